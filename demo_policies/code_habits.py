@@ -24,7 +24,7 @@ from demo_policies.code_problems import (
 from demo_policies.code_steps import Step
 from demo_policies.code_tests import CodeTest
 from demo_policies.pretrain import Example
-from gapft_harness.core.read_records import Attempt
+from gapft_harness.core.records import Attempt
 from gapft_harness.sandbox import Test, TestResult
 from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from demo_policies.code_habits import MAX_ATTEMPTS, conversation
 from demo_policies.code_problems import OPENINGS, CodeProblem, generate
-from gapft_harness.core.read_records import Attempt
+from gapft_harness.core.records import Attempt
 from gapft_harness.demo import find_code_policy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from demo_policies.code_problems import OPENINGS
 from demo_policies.code_steps import ENDINGS, READINGS, STEPS
-from demo_policies.has_tokenizer import phrase_tokenizer
+from demo_policies.tokenizer import phrase_tokenizer
 from gapft_harness.sandbox import Test, TestResult
 from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback
 

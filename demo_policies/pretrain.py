@@ -27,7 +27,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from demo_policies.problems import VERBS, Problem, stream
-from demo_policies.has_tokenizer import build_tokenizer
+from demo_policies.tokenizer import build_tokenizer
 from demo_policies.widen import widen_heads
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.figures import style
-    from gapft_harness.report.figures.draw_contrasts import forest, forests
+    from gapft_harness.report.figures.contrasts import forest, forests
     from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
     from gapft_harness.report.frame import Column, Frame, Rows
@@ -282,13 +282,13 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "Cost",  # the estimated cost, for --dry-run
     "require_conditions",  # checks that names are conditions of the recipe
     "require_same_settings",  # checks that conditions differ only in their training sets
-    "find_own_settings",  # the same as a list of faults, also if another run chose the sets
+    "find_setting_differences",  # the same as a list of faults, also if another run chose the sets
     "find_no_backend",  # the fault of a backend that only replays responses
     "RegisterExperiment",  # the type of register in register_experiments
     "RecipeSection",  # the base class of settings (pydantic)
     "Recipe",  # the recipe of a run
     "RunDirectory",  # a run on disk: path, recipe, sealed()
-    "layout",  # the paths of a run directory: layout.selection(arm), layout.decisions(arm), ...
+    "layout",  # the paths of a run directory: layout.selection_path(arm), layout.decisions_path(arm), ...
     "read_problems",  # reads problems.parquet, with token ids of the prompts
     "read_judged",  # reads responses.parquet or a table of decisions
     "read_examples",  # reads the training set of an arm

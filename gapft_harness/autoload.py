@@ -84,7 +84,9 @@ def extend_task_manager(module: "ModuleType") -> None:
         if bound.arguments.get("include_defaults", True):
             include_path = bound.arguments.get("include_path")
             user_paths = [] if include_path is None else include_path
-            user_paths = [user_paths] if isinstance(user_paths, (str, os.PathLike)) else list(user_paths)
+            user_paths = (
+                [user_paths] if isinstance(user_paths, (str, os.PathLike)) else list(user_paths)
+            )
             real_paths = {os.path.realpath(path) for path in user_paths}
             folders = [path for path in find_task_folders() if path not in real_paths]
             bound.arguments["include_path"] = [*folders, *user_paths]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gapft_harness.core.read_records import Attempt, Decoding, Turn
+from gapft_harness.core.records import Attempt, Decoding, Turn
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import Generated, Request
 
@@ -21,7 +21,9 @@ def request_for(
     seed: int = 0,
 ) -> Request:
     """Make a request as ``generate`` makes one of a pool's problem."""
-    seeds = SampleStreams(seed, "search", "pool").derive_seeds(problem_id, len(attempts) + 1, indices)
+    seeds = SampleStreams(seed, "search", "pool").derive_seeds(
+        problem_id, len(attempts) + 1, indices
+    )
     return Request(problem_id, prompt, tuple(indices), seeds, tuple(attempts), tuple(turns))
 
 

@@ -7,12 +7,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.generation import ChunkGenerator, divide_into_chunks, generate_chunks
+from gapft_harness.stages.generation.generation import (
+    ChunkGenerator,
+    divide_into_chunks,
+    generate_chunks,
+)
 from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.store.store import Store
 
@@ -42,7 +46,10 @@ def chunks_in(
         groups[phase] = store.group("generate", 1, made_from)
         groups[phase].open({})
     several = episodes is not None and episodes.attempts > 1
-    return [Chunk.place_files(members, groups, several) for members in divide_into_chunks(problems, chunk)]
+    return [
+        Chunk.place_files(members, groups, several)
+        for members in divide_into_chunks(problems, chunk)
+    ]
 
 
 def generated(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gapft_harness.core.read_records import GREEDY, Evidence, Pool, Response, State
+from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
 from gapft_harness.stages.selection.choosing import group_by_state
 
 

@@ -13,7 +13,7 @@ from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.pipeline import run_stages, apply_changes
+from gapft_harness.stages.pipeline import apply_changes, run_stages
 
 _TASK = """
 task: letters

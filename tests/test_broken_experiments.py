@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from gapft_harness.executors.find_folder import LocalExecutor
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.executors.find_folder import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import View, load_all_experiments, find_experiments, list_report_parts
+from gapft_harness.stages.experiment import (
+    View,
+    find_experiments,
+    list_report_parts,
+    load_all_experiments,
+)
 
 HEAD = "from pydantic import BaseModel\nfrom gapft_harness import api\n\n\n"
 HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mine', Mine)\n"
@@ -89,7 +94,7 @@ STEPS = {
     "yield {'mine/.x': api.Step(len)}": "'mine/.x': expected",
     "yield {'../x': api.Step(len)}": "'../x': expected",
     "yield {'adapters/x': api.Step(len)}": "'adapters/x': expected",
-    "yield {'mine/x': view.decode(api.Arm('a', 1))}": "'mine/x': expected layout.decisions",
+    "yield {'mine/x': view.decode(api.Arm('a', 1))}": "'mine/x': expected layout.decisions_path",
 }
 
 

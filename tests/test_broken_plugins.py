@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.core.read_records import Arm, Decoding, Verdict
+from gapft_harness.core.records import Arm, Decoding, Verdict
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, SamplerSettings, TrainingJob

@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.read_records import Arm, Budget, Evidence, Pool
+from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens, set_replay_aside
+from gapft_harness.stages.selection.budgets import (
+    require_matched,
+    require_similar_tokens,
+    set_replay_aside,
+)
 from gapft_harness.stages.selection.choosing import fill_slots, group_by_state
 from tests.pools import pool
 

@@ -11,9 +11,9 @@ import torch
 
 from gapft_harness.core import cgroups, memory
 from gapft_harness.core.cgroups import (
-    read_cgroup_free_memory,
     compute_threads_per_process,
     count_usable_cores,
+    read_cgroup_free_memory,
     read_usable_memory,
 )
 from gapft_harness.recipe.sections import ExecutorChoice
@@ -151,5 +151,7 @@ def test_a_training_is_held_to_the_limit(tmp_path: Path, monkeypatch: pytest.Mon
     assert 0 < memory.measure_free_memory(cpu) <= psutil.virtual_memory().total
     process(tmp_path, "0::/\n", V2.format(shown="/"))
     group(tmp_path / "sys/fs/cgroup", 1000, 400)
-    monkeypatch.setattr(memory, "read_cgroup_free_memory", lambda: read_cgroup_free_memory(tmp_path))
+    monkeypatch.setattr(
+        memory, "read_cgroup_free_memory", lambda: read_cgroup_free_memory(tmp_path)
+    )
     assert memory.measure_free_memory(cpu) == 600

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import run_stages_alone
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.recipe.conditions import build_condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import find_changes, extend_recipe, restrict_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.recipe_changes import extend_recipe, find_changes, restrict_recipe
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
@@ -541,7 +541,9 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
     trained = data.draw(st.list_methods(st.sampled_from(every), unique=True))
     wanted = recipe(asked, seeds)
     found = extend_recipe(
-        recipe(earlier, before), wanted, {arm: build_condition(arm.condition, {}) for arm in trained}
+        recipe(earlier, before),
+        wanted,
+        {arm: build_condition(arm.condition, {}) for arm in trained},
     )
     assert set(asked) <= set(found.conditions)
     assert set(seeds) <= set(found.seeds)
@@ -551,7 +553,10 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
         assert any(Arm(name, s) not in trained for s in found.seeds), "it would fit"
     for seed in set(range(4)) - set(found.seeds):
         assert any(Arm(c, seed) not in trained for c in found.conditions), "it would fit"
-    assert extend_recipe(found, found, {arm: build_condition(arm.condition, {}) for arm in trained}) == found
+    assert (
+        extend_recipe(found, found, {arm: build_condition(arm.condition, {}) for arm in trained})
+        == found
+    )
     assert restrict_recipe(found, asked, seeds).model_dump() == wanted.model_dump() | {
         "conditions": [*restrict_recipe(found, asked, seeds).conditions],
         "seeds": restrict_recipe(found, asked, seeds).seeds,

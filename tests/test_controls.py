@@ -18,14 +18,18 @@ from gapft_harness.analysis.permutation import compare_by_permutation
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import SOURCE, Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.core.streams import Stream
-from gapft_harness.experiments.controls.control import ControlStep, compute_seed_differences, draw_parts_by_state
+from gapft_harness.experiments.controls.control import (
+    ControlStep,
+    compute_seed_differences,
+    draw_parts_by_state,
+)
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe, load_recipe
-from gapft_harness.report.figures.draw_contrasts import select_principal
+from gapft_harness.report.figures.contrasts import select_principal
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -194,7 +198,11 @@ def test_contrasts_of_a_condition_that_is_another_are_not_among_the_first() -> N
 
 def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> None:
     findings = compute_findings(synthetic_inputs())
-    steps = [ControlStep("GapFT", "gapft"), ControlStep("replay", "replay"), ControlStep("all", "all_verified")]
+    steps = [
+        ControlStep("GapFT", "gapft"),
+        ControlStep("replay", "replay"),
+        ControlStep("all", "all_verified"),
+    ]
     panels = draw_parts_by_state(findings, steps=steps).axes
     for axes, step in zip(panels, steps[1:], strict=True):
         contrast = findings.contrast(step.condition, "gapft")

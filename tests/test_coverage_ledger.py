@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gapft_harness.core.read_records import SOURCE, Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.experiments.coverage_ledger import (
     LedgerFindings,
     LedgerPart,

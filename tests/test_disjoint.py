@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity.disjoint import ProblemIndex, warn_of_near_duplicates, require_disjoint
+from gapft_harness.stages.integrity.disjoint import (
+    ProblemIndex,
+    require_disjoint,
+    warn_of_near_duplicates,
+)
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed

@@ -245,7 +245,9 @@ def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyP
     """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
 
     def memory(free: float) -> str:
-        monkeypatch.setattr("gapft_harness.core.memory.measure_free_memory", lambda device: int(free))
+        monkeypatch.setattr(
+            "gapft_harness.core.memory.measure_free_memory", lambda device: int(free)
+        )
         short = [*("training.max_length=64", "executor.workers=4")]
         return takes(describe_dry_run(Options("demo", overrides=short), "r"))["memory"]
 

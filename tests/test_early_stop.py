@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError, UserError
-from gapft_harness.core.read_records import GREEDY, Decoding, Problem, Verdict
+from gapft_harness.core.records import GREEDY, Decoding, Problem, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -32,12 +32,12 @@ from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
 from gapft_harness.stages.generation.generation import (
+    build_search_phases,
     check_early_stop,
     divide_into_chunks,
-    build_search_phases,
 )
-from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.stages.search.states import write_split_states
 from tests.generated import chunks_in, contents, generated, stored
 
@@ -154,7 +154,9 @@ def states(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return {row["problem_id"]: row for row in rows}
 
 
-scripts = st.list_methods(st.list_methods(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6)
+scripts = st.list_methods(
+    st.list_methods(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6
+)
 
 
 @given(script=scripts, size=st.integers(1, K + 1), twice=st.booleans())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.read_records import GREEDY, Decoding, Problem, Response, Verdict
+from gapft_harness.core.records import GREEDY, Decoding, Problem, Response, Verdict
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -27,9 +27,9 @@ from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe_tiers
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
-from gapft_harness.stages.generation.generation import divide_into_chunks, build_greedy_phase
-from gapft_harness.stages.generation.stored_files import Responses, StoredResponses, read_part
+from gapft_harness.stages.generation.generation import build_greedy_phase, divide_into_chunks
 from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.generation.stored_files import Responses, StoredResponses, read_part
 from tests.generated import chunks_in, contents, generated, parts_in
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
@@ -128,7 +128,9 @@ def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, l
     of = of_problems(3)
     with tempfile.TemporaryDirectory() as folder:
         verifier = Words()
-        responses = run(Path(folder), of, Scripted(script), build_episodes(verifier, limit, "words"))
+        responses = run(
+            Path(folder), of, Scripted(script), build_episodes(verifier, limit, "words")
+        )
         found = by_index(responses, of)
         prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in of])}
     assert set(found) == set(script)
@@ -163,7 +165,11 @@ def test_only_the_chunk_in_flight_is_repeated_and_of_the_others_no_feedback_is_a
         whole_chunks = stop // 3
         assert len(before) == 2 * whole_chunks, "a file a phase"
         assert again.calls == 6 - 3 * whole_chunks
-        done = {problem.id for members in divide_into_chunks(of, 2)[:whole_chunks] for problem in members}
+        done = {
+            problem.id
+            for members in divide_into_chunks(of, 2)[:whole_chunks]
+            for problem in members
+        }
         assert not done & {request.problem_id for request in again.requested}
         assert not [text for text in verifier.told if text[4:6] in done]
         assert contents(cut) == contents(tmp_path / "whole")

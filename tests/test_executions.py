@@ -11,19 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.read_records import GREEDY, Attempt, Problem, Response, Verdict
+from gapft_harness.core.records import GREEDY, Attempt, Problem, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
+from gapft_harness.stages.generation.sealing import (
+    RepeatedExecutions,
+    find_majority,
+    write_responses,
+)
 from gapft_harness.stages.generation.stored_files import DraftResponses, build_response_records
-from gapft_harness.stages.generation.sealing import RepeatedExecutions, find_majority, write_responses
 from tests.asking import request_for
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
 
-@given(st.list_methods(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2))
+@given(
+    st.list_methods(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2)
+)
 def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
     label = find_majority([Verdict(status) for status in statuses])
     assert label.passed == (2 * statuses.count("pass") > len(statuses))

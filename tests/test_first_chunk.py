@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.read_records import CONTEXT, STOP_STRING, Decoding, Problem, Verdict
+from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from gapft_harness.stages.generation.generation import build_greedy_phase

@@ -22,11 +22,13 @@ from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.train.job import read_searched_pool
-from gapft_harness.stages.train.stored import TRAINED_AS, predict_shared, compute_groups
+from gapft_harness.stages.train.stored import TRAINED_AS, compute_groups, predict_shared
 from tests.recording_run import Here
 from tests.test_dry_run import takes
 
-RECIPES = sorted(name for name in list_bundled_recipes() if name.startswith(("paper/", "controls/")))
+RECIPES = sorted(
+    name for name in list_bundled_recipes() if name.startswith(("paper/", "controls/"))
+)
 #: Of the code recipes 64 with the replay, as many as they have update groups.
 SLOTS, REPLAY = 40, 24
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.core.read_records import GREEDY as GREEDY_INDEX
-from gapft_harness.core.read_records import Decoding, Problem, Verdict
+from gapft_harness.core.records import GREEDY as GREEDY_INDEX
+from gapft_harness.core.records import Decoding, Problem, Verdict
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -25,9 +25,9 @@ from gapft_harness.hooks.protocols import (
     report_nothing,
 )
 from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import divide_into_chunks, build_greedy_phase
-from gapft_harness.stages.generation.stored_files import StoredResponses
+from gapft_harness.stages.generation.generation import build_greedy_phase, divide_into_chunks
 from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.verdicts.copies import CopyDetector
 from tests.generated import chunks_in, contents, generated, parts_in
 
@@ -188,7 +188,9 @@ def test_an_interrupted_run_repeats_only_what_was_in_flight(tmp_path: Path, call
 
 
 @pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
-def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(tmp_path: Path, lost: DecodePhase) -> None:
+def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(
+    tmp_path: Path, lost: DecodePhase
+) -> None:
     """As after a kill between its two files."""
     of = problems(10)
     run(tmp_path, SeededSampler(), of)
@@ -245,7 +247,9 @@ def test_a_chunk_of_unchanged_problems_is_taken_from_the_store(tmp_path: Path) -
     of = problems(12)
     run(tmp_path, SeededSampler(), of)
     names = (Problem(f"z{i}", "", "gold") for i in range(1000))
-    last = next(p for p in names if divide_into_chunks([*of, p], 4)[:-1] == divide_into_chunks(of, 4))
+    last = next(
+        p for p in names if divide_into_chunks([*of, p], 4)[:-1] == divide_into_chunks(of, 4)
+    )
     sampler = SeededSampler()
     run(tmp_path, sampler, [*of, last])
     assert sampler.calls == [[last.id]]

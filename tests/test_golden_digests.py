@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.read_records import Arm, Decoding, Problem
+from gapft_harness.core.records import Arm, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
@@ -28,7 +28,7 @@ from gapft_harness.stages.selection.choosing import build_training_set
 from gapft_harness.stages.train import stored
 from gapft_harness.store.store import Store
 from gapft_harness.training.ledger import compute_learning_rate, hash_sequences
-from gapft_harness.training.plan import plan_steps, build_sequences
+from gapft_harness.training.plan import build_sequences, plan_steps
 from gapft_harness.verification.judging import judge_unique
 from tests.pools import pool
 from tests.test_states import OUTCOMES, searched
@@ -68,7 +68,9 @@ def requests(folder: Path) -> Any:
                 for attempt in (1, 2)
             ],
         ]
-        for members in generation.divide_into_chunks(problems, generation.count_chunk_problems(search, phases))
+        for members in generation.divide_into_chunks(
+            problems, generation.count_chunk_problems(search, phases)
+        )
         for chunk in [Chunk.place_files(members, groups)]
     ]
 
@@ -82,7 +84,9 @@ def judged(folder: Path) -> Any:
     found = []
     for name, (responses, gold) in cases.items():
         pairs = judge_unique(load_plugins().verifier(name, {}), responses, [gold] * len(responses))
-        found.append(build_verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",)))
+        found.append(
+            build_verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",))
+        )
     return found
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Budget, Example, Pool
+from gapft_harness.core.records import Arm, Budget, Example, Pool
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.selectors.evidence_states import draw_with_replacement
@@ -19,11 +19,11 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 from gapft_harness.stages.selection.budgets import group_by_budget
 from gapft_harness.stages.selection.choosing import (
-    fill_slots,
-    group_by_state,
+    build_example,
     count_condition_slots,
     count_slots,
-    build_example,
+    fill_slots,
+    group_by_state,
 )
 from gapft_harness.training.plan import budget
 from tests.pools import pool

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Example
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.experiments.allocation import find_halves
 
 DIFFUSE, CONCENTRATED = Arm("diffuse", 13), Arm("concentrated", 13)

@@ -6,7 +6,12 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.identities import canonical_json, is_repeat, assign_problem_ids, drop_unused_split
+from gapft_harness.core.identities import (
+    assign_problem_ids,
+    canonical_json,
+    drop_unused_split,
+    is_repeat,
+)
 
 # Few distinct values, so that equal ids and equal contents are common.
 documents = st.list_methods(

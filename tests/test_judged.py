@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Verdict
+from gapft_harness.core.records import GREEDY, Verdict
 from gapft_harness.hooks.manager import _load_cached
 from gapft_harness.hooks.registration import Registration
 from gapft_harness.run_directory.directory import RunDirectory
@@ -23,8 +23,13 @@ from gapft_harness.stages.generation.chunks import Chunk
 from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.generation import build_search_phases
 from gapft_harness.stages.generation.made_from import describe_code
-from gapft_harness.stages.generation.stored_files import StoredResponses, build_file, read_head, read_part
 from gapft_harness.stages.generation.sealing import write_responses
+from gapft_harness.stages.generation.stored_files import (
+    StoredResponses,
+    build_file,
+    read_head,
+    read_part,
+)
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.verify.run import verify
@@ -419,7 +424,9 @@ def test_a_package_counts_with_all_its_files(tmp_path: Path) -> None:
     home, digests = tmp_path / "package", Digests(tmp_path)
     home.mkdir()
     (home / "rules.py").write_text("1")
-    entry = Registration("verifier", "v", "package", Right, source_root=str(home), code_hash="of its module")
+    entry = Registration(
+        "verifier", "v", "package", Right, source_root=str(home), code_hash="of its module"
+    )
     seen = [describe_code(entry, digests)]
     (home / "rules.pyc").write_text("compiled")
     assert describe_code(entry, digests) == seen[0]

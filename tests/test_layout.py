@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.layout import RunFile, parse_path
 
@@ -27,13 +27,18 @@ places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
     splits.map(lambda s: (layout.problems_path(s), RunFile("problems", s))),
     splits.map(lambda s: (layout.responses_path(s), RunFile("responses", s))),
     splits.map(lambda s: (layout.states_path(s), RunFile("states", s))),
-    st.builds(lambda s, w: (layout.states_path(s, w), RunFile("states", s, window=w)), splits, counts),
+    st.builds(
+        lambda s, w: (layout.states_path(s, w), RunFile("states", s, window=w)), splits, counts
+    ),
     arms.map(lambda arm: (layout.selection_path(arm), RunFile("selections", arm=arm.original))),
     arms.map(lambda arm: (layout.adapter_path(arm), RunFile("adapters", arm=arm.original))),
     arms.map(lambda arm: (layout.arm_path("scaled", arm), RunFile("scaled", arm=arm))),
     arms.map(lambda arm: (layout.decisions_path(arm), RunFile("decisions", arm=arm))),
     st.builds(
-        lambda arm, of: (layout.decisions_path(arm, of), RunFile("decisions", arm=arm, experiment=of)),
+        lambda arm, of: (
+            layout.decisions_path(arm, of),
+            RunFile("decisions", arm=arm, experiment=of),
+        ),
         arms,
         experiments,
     ),

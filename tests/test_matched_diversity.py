@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.experiments.diversity import (
     Strata,
 )
@@ -53,7 +53,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
 
 def strata(made: Changing, condition: str, seed: int) -> Counter[str]:
     run = made.folder / "r"
-    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))}
+    answers = {
+        p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))
+    }
     examples = read_examples(run / layout.selection_path(Arm(condition, seed)))
     return Counter(answers[name] for name in {e.problem_id for e in examples})
 
@@ -124,7 +126,9 @@ def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Pat
     table = pq.read_table(path)
     rows = table.to_pylist()
     run = forged.folder / "r"
-    answers = {p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))}
+    answers = {
+        p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))
+    }
     ((first, _),) = strata(forged, "solved", 13).most_common(1)
     rows = [row for row in rows if answers[row["problem_id"]] == first]
     pq.write_table(type(table).from_pylist(rows, table.schema), path)

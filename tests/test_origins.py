@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.read_records import Arm, Evidence, Pool, Response
+from gapft_harness.core.records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.selection.choosing import run_selector, build_example
+from gapft_harness.stages.selection.choosing import build_example, run_selector
 from gapft_harness.stages.verify.run import verify
 from tests.pools import evidence, group_by_state, pool
 from tests.test_selection import LettersAndMore, task

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Budget, Example
+from gapft_harness.core.records import Arm, Budget, Example
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import TrainingJob
@@ -27,7 +27,12 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_examples, read_states, write_examples
 from gapft_harness.stages.selection.budgets import group_by_budget
-from gapft_harness.stages.selection.choosing import ConditionPools, fill_slots, count_slots, build_example
+from gapft_harness.stages.selection.choosing import (
+    ConditionPools,
+    build_example,
+    count_slots,
+    fill_slots,
+)
 from gapft_harness.stages.selection.other_runs import OtherRunSets
 from gapft_harness.stages.train.job import _complete_folder
 from gapft_harness.stages.train.stored import compute_groups, find_stale

@@ -17,7 +17,12 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.report.findings.computation import compute_findings
-from gapft_harness.report.reading.published import PublishedValue, list_published, measure_search, describe_differences
+from gapft_harness.report.reading.published import (
+    PublishedValue,
+    describe_differences,
+    list_published,
+    measure_search,
+)
 from gapft_harness.report.sections.paper import collect_figures
 from gapft_harness.run_directory import layout
 from tests.command import gapft, succeed
@@ -79,7 +84,8 @@ def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) ->
     found = measure_search(tmp_path, limited, "pool")
     assert [of.measured for of in found] == [None, None]
     assert all(
-        "not comparable" in said.text and "data.pool_limit" in said.text for said in describe_differences(found)
+        "not comparable" in said.text and "data.pool_limit" in said.text
+        for said in describe_differences(found)
     )
     calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
     assert [of.measured for of in measure_search(tmp_path, calibrated, "pool")] == [None, None]

@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.read_records import GREEDY, Attempt, Verdict
+from gapft_harness.core.records import GREEDY, Attempt, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.stages.generation.stored_files import (
     DraftResponses,
-    ProblemResponses,
     FileHead,
+    ProblemResponses,
     Record,
     StoredResponses,
-    build_response_records,
-    build_verdict_records,
-    select_responses,
     build_file,
+    build_response_records,
+    build_verdict_record,
+    build_verdict_records,
     read_head,
     read_part,
-    build_verdict_record,
+    select_responses,
 )
 from tests.asking import request_for
 
@@ -47,7 +47,9 @@ def records_of(problems: Sequence[str], indices: Sequence[int], *texts: str) -> 
 SAMPLES = [
     *records_of("ab", (0, 1), "p", "ü\n"),
     *build_verdict_records({"a": {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}}),
-    build_verdict_record("b", [(0, Verdict("timeout", "busy"), "p"), (1, Verdict("pass"), None)], ["x"]),
+    build_verdict_record(
+        "b", [(0, Verdict("timeout", "busy"), "p"), (1, Verdict("pass"), None)], ["x"]
+    ),
 ]
 PART = build_file(SAMPLES, RUN)
 
@@ -223,7 +225,8 @@ def test_lines_are_split_by_index_without_losing_one(
         for record in records_of([name], indices, *(f"{name}{index}" for index in indices))
     ]
     parts = [
-        select_responses(records, [i for i in range(GREEDY, 7) if phase_of[i + 1] == part]) for part in range(3)
+        select_responses(records, [i for i in range(GREEDY, 7) if phase_of[i + 1] == part])
+        for part in range(3)
     ]
     for number, part in enumerate(parts):
         assert all(record["responses"] for record in part)

@@ -100,7 +100,7 @@ def edited(path: Path) -> None:
 def test_the_hash_of_a_part_follows_what_it_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
-    from gapft_harness.hooks.loading import find_plugins, collect_registrations
+    from gapft_harness.hooks.loading import collect_registrations, find_plugins
 
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "words_of_it.py").write_text("A = 1\n")

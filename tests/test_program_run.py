@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Adapter, Arm
+from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence

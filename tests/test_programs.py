@@ -70,7 +70,12 @@ def test_the_last_program(response, program, lcb):
 lines = st.text(st.characters(exclude_characters="`~\r\n", exclude_categories=["Cs"]))
 
 
-@given(st.list_methods(lines), st.list_methods(lines), st.sampled_from(["", "python", "py"]), st.integers(3, 6))
+@given(
+    st.list_methods(lines),
+    st.list_methods(lines),
+    st.sampled_from(["", "python", "py"]),
+    st.integers(3, 6),
+)
 def test_a_fenced_program_comes_back_as_it_was(program, before, label, marks):
     fence = "`" * marks
     source = "".join(f"{line}\n" for line in program)

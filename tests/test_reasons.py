@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.read_records import Verdict
-from gapft_harness.verification.reasons import OTHER, Reasons, needs_explanation, classify_reason, rank_kinds
+from gapft_harness.core.records import Verdict
+from gapft_harness.verification.reasons import (
+    OTHER,
+    Reasons,
+    classify_reason,
+    needs_explanation,
+    rank_kinds,
+)
 from tests.command import succeed
 
 STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])

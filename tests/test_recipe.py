@@ -361,7 +361,10 @@ def test_an_allocation_needs_two_conditions_with_an_even_number_of_problems() ->
     def asked_of(n: int | str, concentrated: str = "uniform") -> list[str]:
         allocation = {"diffuse": "gapft", "concentrated": concentrated}
         more = {"budget": {"n": n}, "experiments": {"allocation": allocation}}
-        return [each.name for each in load_experiments(check_recipe({**MINIMAL, **more}, "x"), load_plugins())]
+        return [
+            each.name
+            for each in load_experiments(check_recipe({**MINIMAL, **more}, "x"), load_plugins())
+        ]
 
     for n in (48, "recovered"):
         assert asked_of(n) == ["allocation"]

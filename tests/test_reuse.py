@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY
+from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import _load_cached
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
 from tests.command import gapft, succeed

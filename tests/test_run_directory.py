@@ -299,7 +299,10 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
     assert holder.stdout is not None
     assert holder.stdin is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(UserError, match=f"in use by process {holder.pid}"), hold_run_lock(tmp_path / "run"):
+    with (
+        pytest.raises(UserError, match=f"in use by process {holder.pid}"),
+        hold_run_lock(tmp_path / "run"),
+    ):
         pass
     holder.kill()
     holder.wait()

@@ -15,13 +15,13 @@ import pytest
 from gapft_harness.analysis.scaling import SCALES, compute_upper_bound
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.job import build_calibration_path
 from gapft_harness.experiments.scaling.pooled import _name_environments, pool_scaling
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import find_experiments
-from gapft_harness.stages.pipeline import run_stages, list_stages
+from gapft_harness.stages.pipeline import list_stages, run_stages
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
 from tests.recording_run import Letters, letters
@@ -372,7 +372,10 @@ def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> Non
 def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> None:
     run = task.scale("lacking", STAGES[:5], conditions=["gapft"])
     assert holds(task, run) == []
-    silent, audited = build_calibration_path(Arm("gapft", 13), 1.0), "decisions/gapft-seed13.scale-0.75"
+    silent, audited = (
+        build_calibration_path(Arm("gapft", 13), 1.0),
+        "decisions/gapft-seed13.scale-0.75",
+    )
     change(run, silent, lambda table: table, adapter=None)
     other = build_calibration_path(Arm("gapft", 21), 0.25)
     change(run, other, lambda table: table, adapter={"arm": "gapft-seed21", "weights_sha256": "0"})

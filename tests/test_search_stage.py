@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.read_records import Adapter, Arm
+from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.search import stage
-from gapft_harness.stages.search.stage import search_split, run_search_stage
+from gapft_harness.stages.search.stage import run_search_stage, search_split
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Here, Letters, letters
@@ -110,7 +110,9 @@ def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
     """Two workers end in any order; the manifest's is that of the splits."""
     run = task.run("r", splits=())
     with pytest.raises(UserError, match="search pool is refused"):
-        run_search_stage(replace(task.context(run), executor=Failing("search pool", backwards=True)))
+        run_search_stage(
+            replace(task.context(run), executor=Failing("search pool", backwards=True))
+        )
     audited = asked(task)
     assert audited
     run_search_stage(task.context(run))

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.read_records import Arm, Evidence, Pool, Response
+from gapft_harness.core.records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.selection.choosing import run_selector, group_by_state
+from gapft_harness.stages.selection.choosing import group_by_state, run_selector
 from tests.pools import evidence, pool
 from tests.recording_run import Letters, letters
 
@@ -138,7 +138,9 @@ def test_declared_repeats_are_allowed() -> None:
     def repeat(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
         return [p.recovered[0]] * n
 
-    assert len(run_selector(repeat, mine(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13))) == 4
+    assert (
+        len(run_selector(repeat, mine(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13))) == 4
+    )
 
 
 def test_a_plugin_sees_a_generator_that_repeats() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import extract_content_hash
-from gapft_harness.core.read_records import Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.discovery import load_task
@@ -24,7 +24,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.integrity.disjoint import key_by_prompt, require_disjoint
-from gapft_harness.stages.search.splits import divide_pool, sort_by_hash, read_split, read_splits
+from gapft_harness.stages.search.splits import divide_pool, read_split, read_splits, sort_by_hash
 
 TASK = """
 task: letters
@@ -42,7 +42,9 @@ metadata: {version: 1, gapft: {verifier: option_letter, id: "{{id}}", content: [
 
 
 def problems(count: int) -> list[Problem]:
-    return [Problem(f"p{i}-{derive_key(i) % 16**12:012x}", f"question {i}", "A") for i in range(count)]
+    return [
+        Problem(f"p{i}-{derive_key(i) % 16**12:012x}", f"question {i}", "A") for i in range(count)
+    ]
 
 
 def recipe(calibration: object = None, **data: object) -> Recipe:
@@ -123,7 +125,8 @@ def test_problems_of_the_content_that_is_taken_leave_the_pool(
     left = [
         problem
         for problem in made
-        if problem.prompt != taken.prompt and extract_content_hash(problem.id) != extract_content_hash(taken.id)
+        if problem.prompt != taken.prompt
+        and extract_content_hash(problem.id) != extract_content_hash(taken.id)
     ]
     if not left:
         return
@@ -132,13 +135,17 @@ def test_problems_of_the_content_that_is_taken_leave_the_pool(
     gone = len(made) - 1 - len(left)
     assert found.dropped.startswith(f"pool: {gone} problem" if gone else "")
     assert bool(found.dropped) == bool(gone)
-    require_disjoint(key_by_prompt(found.calibration), key_by_prompt(found.pool), "calibration", "pool", "t")
+    require_disjoint(
+        key_by_prompt(found.calibration), key_by_prompt(found.pool), "calibration", "pool", "t"
+    )
 
 
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(8, 40),
-    st.list_methods(st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9),
+    st.list_methods(
+        st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9
+    ),
     st.integers(1, 12),
 )
 def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
@@ -158,7 +165,9 @@ def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(
     assert found.calibration == sort_by_hash(free)[-taken:]
     assert found.pool == [problem for problem in made if problem not in found.calibration]
     assert found.dropped == ""
-    require_disjoint(key_by_prompt(found.calibration), key_by_prompt(audit), "calibration", "audit", "t")
+    require_disjoint(
+        key_by_prompt(found.calibration), key_by_prompt(audit), "calibration", "audit", "t"
+    )
 
 
 def _alike(problem: Problem, how: str) -> Problem:
@@ -196,7 +205,9 @@ def test_nothing_left_for_the_pool_is_refused() -> None:
 def test_a_shared_problem_is_named(other: Problem) -> None:
     calibration = key_by_prompt([Problem("a-0123456789ab", "the prompt", "A"), *problems(3)])
     with pytest.raises(UserError, match=r"1 of 4 calibration problems .* audit.*first: a-0123"):
-        require_disjoint(calibration, key_by_prompt([*problems(9)[5:], other]), "calibration", "audit", "t")
+        require_disjoint(
+            calibration, key_by_prompt([*problems(9)[5:], other]), "calibration", "audit", "t"
+        )
     require_disjoint(calibration, key_by_prompt(problems(9)[5:]), "calibration", "audit", "t")
 
 
@@ -385,7 +396,9 @@ def test_a_task_without_a_split_to_spare(folder: Path, line: str, why: str) -> N
 def test_sections_that_do_not_hold(section: dict[str, object], why: str) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     with pytest.raises(UserError, match=why):
-        load_experiments(check_recipe(content | {"experiments": {"scaling": section}}, "test"), load_plugins())
+        load_experiments(
+            check_recipe(content | {"experiments": {"scaling": section}}, "test"), load_plugins()
+        )
 
 
 def test_recorded_responses_are_of_no_scale() -> None:

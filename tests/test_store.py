@@ -18,7 +18,7 @@ from gapft_harness.core import files
 from gapft_harness.core.errors import UserError
 from gapft_harness.store import digests
 from gapft_harness.store.digests import Digests
-from gapft_harness.store.store import FORMAT, STORE_VARIABLE, StoreGroup, Store
+from gapft_harness.store.store import FORMAT, STORE_VARIABLE, Store, StoreGroup
 
 
 def group_in(folder: Path) -> StoreGroup:

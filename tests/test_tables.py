@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.read_records import (
+from gapft_harness.core.records import (
     GREEDY,
     STATUSES,
     Attempt,
@@ -23,11 +23,11 @@ from gapft_harness.run_directory.parquet import Values, read_facts, write_batche
 from gapft_harness.run_directory.tables import (
     JudgedResponse,
     ProblemState,
+    build_response_row,
     read_examples,
     read_judged,
     read_problems,
     read_states,
-    build_response_row,
     response_schema,
     write_examples,
     write_problems,
@@ -61,7 +61,9 @@ def rows(found: list[JudgedResponse]) -> list[Values]:
 
 
 @given(st.list_methods(judged, max_size=6))
-def test_responses_come_back_as_they_were(tmp_path_factory: Any, found: list[JudgedResponse]) -> None:
+def test_responses_come_back_as_they_were(
+    tmp_path_factory: Any, found: list[JudgedResponse]
+) -> None:
     path = tmp_path_factory.mktemp("table") / "responses.parquet"
     found = sorted(found, key=lambda each: each.response.problem_id)
     write_batches(path, response_schema(), [rows(found)], lambda: {"verdicts": len(found)})
@@ -77,7 +79,9 @@ def test_batches_become_row_groups_and_only_one_is_asked_for_at_a_time(tmp_path:
     def batches() -> Any:
         for number in range(3):
             asked.append(number)
-            yield rows([JudgedResponse(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))])
+            yield rows(
+                [JudgedResponse(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))]
+            )
 
     write_batches(path, response_schema(), batches(), lambda: {"batches": [*asked]})
     assert pq.ParquetFile(path).num_row_groups == 3

@@ -10,7 +10,7 @@ from gapft_harness.cli.dry_run import NOTHING_MISSING, describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe, run_recipe
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import prompt_lengths
 from gapft_harness.recipe.recipe import build_sampler_settings
@@ -19,7 +19,9 @@ from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 
 
 def missing(overrides: list[str], recipe: str = "demo") -> str:
-    return describe_dry_run(Options(recipe, overrides=overrides), "r").partition("# missing here\n")[2]
+    return describe_dry_run(Options(recipe, overrides=overrides), "r").partition(
+        "# missing here\n"
+    )[2]
 
 
 def longest_prompt() -> int:

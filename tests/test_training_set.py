@@ -26,7 +26,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.comparable import find_setting_differences
-from gapft_harness.stages.selection.choosing import NotEvidence, find_evidence, build_example
+from gapft_harness.stages.selection.choosing import NotEvidence, build_example, find_evidence
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gapft_harness.plugins.list_trainers.lora import lora
 from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Decoding, Problem
+from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVerifier
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training.model import load_end_token
 from tests.chat_models import CHATML, KINDS, chat_model, set_generation_ends
 from tests.tiny_models import CHAT_TEMPLATE
@@ -174,7 +174,9 @@ def test_responses_drawn_online_end_there_too(
         folder, tmp_path / "online", chosen, trainer="grpo", update_groups=1,
         grpo={"prompts_per_update": 1, "group_size": 2},
     )  # fmt: skip
-    monkeypatch.setattr(grpo.Rewards, "judge_groups", lambda self, groups: [[1.0, 0.0] for _ in groups])
+    monkeypatch.setattr(
+        grpo.Rewards, "judge_groups", lambda self, groups: [[1.0, 0.0] for _ in groups]
+    )
     facts = grpo.train_grpo(replace(one, searched=pool, chat_template=True))
     end = id_of(folder, "<end_of_turn>")
     assert [set(ends) for ends in seen] == [{end, id_of(folder, "<eos>")}]

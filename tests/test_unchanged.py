@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gapft_harness.cli.build_outcome import Outcome, Scope
 
 import gapft_harness
 from gapft_harness.cli import unchanged
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.build_outcome import Outcome, Scope
 from gapft_harness.cli.summary import run_and_print
 from gapft_harness.cli.unchanged import RecordedCommand, Watched, describe_run_command
 from gapft_harness.store.store import STORE_VARIABLE
@@ -58,7 +58,10 @@ def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(copy)
     monkeypatch.delenv(STORE_VARIABLE, raising=False)
     monkeypatch.setattr(unchanged, "RECENT_CHANGE_NS", 0)
-    of_shell = (*unchanged._SHELL_VARIABLES, "PYTEST_CURRENT_TEST")  # differs between setup and call
+    of_shell = (
+        *unchanged._SHELL_VARIABLES,
+        "PYTEST_CURRENT_TEST",
+    )  # differs between setup and call
     monkeypatch.setattr(unchanged, "_SHELL_VARIABLES", of_shell)
     moved = {
         kind: {path.replace(str(finished), str(copy)) for path in record[kind]}
@@ -182,7 +185,9 @@ def test_other_options_and_another_folder_have_no_record(
     more = Options("recipe.yaml", plugin_files=["plugin.py"], overrides=["search.k=5"])
     assert _asked(more).recall_output() is None
     monkeypatch.chdir(folder / "tasks")
-    assert describe_run_command("run", _choice(), "recipe.yaml", folder / RUN).recall_output() is None
+    assert (
+        describe_run_command("run", _choice(), "recipe.yaml", folder / RUN).recall_output() is None
+    )
 
 
 def test_an_installed_package_and_its_entry_points_are_watched(

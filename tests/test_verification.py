@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.verification.judging import check_golds, judge_once_each, verify_unique
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.list_methods(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    lambda inner: (
+        st.list_methods(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 pairs = st.list_methods(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["a", "b"])))
@@ -156,6 +158,8 @@ def test_a_gold_that_serves_many_responses_is_spelled_once():
             return "large"
 
     gold = {"tests": Large()}
-    judged = judge_once_each(lambda texts, golds: [Verdict("pass")] * len(texts), ["a", "b"], [gold] * 2)
+    judged = judge_once_each(
+        lambda texts, golds: [Verdict("pass")] * len(texts), ["a", "b"], [gold] * 2
+    )
     assert [v.status for v in judged] == ["pass", "pass"]
     assert Large.spelled == 1

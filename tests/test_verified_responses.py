@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.read_records import GREEDY, Arm, Evidence, Response, Verdict
+from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.evidence import VerifiedResponses, read_evidence
 from gapft_harness.run_directory.parquet import write_batches
-from gapft_harness.run_directory.tables import read_examples, build_response_row, response_schema
-from gapft_harness.stages.selection.choosing import run_selector, group_by_state
+from gapft_harness.run_directory.tables import build_response_row, read_examples, response_schema
+from gapft_harness.stages.selection.choosing import group_by_state, run_selector
 from gapft_harness.stages.verify.run import verify
 from tests.pools import evidence
 from tests.test_selection import LettersAndMore, task
@@ -57,7 +57,9 @@ def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int 
     """A table of greedy responses and samples, so many problems a row group."""
     verdicts = (Verdict("fail"), Verdict("pass"))
     rows = {
-        name: [build_response_row(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)]
+        name: [
+            build_response_row(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)
+        ]
         for name, of in sorted(passed.items())
     }
     names = list(rows)

@@ -10,16 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Response, Verdict
+from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_states
-from gapft_harness.stages.search.states import Window, write_split_states, compute_state, compute_states
+from gapft_harness.stages.search.states import (
+    Window,
+    compute_state,
+    compute_states,
+    write_split_states,
+)
 from tests.test_states import OUTCOMES, searched
 
 K = 8
 outcomes = st.tuples(
-    st.booleans(), st.list_methods(st.tuples(st.booleans(), st.integers(1, 4)), min_size=K, max_size=K)
+    st.booleans(),
+    st.list_methods(st.tuples(st.booleans(), st.integers(1, 4)), min_size=K, max_size=K),
 )
 rules = st.sampled_from(["shortest", "first"])
 
@@ -36,7 +42,9 @@ def judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[JudgedResponse
 
 
 def state(of: Any, rule: str, window: Window | None, *, stop: bool = False) -> ProblemState:
-    return compute_state("p", judged(*of), K, stop, load_plugins().get("response rule", rule), window)
+    return compute_state(
+        "p", judged(*of), K, stop, load_plugins().get("response rule", rule), window
+    )
 
 
 @given(outcomes, rules)

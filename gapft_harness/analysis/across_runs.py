@@ -14,7 +14,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import Replicates, draw_item_weights, draw_replicates, draw_seed_weights
+from gapft_harness.analysis.bootstrap import (
+    Replicates,
+    draw_item_weights,
+    draw_replicates,
+    draw_seed_weights,
+)
 from gapft_harness.core.streams import Stream
 
 
@@ -81,7 +86,10 @@ def _resample_means(
     generator = stream.child("items").generator()
     # All values are integers far below 2^53, so the sums are exact in any order.
     sums = np.concatenate(
-        [drawn @ outcomes.T.astype(np.float64) for drawn in draw_item_weights(items, size, generator)]
+        [
+            drawn @ outcomes.T.astype(np.float64)
+            for drawn in draw_item_weights(items, size, generator)
+        ]
     )
     by_arm = sums.reshape(size, len(names), seeds)
     means: NDArray[np.float64] = np.einsum("bds,bs->db", by_arm, weights) / (seeds * items)

@@ -168,7 +168,9 @@ def replicate_successes(
     counts_a, counts_b = sums[:, 0], sums[:, 1]
     seed_counts = draw_seed_weights(n_seeds, replicates, stream)
 
-    def compute_mean(correct: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compute_mean(
+        correct: NDArray[np.float64], counts: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         means: NDArray[np.float64] = (correct / counts * seed_counts).sum(axis=1) / n_seeds
         return means
 

@@ -55,7 +55,9 @@ class CurveDifference:
     @property
     def behind(self) -> int | None:
         """The first k at which Pass@k is lower after training; None if there is none."""
-        return next((k for k, value in zip(self.k, self.difference, strict=True) if value < 0), None)
+        return next(
+            (k for k, value in zip(self.k, self.difference, strict=True) if value < 0), None
+        )
 
     @property
     def behind_set(self) -> tuple[int | None, ...]:

@@ -52,7 +52,9 @@ def compute_power(
     return float(stats.norm.cdf(distance / spread))
 
 
-def find_detectable_effect(*, seeds: int, items: int, discordance: float, shared: float = 0.0) -> float | None:
+def find_detectable_effect(
+    *, seeds: int, items: int, discordance: float, shared: float = 0.0
+) -> float | None:
     """Find the smallest effect that is detected with power 80%.
 
     Args:
@@ -69,7 +71,9 @@ def find_detectable_effect(*, seeds: int, items: int, discordance: float, shared
     """
 
     def compute_surplus(effect: float) -> float:
-        achieved = compute_power(effect, seeds=seeds, items=items, discordance=discordance, shared=shared)
+        achieved = compute_power(
+            effect, seeds=seeds, items=items, discordance=discordance, shared=shared
+        )
         return achieved - POWER
 
     if compute_surplus(discordance) < 0:

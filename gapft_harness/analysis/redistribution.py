@@ -150,7 +150,10 @@ def compute_null_rates(
     """
     _check_shapes(answers, golds, source_answers, states)
     strata = _split_by_group(answers, golds, source_answers, states)
-    return {group: _sum_expected(group_strata) / _count_decisions(group_strata) for group, group_strata in strata.items()}
+    return {
+        group: _sum_expected(group_strata) / _count_decisions(group_strata)
+        for group, group_strata in strata.items()
+    }
 
 
 def _check_shapes(
@@ -207,7 +210,9 @@ def _redistribute_group(
 ) -> Redistribution:
     right = sum(stratum.right for stratum in strata)
     moving = [stratum for stratum in strata if not stratum.is_fixed]
-    totals = np.full(permutations, sum(stratum.right for stratum in strata if stratum.is_fixed), dtype=np.int64)
+    totals = np.full(
+        permutations, sum(stratum.right for stratum in strata if stratum.is_fixed), dtype=np.int64
+    )
     for stratum in moving:
         totals += stratum.draw_right(permutations, generator)
     return Redistribution(

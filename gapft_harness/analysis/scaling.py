@@ -43,7 +43,9 @@ def compute_upper_bound(regressed: int, solved: int, level: float) -> float:
     return float(interval.high)
 
 
-def compute_simultaneous_bounds(regressed: Sequence[int], solved: int, level: float) -> tuple[float, ...]:
+def compute_simultaneous_bounds(
+    regressed: Sequence[int], solved: int, level: float
+) -> tuple[float, ...]:
     """Compute simultaneous upper bounds of several rates, with Bonferroni's correction.
 
     Args:

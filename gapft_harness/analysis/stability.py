@@ -15,7 +15,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts, find_unstable_states
+from gapft_harness.analysis.decomposition import (
+    Decomposition,
+    decompose,
+    find_unstable_states,
+    pool_counts,
+)
 from gapft_harness.core.records import State
 
 
@@ -108,7 +113,9 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
     )
 
 
-def decompose_partitions(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> list[list[Decomposition]]:
+def decompose_partitions(
+    states: NDArray[np.str_], passed: NDArray[np.bool_]
+) -> list[list[Decomposition]]:
     """Decompose the change of each trained model under every partition.
 
     Args:
@@ -129,7 +136,8 @@ def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str
     """
     pooled = [pool_counts(seeds) for seeds in by_partition]
     return {
-        name: Spread(tuple(quantity(part) for part in pooled)) for name, quantity in QUANTITIES.items()
+        name: Spread(tuple(quantity(part) for part in pooled))
+        for name, quantity in QUANTITIES.items()
     }
 
 
@@ -184,4 +192,6 @@ def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_
         passed: shape (S, P), V of each seed's greedy decode.
     """
     g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
-    return ScopeRow(k, (g, s, u), pool_counts([decompose(states, decisions) for decisions in passed]))
+    return ScopeRow(
+        k, (g, s, u), pool_counts([decompose(states, decisions) for decisions in passed])
+    )

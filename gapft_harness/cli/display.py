@@ -59,7 +59,9 @@ def print_document(document: Document, *lines: str, form: Form = "terminal") -> 
         if form == "terminal":
             terminal.print_sections(document.sections, Console(highlight=False))
         else:
-            typer.echo(document.to_markdown() if form == "markdown" else document.to_json(), nl=False)
+            typer.echo(
+                document.to_markdown() if form == "markdown" else document.to_json(), nl=False
+            )
         for line in lines:
             typer.echo(line, err=form != "terminal")
 
@@ -101,7 +103,9 @@ class _RunningJob:
         if not total:
             return f"{done:,} {unit}, {_format_pace(rate)}{tokens}"
         time_left = format_duration((total - done) / rate)
-        return f"{done:,} of {total:,} {unit}, {_format_pace(rate)}{tokens}, about {time_left} to go"
+        return (
+            f"{done:,} of {total:,} {unit}, {_format_pace(rate)}{tokens}, about {time_left} to go"
+        )
 
 
 @dataclass(slots=True)
@@ -208,7 +212,9 @@ class Display:
         running.tokens = tokens
         words = running.format_progress(done, total or 0, timestamp)
         self._progress.update(running.task, completed=done, total=total or None, words=words)
-        self._update_pace(running, done - running.last_count[0] if running.last_count != (0, 0) else 0, timestamp)
+        self._update_pace(
+            running, done - running.last_count[0] if running.last_count != (0, 0) else 0, timestamp
+        )
         running.last_count = done, total or 0
         if total and done >= total:
             self._finish_job(running, total, timestamp, was_complete)
@@ -252,15 +258,24 @@ class Display:
             self._finish_job(running, running.last_count[1], self._clock())
         return verdicts if label in self._ended_labels and done < total else label
 
-    def _finish_job(self, running: _RunningJob, total: int, timestamp: float, was_complete: bool = False) -> None:
+    def _finish_job(
+        self, running: _RunningJob, total: int, timestamp: float, was_complete: bool = False
+    ) -> None:
         self._ended_labels.add(running.label)
         del self._running_jobs[running.label]
         self._progress.remove_task(running.task)
-        if running.label.startswith("verdicts ") and timestamp - running.started_at < _MIN_JUDGING_S:
+        if (
+            running.label.startswith("verdicts ")
+            and timestamp - running.started_at < _MIN_JUDGING_S
+        ):
             return  # too short for a second line beside that of its responses
         unit = _JOB_WORDS.get(running.label.split(" ")[0], ("items",))[0]
         unit = unit[:-1] if total == 1 else unit
-        time_text = "already done" if was_complete else f"in {format_duration(timestamp - running.started_at)}"
+        time_text = (
+            "already done"
+            if was_complete
+            else f"in {format_duration(timestamp - running.started_at)}"
+        )
         seconds = f"[dim]{time_text}{self._format_remaining()}[/]"
         self._console.print(f"  [green]✓[/] {running.label:<28} {total:>7,} {unit} {seconds}")
 

@@ -15,11 +15,11 @@ from gapft_harness.cli.requirements import (
     LARGE_MODEL_BYTES,
     ModelSize,
     count_all,
+    find_model_size,
     has_own_budget,
     list_requirements,
-    find_model_size,
 )
-from gapft_harness.cli.runs import resolve_recipe, map_keys_to_options, settle_chat_template
+from gapft_harness.cli.runs import map_keys_to_options, resolve_recipe, settle_chat_template
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Problem
@@ -27,7 +27,7 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registration import Registration, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import find_own_settings
-from gapft_harness.recipe.recipe import Recipe, resolve_model_args, build_sampler_settings
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.report.reading.published import list_published
 from gapft_harness.report.rendering import wording
 from gapft_harness.run_directory import layout
@@ -46,15 +46,15 @@ from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import InputsChanged, compare_inputs, list_search_folders
 from gapft_harness.stages.integrity.subsets import describe_subset
 from gapft_harness.stages.search.data import check_splits, load_problems
-from gapft_harness.stages.search.stage import foresee_search, compare_with_paper
+from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
 from gapft_harness.stages.selection.other_runs import check_source_runs
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
 from gapft_harness.stages.train.job import list_missing_packages, read_searched_pool
 from gapft_harness.stages.train.online import list_reward_warnings
-from gapft_harness.stages.train.stage import find_end_tokens, explain_refused_kernels
-from gapft_harness.stages.train.stored import predict_shared, compute_groups, is_stored
+from gapft_harness.stages.train.stage import explain_refused_kernels, find_end_tokens
+from gapft_harness.stages.train.stored import compute_groups, is_stored, predict_shared
 from gapft_harness.store.explain import explain_missing, summarize_reasons
 from gapft_harness.store.store import Store
 from gapft_harness.training.plan import budget
@@ -101,7 +101,11 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     sampler = plugins.get("sampler", recipe.model.backend)
     config, model_faults = _examine_model(recipe, sampler)
     size = find_model_size(recipe, config)
-    missing += [*model_faults, *_check_gpu(recipe, sampler, size), *list_missing_packages(recipe, plugins)]
+    missing += [
+        *model_faults,
+        *_check_gpu(recipe, sampler, size),
+        *list_missing_packages(recipe, plugins),
+    ]
     missing += [
         *_check_imported_sets(recipe, plugins, place),
         *filter(None, [explain_refused_kernels(recipe, plugins)]),
@@ -110,7 +114,9 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     missing += end_token_faults
     run, extended_recipe, refusal, changes = _find_run(recipe, place, plugins, choice.include_paths)
     missing += filter(None, [refusal])
-    work = _describe_work(extended_recipe, run, refusal, place, plugins, choice, problems_by_split, task)
+    work = _describe_work(
+        extended_recipe, run, refusal, place, plugins, choice, problems_by_split, task
+    )
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
@@ -120,13 +126,26 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         "",
         "# what it takes",
         *list_requirements(
-            extended_recipe, experiments, plugins, problems, task, size, place, run, refusal, changes
+            extended_recipe,
+            experiments,
+            plugins,
+            problems,
+            task,
+            size,
+            place,
+            run,
+            refusal,
+            changes,
         ),
         "",
         "# what is new",
         *work,
         *(["", "# warnings", *warnings] if warnings else []),
-        *(["", "# the paper's source", *_compare_with_paper(recipe, place)] if recipe.paper else []),
+        *(
+            ["", "# the paper's source", *_compare_with_paper(recipe, place)]
+            if recipe.paper
+            else []
+        ),
         "",
         "# missing here",
         *(dict.fromkeys(missing) or [NOTHING_MISSING]),
@@ -181,7 +200,7 @@ def _describe_work(
     if refusal:
         return ["not known: the run cannot continue"]
     try:
-        store = Store.beside(Path(place))
+        store = Store.for_run(Path(place))
         return [
             *_describe_searches(recipe, run, problems, task, plugins, store),
             *_describe_trainings(recipe, run, choice),
@@ -224,8 +243,12 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
         yield f"audit: known after training; at most {len(all_arms)} arms"
         return
     files, plugins = run.manifest()["files"], load_plugins(choice.plugin_files)
-    trained_arms = set() if run.changes else {arm for arm in all_arms if layout.adapter_path(arm) in files}
-    selected_arms = [arm for arm in all_arms if arm not in trained_arms and layout.selection_path(arm) in files]
+    trained_arms = (
+        set() if run.changes else {arm for arm in all_arms if layout.adapter_path(arm) in files}
+    )
+    selected_arms = [
+        arm for arm in all_arms if arm not in trained_arms and layout.selection_path(arm) in files
+    ]
     pool = partial(read_searched_pool, run, plugins, choice.plugin_files)
     groups = compute_groups(run, selected_arms, plugins, pool)
     new_arms = {group.key: arm for arm, group in groups.items() if not is_stored(group)}
@@ -236,8 +259,16 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
         steps += budget(examples, recipe.resolve_training(arm.condition)).steps
     n_unselected = len(all_arms) - len(trained_arms) - len(selected_arms)
     parts = [f"{len(trained_arms)} in the run"] if trained_arms else []
-    parts += [f"{len(selected_arms) - len(new_arms)} reused"] if len(selected_arms) > len(new_arms) else []
-    parts += [f"{len(new_arms)} new ({steps:,} steps){f': {reasons}' if reasons else ''}"] if new_arms else []
+    parts += (
+        [f"{len(selected_arms) - len(new_arms)} reused"]
+        if len(selected_arms) > len(new_arms)
+        else []
+    )
+    parts += (
+        [f"{len(new_arms)} new ({steps:,} steps){f': {reasons}' if reasons else ''}"]
+        if new_arms
+        else []
+    )
     parts += [f"{n_unselected} known after selection"] if n_unselected else []
     yield f"train: {', '.join(parts)}"
     decoded_arms = [arm for arm in trained_arms if layout.decisions_path(arm) in files]
@@ -260,9 +291,18 @@ def _read_splits(
     try:
         data_by_split, task, _ = check_splits(recipe, plugins, include_paths)
         check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
-        warning_lines = [f"{split}: {line}" for split, data in data_by_split.items() for line in data.warnings]
-        problems_by_split: dict[Split, Sequence[Problem]] = {split: data.problems for split, data in data_by_split.items()}
-        return problems_by_split, task, warning_lines, _check_trainability(recipe, plugins, data_by_split["pool"].problems, task)
+        warning_lines = [
+            f"{split}: {line}" for split, data in data_by_split.items() for line in data.warnings
+        ]
+        problems_by_split: dict[Split, Sequence[Problem]] = {
+            split: data.problems for split, data in data_by_split.items()
+        }
+        return (
+            problems_by_split,
+            task,
+            warning_lines,
+            _check_trainability(recipe, plugins, data_by_split["pool"].problems, task),
+        )
     except NoSuchTaskError:
         raise
     except GapftError as error:
@@ -302,13 +342,25 @@ def _compare_with_paper(recipe: Recipe, place: str) -> list[str]:
     """Compare the paper's values of the source model with the run's search, if it is finished."""
     run = RunDirectory(Path(place), recipe)
     is_started = (run.path / layout.MANIFEST).exists()
-    figures = [figure for figure in list_published(recipe.model_dump(mode="json")) if figure.subject in SPLITS]
-    pending_figures = [figure for figure in figures if not (is_started and run.is_sealed(layout.responses_path(figure.subject)))]
+    figures = [
+        figure
+        for figure in list_published(recipe.model_dump(mode="json"))
+        if figure.subject in SPLITS
+    ]
+    pending_figures = [
+        figure
+        for figure in figures
+        if not (is_started and run.is_sealed(layout.responses_path(figure.subject)))
+    ]
     return [
         *(compare_with_paper(run) if is_started else ()),
         *(
             f"{figure.label}: {figure.format_value(figure.printed)} ({figure.table}); "
-            + (f"not comparable: {figure.reason}" if figure.reason else "compared with the finished search")
+            + (
+                f"not comparable: {figure.reason}"
+                if figure.reason
+                else "compared with the finished search"
+            )
             for figure in pending_figures
         ),
     ]
@@ -318,8 +370,15 @@ def _check_gpu(recipe: Recipe, sampler: Registration, size: ModelSize | None) ->
     """Report a large model that would be trained on the CPU although no device was set."""
     import torch
 
-    is_remote = recipe.executor.address is not None or not sampler.require_traits(SamplerTraits).generates
-    if size is None or size.weights < LARGE_MODEL_BYTES or is_remote or "device" in recipe.model.args:
+    is_remote = (
+        recipe.executor.address is not None or not sampler.require_traits(SamplerTraits).generates
+    )
+    if (
+        size is None
+        or size.weights < LARGE_MODEL_BYTES
+        or is_remote
+        or "device" in recipe.model.args
+    ):
         return []
     if torch.cuda.is_available():
         return []
@@ -403,7 +462,8 @@ def _describe_end_tokens(
         token_text = "no end token is supervised" if end is None else f"{end.text!r} ({end.id})"
         names.setdefault(token_text, []).append(condition)
     return [
-        f"        end token: {token_text}" + (f" in {', '.join(conditions)}" if len(names) > 1 else "")
+        f"        end token: {token_text}"
+        + (f" in {', '.join(conditions)}" if len(names) > 1 else "")
         for token_text, conditions in names.items()
     ], []
 
@@ -438,7 +498,11 @@ def _describe_stages(
         f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
         f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
         *_describe_calibration(recipe, run_dir),
-        *(line for name in recipe.further_audits for line in _describe_further_audit(recipe, name, task, run_dir)),
+        *(
+            line
+            for name in recipe.further_audits
+            for line in _describe_further_audit(recipe, name, task, run_dir)
+        ),
         f"states  G, S, U -> {run_dir}/{layout.states_path('{pool,audit}')}",
         *(
             f"        pool, by the first {own} of the {k} samples -> "
@@ -452,7 +516,10 @@ def _describe_stages(
         *_describe_start_tokens(recipe),
         *end_token_lines,
         f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
-        *(f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet" for name in recipe.further_audits),
+        *(
+            f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet"
+            for name in recipe.further_audits
+        ),
         *(
             f"        {name}: {describe_subset(choice)}, scored again"
             for name, choice in recipe.subsets.items()
@@ -485,7 +552,9 @@ def _describe_adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[s
     sharers: dict[str, list[str]] = {}
     for name, other in shared.items():
         sharers.setdefault(other, []).append(name)
-    sharing_notes = [f"; {', '.join(names)} reuse those of {other}" for other, names in sharers.items()]
+    sharing_notes = [
+        f"; {', '.join(names)} reuse those of {other}" for other, names in sharers.items()
+    ]
     count = len(recipe.conditions) - len(shared)
     lines = [
         f"train   {count * seeds} adapters ({count} conditions x {seeds} seeds{''.join(sharing_notes)}) "
@@ -515,7 +584,9 @@ def _describe_online_training(recipe: Recipe) -> Iterator[str]:
         yield f"        {name}: {', '.join(facts)}"
 
 
-def _describe_further_audit(recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str) -> list[str]:
+def _describe_further_audit(
+    recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str
+) -> list[str]:
     """Describe a further audit: its task, and its verifier if the task can be read."""
     facts = task.get("audits", {}).get(name)
     verifier_text = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
@@ -540,7 +611,9 @@ def _describe_start_tokens(recipe: Recipe) -> list[str]:
     search_count = recipe.model.start_tokens
     counts = {name: recipe.resolve_training(name).start_tokens for name in recipe.conditions}
     conditions_by_count = {
-        n: [name for name in counts if counts[name] == n] for n in counts.values() if n not in (None, search_count)
+        n: [name for name in counts if counts[name] == n]
+        for n in counts.values()
+        if n not in (None, search_count)
     }
     lines = []
     for n, names in conditions_by_count.items():

@@ -22,7 +22,7 @@ from gapft_harness.cli.interrupts import report_interrupts
 from gapft_harness.cli.options import CONTEXT, GroupedHelp
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.extras import missing_package_error
-from gapft_harness.core.processes import reduce_gc_frequency, open_standard_streams
+from gapft_harness.core.processes import open_standard_streams, reduce_gc_frequency
 from gapft_harness.version import __version__
 
 # Log lines and warnings of libraries in the command's own process are held back. They are shown if

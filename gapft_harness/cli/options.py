@@ -124,7 +124,9 @@ def parse_folder(text: str) -> Path:
     return Path(text)
 
 
-RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="the run directory", parser=parse_folder)]
+RunDir = Annotated[
+    Path, typer.Argument(metavar="RUN", help="the run directory", parser=parse_folder)
+]
 OptionalRunDir = Annotated[
     Path | None,
     typer.Option(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.unchanged import RecordedCommand, FileStatus, TooManyFiles, Watched
+from gapft_harness.cli.unchanged import FileStatus, RecordedCommand, TooManyFiles, Watched
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import RECENT_CHANGE_NS
 from gapft_harness.core.weights import find_weights_folder
@@ -71,7 +71,9 @@ class OutcomeRecorder:
             output_path = str(scope.output)
             watched = Watched(scope.inputs.files, {*scope.inputs.folders, output_path})
             status_by_path = watched.read_status()
-            verified_paths = {path for run, options in scope.runs.items() for path in _check_run(run, options)}
+            verified_paths = {
+                path for run, options in scope.runs.items() for path in _check_run(run, options)
+            }
         except (GapftError, OSError, TooManyFiles):
             return
         for path, status in status_by_path.items():
@@ -104,7 +106,9 @@ def find_run_inputs(choice: Options, recipe: Recipe, place: Path) -> Watched:
     watched.files |= set(choice.plugin_files)
     for entry in plugins.all():
         if entry.code_hash and entry.source_root:
-            (watched.folders if os.path.isdir(entry.source_root) else watched.files).add(entry.source_root)
+            (watched.folders if os.path.isdir(entry.source_root) else watched.files).add(
+                entry.source_root
+            )
             watched.files.add(os.path.dirname(os.path.abspath(entry.source_root)))
     watched.folders |= {*choice.include_paths, *list_search_folders(place)}
     _watch_leaves(recipe.model_dump(mode="json"), watched)

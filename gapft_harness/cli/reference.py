@@ -27,7 +27,7 @@ from gapft_harness.lm_eval_bridge.discovery import list_tasks
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.messages import iterate_keys
-from gapft_harness.recipe.reading import load_recipe, list_recipe_keys
+from gapft_harness.recipe.reading import list_recipe_keys, load_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.report.frame import Column, format_reference
@@ -130,18 +130,30 @@ def build_recipe_page() -> str:
     """Return the text of docs/recipe-keys.md: bundled recipes and components, and all keys."""
     plugins = load_plugins()
     entries, experiments = plugins.all(), load_all_experiments(plugins)
-    parts = [_RECIPES_OPENING, "## Recipes\n", _build_table(("recipe", "description"), list_recipes())]
+    parts = [
+        _RECIPES_OPENING,
+        "## Recipes\n",
+        _build_table(("recipe", "description"), list_recipes()),
+    ]
     tasks = [(task.name, task.description) for task in list_tasks()]
     parts += ["## Tasks\n", _build_table(("task", "description"), tasks)]
-    selectors = [(e.name, _list_parameters(e.value), e.summary) for e in entries if e.kind == "selector"]
-    parts += ["## Selectors\n", _build_table(("selector", "parameters", "what it selects"), selectors)]
+    selectors = [
+        (e.name, _list_parameters(e.value), e.summary) for e in entries if e.kind == "selector"
+    ]
+    parts += [
+        "## Selectors\n",
+        _build_table(("selector", "parameters", "what it selects"), selectors),
+    ]
     for kind, meaning in (
         ("response rule", "which response it keeps"),
         ("experiment", "what it measures"),
     ):
         rows = [(e.name, e.summary) for e in entries if e.kind == kind]
         parts += [f"## {kind.capitalize()}s\n", _build_table((kind, meaning), rows)]
-    keys = [(key, _format_default(info), info.description or "") for key, info in list_recipe_keys().items()]
+    keys = [
+        (key, _format_default(info), info.description or "")
+        for key, info in list_recipe_keys().items()
+    ]
     parts += ["## Keys\n", _build_table(("key", "default", "meaning"), keys)]
     keys = [
         (f"experiments.{experiment.name}.{key}", _format_default(info), info.description or "")
@@ -162,7 +174,13 @@ def build_recipe_page() -> str:
 def _list_parameters(function: Any) -> str:
     """List the parameters that a recipe can set under ``params``: all after the first three."""
     parameters = list(inspect.signature(function).parameters.values())[3:]
-    return ", ".join(f"`{str(p).partition(':')[0]}{_format_parameter_default(p.default)}`" for p in parameters) or "–"
+    return (
+        ", ".join(
+            f"`{str(p).partition(':')[0]}{_format_parameter_default(p.default)}`"
+            for p in parameters
+        )
+        or "–"
+    )
 
 
 def _format_parameter_default(default: Any) -> str:
@@ -192,7 +210,9 @@ def _build_key_table(model: type[BaseModel]) -> str:
 def _build_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Build a Markdown table whose first column is formatted as code."""
     lines = [head, ("---",) * len(head), *((f"`{row[0]}`", *row[1:]) for row in rows)]
-    return "".join(f"| {' | '.join(map(_escape_pipes, line))} |\n" for line in lines).replace("``", "`")
+    return "".join(f"| {' | '.join(map(_escape_pipes, line))} |\n" for line in lines).replace(
+        "``", "`"
+    )
 
 
 def build_column_page() -> str:
@@ -201,12 +221,16 @@ def build_column_page() -> str:
     seen: set[int] = set()
     for title, package_names in COLUMN_PACKAGES.items():
         parts.append(f"## {title}\n")
-        modules = [module for package_name in package_names for module in find_columns(package_name, seen)]
+        modules = [
+            module for package_name in package_names for module in find_columns(package_name, seen)
+        ]
         if len(modules) > 1:
             for name, columns in modules:
                 parts += [f"### {name}\n", _build_meaning_table(columns)]
         else:
-            parts.append(_build_meaning_table(column for _, columns in modules for column in columns))
+            parts.append(
+                _build_meaning_table(column for _, columns in modules for column in columns)
+            )
     return "\n".join(parts)
 
 
@@ -298,7 +322,10 @@ def _build_map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[
         keys = ["`conditions`", "`contrasts`"]
     if not figures or any(figure.results_key == "source.states" for figure in figures):
         keys += [f"`{name}`" for name in recipe.experiments]
-    values = [f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}" for figure in figures]
+    values = [
+        f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}"
+        for figure in figures
+    ]
     return ", ".join((*keys, *studies)), "; ".join(values) or "none"
 
 

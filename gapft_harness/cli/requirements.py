@@ -120,9 +120,20 @@ def list_requirements(
     topics = {
         "problems": [", ".join(counts)],
         "responses": [] if unreadable_splits else responses,
-        "steps": _describe_optimizer_steps(recipe, plugins, trained, problems.get("pool"), manifest),
+        "steps": _describe_optimizer_steps(
+            recipe, plugins, trained, problems.get("pool"), manifest
+        ),
         "memory": [_describe_memory(recipe, size, memory_estimate, len(trained))],
-        "disk": [_describe_disk(recipe, task, memory_estimate, adapters_per_arm, None if unreadable_splits else total, run_dir)],
+        "disk": [
+            _describe_disk(
+                recipe,
+                task,
+                memory_estimate,
+                adapters_per_arm,
+                None if unreadable_splits else total,
+                run_dir,
+            )
+        ],
         "done": [f"CANNOT CONTINUE: {refusal}"]
         if refusal
         else [*filter(None, [changes]), *_describe_progress(recipe, experiments, plugins, run)],
@@ -157,7 +168,9 @@ def _count_responses(
     k = recipe.search.k
     audits = {name: sizes[layout.audit_split(name)] for name in recipe.further_audits}
     n_searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
-    lines = [f"search: {n_searched * (1 + k):,} = {n_searched:,} problems x (1 greedy + {k} samples)"]
+    lines = [
+        f"search: {n_searched * (1 + k):,} = {n_searched:,} problems x (1 greedy + {k} samples)"
+    ]
     if recipe.search.stop == "first_pass":
         lines[0] += ", fewer in the pool where a sample passes"
     total = n_searched * (1 + k) + sizes["audit"] * adapters
@@ -264,7 +277,9 @@ def _format_steps(
         return str(error).replace("{", "{{").replace("}", "}}")
 
 
-def _describe_memory(recipe: Recipe, size: ModelSize | None, estimate: MemoryEstimate | None, adapters: int) -> str:
+def _describe_memory(
+    recipe: Recipe, size: ModelSize | None, estimate: MemoryEstimate | None, adapters: int
+) -> str:
     """Describe the memory that training needs, the number of parallel jobs, and free memory.
 
     Args:
@@ -313,14 +328,22 @@ def _find_device(recipe: Recipe) -> Any:
         return torch.device("cpu")
 
 
-def _estimate_largest(recipe: Recipe, task: Mapping[str, Any], size: ModelSize) -> MemoryEstimate | None:
+def _estimate_largest(
+    recipe: Recipe, task: Mapping[str, Any], size: ModelSize
+) -> MemoryEstimate | None:
     """Estimate the memory of the condition that needs most, with the longest sequences allowed."""
     if size.model is None:
         return None
-    settings_list = dict.fromkeys(recipe.resolve_training(arm.condition) for arm in list_arms(recipe))
+    settings_list = dict.fromkeys(
+        recipe.resolve_training(arm.condition) for arm in list_arms(recipe)
+    )
     estimates = [_estimate_memory(recipe, settings, task, size) for settings in settings_list]
     counted_estimates = [estimate for estimate in estimates if estimate is not None]
-    return max(counted_estimates, key=lambda e: e.total, default=None) if len(counted_estimates) == len(estimates) else None
+    return (
+        max(counted_estimates, key=lambda e: e.total, default=None)
+        if len(counted_estimates) == len(estimates)
+        else None
+    )
 
 
 def _estimate_memory(
@@ -339,7 +362,9 @@ def _estimate_memory(
     shards = recipe.executor.processes if recipe.executor.fsdp else 1
     try:
         passes = [[Member(sequence, 1.0)] * count]
-        return estimate_memory(size.model, settings, passes, shards, is_output_layer_last(size.model), device)
+        return estimate_memory(
+            size.model, settings, passes, shards, is_output_layer_last(size.model), device
+        )
     except (GapftError, AttributeError, ValueError):
         return None
 
@@ -397,10 +422,14 @@ def _describe_progress(
     lines.append("trained:  " + count_files(layout.adapter_path))
     lines.append("audited:  " + count_files(layout.decisions_path))
     for name in recipe.further_audits:
-        lines.append(f"          {count_files(partial(layout.audit_decisions_path, audit=name))} on {name}")
+        lines.append(
+            f"          {count_files(partial(layout.audit_decisions_path, audit=name))} on {name}"
+        )
     trained = [arm for arm in all_arms if layout.adapter_path(arm) in files]
     for experiment in experiments if trained else ():
-        n_made, n_files = count_finished_steps(experiment, View(RunDirectory(run.path, recipe), plugins, trained))
+        n_made, n_files = count_finished_steps(
+            experiment, View(RunDirectory(run.path, recipe), plugins, trained)
+        )
         if n_files:
             lines.append(f"{experiment.name}: {n_made} of {n_files} files")
     return lines

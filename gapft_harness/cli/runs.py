@@ -18,7 +18,7 @@ from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.recipe.bundled import list_bundled_recipes, find_recipe
+from gapft_harness.recipe.bundled import find_recipe, list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.conditions import select_conditions
 from gapft_harness.recipe.reading import (
@@ -30,16 +30,16 @@ from gapft_harness.recipe.reading import (
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold_run_lock
 from gapft_harness.run_directory.manifest import name_missing_plugins, record_reuse
+from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
-from gapft_harness.stages.experiment import load_experiments, find_experiments
+from gapft_harness.stages.experiment import find_experiments, load_experiments
 from gapft_harness.stages.integrity.inputs import list_search_folders
-from gapft_harness.stages.pipeline import STAGES, run_stages, apply_changes, list_stages
+from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
-from gapft_harness.stages.selection.stage import list_arms, find_trained_conditions
+from gapft_harness.stages.selection.stage import find_trained_conditions, list_arms
 from gapft_harness.stages.train.job import check_trackers
 from gapft_harness.stages.train.stage import require_trainable_run
 
@@ -84,7 +84,10 @@ def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[
     if (path / layout.RECIPE).exists():
         uses_template, is_new = RunDirectory.open(path).recipe.model.chat_template, False
     else:
-        uses_template, is_new = plugins.is_chat_template_default(build_sampler_settings(recipe)), True
+        uses_template, is_new = (
+            plugins.is_chat_template_default(build_sampler_settings(recipe)),
+            True,
+        )
     model = recipe.model.model_copy(update={"chat_template": uses_template})
     line = (
         f"model.chat_template: true, because {recipe.model.args['pretrained']} has a chat template "
@@ -296,7 +299,10 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
         _announce_changes(run, display, stages)
         # check a new recipe for all stages, even if the stages that run need less of it
         stages_to_check = STAGES if recipe else stages
-        with _discard_on_error(run), open_context(run, choice, display, [*stages_to_check], stages) as context:
+        with (
+            _discard_on_error(run),
+            open_context(run, choice, display, [*stages_to_check], stages) as context,
+        ):
             if "train" in stages:
                 require_trainable_run(context)
 
@@ -325,7 +331,9 @@ def _count_remaining(run: RunDirectory) -> dict[str, int]:
     for audit in ("", *run.recipe.further_audits):
         problems = run.path / layout.problems_path(layout.audit_split(audit) if audit else "audit")
         if problems.exists():
-            open_arms = (layout.audit_decisions_path(arm, audit) not in manifest["files"] for arm in all_arms)
+            open_arms = (
+                layout.audit_decisions_path(arm, audit) not in manifest["files"] for arm in all_arms
+            )
             responses += pq.read_metadata(problems).num_rows * sum(open_arms)
     steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
     return {"steps": sum(steps), "responses": responses}
@@ -338,7 +346,8 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
     changes, has_selection = list(run.changes.all_changes), "select" in stages
     old_recipe = RunDirectory.open(run.path).recipe
     old_content, new_content = (
-        f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}" for recipe in (old_recipe, run.recipe)
+        f"{_join(recipe.conditions)} under seeds {_join(recipe.seeds)}"
+        for recipe in (old_recipe, run.recipe)
     )
     is_finished = (run.path / layout.REPORT).is_dir()
     if has_selection and is_finished and old_content != new_content:
@@ -349,7 +358,9 @@ def _announce_changes(run: RunDirectory, display: Display, stages: Sequence[str]
     if not is_finished:
         display.print_message(line)
         return
-    display.print_message(f"warning: {run.path} is a finished run: {line}. To keep it, set another --run-dir")
+    display.print_message(
+        f"warning: {run.path} is a finished run: {line}. To keep it, set another --run-dir"
+    )
     is_interactive = sys.stdin.isatty() and sys.stderr.isatty()
     if is_interactive and not typer.confirm("Change this run?", default=False, err=True):
         raise UserError(f"{run.path}: not changed; set another --run-dir for the new settings")
@@ -364,7 +375,9 @@ def _suggest_next_command(context: Context, stage: str, place: Path) -> None:
     order = list_stages(find_experiments(context))
     if stage in order[:-1]:
         next_stage = order[order.index(stage) + 1]
-        context.report_line(f"next: gapft run {place} --only {next_stage}, or without --only to the end")
+        context.report_line(
+            f"next: gapft run {place} --only {next_stage}, or without --only to the end"
+        )
 
 
 def _choose_splits(choice: Options, recipe: Recipe) -> tuple[Split, ...]:

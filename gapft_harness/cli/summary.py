@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.outcome import OutcomeRecorder, CommandScope, find_run_inputs
+from gapft_harness.cli.outcome import CommandScope, OutcomeRecorder, find_run_inputs
 from gapft_harness.cli.unchanged import RecordedCommand, copy_output
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.findings.computation import UNMATCHED_MARK
@@ -23,7 +23,7 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.rendering.terminal import print_sections
 from gapft_harness.report.rendering.wording import UNSTABLE, format_k_eq, percent, points
-from gapft_harness.stages.experiment import load_all_experiments, list_report_parts
+from gapft_harness.stages.experiment import list_report_parts, load_all_experiments
 
 #: The most characters of a response that are printed.
 _MAX_RESPONSE_CHARACTERS = 160
@@ -137,7 +137,9 @@ class SummaryRow:
         return budget
 
 
-def _build_change_column(title: str, format_value: Callable[[SummaryRow], str], meaning: str = "") -> Column[SummaryRow]:
+def _build_change_column(
+    title: str, format_value: Callable[[SummaryRow], str], meaning: str = ""
+) -> Column[SummaryRow]:
     """Build a column whose cell is empty for the source."""
     return Column("", meaning, lambda line: format_value(line) if line.change else "", title)
 
@@ -155,12 +157,21 @@ def _format_k_eq(line: SummaryRow) -> str:
 SUMMARY_COLUMNS: tuple[Column[SummaryRow], ...] = (
     Column("", "", lambda line: line.label, "condition"),
     Column(
-        "", "", lambda line: line.figures["pass_at_1"], "Pass@1", percent, lambda line: line.is_small
+        "",
+        "",
+        lambda line: line.figures["pass_at_1"],
+        "Pass@1",
+        percent,
+        lambda line: line.is_small,
     ),
-    _build_change_column("change", lambda line: points(line.change["delta"]), "Pass@1 minus the source's"),
+    _build_change_column(
+        "change", lambda line: points(line.change["delta"]), "Pass@1 minus the source's"
+    ),
     _build_change_column("95% interval", _format_interval, "of the change"),
     _build_change_column("K_eq", _format_k_eq),
-    _build_change_column("slots", lambda line: str(line.budget["n"]), "examples in the training set"),
+    _build_change_column(
+        "slots", lambda line: str(line.budget["n"]), "examples in the training set"
+    ),
     _build_change_column("steps", lambda line: str(line.budget["J"]), "optimizer steps"),
 )
 
@@ -169,7 +180,10 @@ def _format_audit(name: str, audit: dict[str, Any]) -> str:
     """Format Pass@1 by condition on a further audit in one line."""
     n = audit["source"]["n"]
     figures_by_condition = {"source": audit["source"], **audit["conditions"]}
-    rates = ", ".join(f"{condition} {figures['pass_at_1']:.1%}" for condition, figures in figures_by_condition.items())
+    rates = ", ".join(
+        f"{condition} {figures['pass_at_1']:.1%}"
+        for condition, figures in figures_by_condition.items()
+    )
     origin = f"task {audit['task']}" if "task" in audit else f"{audit['of']}"
     return f"audit {name}, {n}{_mark_unstable(n)} problems of {origin}: {rates}"
 

@@ -75,7 +75,9 @@ class Watched:
             status_by_path[path] = _read_status(path)
             if len(status_by_path) > _MAX_FILES:
                 raise TooManyFiles
-        status_by_path |= {path: _read_status(path) for path in (*self.files, *_list_package_paths())}
+        status_by_path |= {
+            path: _read_status(path) for path in (*self.files, *_list_package_paths())
+        }
         return status_by_path
 
 
@@ -116,7 +118,9 @@ class RecordedCommand:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, TooManyFiles):
             return None
 
-    def write_record(self, watched: Watched, status_by_path: Mapping[str, FileStatus | None], output: str) -> None:
+    def write_record(
+        self, watched: Watched, status_by_path: Mapping[str, FileStatus | None], output: str
+    ) -> None:
         """Write the record, unless too much changed too recently to be sure of it.
 
         Args:
@@ -125,7 +129,11 @@ class RecordedCommand:
             output: the text that the command printed.
         """
         timestamp = time.time_ns()
-        recent_paths = [path for path, look in status_by_path.items() if look and look[-1] >= timestamp - RECENT_CHANGE_NS]
+        recent_paths = [
+            path
+            for path, look in status_by_path.items()
+            if look and look[-1] >= timestamp - RECENT_CHANGE_NS
+        ]
         with contextlib.suppress(OSError, TooManyFiles):
             if any(not os.path.isfile(path) for path in recent_paths):
                 return
@@ -149,7 +157,9 @@ class RecordedCommand:
 
     def _collect_environment(self) -> dict[str, Any]:
         """Collect everything except files that the outcome or its last lines may depend on."""
-        environment = {key: value for key, value in os.environ.items() if key not in _SHELL_VARIABLES}
+        environment = {
+            key: value for key, value in os.environ.items() if key not in _SHELL_VARIABLES
+        }
         return {
             "format": _RECORD_FORMAT,
             "version": __version__,
@@ -190,7 +200,9 @@ class _CopyingStream:
         return getattr(self._stream, name)
 
 
-def describe_run_command(command: str, options: Any, recipe: str | None, run_dir: Path | None) -> RecordedCommand:
+def describe_run_command(
+    command: str, options: Any, recipe: str | None, run_dir: Path | None
+) -> RecordedCommand:
     """Describe a command that writes the folder of a run or a study.
 
     Args:
@@ -252,7 +264,14 @@ def _read_status(path: str) -> FileStatus | None:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [status.st_mode, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return [
+        status.st_mode,
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    ]
 
 
 def _hash_json(content: Any) -> str:

@@ -21,7 +21,13 @@ from gapft_harness.compare.reading import ComparedMetric, RunRows, choose_metric
 from gapft_harness.compare.samples import SampleCounts, SampleReader
 from gapft_harness.core.errors import UserError, quote_unprintable
 from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.log_files import Evaluation, Log, ModelRuns, find_models, find_single_run
+from gapft_harness.verdicts.log_files import (
+    Evaluation,
+    Log,
+    ModelRuns,
+    find_models,
+    find_single_run,
+)
 from gapft_harness.verdicts.sample_logs import PASS_AT_1, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
@@ -110,7 +116,9 @@ class Comparison:
             for check in self._check_margins(by_model, margin, task)
         ]
 
-    def _check_margins(self, findings: dict[str, Paired], margin: float, *tasks: str) -> list[MarginCheck]:
+    def _check_margins(
+        self, findings: dict[str, Paired], margin: float, *tasks: str
+    ) -> list[MarginCheck]:
         higher = _find_common(self.directions[task] for task in tasks)
         metrics = {quote_unprintable(self.figures[task].name) for task in tasks}
         binary = all(pair.is_binary for pair in findings.values())
@@ -201,19 +209,26 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             runs.append((model, rows))
     figures = _put_on_scale(first, [rows for _, rows in runs], figures)
     joined = join(first, [rows for _, rows in runs], common=choice.common)
-    by_model: dict[str, list[tuple[RunRows, NDArray[np.int64]]]] = {m.name: [] for m in after_models}
+    by_model: dict[str, list[tuple[RunRows, NDArray[np.int64]]]] = {
+        m.name: [] for m in after_models
+    }
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
         by_model[model.name].append((rows, by_item))
     table = Numbers(
         _select_values(first, joined.before),
-        {name: np.stack([_select_values(*run) for run in model_runs]) for name, model_runs in by_model.items()},
+        {
+            name: np.stack([_select_values(*run) for run in model_runs])
+            for name, model_runs in by_model.items()
+        },
         _number_clusters(first, joined, choice),
         _select_groups(first, joined, choice),
     )
     directions = _find_directions(all_runs, figures, choice)
     # numbers of several metrics have a common mean if each means right or wrong
     is_right_or_wrong = table.is_binary() and False not in directions.values()
-    has_common_mean = is_right_or_wrong or (len({*figures.values()}) == len({*directions.values()}) == 1)
+    has_common_mean = is_right_or_wrong or (
+        len({*figures.values()}) == len({*directions.values()}) == 1
+    )
     if not has_common_mean and choice.by is not None:
         raise UserError(
             f"--by {choice.by}: found several metrics "
@@ -247,7 +262,9 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             source_counts = reader.read([source], before, may_be_before=True)
         if choice.tuned_samples or has_own_samples:
             assert source_counts is not None
-            tuned = after_models if has_own_samples else tuned_models(choice.tuned_samples, [*by_model])
+            tuned = (
+                after_models if has_own_samples else tuned_models(choice.tuned_samples, [*by_model])
+            )
             states = None if samples is None else samples.states
             curves_by_model = compute_curves(reader, source_counts, tuned, states, table.clusters)
     groups, excluded_notes = find_aggregates(all_runs, figures) if len(figures) > 1 else ([], [])
@@ -264,7 +281,9 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         seeds={model.name: model.seeds for model in after_models},
         items=joined.items,
         table=table,
-        findings=find(table, samples, tasks=tasks, aggregates=groups, has_common_mean=has_common_mean),
+        findings=find(
+            table, samples, tasks=tasks, aggregates=groups, has_common_mean=has_common_mean
+        ),
         samples=samples,
         curves=curves_by_model,
         notes=(
@@ -301,7 +320,9 @@ def _put_on_scale(
 def _has_samples(run: Evaluation, kind: str) -> bool:
     """Return whether all logs have BEFORE's kind and several responses with their outcomes."""
     firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
-    has_counts = [row.statuses is not None or PASS_AT_1 in row.fields for row in firsts if row.count > 1]
+    has_counts = [
+        row.statuses is not None or PASS_AT_1 in row.fields for row in firsts if row.count > 1
+    ]
     return len(has_counts) == len(run.logs) and all(has_counts)
 
 
@@ -331,7 +352,9 @@ def _select_values(rows: RunRows, by_item: NDArray[np.int64]) -> NDArray[np.floa
     return np.frombuffer(rows.values, dtype=np.float64)[by_item]
 
 
-def _number_clusters(rows: RunRows, joined: JoinedRows, choice: CompareChoice) -> NDArray[np.int64] | None:
+def _number_clusters(
+    rows: RunRows, joined: JoinedRows, choice: CompareChoice
+) -> NDArray[np.int64] | None:
     """Number clusters in the order of their hashes, independently of the order of rows."""
     if not rows.clusters:
         return None
@@ -345,7 +368,9 @@ def _number_clusters(rows: RunRows, joined: JoinedRows, choice: CompareChoice) -
     return np.array([numbers[name] for name in names], dtype=np.int64)
 
 
-def _select_groups(rows: RunRows, joined: JoinedRows, choice: CompareChoice) -> NDArray[np.str_] | None:
+def _select_groups(
+    rows: RunRows, joined: JoinedRows, choice: CompareChoice
+) -> NDArray[np.str_] | None:
     """Return groups by the chosen field, else by task if there are several; None without both."""
     order = joined.before.tolist()
     if rows.groups:

@@ -71,7 +71,9 @@ def compute_curves(
                 f"{model.name}: found {', '.join(str(run.k) for run in runs)} samples per "
                 "document; expected the same number for each seed"
             )
-        curves_by_model[model.name] = _compute_model_curves(model.name, before, runs, states, clusters)
+        curves_by_model[model.name] = _compute_model_curves(
+            model.name, before, runs, states, clusters
+        )
     return curves_by_model
 
 
@@ -86,7 +88,9 @@ def _compute_model_curves(
     most = min(before.k, k)
     ks = tuple(range(1, most + 1)) if most <= _MAX_EVERY_K else list_reported_k(most)
 
-    def compare_members(members: NDArray[np.bool_], purpose: str, all_right: bool) -> CurveDifference:
+    def compare_members(
+        members: NDArray[np.bool_], purpose: str, all_right: bool
+    ) -> CurveDifference:
         member_clusters = None
         if clusters is not None:
             member_clusters = np.unique(clusters[members], return_inverse=True)[1]
@@ -119,7 +123,9 @@ def tuned_models(arguments: Sequence[str], names: Sequence[str]) -> list[ModelRu
     Raises:
         UserError: the names differ from those of AFTER.
     """
-    models_by_name: Mapping[str, ModelRuns] = {model.name: model for model in find_models(arguments, (), seeds=False)}
+    models_by_name: Mapping[str, ModelRuns] = {
+        model.name: model for model in find_models(arguments, (), seeds=False)
+    }
     if len(names) == 1:
         runs = tuple(run for model in models_by_name.values() for run in model.runs)
         return [ModelRuns(names[0], runs)]

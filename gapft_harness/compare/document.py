@@ -17,9 +17,9 @@ from gapft_harness.compare.comparison import Comparison, MarginCheck
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.items import (
     ChangedItem,
-    find_changed_items,
     build_explored,
     choose_positions,
+    find_changed_items,
     item_rows,
     name_documents,
 )
@@ -29,9 +29,23 @@ from gapft_harness.core.files import require_absent
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.frame import CI95, Column, Frame, Rows
 from gapft_harness.report.rendering import page, wording
-from gapft_harness.report.rendering.blocks import Block, Case, Cases, Section, Table, Text, group_remarks
+from gapft_harness.report.rendering.blocks import (
+    Block,
+    Case,
+    Cases,
+    Section,
+    Table,
+    Text,
+    group_remarks,
+)
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, points_interval, format_count
+from gapft_harness.report.rendering.wording import (
+    UNSTABLE,
+    format_count,
+    percent,
+    points,
+    points_interval,
+)
 from gapft_harness.report.sections.comparison import TERMS, split_by_state
 
 #: Maximum number of a model's gained, and of its lost, documents on a written page.
@@ -68,11 +82,17 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
     (folder / CURVES_FILE).unlink(missing_ok=True)  # may be left from an earlier comparison
     positions = choose_positions(comparison)
     replace(
-        build_document(comparison, dict(zip(positions, name_documents(comparison, positions), strict=True))),
+        build_document(
+            comparison, dict(zip(positions, name_documents(comparison, positions), strict=True))
+        ),
         tables={
             "comparison.csv": _list_rows(comparison),
             "items.csv": item_rows(comparison, *name_changes(comparison)),
-            **({CURVES_FILE: Frame(CURVES, list_curve_points(comparison)).csv()} if comparison.curves else {}),
+            **(
+                {CURVES_FILE: Frame(CURVES, list_curve_points(comparison)).csv()}
+                if comparison.curves
+                else {}
+            ),
         },
         explorers={"": explorer.render_explorer(build_explored(comparison))},
     ).write(folder)
@@ -117,19 +137,28 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
     """
     limit = comparison.choice.shown if names is None else PAGE_CASES
     gate = [_format_margin_check(comparison, held) for held in comparison.check_margin()]
-    parts = [Section("", [Text(_format_opening(comparison), "lead"), *group_remarks(comparison.notes), *gate])]
+    parts = [
+        Section(
+            "", [Text(_format_opening(comparison), "lead"), *group_remarks(comparison.notes), *gate]
+        )
+    ]
     if comparison.findings.models:
         parts.append(Section("Before and after", [_build_model_table(comparison)]))
     if comparison.findings.aggregates:
         parts.append(Section("By group of tasks", [_build_aggregate_table(comparison)]))
     if comparison.findings.groups:
-        parts.append(Section(f"By {comparison.choice.by or 'task'}", [_build_group_table(comparison)]))
+        parts.append(
+            Section(f"By {comparison.choice.by or 'task'}", [_build_group_table(comparison)])
+        )
     if comparison.samples is not None:
         parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
     if comparison.curves:
         parts.append(Section("With k samples", _build_curve_blocks(comparison)))
     order = list(comparison.table.after)
-    items = sorted(find_changed_items(comparison, limit), key=lambda item: (order.index(item.model), not item.is_gained))
+    items = sorted(
+        find_changed_items(comparison, limit),
+        key=lambda item: (order.index(item.model), not item.is_gained),
+    )
     cases = [_build_case(comparison, item, names or {}) for item in items]
     summary = _count_changes(comparison, limit, written=names is not None)
     if summary:
@@ -164,7 +193,11 @@ def _count_changes(comparison: Comparison, limit: int, *, written: bool) -> Text
     sentences, has_more = [], False
     for name, after in comparison.table.after.items():
         counts = [
-            int(n) for n in ((after > comparison.table.before).sum(), (after < comparison.table.before).sum())
+            int(n)
+            for n in (
+                (after > comparison.table.before).sum(),
+                (after < comparison.table.before).sum(),
+            )
         ]
         if any(counts):
             has_more |= max(counts) > limit
@@ -209,31 +242,48 @@ def _build_model_table(comparison: Comparison) -> Table:
     if any(pair.seeds > 1 for pair in models.values()):
         columns += SEEDS
     rows = [ComparisonLine(pair, model=name) for name, pair in models.items()]
-    return Frame([*columns, *_list_columns(comparison, models.values())], rows).table(_format_note(comparison))
+    return Frame([*columns, *_list_columns(comparison, models.values())], rows).table(
+        _format_note(comparison)
+    )
 
 
 def _build_group_table(comparison: Comparison) -> Table:
     """Build the table by the chosen field or by task, with each task's metric if they differ."""
-    figures = comparison.figures if comparison.choice.by is None and comparison.figure is None else None
-    table = _build_table_by_group(comparison, comparison.choice.by or "task", comparison.findings.groups)
-    return table if figures is None else replace(table, note=f"{_format_metrics(figures)} {table.note}")
+    figures = (
+        comparison.figures if comparison.choice.by is None and comparison.figure is None else None
+    )
+    table = _build_table_by_group(
+        comparison, comparison.choice.by or "task", comparison.findings.groups
+    )
+    return (
+        table
+        if figures is None
+        else replace(table, note=f"{_format_metrics(figures)} {table.note}")
+    )
 
 
 def _build_aggregate_table(comparison: Comparison) -> Table:
     """Build the table of lm_eval's groups of tasks, with the metric and the kind of mean."""
-    figures = {aggregate.name: comparison.figures[aggregate.tasks[0]] for aggregate in comparison.aggregates}
+    figures = {
+        aggregate.name: comparison.figures[aggregate.tasks[0]]
+        for aggregate in comparison.aggregates
+    }
     weightings: set[bool] = {aggregate.weighted for aggregate in comparison.aggregates}
     kinds = {True: "weighted by documents", False: "with equal weights"}
     table = _build_table_by_group(comparison, "group", comparison.findings.aggregates)
     if len(weightings) == 1:
         note = f" Means of tasks as lm_eval reports them: {kinds[weightings.pop()]}."
     else:
-        alike = ", ".join(aggregate.name for aggregate in comparison.aggregates if not aggregate.weighted)
+        alike = ", ".join(
+            aggregate.name for aggregate in comparison.aggregates if not aggregate.weighted
+        )
         note = f" Means of tasks as lm_eval reports them: {kinds[True]}; in {alike} {kinds[False]}."
     return replace(table, note=f"{_format_metrics(figures)} {table.note}{note}")
 
 
-def _build_table_by_group(comparison: Comparison, title: str, findings: Mapping[str, Mapping[str, Paired]]) -> Table:
+def _build_table_by_group(
+    comparison: Comparison, title: str, findings: Mapping[str, Mapping[str, Paired]]
+) -> Table:
     has_models = len(comparison.table.after) > 1
     pairs = [pair for by_model in findings.values() for pair in by_model.values()]
     columns: list[Column[ComparisonLine]] = [group_column(title)]
@@ -249,7 +299,9 @@ def _build_table_by_group(comparison: Comparison, title: str, findings: Mapping[
     if len(pairs) > 1:
         note += f" p (Holm): adjusted for the {len(pairs)} tests of this table."
     note += _format_small_units(comparison, pairs)
-    return Frame([*columns, *_list_columns(comparison, pairs)], rows).table(note, words=1 + has_models)
+    return Frame([*columns, *_list_columns(comparison, pairs)], rows).table(
+        note, words=1 + has_models
+    )
 
 
 def _format_metrics(figures: Mapping[str, ComparedMetric]) -> str:
@@ -337,8 +389,15 @@ METRIC: tuple[Column[ComparisonLine], ...] = (
 LEVELS: tuple[Column[ComparisonLine], ...] = (
     Column("before", "", lambda line: line.pair.before),
     Column("after", "", lambda line: line.pair.after),
-    Column("", _MEAN, lambda line: _choose_format(line.pair.is_binary).level(line.pair.before), "before"),
-    Column("", _MEAN, lambda line: _choose_format(line.pair.is_binary).level(line.pair.after), "after"),
+    Column(
+        "",
+        _MEAN,
+        lambda line: _choose_format(line.pair.is_binary).level(line.pair.before),
+        "before",
+    ),
+    Column(
+        "", _MEAN, lambda line: _choose_format(line.pair.is_binary).level(line.pair.after), "after"
+    ),
 )
 DIFFERENCE: tuple[Column[ComparisonLine], ...] = (
     difference_column("difference (points)"),
@@ -359,13 +418,23 @@ GAINED = change_columns("gained", "lost", _RIGHT)
 HIGHER = change_columns("higher", "lower", _NUMBER)
 
 
-def _list_columns(comparison: Comparison, pairs: Collection[Paired]) -> list[Column[ComparisonLine]]:
+def _list_columns(
+    comparison: Comparison, pairs: Collection[Paired]
+) -> list[Column[ComparisonLine]]:
     """List the columns of a difference, with its unit if all have the same."""
-    heading = "difference" if comparison.figure is None else f"difference ({comparison.figure.name})"
+    heading = (
+        "difference" if comparison.figure is None else f"difference ({comparison.figure.name})"
+    )
     if all(pair.is_binary for pair in pairs):
         heading = "difference (points)"
     adjusted = ADJUSTED if any(pair.p_holm is not None for pair in pairs) else ()
-    return [*LEVELS, difference_column(heading), *TEST, *adjusted, *_choose_change_columns(comparison.is_judged())]
+    return [
+        *LEVELS,
+        difference_column(heading),
+        *TEST,
+        *adjusted,
+        *_choose_change_columns(comparison.is_judged()),
+    ]
 
 
 def _choose_change_columns(is_judged: bool) -> tuple[Column[ComparisonLine], ...]:
@@ -388,15 +457,16 @@ def _format_note(comparison: Comparison) -> str:
     if len(comparison.findings.models) > 1:
         note += f" p (Holm): adjusted for the {len(comparison.findings.models)} models."
     if len(comparison.figures) > 1:
-        note += (
-            f" Over all documents of {len(comparison.figures)} tasks; lm_eval does not report this mean."
-        )
+        note += f" Over all documents of {len(comparison.figures)} tasks; lm_eval does not report this mean."
     return note + _format_small_units(comparison, comparison.findings.models.values())
 
 
 def _format_tests(comparison: Comparison, pairs: Iterable[Paired]) -> str:
     """Name the tests of a table."""
-    names = {"mcnemar": "McNemar's exact test", "sign_flip": f"sign flips of {_unit_name(comparison)}s"}
+    names = {
+        "mcnemar": "McNemar's exact test",
+        "sign_flip": f"sign flips of {_unit_name(comparison)}s",
+    }
     tests = {pair.test for pair in pairs}
     if len(tests) > 1:
         return (
@@ -468,7 +538,9 @@ BY_STATE: tuple[Column[ComparisonLine], ...] = (
     Column(
         "",
         "",
-        lambda line: "" if line.by_state is None else wording.format_k_eq(line.by_state.k_eq, line.k),
+        lambda line: (
+            "" if line.by_state is None else wording.format_k_eq(line.by_state.k_eq, line.k)
+        ),
         "K_eq",
     ),
 )
@@ -506,8 +578,12 @@ _PASS_HAT_K = "pass^k: all k samples are right; unbiased"
 _BAND = "of Pass@k after minus before; simultaneous for all k"
 
 
-def _all_right_reader(value: Callable[[CurveDifference], Any]) -> Callable[[CurvePoint], float | None]:
-    return lambda point: None if point.all_right is None else point.select_value(value(point.all_right))
+def _all_right_reader(
+    value: Callable[[CurveDifference], Any],
+) -> Callable[[CurvePoint], float | None]:
+    return lambda point: (
+        None if point.all_right is None else point.select_value(value(point.all_right))
+    )
 
 
 #: Pass@k of a model at each k.
@@ -537,7 +613,9 @@ CURVES: tuple[Column[CurvePoint], ...] = (
 )  # fmt: skip
 
 
-def list_curve_points(comparison: Comparison, *, every: bool = True, states: bool = True) -> list[CurvePoint]:
+def list_curve_points(
+    comparison: Comparison, *, every: bool = True, states: bool = True
+) -> list[CurvePoint]:
     """List the points of all models: on all documents, then by state.
 
     Args:
@@ -578,7 +656,10 @@ def _build_curve_blocks(comparison: Comparison) -> list[Block]:
         note += ". With two training seeds it is wide"
     rows = list_curve_points(comparison, every=False, states=False)
     blocks: list[Block] = [
-        *(Text(_describe_behind(name, entry.any_right, has_models)) for name, entry in comparison.curves.items()),
+        *(
+            Text(_describe_behind(name, entry.any_right, has_models))
+            for name, entry in comparison.curves.items()
+        ),
         Frame(columns, rows).table(f"{note}."),
     ]
     by_state = [entry for entry in list_curve_points(comparison, every=False) if entry.state]
@@ -607,7 +688,9 @@ def _describe_behind(name: str, curve: CurveDifference, has_models: bool) -> str
     span = f"k = {possible[0]}"
     if len(possible) > 1:
         span = f"a k from {possible[0]} to {possible[-1]}"
-    return f"{sentence} (95% confidence: first at {span}{', or at no k' if is_none_possible else ''})."
+    return (
+        f"{sentence} (95% confidence: first at {span}{', or at no k' if is_none_possible else ''})."
+    )
 
 
 def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, str]) -> Case:
@@ -617,12 +700,17 @@ def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, s
     task = comparison.items[item.position][0]
     numbers = f" {task}" if task and len(comparison.figures) > 1 else ""
     if not comparison.is_judged():
-        old, new = comparison.table.before[item.position], comparison.table.after[item.model][item.seed - 1]
+        old, new = (
+            comparison.table.before[item.position],
+            comparison.table.after[item.model][item.seed - 1],
+        )
         numbers += f", {wording.format_number(old)} to {wording.format_number(new[item.position])}"
     document, name_in_explorer = f"doc_id {item.before.doc_id}", names.get(item.position)
     change_text = f"{rose if item.is_gained else fell}{numbers}"
     return Case(
-        heading=f"{change_text}: {document} ({which})" if name_in_explorer is None else f"{change_text} ({which})",
+        heading=f"{change_text}: {document} ({which})"
+        if name_in_explorer is None
+        else f"{change_text} ({which})",
         name="" if name_in_explorer is None else document,
         link="" if name_in_explorer is None else page.problem_link(name_in_explorer),
         prompt=_shorten(item.before.prompt),
@@ -638,7 +726,9 @@ def _shorten(text: str) -> str:
     if len(text) <= _MAX_TEXT:
         return text
     half = _MAX_TEXT // 2
-    left_out = f"{format_count(len(text) - _MAX_TEXT)} characters are in items.csv and explorer.html"
+    left_out = (
+        f"{format_count(len(text) - _MAX_TEXT)} characters are in items.csv and explorer.html"
+    )
     return f"{text[:half]}\n[… {left_out} …]\n{text[-half:]}"
 
 
@@ -657,7 +747,9 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             "groups": _build_group_entries(comparison.findings.aggregates, name, is_judged),
         }
         if name in comparison.findings.by_state:
-            line = ComparisonLine(comparison.findings.models[name], by_state=comparison.findings.by_state[name])
+            line = ComparisonLine(
+                comparison.findings.models[name], by_state=comparison.findings.by_state[name]
+            )
             (models[name]["decomposition"],) = Frame(BY_STATE, [line]).entries()
         if name in comparison.curves:
             curve = comparison.curves[name]
@@ -714,7 +806,9 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
         content["source_samples"] = {
             "k": samples.k,
             "states": samples.sizes,
-            "pass_at_k": {str(n): float(samples.compute_pass_at(n)) for n in list_reported_k(samples.k)},
+            "pass_at_k": {
+                str(n): float(samples.compute_pass_at(n)) for n in list_reported_k(samples.k)
+            },
         }
     return content
 

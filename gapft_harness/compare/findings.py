@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from gapft_harness.analysis.bootstrap import (
     Interval,
     compute_interval,
-    resample_means,
     draw_seed_weights,
+    resample_means,
 )
 from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts
-from gapft_harness.analysis.paired import adjust_p_values, mcnemar, flip_signs
+from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
 from gapft_harness.core.streams import Stream
@@ -49,7 +49,9 @@ class Numbers:
     def is_binary(self, *models: str) -> bool:
         """Return whether all numbers before, and of these models or of all, are 0 or 1."""
         after = [self.after[name] for name in models or self.after]
-        return all(bool(((numbers == 0) | (numbers == 1)).all()) for numbers in (self.before, *after))
+        return all(
+            bool(((numbers == 0) | (numbers == 1)).all()) for numbers in (self.before, *after)
+        )
 
     def select(self, members: NDArray[np.bool_]) -> Numbers:
         """Select items, without strata; clusters are renumbered.
@@ -190,7 +192,10 @@ def find(
     if samples is None:
         return CompareFindings(models, groups, aggregate_findings)
     states = samples.states
-    by_state = {name: _decompose_model(states, numbers == 1, samples) for name, numbers in table.after.items()}
+    by_state = {
+        name: _decompose_model(states, numbers == 1, samples)
+        for name, numbers in table.after.items()
+    }
     return CompareFindings(models, groups, aggregate_findings, states, by_state)
 
 
@@ -244,7 +249,11 @@ def _resample_means(
         inside = strata == number
         task_clusters = np.unique(clusters[inside], return_inverse=True)[1]
         task_stream = stream.child(f"task/{number}")
-        means.append(resample_means(columns[inside], task_clusters, replicates=REPLICATES, stream=task_stream))
+        means.append(
+            resample_means(
+                columns[inside], task_clusters, replicates=REPLICATES, stream=task_stream
+            )
+        )
     mean: NDArray[np.float64] = np.mean(means, axis=0)
     return mean
 
@@ -267,7 +276,9 @@ def _compute_test(
     return "sign_flip", flipped.p_value
 
 
-def _decompose_model(states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts) -> ByState:
+def _decompose_model(
+    states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts
+) -> ByState:
     counts = pool_counts([decompose(states, seed) for seed in passed])
     return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
 

@@ -50,7 +50,11 @@ def find_aggregates(
                 "metrics for it; --metric chooses one metric for all tasks"
             )
             continue
-        weightings = [is_weighted for is_weighted in (True, False) if all(_is_mean(run_facts, name, key, is_weighted) for run_facts in facts_list)]
+        weightings = [
+            is_weighted
+            for is_weighted in (True, False)
+            if all(_is_mean(run_facts, name, key, is_weighted) for run_facts in facts_list)
+        ]
         if not weightings:
             left_out.append(
                 f"group {name} is left out: its {key} in lm_eval's results file is not the mean of "
@@ -61,7 +65,9 @@ def find_aggregates(
     return comparable, left_out
 
 
-def _iterate_tasks(name: str, children: Mapping[str, Any], seen: tuple[str, ...] = ()) -> Iterator[str]:
+def _iterate_tasks(
+    name: str, children: Mapping[str, Any], seen: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Yield the tasks of a group and of the groups in it."""
     for child in children.get(name, ()):
         if child in children and child not in seen:

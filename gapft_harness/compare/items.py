@@ -16,9 +16,9 @@ from gapft_harness.report.explorer.content import (
     EQUAL,
     HIGHER,
     LOWER,
-    ProblemTexts,
     ExplorerContent,
     ExplorerModel,
+    ProblemTexts,
     classify_outcome,
 )
 from gapft_harness.report.rendering.wording import format_number
@@ -130,7 +130,11 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
         rose = (values > before).astype(int) - (values < before)
         return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
 
-    before, samples, states = comparison.table.before[positions], comparison.samples, comparison.findings.states
+    before, samples, states = (
+        comparison.table.before[positions],
+        comparison.samples,
+        comparison.findings.states,
+    )
     tasks = [comparison.items[position][0] for position in positions]
     fields = {"task": tasks} if len(set(tasks)) > 1 else {}
     if comparison.choice.by is not None and comparison.table.groups is not None:
@@ -168,7 +172,9 @@ def choose_positions(comparison: Comparison, limit: int = MAX_EXPLORED) -> list[
         unchanged &= (after == comparison.table.before).all(axis=0)
     # items are sorted by hash, so this choice is random but reproducible
     positions_shown = np.argsort(unchanged, kind="stable")[:limit]
-    positions: list[int] = positions_shown[np.argsort(comparison.rows_before[positions_shown])].tolist()
+    positions: list[int] = positions_shown[
+        np.argsort(comparison.rows_before[positions_shown])
+    ].tolist()
     return positions
 
 
@@ -176,7 +182,8 @@ def name_documents(comparison: Comparison, positions: list[int]) -> list[str]:
     """Return distinct names of documents: ``doc_id``, with task or hash if needed."""
     rows = comparison.rows_before[positions].tolist()
     tasks_and_ids = [
-        (comparison.items[p][0], comparison.before.doc_ids[row]) for p, row in zip(positions, rows, strict=True)
+        (comparison.items[p][0], comparison.before.doc_ids[row])
+        for p, row in zip(positions, rows, strict=True)
     ]
     has_tasks = len({task for task, _ in tasks_and_ids}) > 1
     names = [" ".join(name if has_tasks else name[1:]) for name in tasks_and_ids]

@@ -92,7 +92,9 @@ def join(before: RunRows, afters: Sequence[RunRows], *, common: bool) -> JoinedR
         for rows, item_index in zip(afters, indices[1:], strict=True):
             _refuse_missing(before, indices[0], rows, item_index)
     items = tuple(sorted(shared))
-    by_row = [np.array([item_index[item] for item in items], dtype=np.int64) for item_index in indices]
+    by_row = [
+        np.array([item_index[item] for item in items], dtype=np.int64) for item_index in indices
+    ]
     return JoinedRows(
         items=items,
         before=by_row[0],
@@ -129,7 +131,10 @@ def index_items(rows: RunRows, *, with_task: bool) -> dict[Item, int]:
 def _refuse_missing(
     before: RunRows, before_index: dict[Item, int], after: RunRows, after_index: dict[Item, int]
 ) -> None:
-    missing = [_describe_missing(after, after_index, before, before_index), _describe_missing(before, before_index, after, after_index)]
+    missing = [
+        _describe_missing(after, after_index, before, before_index),
+        _describe_missing(before, before_index, after, after_index),
+    ]
     message = "; ".join(filter(None, missing))
     if message:
         raise UserError(
@@ -138,7 +143,9 @@ def _refuse_missing(
         )
 
 
-def _describe_missing(rows: RunRows, own_index: dict[Item, int], full: RunRows, full_index: dict[Item, int]) -> str:
+def _describe_missing(
+    rows: RunRows, own_index: dict[Item, int], full: RunRows, full_index: dict[Item, int]
+) -> str:
     absent = sorted(full_index[item] for item in full_index.keys() - own_index.keys())
     if not absent:
         return ""

@@ -26,7 +26,13 @@ from gapft_harness.compare.reading import ComparedMetric, RunRows
 from gapft_harness.core.errors import UserError
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.log_files import Evaluation, Log
-from gapft_harness.verdicts.sample_logs import LogRow, SampleLog, hash_value, read_rows, open_row_access
+from gapft_harness.verdicts.sample_logs import (
+    LogRow,
+    SampleLog,
+    hash_value,
+    open_row_access,
+    read_rows,
+)
 
 #: Number of unmatched documents of each side in a message.
 _MAX_SHOWN = 3
@@ -44,7 +50,10 @@ def normalise(text: str) -> str:
 
 
 def choose_run_metrics(
-    run: Evaluation, figures: Mapping[str, ComparedMetric], source: Evaluation, choice: CompareChoice
+    run: Evaluation,
+    figures: Mapping[str, ComparedMetric],
+    source: Evaluation,
+    choice: CompareChoice,
 ) -> dict[str, ComparedMetric]:
     """Choose a run's metric for each task: BEFORE's, or the log's first if its kind lacks that.
 
@@ -79,7 +88,9 @@ def join_kinds(
     kinds = [", ".join(sorted({log.kind for log in rows.logs})) for rows in (before, after)]
     if kinds[0] == kinds[1]:
         return
-    figures = [", ".join(sorted({*map(str, items.values())})) for items in (figures_before, figures_after)]
+    figures = [
+        ", ".join(sorted({*map(str, items.values())})) for items in (figures_before, figures_after)
+    ]
     if figures[0] != figures[1]:
         yield Text(f"{model}: {figures[1]} of its {kinds[1]} logs is compared with {figures[0]}")
     if choice.on or not {*before.contents}.isdisjoint(after.contents):
@@ -95,7 +106,10 @@ def join_kinds(
         [row for row in range(count_after) if row not in pairs],
     ]
     if not pairs or (not choice.common and any(unmatched)):
-        examples = [_format_unmatched(rows, items) for rows, items in zip((before, after), unmatched, strict=True)]
+        examples = [
+            _format_unmatched(rows, items)
+            for rows, items in zip((before, after), unmatched, strict=True)
+        ]
         lines = [f"  {a or '(none)'} | {b or '(none)'}" for a, b in zip_longest(*examples)]
         raise UserError(
             f"{before.logs[0].path} ({kinds[0]}) and {after.logs[0].path} ({kinds[1]}): {summary} "
@@ -146,7 +160,9 @@ def _match_rows(before: list[_RowHashes], after: list[_RowHashes]) -> dict[int, 
         others = by_text.get(hashes.prompt, set()).union(
             *(by_prompt.get(text, set()) for text in hashes.texts)
         )
-        candidates = [o for o in others if None in (hashes.gold, g := before[o].gold) or g == hashes.gold]
+        candidates = [
+            o for o in others if None in (hashes.gold, g := before[o].gold) or g == hashes.gold
+        ]
         for other in candidates:
             of_before[other].append(row)
         if len(candidates) == 1:

@@ -33,11 +33,15 @@ def list_notes(
     yield from _note_choices(choice, figures, before)
     yield from _note_missing_numbers(figures, before, after)
     yield from _note_logarithms(figures, before)
-    lower = _format_metrics(figures, [task for task, higher in directions.items() if higher is False])
+    lower = _format_metrics(
+        figures, [task for task, higher in directions.items() if higher is False]
+    )
     if lower:
         yield Text(f"{lower}: lower is better, so a negative difference is a gain")
     numbers = [name for name in table.after if not table.is_binary(name)]
-    unknown = _format_metrics(figures, [task for task, higher in directions.items() if higher is None])
+    unknown = _format_metrics(
+        figures, [task for task, higher in directions.items() if higher is None]
+    )
     all_rows = [before, *(rows for runs in after.values() for rows, _ in runs)]
     lm_eval_logs = [log for rows in all_rows for log in rows.logs if log.kind == LM_EVAL]
     if unknown and not numbers:
@@ -77,7 +81,9 @@ def _format_metrics(figures: Mapping[str, ComparedMetric], tasks: Sequence[str])
     return f"{metrics} ({', '.join(tasks)})" if metrics and has_metrics else metrics
 
 
-def _note_choices(choice: CompareChoice, figures: Mapping[str, ComparedMetric], before: RunRows) -> Iterator[Text]:
+def _note_choices(
+    choice: CompareChoice, figures: Mapping[str, ComparedMetric], before: RunRows
+) -> Iterator[Text]:
     """Yield notes on the metric or filter chosen among several, one for tasks that agree."""
     for option, choice_value, names_by_task in (
         ("metric", choice.metric, before.metrics),
@@ -101,7 +107,10 @@ def _note_missing_numbers(
     figures: Mapping[str, ComparedMetric], before: RunRows, after: Mapping[str, Sequence[Selected]]
 ) -> Iterator[Text]:
     """Yield counts of documents that are left out because they have no number."""
-    runs = [("before", before), *((name, rows) for name, model_runs in after.items() for rows, _ in model_runs)]
+    runs = [
+        ("before", before),
+        *((name, rows) for name, model_runs in after.items() for rows, _ in model_runs),
+    ]
     for kind, verb in (("unscored", "has null or NaN"), ("unmeasured", "does not apply")):
         counts = []
         for name, rows in runs:
@@ -162,7 +171,11 @@ def _note_changed_inputs(
             for rows, by_item in runs:
                 hashes_after = getattr(rows, field)
                 for row, other in zip(joined.before.tolist(), by_item.tolist(), strict=True):
-                    if hashes_before[row] and hashes_after[other] and hashes_before[row] != hashes_after[other]:
+                    if (
+                        hashes_before[row]
+                        and hashes_after[other]
+                        and hashes_before[row] != hashes_after[other]
+                    ):
                         changed_rows.add(row)
             if changed_rows:
                 count = f"{len(changed_rows):,} of {len(joined.items):,} documents"

@@ -107,7 +107,9 @@ class SampleReader:
         runs = [run for argument in arguments for run in find_runs(argument, **options)]
         return self.read(runs, f"{option} {arguments[0]}")
 
-    def read(self, runs: Sequence[Evaluation], title: str, *, may_be_before: bool = False) -> SampleCounts:
+    def read(
+        self, runs: Sequence[Evaluation], title: str, *, may_be_before: bool = False
+    ) -> SampleCounts:
         """Read the samples in some logs.
 
         Args:
@@ -147,7 +149,9 @@ class SampleReader:
             )
         return self._build_counts([counts[key] for key in keys], paths, title)
 
-    def _build_counts(self, counts: Sequence[_DocumentCount], paths: tuple[Path, ...], title: str) -> SampleCounts:
+    def _build_counts(
+        self, counts: Sequence[_DocumentCount], paths: tuple[Path, ...], title: str
+    ) -> SampleCounts:
         """Build the arrays of counts, with a warning about copies, or without the copies."""
         watch, k = CopyDetector(), counts[0].samples
         for count in counts:
@@ -162,10 +166,14 @@ class SampleReader:
             return SampleCounts(passing, k, paths, warning_text, alike)
         kept_numbers = [number for number in range(k) if number not in copies]
         passing = np.array([sum(c.passed[n] for n in kept_numbers) for c in counts], dtype=np.int64)
-        warning_text = f"{title}: {warning}; {len(copies)} of {k} are dropped, {len(kept_numbers)} kept"
+        warning_text = (
+            f"{title}: {warning}; {len(copies)} of {k} are dropped, {len(kept_numbers)} kept"
+        )
         return SampleCounts(passing, len(kept_numbers), paths, warning_text, alike)
 
-    def _count_run(self, run: Evaluation, keys: set[_Key], *, may_be_before: bool) -> dict[_Key, _DocumentCount]:
+    def _count_run(
+        self, run: Evaluation, keys: set[_Key], *, may_be_before: bool
+    ) -> dict[_Key, _DocumentCount]:
         counts: dict[_Key, _DocumentCount] = {}
         single_paths: set[Path] = set()
         for log in run.logs:
@@ -180,7 +188,9 @@ class SampleReader:
                 counts[key] = count
         if may_be_before:
             return counts
-        for path in single_paths:  # rows of several samples may be BEFORE's, with a different metric
+        for (
+            path
+        ) in single_paths:  # rows of several samples may be BEFORE's, with a different metric
             for log_before in self.source.logs:
                 refuse_same_log(log_before.path, path)
         return counts

@@ -40,7 +40,9 @@ def read_cgroup_free_memory(root: Path = Path("/")) -> int | None:
         Bytes; None if no group has a limit. In version 1 "no limit" is a number larger than any
         memory.
     """
-    free = [_read_free(folder, _V2 if is_v2 else _V1) for folder, is_v2 in _find_groups(root, "memory")]
+    free = [
+        _read_free(folder, _V2 if is_v2 else _V1) for folder, is_v2 in _find_groups(root, "memory")
+    ]
     return min((amount for amount in free if amount is not None), default=None)
 
 
@@ -48,7 +50,8 @@ def read_usable_memory(root: Path = Path("/")) -> int:
     """Read the memory in bytes, used or free, that this process's groups may use in total."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [
-        _read_limit(folder / (_V2 if is_v2 else _V1).limit) for folder, is_v2 in _find_groups(root, "memory")
+        _read_limit(folder / (_V2 if is_v2 else _V1).limit)
+        for folder, is_v2 in _find_groups(root, "memory")
     ]
     return min([machine, *(limit for limit in limits if limit is not None)])
 
@@ -97,7 +100,9 @@ def _find_groups(root: Path, controller: str) -> Iterator[tuple[Path, bool]]:
             if ".." in relative.parts:
                 relative = PurePosixPath()
             group = top / relative
-            folders = (candidate for candidate in (group, *group.parents) if candidate.is_relative_to(top))
+            folders = (
+                candidate for candidate in (group, *group.parents) if candidate.is_relative_to(top)
+            )
             yield from ((folder, not controllers) for folder in folders)
 
 

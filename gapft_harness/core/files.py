@@ -101,7 +101,9 @@ def require_absent(folder: Path, names: Sequence[str], *, overwrite: bool = Fals
 def is_disk_full(error: Exception) -> bool:
     """Check whether an error reports a full disk."""
     text = str(error)  # errors of native libraries have no errno
-    return getattr(error, "errno", None) in _DISK_FULL_CODES or any(os.strerror(code) in text for code in _DISK_FULL_CODES)
+    return getattr(error, "errno", None) in _DISK_FULL_CODES or any(
+        os.strerror(code) in text for code in _DISK_FULL_CODES
+    )
 
 
 def not_writable_error(path: Path, error: Exception) -> GapftError:
@@ -122,7 +124,10 @@ def sync_folder(folder: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically; a lone surrogate becomes U+FFFD."""
-    replace_file(path, lambda temporary: temporary.write_text(replace_text_surrogates(text), encoding="utf-8"))
+    replace_file(
+        path,
+        lambda temporary: temporary.write_text(replace_text_surrogates(text), encoding="utf-8"),
+    )
 
 
 def write_json(path: Path, content: Any) -> None:

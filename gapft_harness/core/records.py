@@ -361,7 +361,7 @@ class Arm:
     def name(self) -> str:
         """The stem of the arm's files, e.g. ``gapft-seed13`` or ``gapft-seed13@other``.
 
-        ``layout.arm_of`` is the inverse.
+        ``layout.parse_arm`` is the inverse.
         """
         return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
 

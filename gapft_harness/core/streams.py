@@ -44,7 +44,9 @@ class SampleStreams:
     split: str
     training_seed: int | None = None
 
-    def derive_seeds(self, problem_id: str, attempt: int, indices: Sequence[int]) -> tuple[int, ...]:
+    def derive_seeds(
+        self, problem_id: str, attempt: int, indices: Sequence[int]
+    ) -> tuple[int, ...]:
         """Compute the seeds of one problem's samples, below ``SEEDS``; all of them differ.
 
         Args:

@@ -117,11 +117,16 @@ def decode(content: bytes, place: str, first: int = 1) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        kind = next((description for start, description in _KINDS.items() if content.startswith(start)), None)
+        kind = next(
+            (description for start, description in _KINDS.items() if content.startswith(start)),
+            None,
+        )
         if kind is not None and first == 1:
             raise UserError(f"{place}: expected UTF-8 text, found {kind}") from error
         number = content.count(b"\n", 0, error.start) + first
-        raise UserError(f"{place}, line {number}: {_describe_bad_byte(content, error.start)}") from error
+        raise UserError(
+            f"{place}, line {number}: {_describe_bad_byte(content, error.start)}"
+        ) from error
 
 
 def _describe_bad_byte(content: bytes, start: int) -> str:

@@ -154,7 +154,9 @@ def encode_error(error: BaseException) -> str:
     """Return the outcome of a job that raised an exception, as JSON text."""
     if isinstance(error, ModuleNotFoundError):
         error = missing_package_error(error) or error
-    kind = next((error_class.__name__ for error_class in ERRORS if isinstance(error, error_class)), "")
+    kind = next(
+        (error_class.__name__ for error_class in ERRORS if isinstance(error, error_class)), ""
+    )
     text = str(error) if kind else _format_exception(error)
     return json.dumps(["error", kind, text, "".join(traceback.format_exception(error))])
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import WorkerProcess, end_all, build_thread_environment
+from gapft_harness.core.processes import WorkerProcess, build_thread_environment, end_all
 from gapft_harness.executors.jobs import RESUME_HINT, job_error
 from gapft_harness.hooks.protocols import Job, Progress
 
@@ -139,8 +139,12 @@ class LocalExecutor:
             ready_workers: list[_JobWorker] = []
             while not ready_workers:
                 # Check for dead workers before the pipes: their last reports are in the pipe then.
-                dead_workers = [worker for worker in busy_workers if worker.process.poll() is not None]
-                ready_workers = [key.data for key, _ in selector.select(0 if dead_workers else _POLL_INTERVAL_S)] or dead_workers
+                dead_workers = [
+                    worker for worker in busy_workers if worker.process.poll() is not None
+                ]
+                ready_workers = [
+                    key.data for key, _ in selector.select(0 if dead_workers else _POLL_INTERVAL_S)
+                ] or dead_workers
         return ready_workers
 
 

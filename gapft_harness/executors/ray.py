@@ -18,8 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.executors.jobs import RESUME_HINT, job_error, encode_error, run_job
-from gapft_harness.executors.ray_cluster import ANSWER_TIMEOUT_S, join_cluster, start_ray, build_worker_environment
+from gapft_harness.executors.jobs import RESUME_HINT, encode_error, job_error, run_job
+from gapft_harness.executors.ray_cluster import (
+    ANSWER_TIMEOUT_S,
+    build_worker_environment,
+    join_cluster,
+    start_ray,
+)
 from gapft_harness.hooks.protocols import Job, Progress
 
 #: Minimum seconds between two progress reports of a job.
@@ -42,11 +47,19 @@ class ProgressBoard:
     def put(self, number: int, report: _Report) -> None:
         """Add a progress report of a job."""
         reports = self._reports.get(number, [])
-        self._reports[number] = [*reports[:1], *(note_report for note_report in reports[1:] if note_report[-1]), report]
+        self._reports[number] = [
+            *reports[:1],
+            *(note_report for note_report in reports[1:] if note_report[-1]),
+            report,
+        ]
 
     def take(self) -> list[tuple[int, _Report]]:
         """Return the (job number, report) pairs since the last call, and forget them."""
-        numbered_reports = [(number, report) for number, reports in sorted(self._reports.items()) for report in reports]
+        numbered_reports = [
+            (number, report)
+            for number, reports in sorted(self._reports.items())
+            for report in reports
+        ]
         self._reports.clear()
         return numbered_reports
 

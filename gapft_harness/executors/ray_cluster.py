@@ -121,7 +121,9 @@ def build_worker_environment(threads: int) -> dict[str, str]:
     Args:
         threads: CPU threads of a worker, as for local workers.
     """
-    installed_folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed_folders = [
+        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
     # Debian's Python, and a virtual environment that sees its packages, have more folders.
     installed_folders += [*site.getsitepackages(), site.getusersitepackages()]
     paths = [
@@ -132,7 +134,8 @@ def build_worker_environment(threads: int) -> dict[str, str]:
     settings = {
         name: value
         for name, value in os.environ.items()
-        if (_FORWARDED.fullmatch(name) and not _NOT_FORWARDED.fullmatch(name)) or decides_results(name)
+        if (_FORWARDED.fullmatch(name) and not _NOT_FORWARDED.fullmatch(name))
+        or decides_results(name)
     }
     return {
         **settings,

@@ -19,8 +19,8 @@ from gapft_harness.analysis.allocation import (
     Successes,
     Value,
     average_successes,
-    replicate_successes,
     compute_successes,
+    replicate_successes,
 )
 from gapft_harness.analysis.bootstrap import Interval, compute_interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
@@ -89,7 +89,7 @@ def read_halves(allocation: AllocationSettings, seed: int, file: Callable[[str],
         UserError: the selections are not sealed, or do not form such a comparison.
     """
     diffuse, concentrated = arms = allocation.list_arms(seed)
-    once, twice = (api.read_examples(file(layout.selection(arm))) for arm in arms)
+    once, twice = (api.read_examples(file(layout.selection_path(arm))) for arm in arms)
     return find_halves(diffuse, once, concentrated, twice)
 
 
@@ -121,7 +121,8 @@ def find_halves(
                 f"(first: {missed_ids[0]}); expected recovered and solved problems only; {remedy}"
             )
     once, twice = (
-        Counter(e for e in examples if e.state == "S") for examples in (diffuse_examples, concentrated_examples)
+        Counter(e for e in examples if e.state == "S")
+        for examples in (diffuse_examples, concentrated_examples)
     )
     a: list[str] = []
     b: list[str] = []
@@ -139,10 +140,13 @@ def find_halves(
             f"number, above 0; {remedy}"
         )
     replay, other_replay = (
-        Counter(e for e in examples if e.state == "G") for examples in (diffuse_examples, concentrated_examples)
+        Counter(e for e in examples if e.state == "G")
+        for examples in (diffuse_examples, concentrated_examples)
     )
     if replay != other_replay:
-        differing_ids = sorted({e.problem_id for e in (*(replay - other_replay), *(other_replay - replay))})
+        differing_ids = sorted(
+            {e.problem_id for e in (*(replay - other_replay), *(other_replay - replay))}
+        )
         raise api.UserError(
             f"{arm_names}: replayed examples of {len(differing_ids)} solved problems differ (first: "
             f"{differing_ids[0]}); expected the same examples in both; {remedy}"
@@ -152,7 +156,7 @@ def find_halves(
 
 def build_exposed_path(arm: api.Arm) -> str:
     """Return the path of an arm's decisions on the halves in a run directory."""
-    return layout.decisions(arm, "exposed")
+    return layout.decisions_path(arm, "exposed")
 
 
 class AllocationExperiment(api.Experiment):
@@ -280,14 +284,18 @@ class Exposures:
 def _read_seed(run_path: Path, allocation: AllocationSettings, seed: int) -> ExposedSeed:
     seed_halves = read_halves(allocation, seed, run_path.joinpath)
     diffuse, concentrated = (
-        api.read_decisions(run_path / build_exposed_path(arm), seed_halves.problem_ids, "the two arms' selections")
+        api.read_decisions(
+            run_path / build_exposed_path(arm), seed_halves.problem_ids, "the two arms' selections"
+        )
         for arm in allocation.list_arms(seed)
     )
     in_a = {*seed_halves.a}
     return ExposedSeed(
         seed=seed,
         ids=np.array(seed_halves.problem_ids, dtype=np.str_),
-        halves=np.array(["A" if i in in_a else "B" for i in seed_halves.problem_ids], dtype=np.str_),
+        halves=np.array(
+            ["A" if i in in_a else "B" for i in seed_halves.problem_ids], dtype=np.str_
+        ),
         diffuse=diffuse,
         concentrated=concentrated,
         replay=seed_halves.replay,
@@ -377,11 +385,21 @@ class AllocationFindings:
 
 def list_quantities(half_successes: Successes[Value]) -> dict[str, Value]:
     """Return the reported quantities by name."""
-    values = (half_successes.a_1, half_successes.a_2, half_successes.b_0, half_successes.b_1, half_successes.coverage_gain, half_successes.repetition_loss, half_successes.contrast)
+    values = (
+        half_successes.a_1,
+        half_successes.a_2,
+        half_successes.b_0,
+        half_successes.b_1,
+        half_successes.coverage_gain,
+        half_successes.repetition_loss,
+        half_successes.contrast,
+    )
     return dict(zip(QUANTITIES, values, strict=True))
 
 
-def _compute_quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[str, AllocationQuantity]:
+def _compute_quantities(
+    inputs: api.ReportInputs, exposures: Exposures
+) -> dict[str, AllocationQuantity]:
     """Compute the quantities, with intervals from resampling seeds and problems."""
     ids = np.unique(np.concatenate([seed_data.ids for seed_data in exposures.seeds]))
     shape = len(exposures.seeds), len(ids)
@@ -403,11 +421,16 @@ def _compute_quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[
         stream=api.Stream(statistics["seed"], "report/allocation"),
     )
     seeds = {
-        seed_data.seed: compute_successes(seed_data.halves, seed_data.diffuse_passed, seed_data.concentrated_passed)
+        seed_data.seed: compute_successes(
+            seed_data.halves, seed_data.diffuse_passed, seed_data.concentrated_passed
+        )
         for seed_data in exposures.seeds
     }
     by_seed = {seed: list_quantities(seed_data) for seed, seed_data in seeds.items()}
-    mean, replicate_quantities = list_quantities(average_successes([*seeds.values()])), list_quantities(replicates)
+    mean, replicate_quantities = (
+        list_quantities(average_successes([*seeds.values()])),
+        list_quantities(replicates),
+    )
     return {
         name: AllocationQuantity(
             name,
@@ -422,16 +445,27 @@ def _compute_quantities(inputs: api.ReportInputs, exposures: Exposures) -> dict[
 def _build_quantity_columns(seeds: Iterable[object]) -> list[api.Column[AllocationQuantity]]:
     """Build the columns of the table; a single seed replaces the mean."""
 
-    def build_column(title: str, meaning: str, value: Callable[[AllocationQuantity], str]) -> api.Column[AllocationQuantity]:
+    def build_column(
+        title: str, meaning: str, value: Callable[[AllocationQuantity], str]
+    ) -> api.Column[AllocationQuantity]:
         return api.Column("", meaning, value, title)
 
-    name_column = build_column("quantity", "a term of Equation 10", lambda quantity: _LABELS[quantity.name])
-    mean_column = build_column("mean", "its mean over seeds", lambda quantity: quantity.format_value(quantity.mean))
+    name_column = build_column(
+        "quantity", "a term of Equation 10", lambda quantity: _LABELS[quantity.name]
+    )
+    mean_column = build_column(
+        "mean", "its mean over seeds", lambda quantity: quantity.format_value(quantity.mean)
+    )
     interval_column = build_column("95% interval", "", lambda quantity: quantity.interval_text)
     seed_columns = [
-        build_column(f"seed {seed}", "the term for this seed", partial(_format_seed_value, seed)) for seed in seeds
+        build_column(f"seed {seed}", "the term for this seed", partial(_format_seed_value, seed))
+        for seed in seeds
     ]
-    return [name_column, *seed_columns, interval_column] if len(seed_columns) == 1 else [name_column, mean_column, interval_column, *seed_columns]
+    return (
+        [name_column, *seed_columns, interval_column]
+        if len(seed_columns) == 1
+        else [name_column, mean_column, interval_column, *seed_columns]
+    )
 
 
 def _format_seed_value(seed: Any, quantity: AllocationQuantity) -> str:
@@ -447,7 +481,7 @@ def _build_success_table(inputs: api.ReportInputs, coverage: AllocationFindings)
         f"{condition_name(coverage.concentrated)} a_A(2) and a_B(0). Differences in percentage "
         "points. Because the halves have the same size, the contrast is the difference between the "
         "two conditions over A and B together. Intervals are percentiles of "
-        f"{wording.whole(inputs.recipe['statistics']['replicates'])} paired replicates that "
+        f"{wording.format_count(inputs.recipe['statistics']['replicates'])} paired replicates that "
         "resample training seeds and problems, both jointly for the two conditions; a draw without "
         "problems of one half is repeated. The models were trained on these problems: the rates "
         "show what they learned, not how well it transfers."
@@ -471,20 +505,23 @@ def _build_training_columns(*conditions: str) -> Iterator[api.Column[tuple[int, 
         return api.Column("", meaning, lambda row: value(row[1]), title)
 
     yield api.Column("", "", lambda row: row[0], "seed")
-    yield from (build_column(half, lambda seed_entry: wording.whole(seed_entry.problems)) for half in "AB")
-    yield build_column("replay", lambda seed_entry: wording.whole(seed_entry.replay))
+    yield from (
+        build_column(half, lambda seed_entry: wording.format_count(seed_entry.problems))
+        for half in "AB"
+    )
+    yield build_column("replay", lambda seed_entry: wording.format_count(seed_entry.replay))
     for position, name in enumerate(conditions):
         yield build_column(f"tokens, {name}", partial(_format_tokens, position))
     yield api.Column("", "", lambda row: _format_difference(*row[1].tokens), "difference")
 
 
 def _format_tokens(position: int, seed_entry: AllocationSeed) -> str:
-    return wording.whole(seed_entry.tokens[position])
+    return wording.format_count(seed_entry.tokens[position])
 
 
 def _format_difference(once: int, twice: int) -> str:
     share = percent(Fraction(abs(once - twice), max(once, twice, 1)), 2)
-    return f"{wording.signed_whole(once - twice)} ({share})"
+    return f"{wording.format_signed_count(once - twice)} ({share})"
 
 
 def _build_training_table(coverage: AllocationFindings) -> api.Table:
@@ -560,39 +597,60 @@ class AllocationPart(api.Part):
                 exposed_seed.seed: AllocationSeed(
                     len(exposed_seed.ids) // 2,
                     exposed_seed.replay,
-                    (once[exposed_seed.seed].supervised_tokens, twice[exposed_seed.seed].supervised_tokens),
+                    (
+                        once[exposed_seed.seed].supervised_tokens,
+                        twice[exposed_seed.seed].supervised_tokens,
+                    ),
                 )
                 for exposed_seed in read.seeds
             },
         )
 
-    def opening(self, findings: api.ReportFindings, part_findings: AllocationFindings) -> api.Opening:
+    def opening(
+        self, findings: api.ReportFindings, part_findings: AllocationFindings
+    ) -> api.Opening:
         """Return the contrast as an opening; it comes first if the diffuse condition leads."""
         contrast = part_findings.contrast
         value = points(contrast.mean)
         stat = api.Stat("on problems trained on", value, f"points {contrast.interval_text}")
-        return api.Opening(_describe_result(part_findings), findings.lead == part_findings.diffuse, stat)
+        return api.Opening(
+            _describe_result(part_findings), findings.lead == part_findings.diffuse, stat
+        )
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: AllocationFindings
+        self,
+        inputs: api.ReportInputs,
+        findings: api.ReportFindings,
+        part_findings: AllocationFindings,
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, quantities, and training sets."""
         text = f"{_describe_result(part_findings)} {_describe_terms(part_findings)} {_describe_transfer(findings, part_findings)}"
         tables = _build_success_table(inputs, part_findings), _build_training_table(part_findings)
-        content_blocks: list[api.Block] = [api.Text(text), _build_figure(findings, part_findings), *tables]
+        content_blocks: list[api.Block] = [
+            api.Text(text),
+            _build_figure(findings, part_findings),
+            *tables,
+        ]
         yield api.Section("Coverage against repetition", content_blocks)
 
-    def figures(self, findings: api.ReportFindings, part_findings: AllocationFindings) -> api.Figures:
+    def figures(
+        self, findings: api.ReportFindings, part_findings: AllocationFindings
+    ) -> api.Figures:
         """Return the figure of success by exposures, and of the difference on the audit."""
         yield "allocation", lambda findings: _draw_figure(findings, part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: AllocationFindings
+        self,
+        inputs: api.ReportInputs,
+        findings: api.ReportFindings,
+        part_findings: AllocationFindings,
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return CSV tables of all quantities by seed, and of all compared problems."""
         yield "allocation.csv", build_quantity_rows(part_findings)
         problems = [
-            (exposed_seed, position) for exposed_seed in inputs.find_part_data(self.name).seeds for position in range(len(exposed_seed.ids))
+            (exposed_seed, position)
+            for exposed_seed in inputs.find_part_data(self.name).seeds
+            for position in range(len(exposed_seed.ids))
         ]
         yield "exposed.csv", api.Frame(PROBLEM_COLUMNS, problems).csv()
 
@@ -610,8 +668,13 @@ class AllocationPart(api.Part):
                 str(seed): {
                     "problems_a_half": entry.problems,
                     "replay": entry.replay,
-                    **{name: float(quantity.seeds[seed]) for name, quantity in part_findings.quantities.items()},
-                    "L_supervised": dict(zip(("diffuse", "concentrated"), entry.tokens, strict=True)),
+                    **{
+                        name: float(quantity.seeds[seed])
+                        for name, quantity in part_findings.quantities.items()
+                    },
+                    "L_supervised": dict(
+                        zip(("diffuse", "concentrated"), entry.tokens, strict=True)
+                    ),
                 }
                 for seed, entry in part_findings.seeds.items()
             },
@@ -644,12 +707,14 @@ def _describe_result(coverage: AllocationFindings) -> str:
     return (
         f"Training once on twice as many problems ({condition_name(coverage.diffuse)}) instead of "
         f"twice on half of them ({condition_name(coverage.concentrated)}) changes success on these "
-        f"problems by {contrast.difference_text}; {wording.resolution(contrast.interval)}."
+        f"problems by {contrast.difference_text}; {wording.describe_resolution(contrast.interval)}."
     )
 
 
 def _describe_terms(coverage: AllocationFindings) -> str:
-    gain, loss = (coverage.quantities[name].difference_text for name in ("coverage_gain", "repetition_loss"))
+    gain, loss = (
+        coverage.quantities[name].difference_text for name in ("coverage_gain", "repetition_loss")
+    )
     return (
         f"This is half of the gain from a first exposure on the new half B, {gain}, minus half of "
         f"the gain from a second exposure on the shared half A, {loss}."
@@ -668,7 +733,9 @@ def _build_figure(findings: api.ReportFindings, coverage: AllocationFindings) ->
     contrast = findings.find_contrast(coverage.diffuse, coverage.concentrated)
     terms = contrast.terms
     seed_note = "; pale, each seed" if len(coverage.seeds) > 1 else ""
-    difference_text = f"{condition_name(coverage.diffuse)} − {condition_name(coverage.concentrated)}"
+    difference_text = (
+        f"{condition_name(coverage.diffuse)} − {condition_name(coverage.concentrated)}"
+    )
     return api.Figure(
         "allocation",
         "Success on the problems trained on: "

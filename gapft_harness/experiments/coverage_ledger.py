@@ -53,7 +53,7 @@ class LedgerSettings(api.RecipeSection):
 
 def build_ledger_path(arm: api.Arm) -> str:
     """Return the path of an arm's samples in a run directory."""
-    return layout.decisions(arm, "samples")
+    return layout.decisions_path(arm, "samples")
 
 
 class CoverageLedger(api.Experiment):
@@ -165,7 +165,11 @@ class LedgerPoint:
     def difference_text(self) -> str:
         """The difference in points, with the band."""
         text = points(float(self.curve.difference[self.number]))
-        return text if self.band_interval is None else f"{text} {api.points_interval(self.band_interval)}"
+        return (
+            text
+            if self.band_interval is None
+            else f"{text} {api.points_interval(self.band_interval)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,9 @@ class LedgerFindings:
         return [
             (ledger_curve, ledger_curve.curve)
             for ledger_curve in self.curves
-            if ledger_curve.curve is not None and ledger_curve.against == against and not ledger_curve.state
+            if ledger_curve.curve is not None
+            and ledger_curve.against == against
+            and not ledger_curve.state
         ]
 
     @property
@@ -197,12 +203,24 @@ def _build_value_getter(values: str) -> Any:
 
 
 LEDGER_COLUMNS: tuple[api.Column[LedgerPoint], ...] = (
-    api.Column("condition", "", lambda point: point.ledger_curve.condition, "condition", condition_name),
+    api.Column(
+        "condition", "", lambda point: point.ledger_curve.condition, "condition", condition_name
+    ),
     api.Column("against", "the source, or a reference", lambda point: point.ledger_curve.against),
-    api.Column("state", "the source's state; empty: all problems", lambda point: point.ledger_curve.state),
-    api.Column("problems", "audit problems in this state", lambda point: point.ledger_curve.problems),
+    api.Column(
+        "state", "the source's state; empty: all problems", lambda point: point.ledger_curve.state
+    ),
+    api.Column(
+        "problems", "audit problems in this state", lambda point: point.ledger_curve.problems
+    ),
     api.Column("k", "", lambda point: point.curve.k[point.number], "k"),
-    api.Column("before", "Pass@k of the source or reference", _build_value_getter("before"), "AGAINST", percent),
+    api.Column(
+        "before",
+        "Pass@k of the source or reference",
+        _build_value_getter("before"),
+        "AGAINST",
+        percent,
+    ),
     api.Column("after", "Pass@k, mean over seeds", _build_value_getter("after"), "Pass@k", percent),
     api.Column(
         "",
@@ -252,7 +270,9 @@ class LedgerPart(api.Part):
         if settings_json is None or not arms:
             return None
         settings = LedgerSettings.model_validate(settings_json)
-        ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
+        ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))[
+            "problem_id"
+        ]
 
         def count_passing(file: str) -> NDArray[np.int64]:
             passed = api.read_samples(run_path / file, ids, settings.k[-1])
@@ -260,19 +280,26 @@ class LedgerPart(api.Part):
             return passing
 
         by_arm = {arm: count_passing(build_ledger_path(arm)) for arm in arms}
-        return LedgerRead(settings.k, settings.references, count_passing(build_ledger_path(_SOURCE_ARM)), by_arm)
+        return LedgerRead(
+            settings.k, settings.references, count_passing(build_ledger_path(_SOURCE_ARM)), by_arm
+        )
 
     def compute(self, inputs: api.ReportInputs, read: LedgerRead) -> LedgerFindings:
         """Compare every condition with the source and with every reference."""
         counts_by_condition = {name: api.stacked(read.arms, name) for name in inputs.conditions}
         states, curves = inputs.audit.states, []
-        against = {api.SOURCE: read.source, **{reference: counts_by_condition[reference] for reference in read.references}}
+        against = {
+            api.SOURCE: read.source,
+            **{reference: counts_by_condition[reference] for reference in read.references},
+        }
         for other, before_counts in against.items():
             for name, after_counts in counts_by_condition.items():
                 for state in ("", *"GSU") if name != other else ():
                     members = np.isin(states, [state] if state else [*"GSU"])
                     stream = api.Stream(0, f"coverage/{name}/{other}/{state}")
-                    curve = _compare_curve(before_counts[..., members], after_counts[:, members], read.k, stream)
+                    curve = _compare_curve(
+                        before_counts[..., members], after_counts[:, members], read.k, stream
+                    )
                     curves.append(LedgerCurve(name, other, state, int(members.sum()), curve))
         return LedgerFindings(tuple(curves))
 
@@ -293,11 +320,17 @@ class LedgerPart(api.Part):
             _build_figure(part_findings),
         ]
         for other in part_findings.references:
-            rows = [point for ledger_curve, _ in part_findings.list_overall(other) for point in _list_points(ledger_curve)]
+            rows = [
+                point
+                for ledger_curve, _ in part_findings.list_overall(other)
+                for point in _list_points(ledger_curve)
+            ]
             if other != api.SOURCE:
                 rows = [point for point in rows if point.number in (0, len(point.curve.k) - 1)]
             name = condition_name(other)
-            table = api.Frame(LEDGER_COLUMNS, rows).table(_write_note(part_findings, name), fill={"AGAINST": name})
+            table = api.Frame(LEDGER_COLUMNS, rows).table(
+                _write_note(part_findings, name), fill={"AGAINST": name}
+            )
             blocks.append(table)
         state_frame = api.Frame(_STATE_COLUMNS, [*_group_by_state(part_findings)])
         blocks.append(
@@ -318,13 +351,19 @@ class LedgerPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: LedgerFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of all curves at every k, not rounded."""
-        rows = [point for ledger_curve in part_findings.curves for point in _list_points(ledger_curve)]
+        rows = [
+            point for ledger_curve in part_findings.curves for point in _list_points(ledger_curve)
+        ]
         yield "coverage_ledger.csv", api.Frame(LEDGER_COLUMNS, rows).csv()
 
     def results(self, part_findings: LedgerFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
-        rows = [point for ledger_curve in part_findings.curves for point in _list_points(ledger_curve)]
-        behind_rows = [pair for other in part_findings.references for pair in part_findings.list_overall(other)]
+        rows = [
+            point for ledger_curve in part_findings.curves for point in _list_points(ledger_curve)
+        ]
+        behind_rows = [
+            pair for other in part_findings.references for pair in part_findings.list_overall(other)
+        ]
         return {
             "curves": api.Frame(LEDGER_COLUMNS, rows).entries(),
             "behind": api.Frame(BEHIND_COLUMNS, behind_rows).entries(),
@@ -332,7 +371,10 @@ class LedgerPart(api.Part):
 
 
 def _compare_curve(
-    before_counts: NDArray[np.int64], after_counts: NDArray[np.int64], ks: Sequence[int], stream: api.Stream
+    before_counts: NDArray[np.int64],
+    after_counts: NDArray[np.int64],
+    ks: Sequence[int],
+    stream: api.Stream,
 ) -> CurveDifference | None:
     """Compare two curves; None without problems.
 
@@ -349,7 +391,10 @@ def _compare_curve(
 
 def _list_points(ledger_curve: LedgerCurve) -> Iterator[LedgerPoint]:
     if ledger_curve.curve is not None:
-        yield from (LedgerPoint(ledger_curve, ledger_curve.curve, number) for number in range(len(ledger_curve.curve.k)))
+        yield from (
+            LedgerPoint(ledger_curve, ledger_curve.curve, number)
+            for number in range(len(ledger_curve.curve.k))
+        )
 
 
 #: A condition at one k: its point on all problems, and its points by non-empty state.
@@ -364,14 +409,25 @@ def _group_by_state(part_findings: LedgerFindings) -> Iterator[_StateRow]:
         if ledger_curve.against == api.SOURCE
     }
     for ledger_curve, _ in part_findings.list_overall(api.SOURCE):
-        points_by_state = {state: points_by_key[ledger_curve.condition, state] for state in ("", *"GSU")}
+        points_by_state = {
+            state: points_by_key[ledger_curve.condition, state] for state in ("", *"GSU")
+        }
         for position in dict.fromkeys((0, len(points_by_state[""]) - 1)):
-            yield points_by_state[""][position], {state: state_points[position] for state, state_points in points_by_state.items() if state_points}
+            yield (
+                points_by_state[""][position],
+                {
+                    state: state_points[position]
+                    for state, state_points in points_by_state.items()
+                    if state_points
+                },
+            )
 
 
 def _build_state_column(state: str) -> api.Column[_StateRow]:
     meaning = "difference on problems in this state, in points, with its band"
-    point: api.Column[LedgerPoint] = api.Column("", meaning, lambda state_point: state_point.difference_text, state)
+    point: api.Column[LedgerPoint] = api.Column(
+        "", meaning, lambda state_point: state_point.difference_text, state
+    )
     return point.map_rows(lambda row: row[1].get(state))
 
 
@@ -383,9 +439,16 @@ _STATE_COLUMNS: tuple[api.Column[_StateRow], ...] = (
 
 
 def _write_note(part_findings: LedgerFindings, name: str) -> str:
-    seeds = {curve.seeds for reference in part_findings.references for _, curve in part_findings.list_overall(reference)}
+    seeds = {
+        curve.seeds
+        for reference in part_findings.references
+        for _, curve in part_findings.list_overall(reference)
+    }
     resampled = "problems" if seeds == {1} else "problems and training seeds"
-    notes_by_count = {1: " With one training seed it does not cover others.", 2: " With two seeds it is wide."}
+    notes_by_count = {
+        1: " With one training seed it does not cover others.",
+        2: " With two seeds it is wide.",
+    }
     seed_note = notes_by_count.get(min(seeds), "")
     return (
         f"Pass@k: at least one of k samples is right; unbiased, mean over seeds. Difference from "

@@ -60,8 +60,14 @@ def find_compared(conditions: Mapping[str, api.Condition]) -> ComparedConditions
         UserError: a parameter that defines the matching is invalid; the message names its key.
     """
     gapft = [name for name, condition in conditions.items() if condition.selector == "gapft"]
-    others_by_name = {name: condition for name, condition in conditions.items() if condition.selector in _MATCHED_SELECTORS}
-    matched_names = [name for name, condition in others_by_name.items() if condition.selector == "matched_strata"]
+    others_by_name = {
+        name: condition
+        for name, condition in conditions.items()
+        if condition.selector in _MATCHED_SELECTORS
+    }
+    matched_names = [
+        name for name, condition in others_by_name.items() if condition.selector == "matched_strata"
+    ]
     if not gapft or not matched_names:
         return None
     uniform_names = [name for name in matched_names if _is_uniform(name, others_by_name[name])]
@@ -151,7 +157,9 @@ class Matching:
 
     def find_largest_difference(self, condition: str) -> float:
         """Return the largest difference of a stratum from GapFT's, in problems, over seeds."""
-        return max((strata.largest_difference for strata in self._list_strata(condition)), default=0.0)
+        return max(
+            (strata.largest_difference for strata in self._list_strata(condition)), default=0.0
+        )
 
     def count_others(self, condition: str) -> int:
         """Return the largest number of problems that GapFT does not have, over seeds."""
@@ -161,7 +169,9 @@ class Matching:
         return [strata for arm, strata in self.strata.items() if arm.condition == condition]
 
 
-def read_matching(run_path: Path, compared: ComparedConditions, arms: Sequence[api.Arm]) -> dict[api.Arm, Strata]:
+def read_matching(
+    run_path: Path, compared: ComparedConditions, arms: Sequence[api.Arm]
+) -> dict[api.Arm, Strata]:
     """Read the strata of the training sets of compared arms, without GapFT's.
 
     Args:
@@ -170,12 +180,13 @@ def read_matching(run_path: Path, compared: ComparedConditions, arms: Sequence[a
         arms: arms of the run; an arm without a GapFT arm of the same seed is left out.
     """
     labels = {
-        problem.id: ", ".join(str(problem.document.get(field)) for field in compared.stratum_fields) or "all"
-        for problem, _ in api.read_problems(run_path / layout.problems("pool"))
+        problem.id: ", ".join(str(problem.document.get(field)) for field in compared.stratum_fields)
+        or "all"
+        for problem, _ in api.read_problems(run_path / layout.problems_path("pool"))
     }
 
     def read_problem_ids(arm: api.Arm) -> set[str]:
-        return {e.problem_id for e in api.read_examples(run_path / layout.selection(arm))}
+        return {e.problem_id for e in api.read_examples(run_path / layout.selection_path(arm))}
 
     def count_strata(own: set[str], gapft: set[str]) -> Strata:
         counts = [Counter(labels[name] for name in names) for names in (own, gapft)]
@@ -272,7 +283,11 @@ class DiversityPart(api.Part):
     ) -> Matching | None:
         """Read the compared conditions and their strata."""
         comparison = find_compared(api.conditions_of(manifest["recipe"]))
-        return Matching(comparison, read_matching(run_path, comparison, arms)) if comparison and arms else None
+        return (
+            Matching(comparison, read_matching(run_path, comparison, arms))
+            if comparison and arms
+            else None
+        )
 
     def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
         """Add the difference in supervised tokens; other figures are part of every report."""
@@ -300,9 +315,13 @@ class DiversityPart(api.Part):
             f"Pass@1 minus the source's: {gain_texts}.",
             "Pass@1 minus the source's, with 95% intervals. Filled: the interval excludes zero.",
         )
-        tables = [_build_outcome_table(findings, part_findings), _build_matching_table(findings, part_findings)]
+        tables = [
+            _build_outcome_table(findings, part_findings),
+            _build_matching_table(findings, part_findings),
+        ]
         yield api.Section(
-            "Matched diversity", [api.Text(_describe_result(findings, part_findings)), figure, *tables]
+            "Matched diversity",
+            [api.Text(_describe_result(findings, part_findings)), figure, *tables],
         )
 
     def figures(self, findings: api.ReportFindings, part_findings: Matching) -> api.Figures:
@@ -322,8 +341,13 @@ class DiversityPart(api.Part):
         """Return the matching; the outcomes are under ``conditions`` and ``contrasts``."""
         return {
             "strata": list(part_findings.compared.stratum_fields),
-            "conditions": {name: part_findings.find_largest_difference(name) for name in part_findings.compared.names},
-            "problems_not_gapfts": {name: part_findings.count_others(name) for name in part_findings.compared.names},
+            "conditions": {
+                name: part_findings.find_largest_difference(name)
+                for name in part_findings.compared.names
+            },
+            "problems_not_gapfts": {
+                name: part_findings.count_others(name) for name in part_findings.compared.names
+            },
             "supervised_tokens_apart": part_findings.token_difference,
             "token_tolerance": part_findings.tolerance,
         }
@@ -372,8 +396,8 @@ def _describe_result(findings: api.ReportFindings, part_findings: Matching) -> s
         else "The problems are not matched in strata."
     )
     return (
-        f"At N = {wording.whole(budget.exposures)} exposures in J = "
-        f"{wording.whole(budget.steps)} steps, Pass@1 of {condition_name(name)} differs by "
+        f"At N = {wording.format_count(budget.exposures)} exposures in J = "
+        f"{wording.format_count(budget.steps)} steps, Pass@1 of {condition_name(name)} differs by "
         f"{listed(contrast_texts)}. {strata_text} With one seed, supervised tokens differ by up to "
         f"{percent(part_findings.token_difference, 2)} of the larger number; the recipe allows "
         f"{percent(part_findings.tolerance, 2)}."
@@ -407,7 +431,11 @@ class MatchedCondition:
     @property
     def largest_difference(self) -> float | None:
         """The largest difference of a stratum, in problems; None without strata."""
-        return self.matching.find_largest_difference(self.name) if self.matching.compared.stratum_fields else None
+        return (
+            self.matching.find_largest_difference(self.name)
+            if self.matching.compared.stratum_fields
+            else None
+        )
 
     @property
     def tokens(self) -> list[int]:
@@ -421,7 +449,7 @@ def _list_rows(findings: api.ReportFindings, matching: Matching) -> list[Matched
 
 def _format_size(row: MatchedCondition) -> str:
     problems, exposures = _count_exposures(row.findings, row.name)
-    return f"{wording.whole(problems)} × {exposures}"
+    return f"{wording.format_count(problems)} × {exposures}"
 
 
 _MATCHED_MEANING = (
@@ -434,7 +462,10 @@ CONDITION: tuple[api.Column[MatchedCondition], ...] = (
 SIZE: tuple[api.Column[MatchedCondition], ...] = (
     api.Column("", _MATCHED_MEANING, _format_size, "problems"),
     api.Column(
-        "size", "", lambda row: _count_exposures(row.findings, row.name), names=("problems", "exposures_each")
+        "size",
+        "",
+        lambda row: _count_exposures(row.findings, row.name),
+        names=("problems", "exposures_each"),
     ),
 )
 MATCHED: tuple[api.Column[MatchedCondition], ...] = (
@@ -442,14 +473,24 @@ MATCHED: tuple[api.Column[MatchedCondition], ...] = (
     api.Column(
         "",
         _MATCHED_MEANING,
-        lambda row: "ref." if row.is_reference else wording.whole(row.matching.count_others(row.name)),
+        lambda row: (
+            "ref."
+            if row.is_reference
+            else wording.format_count(row.matching.count_others(row.name))
+        ),
         "new",
     ),
     api.Column("strata_most_apart", "", lambda row: row.largest_difference),
     api.Column(
         "",
         _MATCHED_MEANING,
-        lambda row: "ref." if row.is_reference else "–" if row.largest_difference is None else f"{row.largest_difference:g}",
+        lambda row: (
+            "ref."
+            if row.is_reference
+            else "–"
+            if row.largest_difference is None
+            else f"{row.largest_difference:g}"
+        ),
         "strata",
     ),
     api.Column(
@@ -457,7 +498,7 @@ MATCHED: tuple[api.Column[MatchedCondition], ...] = (
         _MATCHED_MEANING,
         lambda row: (min(row.tokens), max(row.tokens)),
         "tokens",
-        wording.span,
+        wording.format_range,
         names=("L_supervised_least", "L_supervised_most"),
     ),
 )
@@ -498,7 +539,14 @@ def build_difference_columns(other: str) -> tuple[api.Column[MatchedCondition], 
     columns: tuple[api.Column[api.Contrast], ...] = (
         api.Column(f"minus_{other}", "", list_values, names=names),
         api.Column("", meaning, lambda difference: difference.delta, title, points, missing="ref."),
-        api.Column("", "", lambda difference: difference.interval, "95% interval", points_interval, missing=""),
+        api.Column(
+            "",
+            "",
+            lambda difference: difference.interval,
+            "95% interval",
+            points_interval,
+            missing="",
+        ),
     )
     return tuple(column.map_rows(find_contrast) for column in columns)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gapft_harness import api
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.analysis.flat_groups import FlatGroups, count_flat_groups, compute_solved_share
+from gapft_harness.analysis.flat_groups import FlatGroups, compute_solved_share, count_flat_groups
 from gapft_harness.api import condition_name, layout, percent, points, wording
 
 
@@ -133,7 +133,9 @@ class DrawnRow:
     @property
     def completion_tokens(self) -> Fraction | None:
         """The new tokens of a seed, mean over seeds; None: it is not online."""
-        return None if self.facts is None else Fraction(self.facts["completion_tokens"], self.n_seeds)
+        return (
+            None if self.facts is None else Fraction(self.facts["completion_tokens"], self.n_seeds)
+        )
 
     @property
     def solved_share_of_rule(self) -> Fraction | None:
@@ -169,7 +171,7 @@ def _flatten_change(change: Change) -> tuple[Fraction, float, float] | None:
     return None if change is None else (change[0], change[1].low, change[1].high)
 
 
-_format_count = wording.rounded
+_format_count = wording.format_rounded
 _ENDS = ("", "_ci95_low", "_ci95_high")
 _CHANGE_MEANING = "difference from the reference in points, with an interval of joint replicates"
 CONTROL: tuple[api.Column[RuleRow], ...] = (
@@ -230,7 +232,9 @@ def _build_flat_column(state: str) -> api.Column[DrawnRow]:
     """Build the column of flat groups of a state."""
 
     def count_flat(row: DrawnRow) -> int | None:
-        return next((flatness.flat for flatness in row.flat_groups if flatness.state == state), None)
+        return next(
+            (flatness.flat for flatness in row.flat_groups if flatness.state == state), None
+        )
 
     return api.Column(f"flat_{state}", _FLAT_MEANING, count_flat, f"flat {state}", _format_count)
 
@@ -240,7 +244,9 @@ _NAME: api.Column[DrawnRow] = api.Column(
     "condition", "", lambda row: row.name, "condition", condition_name
 )
 _FLATNESS: tuple[api.Column[DrawnRow], ...] = (
-    _build_fact_column("groups", "groups", "groups drawn, one for each prompt of an update, over all seeds"),
+    _build_fact_column(
+        "groups", "groups", "groups drawn, one for each prompt of an update, over all seeds"
+    ),
     _build_fact_column("flat", "flat", _FLAT_MEANING),
     _build_flat_column("G"),
     _build_flat_column("S"),
@@ -265,7 +271,9 @@ _COST: tuple[api.Column[DrawnRow], ...] = (
     api.Column(
         "updates", "optimizer updates of a seed", lambda row: row.updates, "updates", _format_count
     ),
-    _build_fact_column("empty_draws", "empty", "updates whose groups were all flat; they count as updates"),
+    _build_fact_column(
+        "empty_draws", "empty", "updates whose groups were all flat; they count as updates"
+    ),
     _build_fact_column(
         "unjudged", "no reward", "responses on which the reward's verifier raised an error or hung"
     ),
@@ -310,25 +318,39 @@ class OnlinePart(api.Part):
         run = api.RunDirectory.open(run_path)
         groups_by_condition: dict[str, list[Sequence[api.Group]]] = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
-            if groups := list(api.read_groups(run.sealed(layout.adapter(arm)))):
+            if groups := list(api.read_groups(run.sealed(layout.adapter_path(arm)))):
                 groups_by_condition.setdefault(arm.condition, []).append(groups)
-        states = api.read_states(run_path / layout.states("pool"))
-        search_groups = count_flat_groups((evidence.state, evidence.samples, evidence.passing_samples) for evidence in states)
+        states = api.read_states(run_path / layout.states_path("pool"))
+        search_groups = count_flat_groups(
+            (evidence.state, evidence.samples, evidence.passing_samples) for evidence in states
+        )
         reference = OnlineSettings.model_validate(settings).reference
         condition_names = {arm.condition for arm in arms}
-        return OnlineRead(reference, groups_by_condition, search_groups) if reference in condition_names and groups_by_condition else None
+        return (
+            OnlineRead(reference, groups_by_condition, search_groups)
+            if reference in condition_names and groups_by_condition
+            else None
+        )
 
     def compute(self, inputs: api.ReportInputs, read: OnlineRead) -> OnlineFindings:
         """Count the drawn groups of each condition."""
-        names = [read.reference, *(name for name in inputs.conditions if name in read.groups_by_condition)]
-        rows = tuple(_build_drawn_row(inputs, name, read.groups_by_condition.get(name, ())) for name in names)
+        names = [
+            read.reference,
+            *(name for name in inputs.conditions if name in read.groups_by_condition),
+        ]
+        rows = tuple(
+            _build_drawn_row(inputs, name, read.groups_by_condition.get(name, ())) for name in names
+        )
         return OnlineFindings(read.reference, rows, read.search_groups)
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineFindings
     ) -> Iterator[api.Section]:
         """Return the section: the paper's table, drawn groups, costs, and groups of the search."""
-        rows, name = _build_rule_rows(inputs, findings, part_findings), condition_name(part_findings.reference)
+        rows, name = (
+            _build_rule_rows(inputs, findings, part_findings),
+            condition_name(part_findings.reference),
+        )
         yield api.Section(
             "Online training at equal updates",
             [
@@ -336,7 +358,9 @@ class OnlinePart(api.Part):
                 api.Frame(CONTROL, rows).table(_write_rule_note(inputs), fill={"REFERENCE": name}),
                 api.Frame((_NAME, *_FLATNESS), part_findings.rows[1:]).table(_FLAT_NOTE),
                 api.Frame((_NAME, *_COST), part_findings.rows).table(_COST_NOTE),
-                api.Frame(SAMPLED, part_findings.search_groups).table(_write_search_note(inputs, part_findings)),
+                api.Frame(SAMPLED, part_findings.search_groups).table(
+                    _write_search_note(inputs, part_findings)
+                ),
             ],
         )
 
@@ -344,7 +368,10 @@ class OnlinePart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineFindings
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the three CSV tables, not rounded."""
-        yield "online.csv", api.Frame(CONTROL, _build_rule_rows(inputs, findings, part_findings)).csv()
+        yield (
+            "online.csv",
+            api.Frame(CONTROL, _build_rule_rows(inputs, findings, part_findings)).csv(),
+        )
         yield "online_drawn.csv", api.Frame(DRAWN, part_findings.rows).csv()
         yield "online_search.csv", api.Frame(SAMPLED, part_findings.search_groups).csv()
 
@@ -391,24 +418,37 @@ def _build_rule_rows(
     if other is not None and other.reason:
         other = None
     contrast_pairs = api.under_both(inputs, findings, other) if other else ()
-    by_names = {(run_contrast.a, run_contrast.b): other_contrast for _, run_contrast, other_contrast in contrast_pairs}
-    agreements = {agreement.name: agreement for agreement in api.agreements(inputs, other)} if other else {}
+    by_names = {
+        (run_contrast.a, run_contrast.b): other_contrast
+        for _, run_contrast, other_contrast in contrast_pairs
+    }
+    agreements = (
+        {agreement.name: agreement for agreement in api.agreements(inputs, other)} if other else {}
+    )
     rows = []
     for name in ("", *(entry.name for entry in part_findings.rows)):
         run = findings.conditions[name].mean.pass_at_1 if name else findings.source.pass_at_1
         row = RuleRow(name, run)
         if other:
-            codes = [other.arms[entry.arm.name] for entry in inputs.find_arms(name)] if name else [other.source]
+            codes = (
+                [other.arms[entry.arm.name] for entry in inputs.find_arms(name)]
+                if name
+                else [other.source]
+            )
             passed = sum(int((arm_codes == api.PASS).sum()) for arm_codes in codes)
             row = replace(row, other_pass_at_1=Fraction(passed, sum(map(len, codes))))
         if name in agreements and (invalid := agreements[name].invalid) is not None:
             right = agreements[name].right
             opens = Fraction(right, invalid) if right is not None and invalid else None
-            row = replace(row, invalid=Fraction(invalid, agreements[name].total), opens=opens)
+            row = replace(
+                row, invalid=Fraction(invalid, agreements[name].total), opening_right=opens
+            )
         if name not in ("", part_findings.reference):
             contrast = findings.find_contrast(name, part_findings.reference)
             row = replace(row, run_change=(contrast.delta, contrast.interval))
-            row = replace(row, other_change=_find_other_change(by_names, name, part_findings.reference))
+            row = replace(
+                row, other_change=_find_other_change(by_names, name, part_findings.reference)
+            )
         rows.append(row)
     return rows
 
@@ -420,7 +460,9 @@ def _find_other_change(
     if (contrast := by_names.get((name, reference))) is not None:
         return contrast.delta, contrast.interval
     if (reverse_contrast := by_names.get((reference, name))) is not None:
-        return -reverse_contrast.delta, Interval(-reverse_contrast.interval.high, -reverse_contrast.interval.low)
+        return -reverse_contrast.delta, Interval(
+            -reverse_contrast.interval.high, -reverse_contrast.interval.low
+        )
     return None
 
 
@@ -441,7 +483,9 @@ def _describe_result(rows: Sequence[RuleRow], part_findings: OnlineFindings) -> 
 
 def _write_rule_note(inputs: api.ReportInputs) -> str:
     other, task = inputs.other_rule, inputs.task
-    rule_text = f"Pass@1: by the audit's verifier, {task['verifier']} {task.get('verifier_params', {})}."
+    rule_text = (
+        f"Pass@1: by the audit's verifier, {task['verifier']} {task.get('verifier_params', {})}."
+    )
     if other is None or other.reason:
         return f"{rule_text} No other rule: {other.reason if other else 'none was computed'}."
     return (

@@ -57,7 +57,7 @@ class RedistributionExperiment(api.Experiment):
 
     def faults(self, view: api.View) -> Iterator[str]:
         """Report why answers cannot be redistributed."""
-        if view.has(audit := api.layout.responses("audit")):
+        if view.has(audit := api.layout.responses_path("audit")):
             view.file(audit)
             yield from filter(
                 None, [api.answers_or_why(view.run.path, view.manifest()["task"], ())[1]]
@@ -84,7 +84,10 @@ class RedistributionFindings:
     def rate_frame(self) -> api.Frame[Rate]:
         """The table of rates, one row for each condition and state."""
         states = self.conditions.items()
-        return api.Frame(RATES, [(name, *row) for name, rates_by_state in states for row in rates_by_state.items()])
+        return api.Frame(
+            RATES,
+            [(name, *row) for name, rates_by_state in states for row in rates_by_state.items()],
+        )
 
 
 #: A condition's name, a state, and the rates in it.
@@ -117,11 +120,13 @@ RATES: tuple[api.Column[Rate], ...] = (
         _is_small,
     ),
     api.Column("", "", lambda row: row[2].observed - row[2].null, "difference", points),
-    api.Column("p", "", lambda row: row[2].p_value, "p", lambda p: wording.p_value(float(p))),
+    api.Column(
+        "p", "", lambda row: row[2].p_value, "p", lambda p: wording.format_p_value(float(p))
+    ),
     api.Column(
         "",
         "problems whose answer is the same in every permutation",
-        lambda row: f"{wording.whole(row[2].fixed)} of {wording.whole(row[2].items)}",
+        lambda row: f"{wording.format_count(row[2].fixed)} of {wording.format_count(row[2].items)}",
         "fixed",
     ),
 )
@@ -139,7 +144,9 @@ class RedistributionPart(api.Part):
         """Read the answers of the source and of every arm, or why they cannot be redistributed."""
         if not arms:
             return None
-        tables = api.decided_tables(run_path, arms, self._read_settings(manifest["recipe"]).adapters)
+        tables = api.decided_tables(
+            run_path, arms, self._read_settings(manifest["recipe"]).adapters
+        )
         return api.answers_or_why(run_path, manifest["task"], tables)
 
     def compute(
@@ -167,22 +174,37 @@ class RedistributionPart(api.Part):
         return RedistributionFindings(permutations, adapters, conditions)
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: RedistributionFindings
+        self,
+        inputs: api.ReportInputs,
+        findings: api.ReportFindings,
+        part_findings: RedistributionFindings,
     ) -> Iterator[api.Section]:
         """Return the section: result, figure and rates, or why there are no rates."""
         if part_findings.reason:
-            yield api.Section("Answer redistribution", [api.Text(f"No rates: {part_findings.reason}.")])
+            yield api.Section(
+                "Answer redistribution", [api.Text(f"No rates: {part_findings.reason}.")]
+            )
             return
-        text, table = _describe_result(findings.lead, part_findings), part_findings.rate_frame.table(_write_note(part_findings))
-        yield api.Section("Answer redistribution", [api.Text(text), _build_figure(part_findings), table])
+        text, table = (
+            _describe_result(findings.lead, part_findings),
+            part_findings.rate_frame.table(_write_note(part_findings)),
+        )
+        yield api.Section(
+            "Answer redistribution", [api.Text(text), _build_figure(part_findings), table]
+        )
 
-    def figures(self, findings: api.ReportFindings, part_findings: RedistributionFindings) -> api.Figures:
+    def figures(
+        self, findings: api.ReportFindings, part_findings: RedistributionFindings
+    ) -> api.Figures:
         """Return the figure of observed and null rates."""
         if not part_findings.reason:
             yield self.name, partial(_draw_figure, part_findings=part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: RedistributionFindings
+        self,
+        inputs: api.ReportInputs,
+        findings: api.ReportFindings,
+        part_findings: RedistributionFindings,
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of all rates, not rounded."""
         yield "redistribution.csv", part_findings.rate_frame.csv()
@@ -209,7 +231,7 @@ def _describe_result(lead: str, part_findings: RedistributionFindings) -> str:
         return "The source solves every audit problem, so there are no corrections."
     rate_texts = [
         f"{percent(rate.observed)} of {state}, where redistributed answers would correct "
-        f"{percent(rate.null)} ({wording.p_said(float(rate.p_value))})"
+        f"{percent(rate.null)} ({wording.describe_p_value(float(rate.p_value))})"
         for state, rate in states.items()
     ]
     scaled = f" {api.SCALED}" if part_findings.adapters == "scaled" else ""
@@ -235,12 +257,14 @@ def _write_note(part_findings: RedistributionFindings) -> str:
         "over seeds. Null: the expected share if the answers given after training are permuted "
         "among problems with the same state and the same answer of the source, which keeps the "
         "frequency of each answer. Difference in percentage points. p: one-sided, from "
-        f"{wording.whole(part_findings.permutations)} permutations, each applied to all seeds. Fixed: "
+        f"{wording.format_count(part_findings.permutations)} permutations, each applied to all seeds. Fixed: "
         "problems whose answer is the same in every permutation, because all answers in their "
         "stratum are equal; with many of them, the null rate is close to the observed one in any "
         "case."
     )
-    small_states = sorted({f"{row[1]} ({row[2].items})" for row in part_findings.rate_frame.rows if _is_small(row)})
+    small_states = sorted(
+        {f"{row[1]} ({row[2].items})" for row in part_findings.rate_frame.rows if _is_small(row)}
+    )
     if small_states:
         note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(small_states)}."
     return note

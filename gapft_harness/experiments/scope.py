@@ -77,7 +77,7 @@ class ScopeExperiment(api.Experiment):
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Compute the states of the audit by the first K samples."""
         yield {
-            layout.states("audit", (window.offset, window.k)): view.states(window)
+            layout.states_path("audit", (window.offset, window.k)): view.states(window)
             for window in self.settings(view.recipe).windows()
         }
 
@@ -152,7 +152,7 @@ COLUMNS: tuple[api.Column[ScopeLine], ...] = (
         "audit problems in each state by the first K samples",
         lambda line: dict(zip("GSU", line.row.sizes, strict=True)),
         "G / S / U",
-        lambda sizes: " / ".join(map(wording.whole, sizes.values())),
+        lambda sizes: " / ".join(map(wording.format_count, sizes.values())),
         names="GSU",
     ),
     api.Column(
@@ -197,7 +197,10 @@ class ScopePart(api.Part):
         """Compute a line for each condition and K."""
         settings, answers, lines = _read_settings(inputs.recipe), read.answers, []
         audit = inputs.audit.verdicts
-        states_by_k = {window.k: audit.select_samples(window.offset, window.k).states for window in settings.list_windows()}
+        states_by_k = {
+            window.k: audit.select_samples(window.offset, window.k).states
+            for window in settings.list_windows()
+        }
         for name in inputs.conditions:
             passed = api.stacked(read.decisions, name)
             for k, states in states_by_k.items():
@@ -213,7 +216,10 @@ class ScopePart(api.Part):
     ) -> Iterator[api.Section]:
         """Return the section: result, figure and matrix."""
         matrix = api.Frame(COLUMNS, part_findings.lines).table(_write_note(part_findings))
-        yield api.Section("Scope matrix", [api.Text(_describe_result(part_findings)), _build_figure(part_findings), matrix])
+        yield api.Section(
+            "Scope matrix",
+            [api.Text(_describe_result(part_findings)), _build_figure(part_findings), matrix],
+        )
 
     def figures(self, findings: api.ReportFindings, part_findings: ScopeFindings) -> api.Figures:
         """Return the figure of states and rates at every K."""
@@ -228,7 +234,11 @@ class ScopePart(api.Part):
     def results(self, part_findings: ScopeFindings) -> dict[str, Any]:
         """Return the entry of results.json."""
         lines = api.Frame(COLUMNS, part_findings.lines).entries()
-        return {"adapters": part_findings.adapters, "lines": lines, "no_null_rates": part_findings.reason or None}
+        return {
+            "adapters": part_findings.adapters,
+            "lines": lines,
+            "no_null_rates": part_findings.reason or None,
+        }
 
 
 def _describe_result(part_findings: ScopeFindings) -> str:
@@ -248,7 +258,9 @@ def _write_note(part_findings: ScopeFindings) -> str:
         "Null S and null U: the expected rates if the answers given after training are permuted "
         "among problems with the same state and the same answer of the source."
     )
-    unstable_states = sorted({(line.row.k, state) for line in part_findings.lines for state in line.row.unstable})
+    unstable_states = sorted(
+        {(line.row.k, state) for line in part_findings.lines for state in line.row.unstable}
+    )
     if unstable_states:
         state_texts = listed([f"{state} at K = {k}" for k, state in unstable_states])
         note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems ({state_texts})."
@@ -257,7 +269,9 @@ def _write_note(part_findings: ScopeFindings) -> str:
 
 def _build_figure(part_findings: ScopeFindings) -> api.Figure:
     sizes = {line.row.k: line.row.sizes for line in part_findings.lines}
-    states = (f"K = {k}: {' / '.join(map(wording.whole, counts))}" for k, counts in sizes.items())
+    states = (
+        f"K = {k}: {' / '.join(map(wording.format_count, counts))}" for k, counts in sizes.items()
+    )
     rates = (
         f"{condition_name(line.condition)} at K = {line.row.k}: κ_S "
         f"{percent(line.row.mean.kappa_s)}, κ_U {percent(line.row.mean.kappa_u)}"
@@ -314,7 +328,7 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
             axes.barh(y, share, left=left, color=colour, height=0.62)
             if share > 7:
                 axes.annotate(
-                    wording.whole(count), (left + share / 2, y), ha="center", va="center",
+                    wording.format_count(count), (left + share / 2, y), ha="center", va="center",
                     fontsize=8.5, color=ink,
                 )  # fmt: skip
             left += share
@@ -327,7 +341,11 @@ def _draw_sizes(axes: Axes, sizes: Mapping[int, tuple[int, int, int]]) -> None:
     axes.set_title("Audit problems by state", x=0)
     named_states = zip(_STATE_COLOURS.items(), wording.STATE_NAMES.values(), strict=True)
     style.legend_below(
-        axes, [Patch(color=colours[0], label=f"{s}  {name.split()[0]}") for (s, colours), name in named_states]
+        axes,
+        [
+            Patch(color=colours[0], label=f"{s}  {name.split()[0]}")
+            for (s, colours), name in named_states
+        ],
     )
 
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.decomposition import STABLE_ITEMS, partition, find_unstable_states
+from gapft_harness.analysis.decomposition import STABLE_ITEMS, find_unstable_states, partition
 from gapft_harness.analysis.stability import (
     QUANTITIES,
     PartitionAgreement,
     Spread,
-    measure_agreement,
-    decompose_partitions,
     compute_spreads,
+    decompose_partitions,
+    measure_agreement,
 )
 from gapft_harness.api import condition_name, layout, listed, percent, points, style, wording
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: The model before training, as the arm under which its further samples are stored.
 _SOURCE_ARM = api.Arm(api.SOURCE, 0)
 #: The table of these samples, relative to the run directory.
-_SAMPLES_FILE = layout.decisions(_SOURCE_ARM, "stability")
+_SAMPLES_FILE = layout.decisions_path(_SOURCE_ARM, "stability")
 
 
 class StabilitySettings(api.OfAdapters):
@@ -172,7 +172,9 @@ def _format_range(value: Fraction | None) -> str:
     return "–" if value is None else points(value, 2).lstrip("+")
 
 
-def _build_flow_columns(quantity: str, title: str, meaning: str) -> tuple[api.Column[Row], api.Column[Row]]:
+def _build_flow_columns(
+    quantity: str, title: str, meaning: str
+) -> tuple[api.Column[Row], api.Column[Row]]:
     """Build two columns of a quantity: its mean over sample sets, and its range."""
     return (
         api.Column("", meaning, lambda row: row[1].spreads[quantity].mean, title, _format_range),
@@ -232,7 +234,7 @@ def _build_size_column(state: int) -> api.Column[StabilityFindings]:
         "problems in this state, fewest to most over sets",
         lambda part_findings: [sizes[state] for sizes in part_findings.sizes],
         "GSU"[state],
-        wording.span,
+        wording.format_range,
     )
 
 
@@ -255,7 +257,7 @@ SETS: tuple[api.Column[StabilityFindings], ...] = (
         "greedy failures of the source",
         lambda findings: findings.agreement and findings.agreement.failures,
         "source failures",
-        wording.whole,
+        wording.format_count,
     ),
     *(_build_size_column(1), _build_size_column(2)),
     _build_agreement_column(
@@ -291,7 +293,9 @@ class StabilityPart(api.Part):
         """Read the verdicts of the trained models and of the further samples."""
         recipe = manifest["recipe"]
         settings = _read_settings(recipe)
-        ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
+        ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))[
+            "problem_id"
+        ]
         samples = settings.count_further_samples(recipe["search"]["k"])
         further = np.zeros((len(ids), 0), dtype=np.bool_)
         if samples and arms:
@@ -305,15 +309,22 @@ class StabilityPart(api.Part):
         passed = np.hstack([verdicts.passed, read.further_samples])
         windows = settings.list_windows()
         states = np.array(
-            [partition(verdicts.greedy, passed[:, window.offset : window.end]) for window in windows]
+            [
+                partition(verdicts.greedy, passed[:, window.offset : window.end])
+                for window in windows
+            ]
         )
         conditions = {}
         for name in inputs.conditions:
             decompositions = decompose_partitions(states, api.stacked(read.decisions, name))
             ranges = [
-                compute_spreads([[window] for window in seed])["S_flow"].range for seed in zip(*decompositions, strict=True)
+                compute_spreads([[window] for window in seed])["S_flow"].range
+                for seed in zip(*decompositions, strict=True)
             ]
-            conditions[name] = ConditionSpreads(compute_spreads(decompositions), max(window for window in ranges if window is not None))
+            conditions[name] = ConditionSpreads(
+                compute_spreads(decompositions),
+                max(window for window in ranges if window is not None),
+            )
         return StabilityFindings(
             k=settings.k,
             sizes=tuple(_count_states(decompositions) for decompositions in states),
@@ -323,7 +334,10 @@ class StabilityPart(api.Part):
         )
 
     def sections(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: StabilityFindings
+        self,
+        inputs: api.ReportInputs,
+        findings: api.ReportFindings,
+        part_findings: StabilityFindings,
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, agreement of sets, means and ranges."""
         rows = [*part_findings.conditions.items()]
@@ -336,15 +350,24 @@ class StabilityPart(api.Part):
         ]
         if part_findings.agreement is not None:
             tables.insert(0, api.Frame(SETS, [part_findings]).table(_describe_sets(part_findings)))
-        content_blocks: list[api.Block] = [api.Text(_describe_result(part_findings)), _build_figure(part_findings), *tables]
+        content_blocks: list[api.Block] = [
+            api.Text(_describe_result(part_findings)),
+            _build_figure(part_findings),
+            *tables,
+        ]
         yield api.Section("Stability of the source states", content_blocks)
 
-    def figures(self, findings: api.ReportFindings, part_findings: StabilityFindings) -> api.Figures:
+    def figures(
+        self, findings: api.ReportFindings, part_findings: StabilityFindings
+    ) -> api.Figures:
         """Return the figure of every quantity under every set."""
         yield self.name, partial(_draw_figure, part_findings=part_findings)
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: StabilityFindings
+        self,
+        inputs: api.ReportInputs,
+        findings: api.ReportFindings,
+        part_findings: StabilityFindings,
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table of every quantity under every set."""
         yield "stability.csv", _build_csv_rows(part_findings)
@@ -357,7 +380,9 @@ class StabilityPart(api.Part):
                 name: {
                     **{
                         quantity: {
-                            "sets": [_to_float(value) for value in condition.spreads[quantity].values],
+                            "sets": [
+                                _to_float(value) for value in condition.spreads[quantity].values
+                            ],
                             "mean": _to_float(condition.spreads[quantity].mean),
                             "range": _to_float(condition.spreads[quantity].range),
                         }
@@ -395,7 +420,9 @@ def _build_csv_rows(part_findings: StabilityFindings) -> api.Rows:
     sets = (f"set_{i + 1}" for i in range(len(part_findings.sizes)))
     yield "condition", "quantity", "mean", "range", *sets
     for name, condition in part_findings.conditions.items():
-        for quantity, spread in ((quantity, condition.spreads[quantity]) for quantity in QUANTITIES):
+        for quantity, spread in (
+            (quantity, condition.spreads[quantity]) for quantity in QUANTITIES
+        ):
             yield name, quantity, *map(_to_float, (spread.mean, spread.range, *spread.values))
 
 
@@ -405,7 +432,7 @@ def _describe_result(part_findings: StabilityFindings) -> str:
     if set_agreement is None:
         return f"The source solves every audit problem in one decode, so {sets} cannot differ."
     return (
-        f"Under {sets}, {percent(set_agreement.unstable)} of the {wording.whole(set_agreement.failures)} audit "
+        f"Under {sets}, {percent(set_agreement.unstable)} of the {wording.format_count(set_agreement.failures)} audit "
         "problems that the source gets wrong are in S by one set and in U by another. Two sets "
         f"agree on {percent(set_agreement.same)} of them, and their S have a Jaccard index of "
         f"{percent(set_agreement.jaccard)} (both: mean over pairs of sets). These changes only shift "
@@ -430,7 +457,12 @@ def _build_figure(part_findings: StabilityFindings) -> api.Figure:
 
 
 def _describe_sets(part_findings: StabilityFindings) -> str:
-    window_texts = listed([api.Window(part_findings.k * i, part_findings.k).range_text for i in range(len(part_findings.sizes))])
+    window_texts = listed(
+        [
+            api.Window(part_findings.k * i, part_findings.k).range_text
+            for i in range(len(part_findings.sizes))
+        ]
+    )
     return (
         f"Sets: samples {window_texts} of the source, those of the search first. S and U: audit problems, "
         "from the smallest to the largest number of any set. Unstable: the share of the source's "
@@ -446,7 +478,9 @@ def _describe_ranges(part_findings: StabilityFindings) -> str:
         "seed: the largest range of the flows of any single training seed."
     )
     rates = [
-        entry.spreads[rate] for entry in part_findings.conditions.values() for rate in ("kappa_S", "kappa_U")
+        entry.spreads[rate]
+        for entry in part_findings.conditions.values()
+        for rate in ("kappa_S", "kappa_U")
     ]
     if any(entry.range is None for entry in rates):
         note += " A dash: by some set the state is empty, so its rate is undefined."
@@ -482,11 +516,16 @@ def _draw_figure(findings: api.ReportFindings, part_findings: StabilityFindings)
     The markers of quantities that do not depend on the samples coincide.
     """
     names = list(findings.distinct)
-    heights = [(0.3 + 0.12 * len(names)) * len(quantities_by_key) + 0.9 for quantities_by_key, _ in _PANELS.values()]
+    heights = [
+        (0.3 + 0.12 * len(names)) * len(quantities_by_key) + 0.9
+        for quantities_by_key, _ in _PANELS.values()
+    ]
     figure, panels = style.panels(sum(heights), height_ratios=heights)
     for axes, (title, (quantities, label)) in zip(panels, _PANELS.items(), strict=True):
         rows = {
-            row_label: {name: part_findings.conditions[name].spreads[quantity].values for name in names}
+            row_label: {
+                name: part_findings.conditions[name].spreads[quantity].values for name in names
+            }
             for quantity, row_label in quantities.items()
         }
         style.condition_rows(axes, list(findings.conditions), rows)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.core.files import not_writable_error, write_text
 from gapft_harness.core.records import SOURCE, Arm
-from gapft_harness.exporting.cards import describe_search, build_card, find_hub_name, find_model_name, build_hash_table
+from gapft_harness.exporting.cards import (
+    build_card,
+    build_hash_table,
+    describe_search,
+    find_hub_name,
+    find_model_name,
+)
 from gapft_harness.exporting.formats import select_arms
 from gapft_harness.exporting.tables import compute_report
 from gapft_harness.report.findings.computation import Findings
@@ -17,7 +23,7 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Code, Section, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, points, format_count
+from gapft_harness.report.rendering.wording import condition_name, format_count, percent, points
 from gapft_harness.report.sections import comparison
 from gapft_harness.report.sections.provenance import SETTINGS, flatten
 from gapft_harness.run_directory import layout
@@ -84,10 +90,15 @@ def _build_model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, finding
     if hub_id is None:
         description += ", which is not a model of the hub; weights_sha256 below identifies it"
     task = inputs.task["name"]
-    remarks = [f"{description}. Trained for {task} by GapFT Harness.", *inputs.recipe.get("notes", ())]
+    remarks = [
+        f"{description}. Trained for {task} by GapFT Harness.",
+        *inputs.recipe.get("notes", ()),
+    ]
     if run.recipe.calibration is not None:
         remarks.append("This is the unscaled adapter: the run's scale for it is not applied.")
-    tables = [table(split) for split in SPLITS for table in (layout.responses_path, layout.states_path)]
+    tables = [
+        table(split) for split in SPLITS for table in (layout.responses_path, layout.states_path)
+    ]
     arm_files = [layout.adapter_path(arm), layout.selection_path(arm), layout.decisions_path(arm)]
     return build_card(
         data,
@@ -96,7 +107,9 @@ def _build_model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, finding
             Section("", [*map(Text, remarks), _build_command(name, task)]),
             Section("Results", [_build_results_table(arm, inputs, findings)]),
             Section("Contrasts", comparison.build_contrast_tables(inputs, findings)),
-            Section("Where the change comes from", [comparison.build_decomposition_table(findings)]),
+            Section(
+                "Where the change comes from", [comparison.build_decomposition_table(findings)]
+            ),
             Section("How it was made", [*describe_search(run), _build_training_table(run, arm)]),
             Section("How to reproduce it", _build_instructions(run)),
             Section("Seals", [build_hash_table(run, [*arm_files, *tables])]),
@@ -143,7 +156,9 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
     parts, budget = seed_findings.decomposition, seed_findings.budget
     change = findings.find_contrast(arm.condition, SOURCE)
     seeds = wording.listed([str(seed) for seed in condition.seeds])
-    passed = f"{percent(parts.pass_at_1)} ({format_count(parts.correct)} of {format_count(parts.n)})"
+    passed = (
+        f"{percent(parts.pass_at_1)} ({format_count(parts.correct)} of {format_count(parts.n)})"
+    )
     rows = [
         ("Pass@1 of this adapter", passed),
         ("Pass@1 of the base", percent(findings.source.pass_at_1)),

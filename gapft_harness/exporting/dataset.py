@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.files import write_text
-from gapft_harness.exporting.cards import describe_search, build_card, find_model_name, build_hash_table
+from gapft_harness.exporting.cards import (
+    build_card,
+    build_hash_table,
+    describe_search,
+    find_model_name,
+)
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Code, Section, Text
 from gapft_harness.report.rendering.wording import format_count
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, Split, require_consistent, list_state_splits
+from gapft_harness.run_directory.directory import (
+    RunDirectory,
+    Split,
+    list_state_splits,
+    require_consistent,
+)
 from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.parquet import Values, read_rows, write_batches
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_states
@@ -77,14 +87,20 @@ def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
         GapftError: tables contradict each other.
     """
     sealed_files = run.manifest()["files"]
-    splits = [split for split in list_state_splits(run.recipe) if layout.states_path(split) in sealed_files] or ["pool"]
+    splits = [
+        split
+        for split in list_state_splits(run.recipe)
+        if layout.states_path(split) in sealed_files
+    ] or ["pool"]
     for place in _list_tables(splits):
         run.sealed(place)
     files: dict[str, Path] = {}
     counts = {}
     for split in splits:
         name = re.sub(r"\W", "_", split)
-        require_consistent(name not in files, f"two splits of the dataset would have the name {name!r}")
+        require_consistent(
+            name not in files, f"two splits of the dataset would have the name {name!r}"
+        )
         files[name] = Path("data") / f"{name}.parquet"
         counts[split] = _write_split(run, split, out / files[name])
     write_text(out / "README.md", _build_evidence_card(run, files, counts))
@@ -121,7 +137,11 @@ def _read_rows(run: RunDirectory, split: Split) -> Iterator[Values]:
         require_same_problem(run, split, problem["problem_id"], state.problem_id, problem_id)
         _, *state_values = astuple(state)
         problem_values = (problem_id, split, task, problem["prompt"], problem["gold"])
-        yield *problem_values, *state_values, [_build_response(judged_response) for judged_response in judged]
+        yield (
+            *problem_values,
+            *state_values,
+            [_build_response(judged_response) for judged_response in judged],
+        )
 
 
 def require_same_problem(run: RunDirectory, split: Split, *ids: str) -> None:
@@ -148,7 +168,9 @@ def _build_response(judged: JudgedResponse) -> dict[str, Any]:
     }
 
 
-def _build_evidence_card(run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter[str]]) -> str:
+def _build_evidence_card(
+    run: RunDirectory, files: dict[str, Path], counts: dict[Split, Counter[str]]
+) -> str:
     rows = [
         (split, dataset_split, count)
         for dataset_split, (split, count) in zip(files, counts.items(), strict=True)

@@ -63,7 +63,11 @@ def select_arms(
         UserError: no such file exists yet, or none of a given condition or seed.
     """
     places = [layout.parse_path(path) for path in sorted(run.manifest()["files"])]
-    sealed = [place.arm for place in places if place and place.kind == kind and place.arm and not place.experiment]
+    sealed = [
+        place.arm
+        for place in places
+        if place and place.kind == kind and place.arm and not place.experiment
+    ]
     noun, missing, stage = _KINDS[kind]
     if not sealed:
         raise UserError(f"{run.path}: {missing}; run: gapft run {run.path} --only {stage}")
@@ -74,7 +78,9 @@ def select_arms(
     ):
         for value in values:
             if value not in known_values:
-                raise UserError(f"{option} {value}: {run.path} has no such {noun}; it has {arm_names}")
+                raise UserError(
+                    f"{option} {value}: {run.path} has no such {noun}; it has {arm_names}"
+                )
     return [
         arm
         for arm in sealed
@@ -163,7 +169,10 @@ def write_training_sets(
     rows = {arm.name: [*read_text_examples(run, arm)] for arm in arms}
     files = {name: f"{name}.jsonl" for name in rows}
     for name, examples in rows.items():
-        lines = (json.dumps(training_format.build_row(example, recipe), ensure_ascii=False) + "\n" for example in examples)
+        lines = (
+            json.dumps(training_format.build_row(example, recipe), ensure_ascii=False) + "\n"
+            for example in examples
+        )
         write_text(out / files[name], "".join(lines))
     other_files = training_format.build_files(files, recipe)
     for name, text in other_files.items():
@@ -187,7 +196,8 @@ def _build_budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[TextEx
                 **_build_own_training(run.recipe, name),
                 "unended": sum(not example.example.ended for example in examples),
                 "truncated": sum(
-                    _is_truncated(example.example, _find_training(run.recipe, name)) for example in examples
+                    _is_truncated(example.example, _find_training(run.recipe, name))
+                    for example in examples
                 ),
                 "examples": [_build_example_facts(example) for example in examples],
             }
@@ -246,7 +256,9 @@ def _build_llama_factory_row(example: TextExample, recipe: Recipe) -> Record:
     if not recipe.model.chat_template:
         return {"instruction": example.prompt, "input": "", "output": example.response}
     system = [turn["content"] for turn in example.chat if turn["role"] == "system"]
-    *earlier_turns, question = [turn["content"] for turn in example.chat if turn["role"] != "system"]
+    *earlier_turns, question = [
+        turn["content"] for turn in example.chat if turn["role"] != "system"
+    ]
     return {
         "instruction": question,
         "input": "",

@@ -15,8 +15,8 @@ from gapft_harness.exporting.prompt_sets import PROMPT_FORMATS, write_prompt_set
 from gapft_harness.exporting.tables import compute_report, require_new, write_tables
 from gapft_harness.report.document import build_sections
 from gapft_harness.report.rendering.blocks import Section
-from gapft_harness.run_directory.recipe_changes import require_recorded_recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recipe_changes import require_recorded_recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,9 @@ def export(run: RunDirectory, to: str, choice: ExportChoice) -> list[Path]:
     return kind.write(run, choice)
 
 
-def export_study(sections: Callable[[], Sequence[Section]], to: str, choice: ExportChoice) -> list[Path]:
+def export_study(
+    sections: Callable[[], Sequence[Section]], to: str, choice: ExportChoice
+) -> list[Path]:
     """Export the tables of a study's report.
 
     Args:
@@ -109,7 +111,9 @@ def _check_choice(to: str, choice: ExportChoice) -> ExportKind:
     kind = KINDS[to]
     for name, option in _OPTIONS.items():
         if getattr(choice, name) and name not in kind.options:
-            kinds = ", ".join(other for other, other_kind in KINDS.items() if name in other_kind.options)
+            kinds = ", ".join(
+                other for other, other_kind in KINDS.items() if name in other_kind.options
+            )
             raise UserError(f"--to {to}: remove {option}; it applies only to {kinds}")
     require_new(choice.out)
     return kind

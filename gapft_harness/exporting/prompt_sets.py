@@ -20,7 +20,13 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import replace_file, write_text
 from gapft_harness.core.records import State, Turn
 from gapft_harness.exporting.cards import find_model_name
-from gapft_harness.exporting.dataset import BATCH_SIZE, COLUMNS, SPLITS, build_dataset_card, require_same_problem
+from gapft_harness.exporting.dataset import (
+    BATCH_SIZE,
+    COLUMNS,
+    SPLITS,
+    build_dataset_card,
+    require_same_problem,
+)
 from gapft_harness.exporting.formats import Record, build_chat
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.rendering.blocks import Block, Text
@@ -120,14 +126,23 @@ def write_prompt_set(
             f"it has {', '.join(f'{counts[state]} in {state}' for state in known_states)}"
         )
     write_rows = _write_parquet if prompt_format.file.endswith(".parquet") else _write_lines
-    write_rows(out / prompt_format.file, prompt_format, _read_prompts(run, problems, read_states(state_table), chosen))
+    write_rows(
+        out / prompt_format.file,
+        prompt_format,
+        _read_prompts(run, problems, read_states(state_table), chosen),
+    )
     text = build_dataset_card(
         run,
         f"Prompts of {run.recipe.name}",
         "reinforcement-learning",
         {"train": Path(prompt_format.file)},
         _build_opening(run, prompt_format, Counter({state: counts[state] for state in chosen})),
-        (f"Fields of {prompt_format.facts_field}" if prompt_format.facts_field else "Other columns", FACTS),
+        (
+            f"Fields of {prompt_format.facts_field}"
+            if prompt_format.facts_field
+            else "Other columns",
+            FACTS,
+        ),
         _PLACES,
     )
     write_text(out / "README.md", text)
@@ -195,14 +210,18 @@ def _write_parquet(path: Path, prompt_format: PromptFormat, prompts: Iterator[Pr
     import pyarrow as pa
 
     first = next(prompts)
-    typed_prompt = replace(first, facts={**first.facts, "solve_rate": 0.0})  # null would have no type
+    typed_prompt = replace(
+        first, facts={**first.facts, "solve_rate": 0.0}
+    )  # null would have no type
     schema = pa.Table.from_pylist([prompt_format.build_row(typed_prompt)]).schema
     rows = map(prompt_format.build_row, chain([first], prompts))
     batches = iter(lambda: [*islice(rows, BATCH_SIZE)], [])
     write_batches(path, schema, (pa.Table.from_pylist(batch, schema) for batch in batches))
 
 
-def _build_opening(run: RunDirectory, prompt_format: PromptFormat, counts: Counter[str]) -> list[Block]:
+def _build_opening(
+    run: RunDirectory, prompt_format: PromptFormat, counts: Counter[str]
+) -> list[Block]:
     task, k = run.manifest()["task"], run.recipe.search.k
     text = (
         f"Prompts of {task['name']} in the format of {prompt_format.library}, with the state and solve rate "
@@ -264,5 +283,7 @@ PROMPT_FORMATS = {
     "trl-grpo": PromptFormat("TRL's GRPOTrainer", _build_trl_fields, "", _PARQUET, chat=False),
     "verl": PromptFormat("verl", _build_verl_fields, "extra_info", _PARQUET, chat=True),
     "prime-rl": PromptFormat("prime-rl", _build_prime_rl_fields, "info", _LINES, chat=True),
-    "nemo-gym": PromptFormat("NeMo Gym", _build_nemo_gym_fields, "verifier_metadata", _LINES, chat=True),
+    "nemo-gym": PromptFormat(
+        "NeMo Gym", _build_nemo_gym_fields, "verifier_metadata", _LINES, chat=True
+    ),
 }

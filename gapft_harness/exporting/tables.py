@@ -54,7 +54,9 @@ _PREAMBLE = r"""\documentclass{article}
 """
 
 
-def compute_report(run: RunDirectory, plugin_files: Sequence[str] = ()) -> tuple[ReportInputs, Findings]:
+def compute_report(
+    run: RunDirectory, plugin_files: Sequence[str] = ()
+) -> tuple[ReportInputs, Findings]:
     """Read the inputs of a run's report, and recompute its findings from the sealed tables.
 
     Raises:
@@ -122,7 +124,9 @@ def render_latex(table: Table, title: str, label: str) -> str:
         label: the label for ``\ref``, without ``tab:``.
     """
     captions = [f"{part.rstrip('.:')}." for part in (title, table.summary) if part]
-    caption = f"\\caption{{{' '.join([*map(escape_latex, captions), escape_latex(table.note)]).strip()}}}"
+    caption = (
+        f"\\caption{{{' '.join([*map(escape_latex, captions), escape_latex(table.note)]).strip()}}}"
+    )
     columns = "l" * table.words + "r" * (len(table.columns) - table.words)
     head = f"\\toprule\n{_render_row(table.columns, 0, {})}\\midrule\n"
     body = "".join(_render_row(row, number, table.ranks) for number, row in enumerate(table.rows))

@@ -51,7 +51,11 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
             for split, searched in run.splits.items()
             if searched.tokens is not None
         }
-        return sum(n * tokens_by_split[split] for split, n in problems.items()) if is_complete else None
+        return (
+            sum(n * tokens_by_split[split] for split, n in problems.items())
+            if is_complete
+            else None
+        )
 
     seeds = plan.seeds or len(run.recipe["seeds"])
     items = plan.items or problems.get("audit")
@@ -60,10 +64,12 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     decode = audit.tokens.mean_decode if audit.tokens else None
     return Costs(
         search=Spending(total if has_tokens else None, run.seconds),
-        deeper={n * run.k: Spending.at(estimate_search(n * run.k), rate) for n in MULTIPLES},
+        deeper={n * run.k: Spending.from_rate(estimate_search(n * run.k), rate) for n in MULTIPLES},
         arms=arms,
         training=_estimate_training(run, seeds),
-        audit=Spending.at(None if decode is None or items is None else decode * items * arms, rate),
+        audit=Spending.from_rate(
+            None if decode is None or items is None else decode * items * arms, rate
+        ),
     )
 
 

@@ -18,21 +18,21 @@ from gapft_harness.gap.measuring import MeasuredSearch
 from gapft_harness.gap.prospects import Prospects
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.report.explorer import packing as explorer
-from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, format_verdict
+from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
 from gapft_harness.report.findings.ledger import Spending
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, group_remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
+    format_count,
     format_duration,
+    format_rounded,
     listed,
     percent,
     percent_interval,
     points,
     points_interval,
-    format_rounded,
-    format_count,
 )
 from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
@@ -56,15 +56,27 @@ def build_document(
         prospects: prospects of training; None if unknown.
     """
     lead = _format_lead(search.task, search.split, len(search.ids), search.k, search.judge)
-    sections = [_build_gap_section(lead, list_notes(search, findings), search.k, next(iter(findings.values())))]
+    sections = [
+        _build_gap_section(
+            lead, list_notes(search, findings), search.k, next(iter(findings.values()))
+        )
+    ]
     if len(findings) > 1:
-        sections.append(Section("By filter", [_build_table(FILTERS, search.k, findings, f"{_CHOSEN_NOTE} {_GAP_NOTE}")]))
+        sections.append(
+            Section(
+                "By filter",
+                [_build_table(FILTERS, search.k, findings, f"{_CHOSEN_NOTE} {_GAP_NOTE}")],
+            )
+        )
     return Document(
         title=f"The gap of {search.task}",
         sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
         results={**build_results(search, findings), **_build_prospects_entry(prospects)},
-        tables={"gap.csv": Frame(CURVE, list_rates(findings)).csv(), "items.csv": _list_item_rows(search, findings)},
+        tables={
+            "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
+            "items.csv": _list_item_rows(search, findings),
+        },
         explorers={"": explorer.render_explorer(build_explored(search, findings))},
     )
 
@@ -91,14 +103,21 @@ def build_run_document(
         sections.append(Section("By split", [_build_table(SPLITS, run.k, findings, _GAP_NOTE)]))
     return Document(
         title=f"The gap of {run.task}",
-        sections=[*sections, _build_pay_section(prospects), Section("Costs", [_build_cost_table(costs)])],
+        sections=[
+            *sections,
+            _build_pay_section(prospects),
+            Section("Costs", [_build_cost_table(costs)]),
+        ],
         names=NAMES,
         results={
             "schema": 1,
             "task": run.task,
             "k": run.k,
             "judge": judge,
-            "splits": {name: _build_filter_entry(split_findings) for name, split_findings in findings.items()},
+            "splits": {
+                name: _build_filter_entry(split_findings)
+                for name, split_findings in findings.items()
+            },
             **_build_prospects_entry(prospects),
             "costs": asdict(costs),
             "notes": [note.line for note in list_run_notes(run, findings)],
@@ -158,9 +177,16 @@ def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFi
     if findings.gains:
         bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
     if findings.beyond:
-        ends = [f"in {percent_interval(beyond_k.p_s)} with {n}" for n, beyond_k in findings.beyond.items()]
+        ends = [
+            f"in {percent_interval(beyond_k.p_s)} with {n}"
+            for n, beyond_k in findings.beyond.items()
+        ]
         bound += f" p_S would be {listed(ends)} samples."
-    blocks: list[Block] = [_build_curve_table(k, findings), _build_state_table(findings), Text(bound)]
+    blocks: list[Block] = [
+        _build_curve_table(k, findings),
+        _build_state_table(findings),
+        Text(bound),
+    ]
     return Section("The gap", [Text(lead, "lead"), *group_remarks(notes), *blocks])
 
 
@@ -180,7 +206,9 @@ _GAP_NOTE = "Gap: Pass@K − Pass@1."
 def _build_curve_table(k: int, findings: GapFindings) -> Table:
     shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
     rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
-    note = f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
+    note = (
+        f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
+    )
     if findings.beyond:
         note += f" Beyond {k} samples: bounds for any distribution of pass rates over problems."
     return Frame(CURVE, rows).table(note)
@@ -204,7 +232,9 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
         rows.append(Rate(name, 0, filter_findings.greedy.value, filter_findings.greedy.interval))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
         rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
-        rows += [Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()]
+        rows += [
+            Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()
+        ]
     return rows
 
 
@@ -243,7 +273,9 @@ CURVE: tuple[Column[Rate], ...] = (
 
 
 def _build_state_table(findings: GapFindings) -> Table:
-    rows = [(state, findings.verdicts.sizes[state], share) for state, share in findings.shares.items()]
+    rows = [
+        (state, findings.verdicts.sizes[state], share) for state, share in findings.shares.items()
+    ]
     return Frame(STATES, rows).table()
 
 
@@ -348,7 +380,9 @@ def build_results(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -
         "metric": search.metric,
         "judge": search.judge,
         "filter": next(iter(findings)),
-        "filters": {name: _build_filter_entry(filter_findings) for name, filter_findings in findings.items()},
+        "filters": {
+            name: _build_filter_entry(filter_findings) for name, filter_findings in findings.items()
+        },
         "search": search.facts["config"]["search"],
         "source": search.facts["source"],
         "notes": [note.line for note in list_notes(search, findings)],
@@ -358,10 +392,15 @@ def build_results(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -
 def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
     return {
         "greedy": _build_share_entry(findings.greedy),
-        "pass_at_k": {str(k): _build_share_entry(share) for k, share in enumerate(findings.pass_at, 1)},
+        "pass_at_k": {
+            str(k): _build_share_entry(share) for k, share in enumerate(findings.pass_at, 1)
+        },
         "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
         "beyond_k": {
-            str(k): {"pass_at_k": _interval_to_list(bounds.pass_at_k), "p_S": _interval_to_list(bounds.p_s)}
+            str(k): {
+                "pass_at_k": _interval_to_list(bounds.pass_at_k),
+                "p_S": _interval_to_list(bounds.p_s),
+            }
             for k, bounds in findings.beyond.items()
         },
         "states": findings.verdicts.sizes,
@@ -371,7 +410,10 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
 
 
 def _build_share_entry(share: ShareEstimate) -> dict[str, Any]:
-    return {"value": float(share.value), "ci95": share.interval and _interval_to_list(share.interval)}
+    return {
+        "value": float(share.value),
+        "ci95": share.interval and _interval_to_list(share.interval),
+    }
 
 
 def _interval_to_list(interval: Interval) -> list[float]:
@@ -382,13 +424,21 @@ def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
     return {"prospects": None if prospects is None else asdict(prospects)}
 
 
-def _list_item_rows(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Iterator[tuple[object, ...]]:
+def _list_item_rows(
+    search: MeasuredSearch, findings: Mapping[str, GapFindings]
+) -> Iterator[tuple[object, ...]]:
     """Yield a row for each filter and problem."""
     yield "filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples"
     for name, filter_findings in findings.items():
         verdicts = search.verdicts[name]
-        columns = filter_findings.verdicts.states.tolist(), verdicts.greedy.tolist(), verdicts.passing.tolist()
-        for (problem, row), state, greedy, passing in zip(search.ids.items(), *columns, strict=True):
+        columns = (
+            filter_findings.verdicts.states.tolist(),
+            verdicts.greedy.tolist(),
+            verdicts.passing.tolist(),
+        )
+        for (problem, row), state, greedy, passing in zip(
+            search.ids.items(), *columns, strict=True
+        ):
             yield name, problem, row, state, int(greedy), passing, search.k
 
 
@@ -411,7 +461,10 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
         k=search.k,
         passing=search.verdicts[chosen].passing.tolist(),
         samples=[samples for _, samples in words],
-        fields={f"state by {name}": filter_findings.verdicts.states.tolist() for name, filter_findings in others},
+        fields={
+            f"state by {name}": filter_findings.verdicts.states.tolist()
+            for name, filter_findings in others
+        },
         entries=lambda: (_build_entry(pair) for pair in _read_pairs(search, chosen)),
     )
 

@@ -93,7 +93,8 @@ def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = Tr
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
     shares = [
-        ShareEstimate(value, interval) for value, interval in zip(values, _compute_intervals(columns), strict=True)
+        ShareEstimate(value, interval)
+        for value, interval in zip(values, _compute_intervals(columns), strict=True)
     ]
     return GapFindings(
         greedy=shares[0],

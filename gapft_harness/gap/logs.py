@@ -78,7 +78,10 @@ def open_logs(place: LogPlace) -> Iterator[dict[str, TextIO]]:
         yield files
         for kind, path in partial_paths.items():
             files[kind].close()
-            for old_path in [*path.parent.glob("samples_*.jsonl"), *path.parent.glob("results_*.json")]:
+            for old_path in [
+                *path.parent.glob("samples_*.jsonl"),
+                *path.parent.glob("results_*.json"),
+            ]:
                 old_path.unlink()
             replace_file(place.log_path(kind), path.replace)
 
@@ -113,14 +116,20 @@ def write_rows(
             "target": target,
             "arguments": {"gen_args_0": {"arg_0": problem.prompt, "arg_1": options[kind]}},
             "resps": [[response.text for response in responses]],
-            "filtered_resps": [responses[0].filtered if len(responses) == 1 else [response.filtered for response in responses]],
+            "filtered_resps": [
+                responses[0].filtered
+                if len(responses) == 1
+                else [response.filtered for response in responses]
+            ],
             "filter": filter,
             "metrics": list(metrics),
             "doc_hash": _hash_text(json.dumps(problem.document, indent=2, ensure_ascii=False)),
             "prompt_hash": _hash_text(problem.prompt),
             "target_hash": _hash_text(target),
             **metrics,
-            "verdicts": [{"status": v.verdict.status, "reason": v.verdict.reason} for v in responses],
+            "verdicts": [
+                {"status": v.verdict.status, "reason": v.verdict.reason} for v in responses
+            ],
         }
         # UTF-8 cannot encode an unpaired surrogate, which a model may write: JSON escapes it
         files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")

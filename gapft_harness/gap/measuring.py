@@ -83,7 +83,9 @@ class _Tally:
         return Verdicts.of(passed[:, 0], passed[:, 1:])
 
 
-def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path) -> MeasuredSearch:
+def measure(
+    run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path
+) -> MeasuredSearch:
     """Judge a finalized search under every filter, and write both sample logs.
 
     Args:
@@ -99,7 +101,9 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     numbers = {
         problem.id: row
-        for row, problem in enumerate(loaded.read_pool() if split == "pool" else loaded.read_audit())
+        for row, problem in enumerate(
+            loaded.read_pool() if split == "pool" else loaded.read_audit()
+        )
     }
     stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
@@ -136,9 +140,13 @@ def measure(run: RunDirectory, split: str, include_paths: Sequence[str], folder:
         },
     }
     rates = {
-        GREEDY_LOG: {f"{metric},{name}": float(problem_judgements.greedy.mean()) for name, problem_judgements in verdicts.items()},
+        GREEDY_LOG: {
+            f"{metric},{name}": float(problem_judgements.greedy.mean())
+            for name, problem_judgements in verdicts.items()
+        },
         SAMPLES_LOG: {
-            f"pass@1,{name}": float(problem_judgements.passing.mean()) / k for name, problem_judgements in verdicts.items()
+            f"pass@1,{name}": float(problem_judgements.passing.mean()) / k
+            for name, problem_judgements in verdicts.items()
         },
     }
     write_results(place, facts, rates)
@@ -165,10 +173,14 @@ def _load_stock_task(task: Mapping[str, Any]) -> StockTask | None:
     from gapft_harness.lm_eval_bridge.stock import StockTask
 
     params = task["verifier_params"]
-    return StockTask(params["task"], params.get("metric"), params.get("include_path"), params.get("pass_at"))
+    return StockTask(
+        params["task"], params.get("metric"), params.get("include_path"), params.get("pass_at")
+    )
 
 
-def _iterate_problems(run: RunDirectory, split: str) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
+def _iterate_problems(
+    run: RunDirectory, split: str
+) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
     """Yield problems with their responses, the greedy one first; both tables are sorted by id."""
     problems = read_problems(run.sealed(layout.problems_path(split)))
     judged = read_judged(run.sealed(layout.responses_path(split)))
@@ -183,18 +195,26 @@ def _judge_problems(
     chosen: str,
 ) -> Iterator[list[tuple[Judgement, bool]]]:
     """Yield for each problem its judged responses, and whether the finalized verdict differs."""
-    flat = [(problem, judged_response) for problem, responses in problems for judged_response in responses]
+    flat = [
+        (problem, judged_response)
+        for problem, responses in problems
+        for judged_response in responses
+    ]
     decision = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     if stock is None:
         outcomes: Iterator[tuple[Any, dict[str, float], Verdict]] = iter(
-            (judged_response.response.text, {}, judged_response.verdict) for _, judged_response in flat
+            (judged_response.response.text, {}, judged_response.verdict)
+            for _, judged_response in flat
         )
     else:
         stock_outcomes = stock.outcomes(
-            [problem.gold for problem, _ in flat], [judged_response.response.text for _, judged_response in flat], filter
+            [problem.gold for problem, _ in flat],
+            [judged_response.response.text for _, judged_response in flat],
+            filter,
         )
         outcomes = iter(
-            (outcome.filtered, _select_numbers(outcome.metrics, decision), outcome.verdict) for outcome in stock_outcomes
+            (outcome.filtered, _select_numbers(outcome.metrics, decision), outcome.verdict)
+            for outcome in stock_outcomes
         )
     for _, responses in problems:
         row = []
@@ -202,10 +222,21 @@ def _judge_problems(
             filtered, metrics, verdict = next(outcomes)
             was_not_generated = judged_response.response.finish_reason == CONTEXT
             # a finalized verdict is kept, and a missing response fails under every filter
-            final_verdict = judged_response.verdict if filter == chosen or was_not_generated else verdict
-            is_changed = filter == chosen and not was_not_generated and final_verdict.passed != verdict.passed
+            final_verdict = (
+                judged_response.verdict if filter == chosen or was_not_generated else verdict
+            )
+            is_changed = (
+                filter == chosen
+                and not was_not_generated
+                and final_verdict.passed != verdict.passed
+            )
             all_metrics = {decision: float(final_verdict.passed)} | metrics
-            row.append((Judgement(judged_response.response.text, filtered, all_metrics, final_verdict), is_changed))
+            row.append(
+                (
+                    Judgement(judged_response.response.text, filtered, all_metrics, final_verdict),
+                    is_changed,
+                )
+            )
         assert responses[0].response.index == GREEDY
         yield row
 

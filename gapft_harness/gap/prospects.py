@@ -8,7 +8,7 @@ from typing import Literal
 
 from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.gap.findings import GapFindings
-from gapft_harness.report.rendering.wording import listed, percent, points, format_count
+from gapft_harness.report.rendering.wording import format_count, listed, percent, points
 
 #: Share of decisions that differed between two trainings with the same seed and data, LogiQA 2.0
 #: (the paper, appendix "Implementation Details", Reproducibility).
@@ -96,7 +96,9 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
         return None
     seeds = plan.seeds or seeds
     least = {
-        n: find_detectable_effect(seeds=n, items=items, discordance=plan.discordance, shared=plan.shared)
+        n: find_detectable_effect(
+            seeds=n, items=items, discordance=plan.discordance, shared=plan.shared
+        )
         for n in sorted({1, 3, 5, 10, seeds})
     }
     pool = splits.get("pool")
@@ -112,7 +114,9 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
     return Prospects(seeds, items, plan.discordance, plan.shared, least, verdict)
 
 
-def _compare_gain(judged: GapFindings, seeds: int, items: int, least: float | None) -> TrainingAdvice:
+def _compare_gain(
+    judged: GapFindings, seeds: int, items: int, least: float | None
+) -> TrainingAdvice:
     """Compare the S term of the gain with the smallest detectable effect.
 
     The S term p_S kappa_S is the gain from correcting recovered failures. It is at most p_S, and

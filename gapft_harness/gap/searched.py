@@ -76,7 +76,9 @@ def read_run(path: Path) -> SearchedRun:
     """
     run = RunDirectory.open(path)
     manifest, k = run.manifest(), run.recipe.search.k
-    searched_splits = [split for split in SPLITS if layout.responses_path(split) in manifest["files"]]
+    searched_splits = [
+        split for split in SPLITS if layout.responses_path(split) in manifest["files"]
+    ]
     if not searched_splits:
         raise UserError(f"{path}: no finished search; run `gapft run {path} --only search` first")
     if k < 2:
@@ -91,7 +93,8 @@ def read_run(path: Path) -> SearchedRun:
         k=k,
         splits={split: _read_split(run, split, k) for split in searched_splits},
         seconds=find_search_seconds(
-            {name: entry["seconds"] for name, entry in stages.items()}, has_reused_responses(manifest)
+            {name: entry["seconds"] for name, entry in stages.items()},
+            has_reused_responses(manifest),
         ),
         trained=_sum_training(manifest),
         recipe=run.recipe.model_dump(mode="json"),
@@ -119,7 +122,10 @@ def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
 
 
 def _mean_example_tokens(
-    verdicts: Verdicts, index: NDArray[np.int64], tokens: NDArray[np.int64], prompts: NDArray[np.int64]
+    verdicts: Verdicts,
+    index: NDArray[np.int64],
+    tokens: NDArray[np.int64],
+    prompts: NDArray[np.int64],
 ) -> float | None:
     """Compute the mean tokens of a recovered problem's prompt with its shortest passing sample."""
     problem = np.cumsum(index == GREEDY) - 1

@@ -39,20 +39,28 @@ def require_methods(entry: Registration, plugin_object: object, *names: str) -> 
         PluginError: a method is missing.
     """
     if missing := [name for name in names if not callable(getattr(plugin_object, name, None))]:
-        raise entry.contract_error(f"created {short(plugin_object)}, which has no method {missing[0]}")
+        raise entry.contract_error(
+            f"created {short(plugin_object)}, which has no method {missing[0]}"
+        )
 
 
-def check_facts(entry: Registration, value: Any, description: str, function: object = None) -> dict[str, Any]:
+def check_facts(
+    entry: Registration, value: Any, description: str, function: object = None
+) -> dict[str, Any]:
     """Check facts returned by a plugin, which go into the manifest and results.json.
 
     Raises:
         PluginError: they are not a dictionary of finite JSON values.
     """
     if not isinstance(value, Mapping):
-        raise entry.contract_error(f"returned {short(value)} as {description}; expected a dictionary", function)
+        raise entry.contract_error(
+            f"returned {short(value)} as {description}; expected a dictionary", function
+        )
     facts = dict(value)
     if fault := find_json_fault(facts, finite=True):
-        raise entry.contract_error(f"returned {description} that JSON cannot represent: it {fault}", function)
+        raise entry.contract_error(
+            f"returned {description} that JSON cannot represent: it {fault}", function
+        )
     return facts
 
 
@@ -116,7 +124,11 @@ def _find_answer_fault(request: Request, answer: Any) -> str:
         return f"prompt_ids: {fault}"
     generations, expected_count = answer.generations, len(request.indices)
     if not isinstance(generations, tuple | list) or len(generations) != expected_count:
-        count = f"{len(generations)} responses" if isinstance(generations, tuple | list) else "not a tuple"
+        count = (
+            f"{len(generations)} responses"
+            if isinstance(generations, tuple | list)
+            else "not a tuple"
+        )
         return f"{count}; expected {expected_count} responses"
     return next(filter(None, map(_find_generation_fault, generations)), "")
 
@@ -129,7 +141,10 @@ def _find_generation_fault(generation: Any) -> str:
         return f"a text that is not a string ({short(text)})"
     if fault := find_json_fault(text):
         return f"a text that {fault} (gapft_harness.api.replace_surrogates repairs it)"
-    for value, choices in ((generation.finish_reason, FINISH_REASONS), (generation.tokens_from, _TOKENS_FROM)):
+    for value, choices in (
+        (generation.finish_reason, FINISH_REASONS),
+        (generation.tokens_from, _TOKENS_FROM),
+    ):
         if not isinstance(value, str) or value not in choices:
             name = "finish_reason" if choices is FINISH_REASONS else "tokens_from"
             return f"the {name} {short(value)}; expected one of {', '.join(choices)}"
@@ -198,7 +213,9 @@ class CheckedExecutor:
             results = self._executor.run(jobs, progress)
         if not isinstance(results, list | tuple) or len(results) != len(jobs):
             count = f"{len(results)} results" if isinstance(results, list | tuple) else "not a list"
-            raise self._entry.contract_error(f"returned {count} for {len(jobs)} jobs", self._executor.run)
+            raise self._entry.contract_error(
+                f"returned {count} for {len(jobs)} jobs", self._executor.run
+            )
         for job, result in zip(jobs, results, strict=True):
             if not isinstance(result, dict):
                 raise self._entry.broke(

@@ -27,8 +27,8 @@ from gapft_harness.hooks.registration import (
     TRAIT_CLASSES,
     Registration,
     Traits,
-    find_source_root,
     describe_plugin_line,
+    find_source_root,
 )
 
 ENTRY_POINT_GROUP = hookspecs.PROJECT
@@ -44,7 +44,11 @@ Loader = Callable[[], Any]
 
 def find_plugins(files: Sequence[str]) -> list[tuple[str, Loader]]:
     """Return the name of every plugin with the function that imports it."""
-    return [*_find_bundled(), *_find_installed(), *((file, partial(_load_from_file, file)) for file in files)]
+    return [
+        *_find_bundled(),
+        *_find_installed(),
+        *((file, partial(_load_from_file, file)) for file in files),
+    ]
 
 
 def collect_registrations(name: str, plugin: Any) -> list[Registration]:
@@ -124,7 +128,9 @@ def _hash_code(value: Any, module: str) -> str:
         SHA-256 in hex (of a single file: of its bytes); empty if there is no file.
     """
     defining_module = value.__module__ if isinstance(value, type | FunctionType) else module
-    modules = [name for name in dict.fromkeys([module, defining_module]) if not name.startswith(_BUNDLED)]
+    modules = [
+        name for name in dict.fromkeys([module, defining_module]) if not name.startswith(_BUNDLED)
+    ]
     names = [getattr(sys.modules.get(name), "__file__", None) or "" for name in modules]
     files = [Path(file) for file in names if os.path.isfile(file)]
     imported = {name: of for file in files for name, of in find_imported_files(file).items()}
@@ -147,7 +153,9 @@ def _build_traits(kind: str, options: Mapping[str, Any], subject: str) -> Traits
             )
         if expected := _describe_expected(types[option], value):
             raise PluginError(f"{subject} has {option}={value!r}; expected {expected}")
-    return trait_class(**{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()})
+    return trait_class(
+        **{key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+    )
 
 
 def _describe_expected(expected_type: Any, value: Any) -> str:
@@ -158,7 +166,9 @@ def _describe_expected(expected_type: Any, value: Any) -> str:
         choices = get_args(expected_type)
         return "" if value in choices else " or ".join(map(repr, choices))
     if get_origin(expected_type) is tuple:
-        is_text_list = isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
+        is_text_list = isinstance(value, list | tuple) and all(
+            isinstance(word, str) for word in value
+        )
         return "" if is_text_list else "a list of strings"
     return "" if value is None or callable(value) else "a function"
 
@@ -180,7 +190,9 @@ def _find_bundled() -> list[tuple[str, Loader]]:
 def _find_installed() -> list[tuple[str, Loader]]:
     """Find plugins that installed packages offer through the entry-point group."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
-    return [(f"{p.name} (package {_name_package(p)})", partial(_load_from_package, p)) for p in points]
+    return [
+        (f"{p.name} (package {_name_package(p)})", partial(_load_from_package, p)) for p in points
+    ]
 
 
 def _name_package(point: EntryPoint) -> str:

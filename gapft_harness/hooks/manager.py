@@ -18,7 +18,7 @@ from gapft_harness.hooks.checked import (
     build_checked_section,
     require_methods,
 )
-from gapft_harness.hooks.loading import find_plugins, collect_registrations
+from gapft_harness.hooks.loading import collect_registrations, find_plugins
 from gapft_harness.hooks.protocols import (
     Executor,
     Sampler,
@@ -92,7 +92,7 @@ class Plugins:
         """
         names = self._by_kind[kind]
         if name not in names:
-            raise UnknownPluginError.of(kind, name, names)
+            raise UnknownPluginError.for_name(kind, name, names)
         return names[name]
 
     def has(self, kind: str, name: str) -> bool:
@@ -131,7 +131,11 @@ class Plugins:
         with entry.attribute_errors():
             verifier: Verifier = entry.value(**params)
         require_methods(entry, verifier, "verify")
-        wrapper = PluginObject if entry.require_traits(VerifierTraits).sees_thoughts else VerifierWithoutThoughts
+        wrapper = (
+            PluginObject
+            if entry.require_traits(VerifierTraits).sees_thoughts
+            else VerifierWithoutThoughts
+        )
         return cast(Verifier, wrapper(verifier, entry))
 
     def can_rejudge(self, name: str) -> bool:
@@ -172,7 +176,11 @@ class Plugins:
     def find_selector_traits(self, name: str) -> SelectorTraits:
         """Return the traits that a selector declares; the defaults if it is not loaded."""
         is_loaded = self.has("selector", name)
-        return self.get("selector", name).require_traits(SelectorTraits) if is_loaded else SelectorTraits()
+        return (
+            self.get("selector", name).require_traits(SelectorTraits)
+            if is_loaded
+            else SelectorTraits()
+        )
 
     def create_sampler(self, settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
         """Create a sampler with the model loaded.

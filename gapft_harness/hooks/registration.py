@@ -192,7 +192,9 @@ class Registration:
 
     def call_error(self, error: BaseException) -> PluginError:
         """Build the error for an exception of the plugin's code, with its own traceback line."""
-        place = describe_plugin_line(error, self.source_root) or self._describe_definition(self.value)
+        place = describe_plugin_line(error, self.source_root) or self._describe_definition(
+            self.value
+        )
         return PluginError(f"{self.label} failed: {describe_error(error)}{place}")
 
     def contract_error(self, fault: str, function: object = None) -> PluginError:
@@ -202,7 +204,9 @@ class Registration:
             fault: the fault and the expectation, as the rest of a sentence.
             function: the function that returned the result; default: the registered value.
         """
-        return PluginError(f"{self.label} {fault}{self._describe_definition(self.value if function is None else function)}")
+        return PluginError(
+            f"{self.label} {fault}{self._describe_definition(self.value if function is None else function)}"
+        )
 
     @staticmethod
     def _describe_definition(function: object) -> str:
@@ -285,7 +289,9 @@ def _find_definition(thing: Any) -> str:
         if code is not None:
             return f"{code.co_filename}, line {code.co_firstlineno}"
         object_class = thing if inspect.isclass(thing) else type(thing)
-        return f"{inspect.getsourcefile(object_class)}, line {inspect.getsourcelines(object_class)[1]}"
+        return (
+            f"{inspect.getsourcefile(object_class)}, line {inspect.getsourcelines(object_class)[1]}"
+        )
     except (OSError, TypeError, ValueError):
         return ""
 
@@ -307,7 +313,9 @@ def find_setting_fault(
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     positional = [p for p in parameters if p.kind in ordered][:positional_count]
     parameters = [p for p in parameters if p not in positional]
-    keyword_parameters = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    keyword_parameters = [
+        p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     known_names = [p.name for p in keyword_parameters]
     accepts_any = any(p.kind is p.VAR_KEYWORD and p.name != _IGNORED_KEYWORDS for p in parameters)
     for key in arguments:

@@ -51,6 +51,10 @@ def _describe_rules(describe: Any) -> Callable[[], Any]:
     @functools.wraps(describe)
     def call() -> Any:
         description = describe()
-        return {"thought_rules": THOUGHT_RULES, **description} if isinstance(description, Mapping) else description
+        return (
+            {"thought_rules": THOUGHT_RULES, **description}
+            if isinstance(description, Mapping)
+            else description
+        )
 
     return call

@@ -33,7 +33,9 @@ def read_every_eval_ever_rows(log: Log) -> Iterator[LogRow]:
     Raises:
         UserError: a record is malformed; the message has file and line.
     """
-    for repeats in group_records(log.path, lambda record, _: (record.get("sample_id"), _find_result_id(record))):
+    for repeats in group_records(
+        log.path, lambda record, _: (record.get("sample_id"), _find_result_id(record))
+    ):
         yield _build_row(log, repeats)
 
 
@@ -59,7 +61,9 @@ def _build_row(log: Log, repeats: list[tuple[int, dict[str, Any], str]]) -> LogR
         filter=_find_result_id(record),
         doc_id=record.get("sample_id"),
         target=references[0] if len(references) == 1 else references,
-        arguments={"gen_args_0": {"arg_0": prompt_input.get("formatted") or prompt_input.get("raw")}},
+        arguments={
+            "gen_args_0": {"arg_0": prompt_input.get("formatted") or prompt_input.get("raw")}
+        },
     )
 
 

@@ -13,12 +13,20 @@ from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import RegisterLogReader
 from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.importing.every_eval_ever import read_every_eval_ever_rows, read_every_eval_ever_task
-from gapft_harness.importing.inspect_logs import read_inspect_rows, read_inspect_task, read_inspect
-from gapft_harness.importing.lighteval import read_lighteval_rows, is_lighteval_file
-from gapft_harness.importing.nemo_skills import JOIN_FIELDS, read_nemo_skills_rows, read_nemo_skills
-from gapft_harness.importing.plain import read_plain_rows, read_plain
-from gapft_harness.importing.rows import ImportFormat, ImportChoice, ImportedResponse, create_verdict
+from gapft_harness.importing.every_eval_ever import (
+    read_every_eval_ever_rows,
+    read_every_eval_ever_task,
+)
+from gapft_harness.importing.inspect_logs import read_inspect, read_inspect_rows, read_inspect_task
+from gapft_harness.importing.lighteval import is_lighteval_file, read_lighteval_rows
+from gapft_harness.importing.nemo_skills import JOIN_FIELDS, read_nemo_skills, read_nemo_skills_rows
+from gapft_harness.importing.plain import read_plain, read_plain_rows
+from gapft_harness.importing.rows import (
+    ImportChoice,
+    ImportedResponse,
+    ImportFormat,
+    create_verdict,
+)
 from gapft_harness.verdicts.log_files import LM_EVAL, open_log
 from gapft_harness.verdicts.sample_logs import (
     Criterion,
@@ -58,7 +66,10 @@ def _build_recognizer(name: str) -> Callable[[Path], bool]:
             first = next((record for _, _, record, _ in read_records(path)), {})
         except UserError:
             return False  # lm_eval's reader reports the fault
-        return next((format_name for mark, format_name in _FORMAT_KEYS.items() if mark in first), None) == name
+        return (
+            next((format_name for mark, format_name in _FORMAT_KEYS.items() if mark in first), None)
+            == name
+        )
 
     return is_of_format
 
@@ -135,7 +146,13 @@ def read_log(
         verdict_source, rule = _describe_verdicts(row, criterion)
         for number, text in enumerate(texts):
             yield ImportedResponse(
-                *(row.line, row.place, key, GREEDY if greedy else number, replace_text_surrogates(text)),
+                *(
+                    row.line,
+                    row.place,
+                    key,
+                    GREEDY if greedy else number,
+                    replace_text_surrogates(text),
+                ),
                 verdicts[number],
                 verdict_source,
                 rule=rule,

@@ -13,8 +13,12 @@ from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.importing.formats import find_format
 from gapft_harness.importing.problems import ProblemIndex, ResponsePlaces
-from gapft_harness.importing.rows import ImportFormat, ImportChoice, ImportedResponse
-from gapft_harness.stages.generation.stored_files import Record, build_response_records, build_verdict_records
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse, ImportFormat
+from gapft_harness.stages.generation.stored_files import (
+    Record,
+    build_response_records,
+    build_verdict_records,
+)
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -82,7 +86,9 @@ class Gathering:
         _require_distinct(paths, self.hashes)
         formats = [find_format(Path(path), self.plugin_files) for path in paths]
         all_paths, seen = ", ".join(paths), ResponsePlaces(paths)
-        if self.choice.filter is not None and not any(file_format.has_filters for file_format in formats):
+        if self.choice.filter is not None and not any(
+            file_format.has_filters for file_format in formats
+        ):
             raise UserError(f"{all_paths}: remove --filter; it applies only to logs of lm_eval")
         numbered = {file_format.is_numbered for file_format in formats[bool(self.choice.greedy) :]}
         if len(numbered) > 1:
@@ -114,10 +120,14 @@ class Gathering:
             if new_hash != self.hashes[path]:
                 raise UserError(f"{path}: was changed while it was read; import it again")
 
-    def _place_responses(self, path: str, number: int, file_format: ImportFormat, seen: ResponsePlaces) -> Iterator[_PlacedResponse]:
+    def _place_responses(
+        self, path: str, number: int, file_format: ImportFormat, seen: ResponsePlaces
+    ) -> Iterator[_PlacedResponse]:
         """Yield the needed responses of one file, with their problems and indices."""
         greedy = path == self.choice.greedy
-        known_problems = ProblemIndex(self.problems, self.split, self.choice.on or file_format.join_fields)
+        known_problems = ProblemIndex(
+            self.problems, self.split, self.choice.on or file_format.join_fields
+        )
         earlier_samples = 0 if file_format.is_numbered else self.samples
         for row in file_format.read(Path(path), self.choice, greedy):
             if self.choice.on and row.key[0] != "doc":
@@ -166,7 +176,9 @@ class Gathering:
                     f"files (--{option} NAME), or have the task's verifier judge (--judge)"
                 )
 
-    def _build_records(self, batch: Sequence[_PlacedResponse], tokenizer: Retokenizer) -> list[Record]:
+    def _build_records(
+        self, batch: Sequence[_PlacedResponse], tokenizer: Retokenizer
+    ) -> list[Record]:
         """Build the lines of a batch: one for each problem in it, and one for its verdicts."""
         by_problem: dict[str, list[_PlacedResponse]] = {}
         for placed in batch:

@@ -61,7 +61,11 @@ def read_inspect_rows(log: Log) -> Iterator[LogRow]:
         scores = {
             name: [_read_number(sample, *names[name]) for _, _, sample in samples] for name in names
         }
-        verdicts = {name: values for name, values in scores.items() if all(value in (0, 1) for value in values)}
+        verdicts = {
+            name: values
+            for name, values in scores.items()
+            if all(value in (0, 1) for value in values)
+        }
         texts = [replace_text_surrogates(sample.output.completion) for _, _, sample in samples]
         fields: dict[str, Any] = {
             f"{scorer}.{key}": _compute_mean(scores[name])
@@ -160,7 +164,9 @@ def _explain_errors(path: Path, context: str) -> Iterator[None]:
         ) from error
 
 
-def _read_samples(path: Path, header: EvalLog | None = None) -> Iterator[tuple[int, str, EvalSample]]:
+def _read_samples(
+    path: Path, header: EvalLog | None = None
+) -> Iterator[tuple[int, str, EvalSample]]:
     """Yield each sample with its number from 1 and its place; epochs of a problem are adjacent."""
     header = header or _read_header(path)
     from inspect_ai.log import read_eval_log_samples
@@ -175,15 +181,29 @@ def _build_response(
 ) -> ImportedResponse:
     if sample.error is not None:
         raise UserError(f"{place}: {_ENDED}")
-    verdict, verdict_source = (None, "") if choice.judge else _read_verdict(sample, choice.metric, place)
+    verdict, verdict_source = (
+        (None, "") if choice.judge else _read_verdict(sample, choice.metric, place)
+    )
     rule = {"score": verdict_source.removeprefix("score ")}
     text = replace_text_surrogates(sample.output.completion)
     stop_reason = str(sample.output.stop_reason)
     # the prompt fills the model's context, so nothing was generated
-    finish_reason = CONTEXT if stop_reason == "model_length" and not text else _FINISH_REASONS.get(stop_reason, "unknown")
+    finish_reason = (
+        CONTEXT
+        if stop_reason == "model_length" and not text
+        else _FINISH_REASONS.get(stop_reason, "unknown")
+    )
     index = GREEDY if greedy else sample.epoch - 1
     return ImportedResponse(
-        number, place, _find_key(sample, choice, place), index, text, verdict, verdict_source, finish_reason, rule
+        number,
+        place,
+        _find_key(sample, choice, place),
+        index,
+        text,
+        verdict,
+        verdict_source,
+        finish_reason,
+        rule,
     )
 
 

@@ -23,12 +23,12 @@ from gapft_harness.run_directory.manifest import ImportFacts
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.tables import write_problems
-from gapft_harness.stages.generation.stored_files import Record, StoredResponses, build_file
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
     read_description,
     write_responses,
 )
+from gapft_harness.stages.generation.stored_files import Record, StoredResponses, build_file
 from gapft_harness.stages.integrity.inputs import require_same_inputs
 from gapft_harness.stages.search.data import load_problems
 from gapft_harness.stages.search.stage import read_finished_facts
@@ -85,7 +85,9 @@ def import_split(
         further_audit = run.recipe.audits.get(layout.find_audit_name(split))
         with _keep_parts(run.path / layout.import_folder(split)) as (keep, responses):
             gathering.gather(keep, tokenizer, lambda done: progress(done, total))
-            write_problems(run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids)
+            write_problems(
+                run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids
+            )
             return write_responses(
                 run.path / layout.responses_path(split),
                 responses,
@@ -140,7 +142,9 @@ def _describe_source(run: RunDirectory) -> tuple[dict[str, Any], Retokenizer]:
 
 
 @contextlib.contextmanager
-def _keep_parts(folder: Path) -> Iterator[tuple[Callable[[Sequence[Record]], None], StoredResponses]]:
+def _keep_parts(
+    folder: Path,
+) -> Iterator[tuple[Callable[[Sequence[Record]], None], StoredResponses]]:
     """Provide a function that stores lines in a temporary folder, and the responses in them."""
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed command
     responses = StoredResponses()
@@ -195,9 +199,13 @@ def _build_warnings(gathering: Gathering) -> list[str]:
             "responses with the task's verifier, which may differ: see gapft verify"
         )
     if gathering.samples > gathering.k:
-        warnings.append(f"only the first {gathering.k} of {gathering.samples} samples of each problem were imported")
+        warnings.append(
+            f"only the first {gathering.k} of {gathering.samples} samples of each problem were imported"
+        )
     if gathering.left_out:
-        warnings.append(f"{gathering.left_out} responses left out, because their problem is not in the split")
+        warnings.append(
+            f"{gathering.left_out} responses left out, because their problem is not in the split"
+        )
     return warnings
 
 
@@ -212,11 +220,19 @@ def require_not_searched(place: str | Path, split: str, choice: ImportChoice) ->
     if not table.exists():
         return
     stored_facts = read_facts(table).get("imported")
-    if difference := "was searched" if stored_facts is None else _describe_difference(stored_facts, hashes, choice.to_arguments()):
-        raise UserError(f"{table}: the {split} {difference} already; import into a new run directory")
+    if (
+        difference := "was searched"
+        if stored_facts is None
+        else _describe_difference(stored_facts, hashes, choice.to_arguments())
+    ):
+        raise UserError(
+            f"{table}: the {split} {difference} already; import into a new run directory"
+        )
 
 
-def _describe_difference(stored_facts: ImportFacts, hashes: dict[str, str], arguments: dict[str, Any]) -> str:
+def _describe_difference(
+    stored_facts: ImportFacts, hashes: dict[str, str], arguments: dict[str, Any]
+) -> str:
     """Describe how an earlier import differs from the requested one; empty if it does not."""
     if {file["path"]: file["sha256"] for file in stored_facts["files"]} != hashes:
         return "was imported from other files"

@@ -76,7 +76,9 @@ def _build_row(log: Log, line: int, record: dict[str, Any]) -> LogRow:
         fields["filtered_resps"] = [[str(score), ""] for score in scores]
     requests = [{"arg_0": doc["query"], "arg_1": option} for option in options or [None]]
     golds = doc["gold_index"] if isinstance(doc["gold_index"], list) else [doc["gold_index"]]
-    correct_options = [options[gold] for gold in golds if gold is not None and 0 <= gold < len(options)]
+    correct_options = [
+        options[gold] for gold in golds if gold is not None and 0 <= gold < len(options)
+    ]
     return LogRow.of(
         *(log, line, {name: doc.get(name) for name in _DOCUMENT}, texts),
         metrics=metrics,

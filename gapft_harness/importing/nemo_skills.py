@@ -13,7 +13,13 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Verdict
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, create_verdict, read_text_field, parse_verdict
+from gapft_harness.importing.rows import (
+    ImportChoice,
+    ImportedResponse,
+    create_verdict,
+    parse_verdict,
+    read_text_field,
+)
 from gapft_harness.verdicts.log_files import Log
 from gapft_harness.verdicts.sample_logs import LogRow, read_records
 
@@ -82,7 +88,9 @@ def _read_judgement(text: str) -> bool | None:
     return parts[-1].lower().startswith("yes") if len(parts) > 1 else None
 
 
-def _read_verdict(record: dict[str, Any], metric: str | None, place: str) -> tuple[Verdict | None, str]:
+def _read_verdict(
+    record: dict[str, Any], metric: str | None, place: str
+) -> tuple[Verdict | None, str]:
     names = [metric] if metric else [name for name in _VERDICT_FIELDS if name in record]
     if not names:
         return None, ""

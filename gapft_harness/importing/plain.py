@@ -10,7 +10,13 @@ from typing import Any
 from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import require_object
 from gapft_harness.core.records import FINISH_REASONS, GREEDY
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, read_text_field, parse_verdict
+from gapft_harness.importing.rows import (
+    ImportChoice,
+    ImportedResponse,
+    Key,
+    parse_verdict,
+    read_text_field,
+)
 from gapft_harness.verdicts.log_files import Log
 from gapft_harness.verdicts.sample_logs import LogRow, encode_canonical, group_records, read_records
 

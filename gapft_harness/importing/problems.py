@@ -57,7 +57,9 @@ class ProblemIndex:
         if kind == "id":
             details = f" {value!r:.80}; the first id of the split is {self._problems[0].id!r}"
         elif kind == "doc" and not self._on:
-            details = f" (compared: {', '.join(self._fields)}; --on FIELD compares only some fields)"
+            details = (
+                f" (compared: {', '.join(self._fields)}; --on FIELD compares only some fields)"
+            )
         return UserError(
             f"{row.place}: the task's {self._split} has no problem with this {kind}{details}. Check "
             "--split and the limits of the task, or leave such responses out (--ignore-unknown)"
@@ -152,7 +154,9 @@ class ResponsePlaces:
         Raises:
             UserError: a problem has none.
         """
-        missing_ids = [problem.id for problem in problems if not self._places.get(problem.id, [0])[0]]
+        missing_ids = [
+            problem.id for problem in problems if not self._places.get(problem.id, [0])[0]
+        ]
         if len(missing_ids) == len(problems):
             raise UserError(
                 f"{files}: found no greedy response. States need them: G is solved by one greedy "
@@ -166,7 +170,9 @@ class ResponsePlaces:
         return f"{self._paths[file]}, line {line}"
 
 
-def _missing_responses_error(files: str, missing_part: str, missing_ids: Sequence[str], problems: Sequence[Problem]) -> UserError:
+def _missing_responses_error(
+    files: str, missing_part: str, missing_ids: Sequence[str], problems: Sequence[Problem]
+) -> UserError:
     return UserError(
         f"{files}: {missing_part} for {len(missing_ids)} of {len(problems)} problems, first: {missing_ids[0]}; "
         "expected all problems of the split; use --task for a task with other problems"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 
-from gapft_harness.analysis.decomposition import Decomposition, pool_counts, find_unstable_states
+from gapft_harness.analysis.decomposition import Decomposition, find_unstable_states, pool_counts
 from gapft_harness.analysis.decomposition import decompose as counts_of
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.compare import document
@@ -30,7 +30,7 @@ from gapft_harness.report.reading.inputs import read_inputs
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Section
 from gapft_harness.report.rendering.terminal import print_sections
-from gapft_harness.report.rendering.wording import percent, points, format_count
+from gapft_harness.report.rendering.wording import format_count, percent, points
 from gapft_harness.run_directory.recipe_changes import require_recorded_recipe
 from gapft_harness.stages.report import require_sealed
 
@@ -53,7 +53,7 @@ def compare(
     higher_is_better: bool | None = None,
     latest: bool = False,
     show: int = SHOWN,
-) -> Compared:
+) -> ComparisonResult:
     """Compare sample logs of lm_eval document by document, as ``gapft compare`` does.
 
     Args:
@@ -111,7 +111,9 @@ def pass_at_k(
         UserError: the stage ``states`` has not run, the search stopped early, an array has another
             shape or values other than 0 and 1, or k is not a whole number from 1 to n.
     """
-    passing, samples = _read_counts(source, split) if isinstance(source, Run) else _count_passing(source)
+    passing, samples = (
+        _read_counts(source, split) if isinstance(source, Run) else _count_passing(source)
+    )
     k_values = range(1, samples + 1) if k is None else _parse_k(k)
     try:
         by_k = {value: mean_pass_at_k(passing, samples, value) for value in k_values}
@@ -121,14 +123,16 @@ def pass_at_k(
 
 
 @overload
-def decompose(source: Run) -> Decomposed: ...
+def decompose(source: Run) -> DecompositionResult: ...
 
 
 @overload
-def decompose(source: ArrayLike, passed: ArrayLike | Mapping[str, ArrayLike]) -> Decomposed: ...
+def decompose(
+    source: ArrayLike, passed: ArrayLike | Mapping[str, ArrayLike]
+) -> DecompositionResult: ...
 
 
-def decompose(source: Any, passed: Any = None) -> Decomposed:
+def decompose(source: Any, passed: Any = None) -> DecompositionResult:
     """Decompose a change of Pass@1 into corrected S, corrected U and regressed G (Equation 9).
 
     Args:
@@ -156,7 +160,9 @@ def decompose(source: Any, passed: Any = None) -> Decomposed:
     if not models:
         raise UserError("decompose: 'passed' is empty; expected NAME: array for at least one model")
     states = _to_array(source, "decompose: states")
-    return DecompositionResult({name: _pool_seeds(states, decisions, name) for name, decisions in models.items()})
+    return DecompositionResult(
+        {name: _pool_seeds(states, decisions, name) for name, decisions in models.items()}
+    )
 
 
 def _list_places(places: Place | Sequence[Place]) -> list[str]:
@@ -187,7 +193,9 @@ def _count_passing(array: ArrayLike) -> tuple[NDArray[np.int64], int]:
 def _pool_seeds(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decomposition:
     decisions = _to_booleans(passed, f"decompose: {name}")
     if decisions.ndim == 2 and not len(decisions):
-        raise UserError(f"decompose: {name}: expected at least one seed, found shape {decisions.shape}")
+        raise UserError(
+            f"decompose: {name}: expected at least one seed, found shape {decisions.shape}"
+        )
     try:
         return pool_counts([counts_of(states, seed) for seed in np.atleast_2d(decisions)])
     except ValueError as error:
@@ -205,7 +213,9 @@ def _to_array(values: Any, description: str) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise UserError(f"{description}: expected an array, with rows of one length: {error}") from error
+        raise UserError(
+            f"{description}: expected an array, with rows of one length: {error}"
+        ) from error
 
 
 def _to_booleans(values: ArrayLike, description: str) -> NDArray[np.bool_]:
@@ -215,7 +225,7 @@ def _to_booleans(values: ArrayLike, description: str) -> NDArray[np.bool_]:
     return array.astype(bool)
 
 
-def _decompose_run(run: Run) -> Decomposed:
+def _decompose_run(run: Run) -> DecompositionResult:
     """Decompose every condition of a run over all seeds, as in the report."""
     require_recorded_recipe(run.path, run.directory.recipe, run.directory.manifest())
     require_sealed(run.directory)
@@ -245,11 +255,16 @@ class _Displayed(ABC):
 
     def __repr__(self) -> str:
         text = io.StringIO()
-        print_sections(self._build_sections(), Console(file=text, width=_WIDTH, highlight=False, color_system=None))
+        print_sections(
+            self._build_sections(),
+            Console(file=text, width=_WIDTH, highlight=False, color_system=None),
+        )
         return text.getvalue().strip("\n")
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join(markdown.render_markdown("", "", self._build_sections()).split("\n\n")[1:])
+        return "\n\n".join(
+            markdown.render_markdown("", "", self._build_sections()).split("\n\n")[1:]
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -317,7 +332,9 @@ class PassAtK(_Displayed):
         return float(self.by_k[k])
 
     def _build_sections(self) -> Sequence[Section]:
-        note = f"{format_count(self.problems)} problems, {format_count(self.samples)} samples of each."
+        note = (
+            f"{format_count(self.problems)} problems, {format_count(self.samples)} samples of each."
+        )
         return [Section("", [Frame(PASS_AT_K, [*self.by_k.items()]).table(note)])]
 
 
@@ -337,7 +354,10 @@ class DecompositionResult(_Displayed):
         return self.models[name]
 
     def _build_sections(self) -> Sequence[Section]:
-        sizes = {(decomposition.n_g, decomposition.n_s, decomposition.n_u) for decomposition in self.models.values()}
+        sizes = {
+            (decomposition.n_g, decomposition.n_s, decomposition.n_u)
+            for decomposition in self.models.values()
+        }
         few = sorted({state for size in sizes for state in find_unstable_states(*size)})
         note = f"Unstable rates, based on few problems: {', '.join(few)}." if few else ""
         return [Section("", [Frame(DECOMPOSED, [*self.models.items()]).table(note)])]

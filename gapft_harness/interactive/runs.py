@@ -113,7 +113,9 @@ class Run:
             promote_options="default",
         )
 
-    def _select_split(self, places: dict[str, RunFile], kind: str, split: str) -> dict[str, RunFile]:
+    def _select_split(
+        self, places: dict[str, RunFile], kind: str, split: str
+    ) -> dict[str, RunFile]:
         if kind in ("selections", "decisions"):
             raise UserError(
                 f"split={split!r}: {kind} are tables of arms, not of splits; filter by condition"
@@ -127,7 +129,9 @@ class Run:
 
     def _list_tables(self) -> dict[str, RunFile]:
         """List the sealed tables by path, without states from a part of the samples."""
-        places = {path: layout.parse_path(path) for path in sorted(self.directory.manifest()["files"])}
+        places = {
+            path: layout.parse_path(path) for path in sorted(self.directory.manifest()["files"])
+        }
         return {
             path: place
             for path, place in places.items()
@@ -142,7 +146,9 @@ class Run:
         column_names = pq.read_schema(file).names
         for name in columns or ():
             if name not in column_names:
-                raise UserError(f"{file}: unknown column {name!r}; {did_you_mean(name, column_names)}")
+                raise UserError(
+                    f"{file}: unknown column {name!r}; {did_you_mean(name, column_names)}"
+                )
         table = pq.read_table(file, columns=None if columns is None else list(columns))
         added_columns: dict[str, Any] = {"split": place.split}
         if place.arm is not None:

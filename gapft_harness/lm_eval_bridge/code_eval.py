@@ -85,14 +85,20 @@ class CodeEval:
         results: dict[int, list[tuple[int, dict[str, Any]]]] = {}
         for task, candidates in enumerate(predictions):
             results[task] = [
-                (number, {"task_id": task, "completion_id": number, **_format_outcome(next(judged))})
+                (
+                    number,
+                    {"task_id": task, "completion_id": number, **_format_outcome(next(judged))},
+                )
                 for number in range(len(candidates))
             ]
         counts = [
-            (len(outcomes), sum(outcome["passed"] for _, outcome in outcomes)) for outcomes in results.values()
+            (len(outcomes), sum(outcome["passed"] for _, outcome in outcomes))
+            for outcomes in results.values()
         ]
         fewest = min((total for total, _ in counts), default=0)
-        return {f"pass@{size}": _mean_pass_at_k(counts, size) for size in k if size <= fewest}, results
+        return {
+            f"pass@{size}": _mean_pass_at_k(counts, size) for size in k if size <= fewest
+        }, results
 
     def _judge(self, programs: Sequence[str], timeout: float) -> list[Result]:
         if timeout not in self._sandboxes:
@@ -154,7 +160,11 @@ def install_code_eval() -> None:
 def uses_only_sandbox(task: Any) -> bool:
     """Return whether a task runs programs only through the ``CodeEval`` of this module."""
     metrics = [entry.get("metric") for entry in task.config.metric_list or []]
-    return bool(metrics) and task.config.process_results is None and all(map(is_sandboxed_metric, metrics))
+    return (
+        bool(metrics)
+        and task.config.process_results is None
+        and all(map(is_sandboxed_metric, metrics))
+    )
 
 
 def is_sandboxed_metric(metric: Any) -> bool:

@@ -44,7 +44,10 @@ def run_lm_eval(arguments: Sequence[str]) -> int:
     from lm_eval.utils import setup_logging
 
     from gapft_harness.lm_eval_bridge.code_eval import install_code_eval
-    from gapft_harness.lm_eval_bridge.samplers.adapter_evaluation import evaluate_in_turn, split_adapters
+    from gapft_harness.lm_eval_bridge.samplers.adapter_evaluation import (
+        evaluate_in_turn,
+        split_adapters,
+    )
 
     # lm-eval reads sys.argv itself, to insert its default subcommand.
     adapters, arguments = split_adapters(arguments)
@@ -83,7 +86,13 @@ def _add_bundled_paths(parsed: Namespace) -> list[str]:
     include_path: Any = parsed.include_path
     if include_path is None:
         include_path = _read_config_file(parsed).get("include_path")
-    user_paths = [] if include_path is None else [include_path] if isinstance(include_path, str | Path) else list(include_path)
+    user_paths = (
+        []
+        if include_path is None
+        else [include_path]
+        if isinstance(include_path, str | Path)
+        else list(include_path)
+    )
     return [str(path) for path in [*find_task_paths(), *user_paths]]
 
 
@@ -113,7 +122,9 @@ def check_model(parsed: Namespace) -> None:
     """
     if not hasattr(parsed, "model_args"):
         return
-    options = _read_config_file(parsed) | {key: value for key, value in vars(parsed).items() if value}
+    options = _read_config_file(parsed) | {
+        key: value for key, value in vars(parsed).items() if value
+    }
     arguments = options.get("model_args") or {}
     if isinstance(arguments, str):
         from lm_eval.utils import simple_parse_args_string

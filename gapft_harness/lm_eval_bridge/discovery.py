@@ -15,9 +15,9 @@ from gapft_harness.core.text import describe_read_error
 from gapft_harness.lm_eval_bridge.code_eval import install_code_eval
 from gapft_harness.lm_eval_bridge.task_file.faults import (
     SPLIT_KEYS,
+    format_yaml_error,
     is_meant_for_task,
     name_key_in_errors,
-    format_yaml_error,
 )
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_task_paths, tasks_path
 
@@ -110,8 +110,13 @@ def _find_manager(name: str, paths: Sequence[Path]) -> TaskManager:
     install_code_eval()
     manager = TaskManager(include_defaults=False, include_path=list(paths))
     if not _has_task(manager, name):
-        ours, unreadable_files = manager.all_tasks, [u for path in paths for u in _find_unreadable(path)]
-        if problems := [problem for file, problem in unreadable_files if is_meant_for_task(file, name)]:
+        ours, unreadable_files = (
+            manager.all_tasks,
+            [u for path in paths for u in _find_unreadable(path)],
+        )
+        if problems := [
+            problem for file, problem in unreadable_files if is_meant_for_task(file, name)
+        ]:
             raise NoSuchTaskError(f"task {name!r}: {'; '.join(problems)}")
         manager = TaskManager(include_path=list(paths))
         if not _has_task(manager, name):

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.identities import canonical_json, content_hash, is_repeat, assign_problem_ids, drop_unused_split
+from gapft_harness.core.identities import (
+    assign_problem_ids,
+    canonical_json,
+    content_hash,
+    drop_unused_split,
+    is_repeat,
+)
 from gapft_harness.core.records import Decoding, Gold, Problem, Turn
 from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.protocols import Verifier
@@ -20,7 +26,11 @@ from gapft_harness.lm_eval_bridge.fewshot import (
     has_listed_examples,
 )
 from gapft_harness.lm_eval_bridge.task import GapTask
-from gapft_harness.lm_eval_bridge.task_file.data import to_json_record, read_json_rows, number_records
+from gapft_harness.lm_eval_bridge.task_file.data import (
+    number_records,
+    read_json_rows,
+    to_json_record,
+)
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
 from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, name_key_in_errors
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
@@ -110,7 +120,9 @@ class LoadedTask:
 
         The hash is the same on every machine and changes with the task.
         """
-        return content_hash({"config": drop_unused_split(self.resolve_config()), "version": self.version})
+        return content_hash(
+            {"config": drop_unused_split(self.resolve_config()), "version": self.version}
+        )
 
     def resolve_config(self) -> dict[str, Any]:
         """Return the resolved YAML of the task as JSON values; a function becomes its name."""
@@ -148,7 +160,9 @@ class LoadedTask:
                 f"{describe_task(self._task.config)}: the key training_split is missing, so there is no "
                 "pool to search; add it with the split to learn from, or choose another task"
             )
-        return self._read_problems("pool", self._task.config.training_split, self._task.training_docs)
+        return self._read_problems(
+            "pool", self._task.config.training_split, self._task.training_docs
+        )
 
     def read_audit(self) -> list[Problem]:
         """Read the test split, or else the validation split: the audit that models are judged on.
@@ -184,7 +198,9 @@ class LoadedTask:
                 "set experiments.scaling.calibration to a number of problems to take from the "
                 "training split"
             )
-        return self._read_problems("calibration", task.config.validation_split, task.validation_docs)
+        return self._read_problems(
+            "calibration", task.config.validation_split, task.validation_docs
+        )
 
     @property
     def has_answer_prefix(self) -> bool:
@@ -228,7 +244,11 @@ class LoadedTask:
                 line), or does not pass the answers in few-shot examples.
         """
         if split not in self._golds:
-            _ = {"pool": self.read_pool, "audit": self.read_audit, "calibration": self.read_validation}[split]()
+            _ = {
+                "pool": self.read_pool,
+                "audit": self.read_audit,
+                "calibration": self.read_validation,
+            }[split]()
         check_golds(verifier, self._golds[split])
         if isinstance(self._task, GapTask) and self._task.config.num_fewshot:
             check_examples(self._task, partial(verify_unique, verifier))
@@ -244,7 +264,9 @@ class LoadedTask:
             UserError: a key of ``generation_kwargs`` is unknown or unsupported.
         """
         config = self._task.config
-        return build_greedy_decoding(config.generation_kwargs or {}, search or Search(), describe_task(config))
+        return build_greedy_decoding(
+            config.generation_kwargs or {}, search or Search(), describe_task(config)
+        )
 
     def _read_problems(self, label: str, split: str, read: Any) -> list[Problem]:
         """Return the problems of a split; read and render them at the first call."""
@@ -270,7 +292,9 @@ class LoadedTask:
         if self.num_fewshot:
             self._examples = OrderFreeExamples(self._task)
         with use_compiled_templates():
-            problems = [self._build_problem(documents, row, name, split) for row, name in enumerate(ids)]
+            problems = [
+                self._build_problem(documents, row, name, split) for row, name in enumerate(ids)
+            ]
         self._golds[label] = [
             (problem.gold, documents.describe_place(row)) for row, problem in enumerate(problems)
         ]
@@ -355,4 +379,6 @@ def _to_json_value(value: Any) -> Any:
     if callable(value):
         module = str(getattr(value, "__module__", "")).replace("/", ".").rpartition(".")[2]
         return f"{module}.{getattr(value, '__qualname__', type(value).__name__)}"
-    return value if isinstance(value, str | int | float | bool | None) else canonical_json(str(value))
+    return (
+        value if isinstance(value, str | int | float | bool | None) else canonical_json(str(value))
+    )

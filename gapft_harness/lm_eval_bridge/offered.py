@@ -55,14 +55,19 @@ def gapft_verified(
         raise UserError(f"{where}: found several responses, expected one; add filter take_first")
     judge = _load_judge(where, verifier, json.dumps(params or {}))
     answer = references[0]
-    golds = [str(target) for target in answer] if isinstance(answer, list | tuple) else [str(answer)]
+    golds = (
+        [str(target) for target in answer] if isinstance(answer, list | tuple) else [str(answer)]
+    )
     if not golds:
         raise UserError(
             f"{where}: found an empty list of answers in doc_to_target, expected one or more; drop "
             "the problem, e.g. with process_docs"
         )
     verdicts = [judge.verdicts(list(predictions), gold) for gold in golds]
-    passed = [float(any(verdict.passed for verdict in problem_verdicts)) for problem_verdicts in zip(*verdicts, strict=True)]
+    passed = [
+        float(any(verdict.passed for verdict in problem_verdicts))
+        for problem_verdicts in zip(*verdicts, strict=True)
+    ]
     return passed if IS_NEXT else passed[0]
 
 

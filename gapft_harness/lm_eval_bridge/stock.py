@@ -179,7 +179,9 @@ class StockTask:
             text = self.target(document)
         except Exception:  # reported later for a response, with the record's place
             return ""
-        longer_texts = [f"{part} and more" for part in (text, *_collect_texts(document)[:_MAX_TRIED])]
+        longer_texts = [
+            f"{part} and more" for part in (text, *_collect_texts(document)[:_MAX_TRIED])
+        ]
         for response in (text, text[: len(text) // 2], *longer_texts):
             (outcome,) = self.outcomes([document], [response])
             if self.metric in outcome.metrics and outcome.verdict.status == "error":
@@ -227,7 +229,9 @@ def _collect_texts(value: Any) -> list[str]:
         return [value] if 0 < len(value) <= _MAX_CHARACTERS else []
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [text for item in value for text in _collect_texts(item)] if isinstance(value, list) else []
+    return (
+        [text for item in value for text in _collect_texts(item)] if isinstance(value, list) else []
+    )
 
 
 def _load_task(name: str, include_path: str | None) -> Any:
@@ -249,9 +253,13 @@ def _load_task(name: str, include_path: str | None) -> Any:
 def _find_single_filters(task: Any) -> tuple[str, ...]:
     """List the filters that can judge a single response, in their order."""
     steps = {
-        entry["name"]: entry["filter"] for entry in task.config.filter_list or [] if "filter" in entry
+        entry["name"]: entry["filter"]
+        for entry in task.config.filter_list or []
+        if "filter" in entry
     }
-    return tuple(e.name for e in list_filters(task) if not any(map(_is_voting, steps.get(e.name, ()))))
+    return tuple(
+        e.name for e in list_filters(task) if not any(map(_is_voting, steps.get(e.name, ())))
+    )
 
 
 def _is_voting(step: Mapping[str, Any]) -> bool:
@@ -268,7 +276,9 @@ def _list_metric_names(entry: Mapping[str, Any]) -> list[str]:
     return [metric if isinstance(metric, str) else metric.__name__]
 
 
-def _choose_metric_and_filter(task: Any, metric: str | None, single_filters: Sequence[str]) -> tuple[str, str]:
+def _choose_metric_and_filter(
+    task: Any, metric: str | None, single_filters: Sequence[str]
+) -> tuple[str, str]:
     filters = [ensemble.name for ensemble in list_filters(task)]
     metric_name, _, filter_name = (metric or "").partition(",")
     entries = [entry for entry in task.config.metric_list or [] if "metric" in entry]

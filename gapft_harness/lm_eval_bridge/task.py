@@ -17,7 +17,7 @@ from lm_eval.api.metrics import mean
 from lm_eval.api.samplers import get_sampler
 
 from gapft_harness import load_verifier
-from gapft_harness.analysis.pass_at_k import pass_at_k, list_reported_k
+from gapft_harness.analysis.pass_at_k import list_reported_k, pass_at_k
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import assign_problem_ids
 from gapft_harness.core.records import Gold
@@ -30,25 +30,29 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
 from gapft_harness.lm_eval_bridge.fewshot import check_examples, find_examples
 from gapft_harness.lm_eval_bridge.judge import CachingJudge, Scores
 from gapft_harness.lm_eval_bridge.task_file.data import (
-    resolve_data_files,
     load_custom,
     number_records,
     process_documents,
     require_files,
+    resolve_data_files,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, name_key_in_errors, unknown_split_error
+from gapft_harness.lm_eval_bridge.task_file.faults import (
+    describe_task,
+    name_key_in_errors,
+    unknown_split_error,
+)
 from gapft_harness.lm_eval_bridge.task_file.keys import check_gap_task
 from gapft_harness.lm_eval_bridge.task_file.settings import (
-    check_named_fields,
     build_own_ids,
+    check_named_fields,
     parse_settings,
 )
 from gapft_harness.lm_eval_bridge.task_file.templates import (
-    resolve_spec,
     refuse_nulls,
     render,
     require_fields,
+    resolve_spec,
 )
 from gapft_harness.lm_eval_bridge.task_file.versions import GenerationTask, unwrap_single
 
@@ -141,7 +145,9 @@ class GapTask(GenerationTask):
                     self._render_plain(template, documents[0])
             except UserError as error:
                 raise UserError(f"{documents.describe_place(0)}: {error}") from error
-        return SplitData(documents, *(() if split_data is None else (split_data.dropped, split_data.published)))
+        return SplitData(
+            documents, *(() if split_data is None else (split_data.dropped, split_data.published))
+        )
 
     def training_docs(self) -> Documents | None:
         """Return the pool, or None without one."""

@@ -56,7 +56,9 @@ def check_names(
         for condition in recipe.conditions:
             if condition not in selected_conditions:
                 find_selector(recipe, condition, plugins)
-    for kind in dict.fromkeys(kind for stage in stages for kind in _KINDS_BY_STAGE.get(stage, _EXPERIMENT_KINDS)):
+    for kind in dict.fromkeys(
+        kind for stage in stages for kind in _KINDS_BY_STAGE.get(stage, _EXPERIMENT_KINDS)
+    ):
         for name in names_by_kind[kind]:
             if name is not None:
                 plugins.get(kind, name)
@@ -76,7 +78,9 @@ def _require_generating_sampler(recipe: Recipe, plugins: Plugins) -> None:
         )
 
 
-def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Selector, Registration]:
+def find_selector(
+    recipe: Recipe, condition: str, plugins: Plugins
+) -> tuple[Selector, Registration]:
     """Return the selector of a condition, bound to its parameters, and its registration.
 
     Raises:
@@ -84,7 +88,9 @@ def find_selector(recipe: Recipe, condition: str, plugins: Plugins) -> tuple[Sel
     """
     settings = recipe.conditions[condition]
     select, entry = plugins.find_selector(settings.selector)
-    if fault := find_setting_fault(entry.value, settings.params, positional_count=_POSITIONAL_COUNT):
+    if fault := find_setting_fault(
+        entry.value, settings.params, positional_count=_POSITIONAL_COUNT
+    ):
         raise UserError(
             f"key {f'conditions.{condition}.params'!r}, for selector {settings.selector!r}: {fault}"
         )

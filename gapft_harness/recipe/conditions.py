@@ -118,7 +118,9 @@ def find_own_settings(
         facts = (shared_sets or {}).get(name, {"k": condition.k})
         settings = {key: facts[key] for key in ("k", "replay") if facts.get(key) is not None}
         settings |= {f"training.{key}": value for key, value in condition.training.items()}
-        settings_by_condition[name] = {key: value for key, value in settings.items() if value != run.get(key)}
+        settings_by_condition[name] = {
+            key: value for key, value in settings.items() if value != run.get(key)
+        }
     return settings_by_condition
 
 
@@ -141,7 +143,9 @@ def find_replicates(recipe: Mapping[str, Any]) -> dict[str, str]:
             "params": condition.params,
             "n": condition.n or recipe["budget"]["n"],
         }
-        original = originals.setdefault(json.dumps([selection, settings[name]], sort_keys=True), name)
+        original = originals.setdefault(
+            json.dumps([selection, settings[name]], sort_keys=True), name
+        )
         if condition.replicate != conditions[original].replicate:
             replicates[name] = original
     return replicates
@@ -192,4 +196,6 @@ def _dump_conditions(conditions: Mapping[str, Condition]) -> list[str] | dict[st
 _CONDITIONS = TypeAdapter(dict[str, Condition])
 
 #: Conditions by name, in the recipe's order.
-Conditions = Annotated[Mapping[str, Condition], PlainValidator(_parse_conditions), PlainSerializer(_dump_conditions)]
+Conditions = Annotated[
+    Mapping[str, Condition], PlainValidator(_parse_conditions), PlainSerializer(_dump_conditions)
+]

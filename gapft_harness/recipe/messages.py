@@ -105,7 +105,9 @@ def _describe_fault(
         return f"expected a list, e.g. {_format_example(location, model)}"
     if kind == "model_type":
         section = _find_section(location, model)
-        key_hint = f" with keys such as {', '.join(list(section.model_fields)[:4])}" if section else ""
+        key_hint = (
+            f" with keys such as {', '.join(list(section.model_fields)[:4])}" if section else ""
+        )
         return f"expected a section{key_hint}"
     if kind == "dict_type":
         return "expected keys with values, e.g. {key: value}"
@@ -142,7 +144,10 @@ def _find_section(location: Sequence[str], model: type[BaseModel]) -> type[BaseM
     item_section: type[BaseModel] | None = None  # section under any name of a mapping
     for part in location:
         info = section.model_fields.get(part) if section else None
-        section, item_section = item_section or (_find_field_section(info) if info else None), _find_item_section(info) if info else None
+        section, item_section = (
+            item_section or (_find_field_section(info) if info else None),
+            _find_item_section(info) if info else None,
+        )
     return section
 
 

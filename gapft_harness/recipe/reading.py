@@ -73,7 +73,9 @@ def read_recipe(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(decode(data, f"recipe {path}"), _Loader)
     except yaml.YAMLError as error:
-        raise UserError(f"recipe {path}: is not valid YAML: {_describe_yaml_error(error)}") from error
+        raise UserError(
+            f"recipe {path}: is not valid YAML: {_describe_yaml_error(error)}"
+        ) from error
     if not isinstance(content, dict):
         raise UserError(
             f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
@@ -170,7 +172,9 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
             recipe.resolve_training(name)
         except ValidationError as error:
             prefix = ("conditions", name, "training")
-            raise build_recipe_error(error, condition.training, Training, source, options, prefix) from error
+            raise build_recipe_error(
+                error, condition.training, Training, source, options, prefix
+            ) from error
     if faults := recipe.find_condition_faults():
         details = [
             InitErrorDetails(

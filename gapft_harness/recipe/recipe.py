@@ -205,7 +205,9 @@ class Recipe(RecipeSection):
     def with_audits_of(self, other: Recipe) -> Recipe:
         """Return this recipe with another's calibration and audits, which may be added later."""
         experiments = self.without_experiment("scaling").experiments
-        experiments |= {name: settings for name, settings in other.experiments.items() if name == "scaling"}
+        experiments |= {
+            name: settings for name, settings in other.experiments.items() if name == "scaling"
+        }
         return self.model_copy(update={"experiments": experiments, "audits": other.audits})
 
     def with_absolute_paths(self, plugins: Plugins | None = None) -> Recipe:
@@ -223,7 +225,9 @@ class Recipe(RecipeSection):
             for name, choice in self.audits.items()
         }
         conditions = {
-            name: condition.with_absolute_paths(plugins.find_selector_traits(condition.selector).files)
+            name: condition.with_absolute_paths(
+                plugins.find_selector_traits(condition.selector).files
+            )
             for name, condition in self.conditions.items()
         }
         return self.model_copy(update={"audits": audits, "conditions": conditions})
@@ -248,7 +252,9 @@ class Recipe(RecipeSection):
             self.model.backend, sections["model"]["args"], plugins or load_plugins()
         )
         calibration = self.calibration
-        experiments = {"scaling": {"calibration": calibration}} if isinstance(calibration, int) else {}
+        experiments = (
+            {"scaling": {"calibration": calibration}} if isinstance(calibration, int) else {}
+        )
         return {**sections, "experiments": experiments}
 
     def build_training_identity(self) -> dict[str, Any]:
@@ -302,7 +308,9 @@ class Recipe(RecipeSection):
                 recipe that was loaded from a file.
         """
         condition_settings = self.conditions.get(condition or "")
-        return _override_training(self.training, condition_settings.training if condition_settings else {})
+        return _override_training(
+            self.training, condition_settings.training if condition_settings else {}
+        )
 
     def list_trainers(self) -> list[str]:
         """Return the names of the trainers of all conditions."""

@@ -451,7 +451,9 @@ class ExecutorChoice(RecipeSection):
 
     def describe_processes(self) -> str:
         """Describe how many processes and threads compute."""
-        threads = f"{self.threads_per_worker} CPU thread{'s' if self.threads_per_worker > 1 else ''}"
+        threads = (
+            f"{self.threads_per_worker} CPU thread{'s' if self.threads_per_worker > 1 else ''}"
+        )
         if self.address is not None:
             return f"each job has {threads}"
         workers = f"{self.workers} worker process{'es' if self.workers > 1 else ''}"

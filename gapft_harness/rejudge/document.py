@@ -16,11 +16,11 @@ from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Bullets, Section, Table, Text
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
+    format_count,
     percent,
     percent_interval,
     points,
     points_interval,
-    format_count,
 )
 
 #: Characters of a response in a table: its start and its end, where answers usually are.
@@ -77,7 +77,9 @@ def build_sections(judged: LogsJudged) -> list[Section]:
                 Bullets(list(list_notes(judged))),
             ],
         ),
-        Section("Both rules" if judged.is_graded else str(new_rule), [_build_accuracy_table(judged)]),
+        Section(
+            "Both rules" if judged.is_graded else str(new_rule), [_build_accuracy_table(judged)]
+        ),
         *_flip_sections(judged.flips),
     ]
 
@@ -91,7 +93,9 @@ def list_notes(judged: LogsJudged) -> Iterator[str]:
         filter_name = reading.source.filter
         rest = ", ".join(name for name in reading.source.filters if name != filter_name)
         if judged.choice.filter is None and rest:
-            sentences[f"filter: {filter_name}, the first in the log; others: {rest} (--filter)"] = None
+            sentences[f"filter: {filter_name}, the first in the log; others: {rest} (--filter)"] = (
+                None
+            )
         if (criterion := reading.criterion) is not None:
             metric = None if criterion.uses_verdicts else criterion.metric
             by = f"{metric} of the log" if metric else "the log's verdicts"
@@ -124,7 +128,10 @@ def _build_accuracy_table(judged: LogsJudged) -> Table:
 
 def _build_lines(judged: LogsJudged) -> list[ComparisonLine]:
     findings, name = judged.compute_findings(), str(judged.choice.now)
-    return [ComparisonLine(by[name], group) for group, by in [("", findings.models), *findings.groups.items()]]
+    return [
+        ComparisonLine(by[name], group)
+        for group, by in [("", findings.models), *findings.groups.items()]
+    ]
 
 
 _WHICH = "log, number of documents"
@@ -186,7 +193,9 @@ def _shorten(text: str) -> str:
 
 def _format_new_answer(row: tuple[Flip, str]) -> str:
     flip = row[0]
-    return flip.reason if flip.now_answer is None and flip.reason else _shorten(flip.now_answer or "–")
+    return (
+        flip.reason if flip.now_answer is None and flip.reason else _shorten(flip.now_answer or "–")
+    )
 
 
 _FLIPPED = "what flipped"
@@ -217,7 +226,9 @@ def build_results(judged: LogsJudged) -> dict[str, Any]:
         "gold": [reading.golds.where for reading in judged.readings],
         "responses": judged.responses,
         "verdicts": dict(sorted(judged.reasons.statuses.items())),
-        "was_verdicts": dict(sorted(judged.was_reasons.statuses.items())) if judged.choice.was else None,
+        "was_verdicts": dict(sorted(judged.was_reasons.statuses.items()))
+        if judged.choice.was
+        else None,
         "right_now": judged.flips.right if judged.is_graded else None,
         "wrong_now": judged.flips.wrong if judged.is_graded else None,
         **figures(findings.models[name]),

@@ -77,17 +77,23 @@ class RuleJudge:
             PluginError: the verifier is broken.
         """
         if self._pool is None or len(texts) < _MIN_POOLED:
-            verdicts = judge_and_answer(self.verifier, self._answers, _build_responses(texts), golds)
+            verdicts = judge_and_answer(
+                self.verifier, self._answers, _build_responses(texts), golds
+            )
         else:
             verdicts = judge_once_each(self._judge_in_processes, texts, golds)
         self._judged += len(texts)
         self.progress(f"verdicts of {self.rule.name}", self._judged, 0)
         return verdicts
 
-    def _judge_in_processes(self, texts: Sequence[str], golds: Sequence[Gold]) -> list[VerdictAndAnswer]:
+    def _judge_in_processes(
+        self, texts: Sequence[str], golds: Sequence[Gold]
+    ) -> list[VerdictAndAnswer]:
         assert self._pool is not None
         pairs = list(zip(texts, golds, strict=True))
-        batches = [pairs[start : start + _BATCH_SIZE] for start in range(0, len(pairs), _BATCH_SIZE)]
+        batches = [
+            pairs[start : start + _BATCH_SIZE] for start in range(0, len(pairs), _BATCH_SIZE)
+        ]
         outcomes = self._pool.map([_pack_pairs(batch) for batch in batches])
         verdicts: list[VerdictAndAnswer] = []
         for batch, outcome in zip(batches, outcomes, strict=True):
@@ -135,7 +141,9 @@ def open_judge(rule: Rule, plugin_files: Sequence[str] = ()) -> Iterator[RuleJud
     plugins = load_plugins(plugin_files)
     has_own_workers = plugins.get("verifier", rule.name).require_traits(VerifierTraits).own_workers
     with contextlib.ExitStack() as stack:
-        verifier = stack.enter_context(closing_verifier(plugins.create_verifier(rule.name, rule.params)))
+        verifier = stack.enter_context(
+            closing_verifier(plugins.create_verifier(rule.name, rule.params))
+        )
         pool = None
         if not has_own_workers:
             count = min(_WORKERS, os.cpu_count() or 1)

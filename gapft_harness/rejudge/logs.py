@@ -16,7 +16,7 @@ from gapft_harness.core.records import Gold
 from gapft_harness.hooks.protocols import Progress
 from gapft_harness.rejudge.choice import RejudgeChoice
 from gapft_harness.rejudge.flips import Flip, Flips, format_gold
-from gapft_harness.rejudge.judge import CHUNK_SIZE, RuleJudge, prefetch, open_judge
+from gapft_harness.rejudge.judge import CHUNK_SIZE, RuleJudge, open_judge, prefetch
 from gapft_harness.verdicts.log_files import Log, find_runs
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, SampleLog
 from gapft_harness.verdicts.scales import check_mean
@@ -168,7 +168,11 @@ def find_golds(row: LogRow, field: str | None, judge: RuleJudge) -> Golds:
     candidates = [Golds("target", _read_target, True)] if row.target is not None else []
     if isinstance(row.target, str) and _LETTER.fullmatch(row.target):
         candidates.append(Golds("the letter in target", _read_letter, True))
-    candidates += [Golds(f"doc.{name}", _field_reader(name), True) for name in _GOLD_FIELDS if document.get(name)]
+    candidates += [
+        Golds(f"doc.{name}", _field_reader(name), True)
+        for name in _GOLD_FIELDS
+        if document.get(name)
+    ]
     candidates.append(Golds("the whole document", _read_document, True))
     first: UserError | None = None
     for golds in candidates:
@@ -278,7 +282,10 @@ def judge_logs(
     Raises:
         UserError: a log is missing, damaged, or without responses.
     """
-    runs_by_argument = (find_runs(argument, choice.tasks, plugin_files=choice.plugin_files) for argument in arguments)
+    runs_by_argument = (
+        find_runs(argument, choice.tasks, plugin_files=choice.plugin_files)
+        for argument in arguments
+    )
     logs = [log for runs in runs_by_argument for run in runs for log in run.logs]
     paths = [log.path.resolve() for log in logs]
     for log, path in zip(logs, paths, strict=True):
@@ -292,7 +299,7 @@ def judge_logs(
         if choice.was is not None:
             old_judge = stack.enter_context(open_judge(choice.was, choice.plugin_files))
         for number, log in enumerate(logs):
-            reading = Reading.of(log, choice, new_judge)
+            reading = Reading.from_log(log, choice, new_judge)
             judged.readings.append(reading)
             if choice.was is None and (reading.criterion is not None) != judged.is_graded:
                 raise UserError(
@@ -300,7 +307,7 @@ def judge_logs(
                     "separate commands, or give the earlier rule: --was VERIFIER"
                 )
             start = len(judged.before)
-            batches = _batch_rows(reading.rows(new_judge))
+            batches = _batch_rows(reading.read_rows(new_judge))
             for batch in prefetch(batches) if new_judge.uses_processes else batches:
                 _judge_batch(batch, number, judged, new_judge, old_judge)
             reading.check_reported(judged.before[start:])
@@ -308,7 +315,11 @@ def judge_logs(
 
 
 def _judge_batch(
-    batch: list[RowToJudge], log: int, judged: LogsJudged, new_judge: RuleJudge, old_judge: RuleJudge | None
+    batch: list[RowToJudge],
+    log: int,
+    judged: LogsJudged,
+    new_judge: RuleJudge,
+    old_judge: RuleJudge | None,
 ) -> None:
     pairs = [(text, row.gold) for row in batch for text in row.texts]
     texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]

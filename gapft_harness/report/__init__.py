@@ -66,12 +66,20 @@ def write_report(
         title=title,
         subtitle=inputs.recipe.get("description", ""),
         date_note=describe_days(inputs.days),
-        sections=[*document.build_sections(inputs, report_findings), *_build_plugin_sections(sections, content)],
+        sections=[
+            *document.build_sections(inputs, report_findings),
+            *_build_plugin_sections(sections, content),
+        ],
         names=FILES,
         results=content,
-        tables={f"tables/{name}": rows for name, rows in tables.build_tables(inputs, report_findings)},
+        tables={
+            f"tables/{name}": rows for name, rows in tables.build_tables(inputs, report_findings)
+        },
         drawings=figures.draw_figures(report_findings),
-        explorers={name: explorer.render_explorer(explored) for name, explored in collect_audits(inputs, title)},
+        explorers={
+            name: explorer.render_explorer(explored)
+            for name, explored in collect_audits(inputs, title)
+        },
     )
     _check_figures(document_parts.sections, [drawing.name for drawing in document_parts.drawings])
     replace_folder(folder, document_parts.build_files())
@@ -91,7 +99,9 @@ def _check_figures(sections: Sequence[Section], figure_names: Sequence[str]) -> 
                 )
 
 
-def _build_plugin_sections(sections: Sequence[ReportSection], content: Mapping[str, Any]) -> list[Any]:
+def _build_plugin_sections(
+    sections: Sequence[ReportSection], content: Mapping[str, Any]
+) -> list[Any]:
     """Render the plugins' sections; raise ``PluginError`` where one fails."""
     built = []
     for name, render in sections:
@@ -123,7 +133,9 @@ def require_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: a file is in the place of the report's folder; move it")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if unknown_names := sorted(name for name in names - _REPORT_ENTRIES if not _EXPLORER_NAME.fullmatch(name)):
+    if unknown_names := sorted(
+        name for name in names - _REPORT_ENTRIES if not _EXPLORER_NAME.fullmatch(name)
+    ):
         raise UserError(
             f"{folder}: the report would replace this folder, but it contains files that do not "
             f"belong to a report: {', '.join(unknown_names[:3])}; move them elsewhere"

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
-from gapft_harness.report.figures.draw_contrasts import select_principal
+from gapft_harness.report.figures.contrasts import select_principal
 from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
@@ -33,9 +33,9 @@ from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
     capitalize_first,
     condition_name,
+    format_count,
     listed,
     percent,
-    format_count,
 )
 from gapft_harness.report.sections import (
     budgets,
@@ -60,7 +60,9 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     late_changes = [_describe_late_changes(inputs)] if inputs.late_changes else []
     sections = [Section("", [*late_changes, *_build_opening(findings, inputs.k), *remarks])]
     if inputs.failures:
-        sections.append(Section("Why so little passes", failures_section.build_blocks(inputs.failures)))
+        sections.append(
+            Section("Why so little passes", failures_section.build_blocks(inputs.failures))
+        )
     if trained:
         sections += [
             Section("Conditions", _build_conditions(inputs, findings)),
@@ -90,7 +92,9 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.build_blocks(inputs.episodes)))
     sections += [
-        Section(f"Audit {entry.name}", _build_further_audit(inputs, entry, findings.further[entry.name]))
+        Section(
+            f"Audit {entry.name}", _build_further_audit(inputs, entry, findings.further[entry.name])
+        )
         for entry in inputs.further
     ]
     for entry in findings.parts:
@@ -214,7 +218,11 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
             for change in cases.CHANGES
         }
         if condition != lead:
-            changes = [f"a problem {change}" for change, chosen_cases in cases_by_change.items() if chosen_cases]
+            changes = [
+                f"a problem {change}"
+                for change, chosen_cases in cases_by_change.items()
+                if chosen_cases
+            ]
             summary = f"{name}: {listed(changes or ['no problem changed'])}"
             all_cases = [*cases_by_change["gained"], *cases_by_change["lost"]]
             blocks.append(Cases(all_cases, summary) if all_cases else Text(f"{summary}."))
@@ -222,7 +230,10 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
         for change, chosen_cases in cases_by_change.items():
             if chosen_cases:
                 outcome_before = "wrong" if change == "gained" else "right"
-                blocks += [Text(f"{change.capitalize()} by {name}: {outcome_before} before."), Cases(chosen_cases)]
+                blocks += [
+                    Text(f"{change.capitalize()} by {name}: {outcome_before} before."),
+                    Cases(chosen_cases),
+                ]
             else:
                 blocks.append(Text(f"{name} {change} no problem."))
     return blocks
@@ -247,7 +258,9 @@ def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
     )
 
 
-def _build_further_audit(inputs: ReportInputs, audit: FurtherAudit, findings: Findings) -> list[Block]:
+def _build_further_audit(
+    inputs: ReportInputs, audit: FurtherAudit, findings: Findings
+) -> list[Block]:
     source = findings.source
     states = [
         f"{format_count(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
@@ -264,7 +277,9 @@ def _build_further_audit(inputs: ReportInputs, audit: FurtherAudit, findings: Fi
     note = "Columns as in the table of conditions above. * Not budget-matched."
     if all(condition.matched for condition in findings.conditions.values()):
         note = note.partition(" *")[0]
-    blocks.append(Frame(comparison.ACCURACY, comparison.list_models(findings, inputs.k)).table(note))
+    blocks.append(
+        Frame(comparison.ACCURACY, comparison.list_models(findings, inputs.k)).table(note)
+    )
     if findings.conditions:
         blocks += [
             *comparison.build_contrast_tables(audit.inputs, findings, explain=False),
@@ -290,16 +305,25 @@ def _build_opening(findings: Findings, k: int) -> list[Block]:
     ]
     sentences = [_compare_with_source(findings, lead)]
     shown_rivals = rivals[:_RIVALS_SHOWN] if len(rivals) > _RIVALS_SHOWN + 1 else rivals
-    sentences += [_compare_with_rival(findings.find_contrast(lead.name, rival.name)) for rival in shown_rivals]
+    sentences += [
+        _compare_with_rival(findings.find_contrast(lead.name, rival.name)) for rival in shown_rivals
+    ]
     if left_out := len(rivals) - len(shown_rivals):
         sentences.append(f"The other {left_out} conditions with this budget are compared below.")
     sentences += [replicates.describe_changes(findings, entry) for entry in findings.replicates]
     sentences.append(_describe_k_eq(lead, k))
-    openings = [opening for entry in findings.parts if (opening := entry.part.opening(findings, entry.findings))]
+    openings = [
+        opening
+        for entry in findings.parts
+        if (opening := entry.part.opening(findings, entry.findings))
+    ]
     for opening in openings:
         sentences.insert(0 if opening.first else len(sentences), opening.sentence)
     sentences.append("Brackets are 95% intervals.")
-    return [Text(" ".join(sentences), "lead"), Stats(_build_stats(findings, lead, rivals, openings, k))]
+    return [
+        Text(" ".join(sentences), "lead"),
+        Stats(_build_stats(findings, lead, rivals, openings, k)),
+    ]
 
 
 def _compare_with_source(findings: Findings, lead: ConditionFindings) -> str:
@@ -360,7 +384,10 @@ def _build_stats(
             )
         )
     worth = Stat("worth in samples", wording.format_k_eq(lead.k_eq, k), f"K_eq, of {k} drawn")
-    return [*stats, next((opening.stat for opening in openings if opening.is_first and opening.stat), worth)]
+    return [
+        *stats,
+        next((opening.stat for opening in openings if opening.is_first and opening.stat), worth),
+    ]
 
 
 def _describe_source(findings: Findings, k: int) -> str:

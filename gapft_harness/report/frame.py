@@ -12,7 +12,7 @@ from gapft_harness.report.rendering.blocks import Rank, Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
 Row = TypeVar("Row")
-LargerRow = TypeVar("Whole")
+LargerRow = TypeVar("LargerRow")
 
 #: Rows of a CSV table; the first names the columns.
 Rows = Iterator[Sequence[object]]
@@ -61,7 +61,9 @@ class Column(Generic[Row]):
             return self.missing
         return self.shown(value) + (UNSTABLE if self.unstable(row) else "")
 
-    def map_rows(self, find_row: Callable[[LargerRow], Row | None], missing: str | None = None) -> Column[LargerRow]:
+    def map_rows(
+        self, find_row: Callable[[LargerRow], Row | None], missing: str | None = None
+    ) -> Column[LargerRow]:
         """Return the same column for larger rows that contain such a row, or none.
 
         Args:
@@ -99,14 +101,20 @@ class Frame(Generic[Row]):
     def entries(self) -> list[dict[str, Any]]:
         """Return the table for results.json: one object for each row."""
         columns = [column for column in self.columns if column.key]
-        return [{field.key: _to_json_value(field.value(row)) for field in columns} for row in self.rows]
+        return [
+            {field.key: _to_json_value(field.value(row)) for field in columns} for row in self.rows
+        ]
 
     def csv(self) -> Rows:
         """Yield the rows of a CSV file, unrounded; the first row has the column names."""
         columns = [column for column in self.columns if column.key]
         yield [name for field in columns for name in field.names or (field.key,)]
         for row in self.rows:
-            yield [cell for field in columns for cell in _to_csv_cells(_to_json_value(field.value(row)), field.names)]
+            yield [
+                cell
+                for field in columns
+                for cell in _to_csv_cells(_to_json_value(field.value(row)), field.names)
+            ]
 
     def table(
         self,
@@ -160,7 +168,9 @@ def format_reference(columns: Iterable[Column[Any]]) -> list[str]:
     for column in columns:
         if column.title:
             titles.setdefault(column.meaning or AS_REPORT, {})[f"`{column.title}`"] = None
-    explained = {title for meaning, names in titles.items() if meaning != AS_REPORT for title in names}
+    explained = {
+        title for meaning, names in titles.items() if meaning != AS_REPORT for title in names
+    }
     titles[AS_REPORT] = {title: None for title in titles[AS_REPORT] if title not in explained}
     rows = ((", ".join(names), meaning) for meaning, names in titles.items() if names)
     return [f"| {left} | {right} |" for left, right in (map(_escape_pipes, row) for row in rows)]

@@ -74,7 +74,9 @@ class Part:
         """Return a sentence for the top of the page."""
         return None
 
-    def sections(self, inputs: ReportInputs, findings: Findings, part_findings: Any) -> Iterable[Section]:
+    def sections(
+        self, inputs: ReportInputs, findings: Findings, part_findings: Any
+    ) -> Iterable[Section]:
         """Return the part's sections of the page."""
         return ()
 

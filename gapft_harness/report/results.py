@@ -16,8 +16,8 @@ from gapft_harness.report.findings.computation import (
     Contrast,
     Findings,
     SeedFindings,
-    is_budget_matched,
     find_differing_settings,
+    is_budget_matched,
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -88,7 +88,9 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
     if inputs.judged_by:
         content["judged_by"] = dict(inputs.judged_by)
     if inputs.imported:
-        content["imported"] = {split: _build_import(entry) for split, entry in inputs.imported.items()}
+        content["imported"] = {
+            split: _build_import(entry) for split, entry in inputs.imported.items()
+        }
     if inputs.failures:
         content["failures"] = failures_section.build_content(inputs.failures)
     if paper_figures := paper.collect_figures(inputs, findings):
@@ -115,20 +117,23 @@ def _build_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             "verdicts": dict(source.verdicts),
         },
         "conditions": {
-            name: _build_condition(condition, inputs.k) for name, condition in findings.conditions.items()
+            name: _build_condition(condition, inputs.k)
+            for name, condition in findings.conditions.items()
         },
         "contrasts": [_build_contrast(contrast, findings) for contrast in findings.contrasts],
     }
 
 
 def _build_condition(condition: ConditionFindings, k: int) -> dict[str, Any]:
-    row = comparison.ModelRow.of(condition, k)
+    row = comparison.ModelRow.from_condition(condition, k)
     (figures,) = Frame([*comparison.ACCURACY, *comparison.RATES], [row]).entries()
     del figures["condition"]  # it is the key
     return {
         **figures,
         **({"own": dict(condition.own)} if condition.own else {}),
-        "seeds": {str(seed): _build_seed(seed_findings) for seed, seed_findings in condition.seeds.items()},
+        "seeds": {
+            str(seed): _build_seed(seed_findings) for seed, seed_findings in condition.seeds.items()
+        },
     }
 
 
@@ -152,7 +157,9 @@ def _build_seed(seed: SeedFindings) -> dict[str, Any]:
 
 def _build_reused_set(reused_set: Mapping[str, Any] | None) -> dict[str, Any]:
     """Build the entry of a training set from another run: arm, hash, K and replay, but no path."""
-    return {} if reused_set is None else {"taken": {k: v for k, v in reused_set.items() if k != "run"}}
+    return (
+        {} if reused_set is None else {"taken": {k: v for k, v in reused_set.items() if k != "run"}}
+    )
 
 
 def _build_rates(parts: Decomposition) -> dict[str, Any]:
@@ -160,7 +167,9 @@ def _build_rates(parts: Decomposition) -> dict[str, Any]:
         "kappa_S": to_float(parts.kappa_s),
         "kappa_U": to_float(parts.kappa_u),
         "rho_G": to_float(parts.rho_g),
-        "terms": {state: float(term) for state, term in comparison.split_by_state(parts.terms).items()},
+        "terms": {
+            state: float(term) for state, term in comparison.split_by_state(parts.terms).items()
+        },
     }
 
 
@@ -171,7 +180,7 @@ def _build_contrast(contrast: Contrast, findings: Findings) -> dict[str, Any]:
     return {
         **figures,
         "matched_budget": len(sides) == 2 and is_budget_matched(*sides),
-        **({"differs": list(found)} if (settings := find_differing_settings(*sides)) else {}),
+        **({"differs": list(settings)} if (settings := find_differing_settings(*sides)) else {}),
     }
 
 

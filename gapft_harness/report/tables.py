@@ -22,7 +22,9 @@ def build_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str
     Raises:
         PluginError: two tables have the same name.
     """
-    audits = [(further.name, further.inputs, findings.further[further.name]) for further in inputs.further]
+    audits = [
+        (further.name, further.inputs, findings.further[further.name]) for further in inputs.further
+    ]
     names = set(_CELL_TABLES | _RUN_TABLES)
     for name, table in (_CELL_TABLES | _RUN_TABLES).items():
         yield name, table(inputs, findings)
@@ -71,7 +73,9 @@ def _build_seeds(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _build_contrasts(inputs: ReportInputs, findings: Findings) -> Rows:
-    return Frame(comparison.CONTRASTS, [(findings, contrast) for contrast in findings.contrasts]).csv()
+    return Frame(
+        comparison.CONTRASTS, [(findings, contrast) for contrast in findings.contrasts]
+    ).csv()
 
 
 def _build_curve(inputs: ReportInputs, findings: Findings) -> Rows:

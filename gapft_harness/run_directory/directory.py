@@ -25,24 +25,28 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import recipe_changes, layout
-from gapft_harness.run_directory.recipe_changes import RecipeChanges, depends_on_adapters, find_changes
+from gapft_harness.run_directory import layout, recipe_changes
 from gapft_harness.run_directory.history import (
     LATE_PREFIX,
     append_change,
+    hash_recipe,
     list_late_warnings,
     read_history,
-    hash_recipe,
 )
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.manifest import (
     Manifest,
     find_condition,
-    remove_entries,
+    has_no_work,
     new_manifest,
     read_manifest,
     record_warnings,
-    has_no_work,
+    remove_entries,
+)
+from gapft_harness.run_directory.recipe_changes import (
+    RecipeChanges,
+    depends_on_adapters,
+    find_changes,
 )
 from gapft_harness.store.store import Store
 
@@ -74,7 +78,12 @@ class RunDirectory:
     """
 
     def __init__(
-        self, path: Path, recipe: Recipe, *, is_new: bool = False, changes: RecipeChanges | None = None
+        self,
+        path: Path,
+        recipe: Recipe,
+        *,
+        is_new: bool = False,
+        changes: RecipeChanges | None = None,
     ) -> None:
         self.path = path
         self.recipe = recipe
@@ -126,7 +135,7 @@ class RunDirectory:
             manifest, trained = earlier.read_or_new_manifest(), earlier.find_fixed_arms()
             changes = find_changes(path, earlier.recipe, recipe, trained, plugins, manifest)
             trained_conditions = {} if changes else earlier.find_trained_arms()
-            return binding.extend_recipe(earlier.recipe, recipe, trained_conditions), changes
+            return recipe_changes.extend_recipe(earlier.recipe, recipe, trained_conditions), changes
         if path.is_dir() and any(not has_no_work(p, path) for p in path.iterdir()):
             raise UserError(
                 f"run directory {path}: not empty, and has no recipe.yaml; use an empty folder"
@@ -139,16 +148,19 @@ class RunDirectory:
         Raises:
             UserError: the store does not have some of the work; the message names the first.
         """
-        manifest, store, keys = self.manifest(), Store.beside(self.path), list[str]()
+        manifest, store, keys = self.manifest(), Store.for_run(self.path), list[str]()
         for file in manifest["files"]:
-            place, is_kept = layout.parse_path(file), not (self.changes.search_changes or depends_on_adapters(file))
+            place, is_kept = (
+                layout.parse_path(file),
+                not (self.changes.search_changes or depends_on_adapters(file)),
+            )
             if place is None or is_kept or not (self.path / file).exists():
                 continue
             if place.arm and place.kind == layout.ADAPTERS:
                 keys.append(str(manifest["training"].get(place.arm.name, {}).get("stored", "")))
             elif place.name in manifest["verdict_counts"]:
                 keys += manifest.get("stored", {}).get(place.name, [""])
-        missing_keys = [key for key in keys if not store.holds(key)]
+        missing_keys = [key for key in keys if not store.has_group(key)]
         if missing_keys:
             raise UserError(
                 f"run directory {self.path}: settings changed: {'; '.join(self.changes.all_changes)}. "
@@ -166,9 +178,12 @@ class RunDirectory:
             A sentence for each change that was made after decisions existed.
         """
         earlier_recipe = RunDirectory.open(self.path).recipe
-        setting_changes = binding.list_setting_changes(earlier_recipe, self.recipe)
+        setting_changes = recipe_changes.list_setting_changes(earlier_recipe, self.recipe)
         keys = {line.partition(" ")[0] for line in other_changes}  # may include the task's value
-        lines = [*other_changes, *(line for line in setting_changes if line.partition(" ")[0] not in keys)]
+        lines = [
+            *other_changes,
+            *(line for line in setting_changes if line.partition(" ")[0] not in keys),
+        ]
         if not lines:
             return []
         manifest = self.manifest()
@@ -197,7 +212,9 @@ class RunDirectory:
         """Read each condition's Pass@1 from the report, if there is one."""
         try:
             results = json.loads((self.path / layout.REPORT / "results.json").read_text("utf-8"))
-            return {name: condition["pass_at_1"] for name, condition in results["conditions"].items()}
+            return {
+                name: condition["pass_at_1"] for name, condition in results["conditions"].items()
+            }
         except (OSError, ValueError, KeyError):
             return {}
 
@@ -209,7 +226,9 @@ class RunDirectory:
         """
         self._remove_paths(path for path in self.path.iterdir() if path.name not in _KEPT_NAMES)
         manifest, old_manifest = new_manifest(self.recipe), self.manifest()
-        manifest["warnings"] = [line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)]
+        manifest["warnings"] = [
+            line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)
+        ]
         if "history" in old_manifest:
             manifest["history"] = old_manifest["history"]
         write_json(self._manifest_path, manifest)
@@ -219,7 +238,9 @@ class RunDirectory:
         """Remove adapters and all files that depend on them; search and selections stay."""
         self.unseal(filter(depends_on_adapters, self.manifest()["files"]))
         folders = (path for path in self.path.iterdir() if path.is_dir())
-        self._remove_paths(p for p in folders if depends_on_adapters(p.name) and p.name not in _KEPT_NAMES)
+        self._remove_paths(
+            p for p in folders if depends_on_adapters(p.name) and p.name not in _KEPT_NAMES
+        )
         self.update_manifest(lambda manifest: manifest.update({"training": {}}))
 
     def _remove_paths(self, paths: Iterable[Path]) -> None:
@@ -317,7 +338,9 @@ class RunDirectory:
     def find_trained_arms(self) -> dict[Arm, Condition]:
         """Map the arms with sealed adapters, in sealing order, to the condition of each."""
         manifest = self.read_or_new_manifest()
-        places = [place for place in map(layout.parse_path, manifest["files"]) if place and place.arm]
+        places = [
+            place for place in map(layout.parse_path, manifest["files"]) if place and place.arm
+        ]
         arms = [place.arm for place in places if place.arm and place.kind == layout.ADAPTERS]
         existing_arms = [arm for arm in arms if (self.path / layout.adapter_path(arm)).exists()]
         return {arm: find_condition(manifest, arm) for arm in existing_arms}
@@ -332,7 +355,9 @@ class RunDirectory:
         names = filter(depends_on_adapters, manifest["files"])
         places = [layout.parse_path(name) for name in names if (self.path / name).exists()]
         arms = dict.fromkeys(place.arm.original for place in places if place and place.arm)
-        return {arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]}
+        return {
+            arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]
+        }
 
     # Sealed files
 

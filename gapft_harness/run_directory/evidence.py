@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gapft_harness.core.records import GREEDY, Evidence, Response
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import read_judged, read_problems, read_states, parse_response
+from gapft_harness.run_directory.tables import (
+    parse_response,
+    read_judged,
+    read_problems,
+    read_states,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -95,7 +95,10 @@ def check_history(
     for number, entry in enumerate(entries, start=1):
         if possible_hashes and entry["before"] not in possible_hashes:
             yield f"{layout.HISTORY}, line {number}: does not start from the recipe before it"
-        possible_hashes = (entry["after"], entry["before"])  # "before" if the change was interrupted
+        possible_hashes = (
+            entry["after"],
+            entry["before"],
+        )  # "before" if the change was interrupted
         for line in list_late_warnings(entry):
             if line not in warnings:
                 yield f"manifest.json, warnings: a change of {layout.HISTORY} is missing: {line}"

@@ -153,7 +153,7 @@ class StepFacts(TypedDict):
 
 
 class Manifest(TypedDict, total=False):
-    """``manifest.json``. Sections by split and arm have the keys of ``layout.Place.name``."""
+    """``manifest.json``. Sections by split and arm have the keys of ``layout.RunFile.name``."""
 
     format: int
     gapft_harness: str
@@ -308,7 +308,9 @@ def list_toolchains(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]
 
 def find_condition(manifest: Manifest, arm: Arm) -> Condition:
     """Return the condition that chose an arm's training set."""
-    return build_condition(arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {}))
+    return build_condition(
+        arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {})
+    )
 
 
 def list_shared_sets(manifest: Manifest) -> dict[str, SharedSetFacts]:

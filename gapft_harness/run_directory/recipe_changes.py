@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import diff_values, describe_change
+from gapft_harness.core.json_values import describe_change, diff_values
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.conditions import Condition
@@ -83,16 +83,27 @@ def find_changes(
             f"{recipe.name}; use another --run-dir"
         )
     recipe, run_manifest = _keep_chat_template(earlier, recipe), manifest or new_manifest(earlier)
-    earlier_identity, identity = earlier.build_search_identity(plugins), recipe.build_search_identity(plugins)
-    search = list_differences(_fill_task_values(earlier_identity, identity, run_manifest["task"]), identity)
+    earlier_identity, identity = (
+        earlier.build_search_identity(plugins),
+        recipe.build_search_identity(plugins),
+    )
+    search = list_differences(
+        _fill_task_values(earlier_identity, identity, run_manifest["task"]), identity
+    )
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
         search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
     for name, audit in run_manifest.get("audits", {}).items():
         if (choice := recipe.audits.get(name)) is not None:
             search += list_differences(audit["said"], choice.dump_set_keys(), f"audits.{name}")
-    selection = list_differences(earlier.build_training_identity(), recipe.build_training_identity())
-    conditions = dict(earlier.conditions) | {arm.condition: condition for arm, condition in trained.items()}
-    conditions = {name: condition for name, condition in conditions.items() if name in recipe.conditions}
+    selection = list_differences(
+        earlier.build_training_identity(), recipe.build_training_identity()
+    )
+    conditions = dict(earlier.conditions) | {
+        arm.condition: condition for arm, condition in trained.items()
+    }
+    conditions = {
+        name: condition for name, condition in conditions.items() if name in recipe.conditions
+    }
     condition_changes = list_differences(
         {name: earlier.resolve_condition(condition) for name, condition in conditions.items()},
         {name: recipe.resolve_condition(recipe.conditions[name]) for name in conditions},
@@ -111,7 +122,11 @@ def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:
 
 def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
     """Return the sections of a recipe that results depend on, without its model."""
-    return {key: section for key, section in recipe.model_dump(mode="json").items() if key not in _IGNORED_SECTIONS}
+    return {
+        key: section
+        for key, section in recipe.model_dump(mode="json").items()
+        if key not in _IGNORED_SECTIONS
+    }
 
 
 def _fill_task_values(
@@ -134,7 +149,9 @@ def _fill_task_values(
         earlier, new_values = earlier_identity.get(section), identity.get(section)
         if isinstance(earlier, dict) and isinstance(new_values, dict):
             unset = {k: v for k, v in values.items() if k in new_values and earlier.get(k) is None}
-            filled[section] = earlier | {k: v for k, v in unset.items() if new_values[k] is not None}
+            filled[section] = earlier | {
+                k: v for k, v in unset.items() if new_values[k] is not None
+            }
     return filled
 
 
@@ -219,11 +236,14 @@ def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Conditi
             seeds.append(seed)
     if (len(conditions), len(seeds)) == (len(recipe.conditions), len(recipe.seeds)):
         return recipe
-    conditions_by_name = {arm.condition: condition for arm, condition in trained.items()} | {**recipe.conditions}
+    conditions_by_name = {arm.condition: condition for arm, condition in trained.items()} | {
+        **recipe.conditions
+    }
     return recipe.model_copy(
         update={
             "conditions": {
-                name: conditions_by_name[name] for name in restore_order(conditions, [*earlier.conditions])
+                name: conditions_by_name[name]
+                for name in restore_order(conditions, [*earlier.conditions])
             },
             "seeds": restore_order(seeds, earlier.seeds),
         }

@@ -12,8 +12,8 @@ from gapft_harness.run_directory.manifest import (
     AuditFacts,
     Manifest,
     TaskFacts,
-    record_warnings,
     find_verifier,
+    record_warnings,
 )
 
 
@@ -93,7 +93,11 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
         keys = ["pretrained"]
     for key in (*keys, "start_ids"):
         recorded_value, value = recorded_source.get(key), source.get(key)
-        is_comparable = "start_ids" in recorded_source if key == "start_ids" else None not in (recorded_value, value)
+        is_comparable = (
+            "start_ids" in recorded_source
+            if key == "start_ids"
+            else None not in (recorded_value, value)
+        )
         if is_comparable and recorded_value != value:
             searched_splits = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
             split_names = " and ".join(s for s in searched_splits if s != split) or "the run"

@@ -35,8 +35,8 @@ from gapft_harness.run_directory.parquet import (
     FACTS,
     Row,
     Values,
-    read_rows,
     build_table,
+    read_rows,
     write_batches,
 )
 
@@ -58,7 +58,12 @@ def _build_schema(**columns: str) -> pa.Schema:
     text, ids = pa.string(), pa.list_(pa.int32())
     attempt = {"text": text, "token_ids": ids, "finish_reason": text, "feedback": text}
     nested_types = {"ids": ids, "attempts": pa.list_(pa.struct(attempt.items()))}
-    return pa.schema({name: nested_types.get(type_name) or pa.type_for_alias(type_name) for name, type_name in columns.items()})
+    return pa.schema(
+        {
+            name: nested_types.get(type_name) or pa.type_for_alias(type_name)
+            for name, type_name in columns.items()
+        }
+    )
 
 
 @functools.cache

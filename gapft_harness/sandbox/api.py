@@ -97,7 +97,9 @@ class Sandbox(Closing):
             return
         self._probes = []
         for tier in self._tiers:
-            schedule, tier_probes = _try_tier(tier, self._count, self._preload, self.limits, self._prelude)
+            schedule, tier_probes = _try_tier(
+                tier, self._count, self._preload, self.limits, self._prelude
+            )
             self._probes += tier_probes
             if schedule is not None:
                 self._tier, self._schedule = tier, schedule
@@ -222,7 +224,9 @@ def _try_tier(
         schedule.start_workers()
         canaries = probes.run_canaries(
             tier,
-            lambda items: [r for _, r in sorted(schedule.run(items, Rules(), tier), key=_item_number)],
+            lambda items: [
+                r for _, r in sorted(schedule.run(items, Rules(), tier), key=_item_number)
+            ],
             limits.memory_bytes,
         )
         if all(probe.holds for probe in canaries):

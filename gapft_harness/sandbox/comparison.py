@@ -15,7 +15,12 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.json_values import find_json_fault
-from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, are_equal, parse_deep_json, parse_arguments
+from gapft_harness.sandbox.values import (
+    MAX_VALUE_DEPTH,
+    are_equal,
+    parse_arguments,
+    parse_deep_json,
+)
 
 _SPACE = " \t\n\r\v\f"
 _TOKEN = re.compile(f"[^{_SPACE}]++")
@@ -51,9 +56,15 @@ def compare_outputs(output: bytes, expected: str, *, lcb: bool = False) -> str:
     text, expected = text.strip(space), expected.strip(space)
     if (line_count := text.count("\n") + 1) != (expected_count := expected.count("\n") + 1):
         return f"{line_count} lines, expected {expected_count}"
-    output_lines, expected_lines = ([line.strip(space) for line in s.split("\n")] for s in (text, expected))
-    for number, (output_line, expected_line) in enumerate(zip(output_lines, expected_lines, strict=True), 1):
-        if output_line != expected_line and not _are_equal_decimals(output_line, expected_line, lcb):
+    output_lines, expected_lines = (
+        [line.strip(space) for line in s.split("\n")] for s in (text, expected)
+    )
+    for number, (output_line, expected_line) in enumerate(
+        zip(output_lines, expected_lines, strict=True), 1
+    ):
+        if output_line != expected_line and not _are_equal_decimals(
+            output_line, expected_line, lcb
+        ):
             return f"line {number}: {_shorten(output_line)}, expected {_shorten(expected_line)}"
     return ""
 
@@ -103,7 +114,9 @@ def check_arguments(text: str) -> None:
 
 def _require_finite(value: Any, text: str) -> Any:
     mentions_constants = "NaN" in text or "Infinity" in text  # Python's parser accepts these
-    if mentions_constants and (fault := find_json_fault(value, finite=True, max_depth=MAX_VALUE_DEPTH + 1)):
+    if mentions_constants and (
+        fault := find_json_fault(value, finite=True, max_depth=MAX_VALUE_DEPTH + 1)
+    ):
         raise ValueError(f"it {fault}")
     return value
 

@@ -127,11 +127,18 @@ def run_canaries(tier: Tier, judge: JudgePrograms, memory_bytes: int) -> list[Pr
     first, *others = results
     correct_ran = first.verdict == "accepted"
     probes = [
-        _build_probe(tier, "a correct program runs", correct_ran, "it ran" if correct_ran else _describe_result(first)),
+        _build_probe(
+            tier,
+            "a correct program runs",
+            correct_ran,
+            "it ran" if correct_ran else _describe_result(first),
+        ),
     ]
     for name, result in zip(_CANARIES, others, strict=True):
         holds = result.verdict == "accepted"
-        probes.append(_build_probe(tier, name, holds, "refused" if holds else _describe_result(result)))
+        probes.append(
+            _build_probe(tier, name, holds, "refused" if holds else _describe_result(result))
+        )
     changed = "unchanged" if intact and not reached else "a file or a listener was reached"
     probes.append(_build_probe(tier, "traces outside", intact and not reached, changed))
     return probes

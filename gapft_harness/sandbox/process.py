@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from gapft_harness.core.processes import open_standard_streams, build_thread_environment
+from gapft_harness.core.processes import build_thread_environment, open_standard_streams
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
 from gapft_harness.sandbox.inside.messages import pack_job, unpack_ending

@@ -126,7 +126,9 @@ class Schedule:
                 return
             except (WorkerDied, Refused) as error:
                 if attempt == ATTEMPTS:
-                    raise InfrastructureError(_failure_message("starting a worker", str(error))) from error
+                    raise InfrastructureError(
+                        _failure_message("starting a worker", str(error))
+                    ) from error
 
     def run(
         self, items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules, tier: Tier
@@ -187,7 +189,9 @@ class Schedule:
         for file in by_file:
             poll.register(file, select.POLLIN)
         first_deadline = min(worker.deadline for worker in running)
-        ready = {file for file, _ in poll.poll(max(1.0, 1000 * (first_deadline - time.monotonic())))}
+        ready = {
+            file for file, _ in poll.poll(max(1.0, 1000 * (first_deadline - time.monotonic())))
+        }
         current_time = time.monotonic()
         return [w for file, w in by_file.items() if file in ready or w.deadline <= current_time]
 
@@ -207,7 +211,9 @@ class Schedule:
             return outcomes
         case.attempts += 1
         if case.attempts == ATTEMPTS:
-            raise InfrastructureError(_failure_message(f"running program number {case.index}", problem))
+            raise InfrastructureError(
+                _failure_message(f"running program number {case.index}", problem)
+            )
         waiting.appendleft(case)
         return []
 

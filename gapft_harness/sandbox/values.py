@@ -128,11 +128,16 @@ def encode_value(value: Any, tagged: bool, depth: int = 0) -> str:
             text = _dump(items)
         else:
             text = f"[{', '.join([encode_value(item, tagged, depth + 1) for item in items])}]"
-        return _format_object("\0tuple", text) if tagged and depth and isinstance(value, tuple) else text
+        return (
+            _format_object("\0tuple", text)
+            if tagged and depth and isinstance(value, tuple)
+            else text
+        )
     if isinstance(value, dict):
         if all(type(key) is str for key in value):
             fields = [
-                f"{_dump(key)}: {encode_value(item, tagged, depth + 1)}" for key, item in value.items()
+                f"{_dump(key)}: {encode_value(item, tagged, depth + 1)}"
+                for key, item in value.items()
             ]
             return f"{{{', '.join(fields)}}}"
         return _format_object("\0not JSON", _dump("a dictionary with keys that are no strings"))

@@ -8,9 +8,9 @@ from typing import Any
 
 from gapft_harness.sandbox.comparison import (
     check_arguments,
-    parse_expected_value,
     compare_outputs,
     compare_values,
+    parse_expected_value,
 )
 from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.records import Limits, Test, TestResult, VerdictName
@@ -29,7 +29,9 @@ def judge_stdin(outcome: TestOutcome, test: Test, limits: Limits, ignore_exit: b
     if failure is None and outcome.exit and not ignore_exit:
         failure = ("runtime_error", f"exit status {outcome.exit}")
     if failure is None:
-        failure = _convert_difference(compare_outputs(outcome.output, test.expected, lcb=ignore_exit))
+        failure = _convert_difference(
+            compare_outputs(outcome.output, test.expected, lcb=ignore_exit)
+        )
     return _build_result(outcome, failure, output)
 
 
@@ -56,7 +58,9 @@ def _convert_difference(difference: str) -> _Finding:
     return ("wrong_answer", difference) if difference else ("accepted", "")
 
 
-def _find_failure(outcome: TestOutcome, raised: list[Any] | None, limits: Limits) -> _Finding | None:
+def _find_failure(
+    outcome: TestOutcome, raised: list[Any] | None, limits: Limits
+) -> _Finding | None:
     """Find a failure of an execution other than a wrong answer; None if there is none."""
     if outcome.output_bytes > limits.output_bytes:
         return "output_limit", f"more than {limits.output_bytes} bytes of output"

@@ -38,7 +38,11 @@ from gapft_harness.stages.generation.generation import (
     divide_into_chunks,
     generate_chunks,
 )
-from gapft_harness.stages.generation.stored_files import StoredResponses, build_file, build_verdict_record
+from gapft_harness.stages.generation.stored_files import (
+    StoredResponses,
+    build_file,
+    build_verdict_record,
+)
 from gapft_harness.stages.generation.verdicts import place_verdicts
 from gapft_harness.stages.train.stored import MADE_FROM, is_stored, store_adapter
 from gapft_harness.stages.verify.keys import GeneratedTable, remove_repeats
@@ -150,33 +154,41 @@ def _add_table(
 ) -> None:
     facts = read_facts(run.path / relative)
     contents = read_groups(facts["made_from"]).values()
-    samplers = remove_repeats(content["sampler"] for content in contents if content["step"] == "generate")
-    verifiers = remove_repeats(content["verifier"] for content in contents if content["step"] == "judge")
+    samplers = remove_repeats(
+        content["sampler"] for content in contents if content["step"] == "generate"
+    )
+    verifiers = remove_repeats(
+        content["verifier"] for content in contents if content["step"] == "judge"
+    )
     if len(samplers) > 1 or len(verifiers) > 1:
         raise _NotAddable("made with several versions")
     (sampler,), (verifier,) = samplers, verifiers
     _require_identity(sampler["model"])
     table = GeneratedTable(run, manifest, plugins, relative, split, facts)
     by_phase = table.compute_contents(sampler, verifier)
-    groups = {phase: store.find_group_of_content(content) for phase, (content, _) in by_phase.items()}
+    groups = {
+        phase: store.find_group_of_content(content) for phase, (content, _) in by_phase.items()
+    }
     rows = dict(read_judged(run.path / relative))
     stored_problems = read_problems(run.path / layout.problems_path(split))
-    problems = {problem.id: (problem, ids) for problem, ids in stored_problems if problem.id in rows}
+    problems = {
+        problem.id: (problem, ids) for problem, ids in stored_problems if problem.id in rows
+    }
     episode = find_task(manifest, split)["episode"]
     attempts = episode["attempts"]
     replay = _Replay(rows, problems, attempts)
     size = count_chunk_problems(run.recipe.search, [*groups])
     chunks = [
-        Chunk.of(members, groups, attempts > 1)
+        Chunk.place_files(members, groups, attempts > 1)
         for members in divide_into_chunks([problem for problem, _ in problems.values()], size)
     ]
-    if any(chunk.missing() for chunk in chunks):
+    if any(chunk.list_missing() for chunk in chunks):
         for group in groups.values():
             group.create({"source": facts["source"]})
     origin = str(run.path.resolve())
     episodes = Episodes(attempts, replay.feedback)
     generator = ChunkGenerator(replay, table.build_streams(), episodes, replay, origin)
-    missing = [chunk.missing() for chunk in chunks]
+    missing = [chunk.list_missing() for chunk in chunks]
     try:
         generate_chunks(chunks, lambda: generator, report_nothing, attempts)
     except KeyError as error:
@@ -184,7 +196,7 @@ def _add_table(
     times, find_differing = _read_executions(facts)
     for chunk, missing_phases in zip(chunks, missing, strict=True):
         responses = StoredResponses()
-        heads = {phase: responses.add(chunk.path(phase)) for phase in groups}
+        heads = {phase: responses.add(chunk.find_path(phase)) for phase in groups}
         added_work.responses += sum(heads[phase].responses for phase in missing_phases)
         for entry in responses.read([problem.id for problem in chunk.members]):
             if list(entry.responses) != [content.response for content in rows[entry.problem_id]]:
@@ -196,10 +208,17 @@ def _add_table(
         for phase in verdict_places.list_missing():
             records = []
             for problem in verdict_places.members:
-                phase_rows = [content for content in rows[problem.id] if content.response.index in phase.indices]
+                phase_rows = [
+                    content
+                    for content in rows[problem.id]
+                    if content.response.index in phase.indices
+                ]
                 is_repeated = times > 1 and GREEDY in phase.indices
                 if phase_rows:
-                    pairs = [(content.response.index, content.verdict, content.answer) for content in phase_rows]
+                    pairs = [
+                        (content.response.index, content.verdict, content.answer)
+                        for content in phase_rows
+                    ]
                     differing_facts = find_differing(problem.id) if is_repeated else None
                     records.append(build_verdict_record(problem.id, pairs, differing_facts))
                     added_work.verdicts += len(phase_rows)

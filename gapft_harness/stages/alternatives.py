@@ -15,7 +15,7 @@ from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.chunks import Chunk
 from gapft_harness.stages.generation.generation import divide_into_chunks
 from gapft_harness.store.explain import describe_key_changes, is_version, list_step_groups
-from gapft_harness.store.store import StoreGroup, Store
+from gapft_harness.store.store import Store, StoreGroup
 
 #: Parts of an adapter's key that a different seed changes.
 _SEED_PARTS = ("seed", "sequences", "examples", "arm")
@@ -33,13 +33,18 @@ def list_alternatives(run: RunDirectory, shown_recipe: Recipe) -> list[str]:
     Raises:
         UserError: the store has another format.
     """
-    store, manifest = Store.beside(run.path), run.manifest()
+    store, manifest = Store.for_run(run.path), run.manifest()
     if not store.root.is_dir():
         return []
-    return [*_describe_seeds(store, run, manifest, shown_recipe), *_describe_searches(store, run, manifest)]
+    return [
+        *_describe_seeds(store, run, manifest, shown_recipe),
+        *_describe_searches(store, run, manifest),
+    ]
 
 
-def _describe_seeds(store: Store, run: RunDirectory, manifest: Manifest, shown_recipe: Recipe) -> Iterator[str]:
+def _describe_seeds(
+    store: Store, run: RunDirectory, manifest: Manifest, shown_recipe: Recipe
+) -> Iterator[str]:
     """Describe conditions with stored adapters of other seeds, trained on the same task."""
     key_by_condition: dict[str, Mapping[str, Any]] = {}
     by_name = {group.name: group for group in list_step_groups(store, "train")}
@@ -48,20 +53,31 @@ def _describe_seeds(store: Store, run: RunDirectory, manifest: Manifest, shown_r
         if arm is not None and group is not None and arm.condition in shown_recipe.conditions:
             key_by_condition[arm.condition] = group.made_from
     seeds_by_condition: dict[str, set[int]] = {}
-    trained_pairs = {(item.condition, item.seed) for item in run.find_trained_arms()}  # the report lists these itself
+    trained_pairs = {
+        (item.condition, item.seed) for item in run.find_trained_arms()
+    }  # the report lists these itself
     for group in by_name.values():
         facts, seed = group.read_facts(), group.made_from.get("seed")
         condition = facts.get("condition")
         own_key = key_by_condition.get(str(condition))
-        if own_key is None or facts.get("task") != run.recipe.data.task or seed in shown_recipe.seeds:
+        if (
+            own_key is None
+            or facts.get("task") != run.recipe.data.task
+            or seed in shown_recipe.seeds
+        ):
             continue
         if (condition, seed) in trained_pairs:
             continue
-        differing_parts = [key for key, *_ in diff_values(group.made_from, own_key) if not is_version(key)]
+        differing_parts = [
+            key for key, *_ in diff_values(group.made_from, own_key) if not is_version(key)
+        ]
         if {*differing_parts} <= {*_SEED_PARTS} and isinstance(seed, int):
             seeds_by_condition.setdefault(str(condition), set()).add(seed)
     if seeds_by_condition:
-        descriptions = (f"{name} (seeds {', '.join(map(str, sorted(item)))})" for name, item in seeds_by_condition.items())
+        descriptions = (
+            f"{name} (seeds {', '.join(map(str, sorted(item)))})"
+            for name, item in seeds_by_condition.items()
+        )
         yield (
             f"trained with the same settings and stored, but not in this report: {'; '.join(descriptions)}"
         )
@@ -85,7 +101,9 @@ def _describe_searches(store: Store, run: RunDirectory, manifest: Manifest) -> I
             searches += [f"search.k {k} → {end}" for end in sorted(blocks) if end > k]
         elif blocks and group.made_from.get("streams", {}).get("split") == "pool":
             key_changes = [
-                item for item in diff_values(samples.made_from, group.made_from) if not is_version(item[0])
+                item
+                for item in diff_values(samples.made_from, group.made_from)
+                if not is_version(item[0])
             ]
             searches += [", ".join(describe_key_changes(key_changes))] if key_changes else []
     for group in list_step_groups(store, "judge"):
@@ -95,7 +113,8 @@ def _describe_searches(store: Store, run: RunDirectory, manifest: Manifest) -> I
             (
                 item.made_from["verifier"]
                 for item in list_step_groups(store, "judge")
-                if item.name in names and item.made_from["responses"] == group.made_from["responses"]
+                if item.name in names
+                and item.made_from["responses"] == group.made_from["responses"]
             ),
             None,
         )

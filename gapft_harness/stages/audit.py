@@ -23,13 +23,17 @@ from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
     answer_problems,
-    read_decoding,
     build_greedy_phase,
     build_sample_phases,
     build_sampled_decoding,
+    read_decoding,
 )
 from gapft_harness.stages.generation.sealing import report_existing_table
-from gapft_harness.stages.integrity.inputs import hash_components, list_search_components, require_same_inputs
+from gapft_harness.stages.integrity.inputs import (
+    hash_components,
+    list_search_components,
+    require_same_inputs,
+)
 
 
 def audit_arm(
@@ -143,7 +147,9 @@ def decode_arm(
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     task = find_task(run.manifest(), split)
-    require_same_inputs(run, {"plugins": hash_components(plugins, list_search_components(run.recipe, task))})
+    require_same_inputs(
+        run, {"plugins": hash_components(plugins, list_search_components(run.recipe, task))}
+    )
     greedy = read_decoding(task)
     search = run.recipe.search
     streams = SampleStreams(

@@ -11,16 +11,21 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import RecipeChanges
 from gapft_harness.run_directory.directory import list_splits, list_state_splits
 from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.recipe_changes import RecipeChanges
 from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.driver import seal_decisions
-from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts, describe_tables
 from gapft_harness.stages.generation.generation import check_early_stop
-from gapft_harness.stages.integrity.inputs import SECTION, InputsChanged, compare_inputs, record_plugins
+from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts, describe_tables
+from gapft_harness.stages.integrity.inputs import (
+    SECTION,
+    InputsChanged,
+    compare_inputs,
+    record_plugins,
+)
 from gapft_harness.stages.report import run_report_stage
 from gapft_harness.stages.search.stage import read_data, run_search_stage
 from gapft_harness.stages.search.states import Window, write_split_states
@@ -44,7 +49,9 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
             that is not in the store.
     """
     run = context.run
-    searched_splits = [s for s in list_splits(run.recipe) if layout.responses_path(s) in run.manifest()["files"]]
+    searched_splits = [
+        s for s in list_splits(run.recipe) if layout.responses_path(s) in run.manifest()["files"]
+    ]
     has_all_splits = "search" in stages and {*searched_splits} <= {*context.splits}
     can_repeat_search = has_all_splits and context.import_search is None
     if run.is_empty() and not run.changes:
@@ -52,13 +59,17 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
     search_changes, input_check = run.changes.search_changes, None
     if not search_changes:
         try:
-            input_check = compare_inputs(run, run.manifest(), context.plugins, include_paths, partial(read_data, context))
+            input_check = compare_inputs(
+                run, run.manifest(), context.plugins, include_paths, partial(read_data, context)
+            )
         except InputsChanged as error:
             if not can_repeat_search:
                 raise
             search_changes = error.changes
             change_list = "; ".join(search_changes)
-            context.report_line(f"warning: {run.path}: inputs changed: {change_list}; repeating dependent work")
+            context.report_line(
+                f"warning: {run.path}: inputs changed: {change_list}; repeating dependent work"
+            )
     elif not can_repeat_search:
         raise UserError(
             f"run directory {run.path}: settings changed: {'; '.join(search_changes)}. Run the command "
@@ -76,7 +87,9 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
     if input_check is None:
         return
     if input_check.new_places is not None:
-        places = {key: input_check.new_places[key] for key in ("files", "include_paths", "data_dir")}
+        places = {
+            key: input_check.new_places[key] for key in ("files", "include_paths", "data_dir")
+        }
         run.update_manifest(lambda manifest: manifest[SECTION].update(places))
     for line in input_check.unchecked:
         context.report_line(line)
@@ -121,7 +134,9 @@ def run_select_stage(context: Context) -> None:
 
     def apply_selection(manifest: Manifest) -> None:
         trained = {arm.name for arm in run.find_trained_arms()}
-        trained_budgets = {name: entry for name, entry in manifest["budgets"].items() if name in trained}
+        trained_budgets = {
+            name: entry for name, entry in manifest["budgets"].items() if name in trained
+        }
         manifest["n"] = facts["n"]
         manifest["budgets"] = trained_budgets | facts["budgets"]
         record_plugins(
@@ -176,7 +191,9 @@ def run_audit_stage(context: Context) -> None:
         results = context.executor.run([job for _, job in jobs], context.progress)
         for (file, _), facts in zip(jobs, results, strict=True):
             if REUSE_KEY in facts:
-                foreseen.setdefault(_name_table_group(file), []).append(ReuseCounts(**facts.pop(REUSE_KEY)))
+                foreseen.setdefault(_name_table_group(file), []).append(
+                    ReuseCounts(**facts.pop(REUSE_KEY))
+                )
             seal_decisions(context, file, facts)
     for group, group_tables in foreseen.items():
         context.report_line(f"{group}: {describe_tables(group_tables, run.path)}")

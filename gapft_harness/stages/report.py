@@ -12,11 +12,15 @@ from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import restrict_recipe, require_recorded_recipe
 from gapft_harness.run_directory.directory import RunDirectory, list_state_splits
+from gapft_harness.run_directory.recipe_changes import require_recorded_recipe, restrict_recipe
 from gapft_harness.stages.alternatives import list_alternatives
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment import find_experiments, list_report_parts, require_finished_steps
+from gapft_harness.stages.experiment import (
+    find_experiments,
+    list_report_parts,
+    require_finished_steps,
+)
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.verification.judging import judge_once_each, verify_unique

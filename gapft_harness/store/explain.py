@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import diff_values, describe_change
-from gapft_harness.store.store import StoreGroup, Store, read_json
+from gapft_harness.core.json_values import describe_change, diff_values
+from gapft_harness.store.store import Store, StoreGroup, read_json
 
 #: Names of key parts in a recipe or for a person, by pattern; the first match is used.
 _SETTING_NAMES = (
@@ -168,7 +168,9 @@ def summarize_reasons(reasons: Sequence[Sequence[str]]) -> str:
         new_seeds = [word.rpartition(" → ")[2] for word in words if word.startswith("seed ")]
         seeds |= dict.fromkeys(new_seeds)
         # a new seed also chooses other examples
-        remaining = [w for w in words if not w.startswith("seed ") and not (new_seeds and "examples" in w)]
+        remaining = [
+            w for w in words if not w.startswith("seed ") and not (new_seeds and "examples" in w)
+        ]
         other_reasons |= dict.fromkeys(remaining)
     seed_reason = f"new {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
     return "; ".join([*([seed_reason] if seeds else []), *other_reasons])

@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, is_disk_full, format_json, sync_folder, not_writable_error
+from gapft_harness.core.files import (
+    PARTIAL,
+    format_json,
+    is_disk_full,
+    not_writable_error,
+    sync_folder,
+)
 from gapft_harness.core.identities import content_hash
 
 #: The environment variable that names the store's folder.
@@ -131,7 +137,9 @@ class StoreGroup:
         content = read_json(path)
         facts: dict[str, Any] = content.get("facts", {})
         if content_hash(content.get("key")) != self.key:
-            raise damaged_file_error(path, "its content does not match the key in the name of its folder")
+            raise damaged_file_error(
+                path, "its content does not match the key in the name of its folder"
+            )
         if content_hash(facts) != content.get("facts_sha256"):
             raise damaged_file_error(path, "its facts do not match their recorded hash")
         return facts

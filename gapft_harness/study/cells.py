@@ -14,8 +14,8 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import list_differences, restrict_recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recipe_changes import list_differences, restrict_recipe
 from gapft_harness.stages.report import require_sealed
 from gapft_harness.study.recipe import CELLS, StudyRecipe, make_folder_name
 
@@ -121,7 +121,10 @@ def _read_cell(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> 
     manifest = run.manifest()
     inputs = read_inputs(run.path, manifest | {"recipe": reduced.model_dump(mode="json")})
     table_files = [
-        *(table("audit") for table in (layout.problems_path, layout.responses_path, layout.states_path)),
+        *(
+            table("audit")
+            for table in (layout.problems_path, layout.responses_path, layout.states_path)
+        ),
         layout.states_path("pool"),
         *(file(arm) for arm in arms for file in (layout.selection_path, layout.decisions_path)),
     ]

@@ -39,11 +39,11 @@ from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
     condition_name,
     describe_days,
+    format_count,
+    format_rounded,
     percent,
     points,
     points_interval,
-    format_rounded,
-    format_count,
 )
 from gapft_harness.report.sections import comparison
 from gapft_harness.report.sections.budgets import format_group, measure_token_spread
@@ -53,14 +53,26 @@ from gapft_harness.study.cells import CollectedCell, collect_cells, require_diff
 from gapft_harness.study.figures import draw_study_figures
 from gapft_harness.study.findings import (
     CellFindings,
-    MeanContrast,
     GainShare,
+    MeanContrast,
     StudyFindings,
-    compute_study,
     compute_shares,
+    compute_study,
 )
-from gapft_harness.study.protocol import OWN_KEYS, SECTIONS, require_comparable, require_one_protocol
-from gapft_harness.study.recipe import CELLS, REPORT, STUDY, StudyRecipe, make_folder_name, read_study
+from gapft_harness.study.protocol import (
+    OWN_KEYS,
+    SECTIONS,
+    require_comparable,
+    require_one_protocol,
+)
+from gapft_harness.study.recipe import (
+    CELLS,
+    REPORT,
+    STUDY,
+    StudyRecipe,
+    make_folder_name,
+    read_study,
+)
 
 _MINUS = " \N{MINUS SIGN} "
 _format_points, _format_interval = partial(points, digits=2), partial(points_interval, digits=2)
@@ -101,7 +113,10 @@ def build_sections(findings: StudyFindings) -> list[Section]:
     if findings.cells:
         built += [
             Section("Main comparison", _build_main(findings)),
-            Section(_format_difference(findings.study.lead, findings.study.reference), _build_forest(findings)),
+            Section(
+                _format_difference(findings.study.lead, findings.study.reference),
+                _build_forest(findings),
+            ),
             Section("Equal-weight means", _build_means(findings)),
             Section("Where the change comes from", _build_decomposition(findings)),
             Section("What one decode is worth", _build_amortization(findings)),
@@ -120,11 +135,17 @@ def _build_main(findings: StudyFindings) -> list[Block]:
     lead = findings.study.lead
     # the paper's order: the study's condition is last, before those with another budget
     unmatched = [n for n in findings.study.conditions if n != lead and not _is_matched(findings, n)]
-    order = [*(n for n in reversed(findings.study.conditions) if n != lead and n not in unmatched), lead, *unmatched]
+    order = [
+        *(n for n in reversed(findings.study.conditions) if n != lead and n not in unmatched),
+        lead,
+        *unmatched,
+    ]
     by_name = {cell.name: cell for cell in findings.cells}
     rows = [(collected.name, by_name.get(collected.name)) for collected in findings.collected]
     models = [
-        CellModel(cell, comparison.ModelRow.of(cell.findings.conditions[name], cell.inputs.k))
+        CellModel(
+            cell, comparison.ModelRow.from_condition(cell.findings.conditions[name], cell.inputs.k)
+        )
         for cell in findings.cells
         for name in order
     ]
@@ -176,7 +197,9 @@ def build_main_columns(
         format_value: Callable[[Any], str] = str,
         ranked: bool = False,
     ) -> Column[MainRow]:
-        return Column("", meaning, value, title, format_value, ranked=ranked).map_rows(lambda row: row[1])
+        return Column("", meaning, value, title, format_value, ranked=ranked).map_rows(
+            lambda row: row[1]
+        )
 
     def format_gain(cell: CellFindings) -> str:
         return _format_mean(cell.findings.find_contrast(lead, SOURCE))
@@ -188,10 +211,14 @@ def build_main_columns(
     yield build_column("n", "", partial(count_slots, lead), format_count)
     for name in unmatched:
         yield build_column(f"n, {titles[name]}", _SLOTS, partial(count_slots, name), format_count)
-    yield build_column("source", _OF_SOURCE, lambda cell: cell.findings.source.pass_at_1, _format_rate, True)
+    yield build_column(
+        "source", _OF_SOURCE, lambda cell: cell.findings.source.pass_at_1, _format_rate, True
+    )
     for name, title in titles.items():
         pass_at_1 = partial(_find_pass_at_1, name)
-        yield build_column(title, "Pass@1 of that condition", pass_at_1, _format_rate, name not in unmatched)
+        yield build_column(
+            title, "Pass@1 of that condition", pass_at_1, _format_rate, name not in unmatched
+        )
     yield build_column(_format_difference(lead, SOURCE), _GAIN, format_gain)
 
 
@@ -206,7 +233,10 @@ MAIN = tuple(build_main_columns("CONDITION", {"CONDITION": "CONDITION"}, ["CONDI
 def _is_matched(findings: StudyFindings, condition: str) -> bool:
     """Return whether a condition has the budget of the first condition in every cell."""
     cell_conditions = [cell.findings.conditions for cell in findings.cells]
-    return all(is_budget_matched(conditions[findings.study.lead], conditions[condition]) for conditions in cell_conditions)
+    return all(
+        is_budget_matched(conditions[findings.study.lead], conditions[condition])
+        for conditions in cell_conditions
+    )
 
 
 def _find_n(condition: ConditionFindings) -> int:
@@ -242,7 +272,9 @@ TERMS: list[Column[CellContrast]] = [
     Column("", _TERM, lambda row: row[1].terms.g, "G", _format_points),
 ]
 FOREST: tuple[Column[CellContrast], ...] = (
-    Column("", _CELL, lambda row: row[0].name + " *" * (not row[0].findings.is_fair(row[1])), "cell"),
+    Column(
+        "", _CELL, lambda row: row[0].name + " *" * (not row[0].findings.is_fair(row[1])), "cell"
+    ),
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _format_points),
     Column("", "", lambda row: row[1].interval, "95% interval", _format_interval),
     *TERMS,
@@ -275,7 +307,9 @@ MEANS: tuple[Column[MeanContrast], ...] = (
     Column(
         "",
         _CELL,
-        lambda mean: _format_difference(mean.a, mean.b) + " *" * (not mean.matched and mean.b != SOURCE),
+        lambda mean: (
+            _format_difference(mean.a, mean.b) + " *" * (not mean.matched and mean.b != SOURCE)
+        ),
         "contrast",
     ),
     Column(
@@ -298,9 +332,12 @@ def _build_decomposition(findings: StudyFindings) -> list[Block]:
     for cell in findings.cells:
         states = cell.findings.source.states
         for number, condition in enumerate(cell.findings.conditions.values()):
-            model = comparison.ModelRow.of(condition, cell.inputs.k)
+            model = comparison.ModelRow.from_condition(condition, cell.inputs.k)
             rows.append(CellModel(cell, model, is_first=not number))
-        few += [f"{state} of {cell.name} ({states[state]})" for state in cell.findings.source.unstable_states]
+        few += [
+            f"{state} of {cell.name} ({states[state]})"
+            for state in cell.findings.source.unstable_states
+        ]
         differences += [
             (cell, cell.findings.find_contrast(name, reference))
             for name in findings.study.conditions
@@ -399,11 +436,17 @@ def _build_opening(findings: StudyFindings) -> list[Block]:
         lines = [f"{name}: {'; '.join(lacks)}" for name, lacks in findings.incomplete.items()]
         return [Text(text, "warning"), Bullets(lines), *remarks]
     lead, reference = findings.study.lead, findings.study.reference
-    reference_mean, source_mean = findings.find_mean(lead, reference), findings.find_mean(lead, SOURCE)
+    reference_mean, source_mean = (
+        findings.find_mean(lead, reference),
+        findings.find_mean(lead, SOURCE),
+    )
     assert reference_mean is not None
     assert source_mean is not None
     above = sum(cell.findings.find_contrast(lead, reference).delta > 0 for cell in findings.cells)
-    resolved = sum(cell.findings.find_contrast(lead, reference).interval.excludes_zero for cell in findings.cells)
+    resolved = sum(
+        cell.findings.find_contrast(lead, reference).interval.excludes_zero
+        for cell in findings.cells
+    )
     count = len(findings.cells)
     cells = f"{count} cells" if count > 1 else "1 cell"
     sentence = (
@@ -473,7 +516,9 @@ def build_worth_columns(
 ) -> Iterator[Column[CellFindings]]:
     """Build the columns of the source's Pass@k, and of each condition's K_eq."""
     yield Column("", _CELL, lambda cell: cell.name, "cell")
-    yield Column("", _OF_SOURCE, lambda cell: cell.findings.source.pass_at_1, "greedy", _format_percent)
+    yield Column(
+        "", _OF_SOURCE, lambda cell: cell.findings.source.pass_at_1, "greedy", _format_percent
+    )
     for k in ks:
         yield Column("", _OF_SOURCE, partial(_find_pass_at, k), f"Pass@{k}", _format_percent)
     for name, title in titles.items():
@@ -530,7 +575,9 @@ def build_budgets(findings: StudyFindings) -> list[Block]:
     rows = []
     for cell in findings.cells:
         conditions = cell.findings.conditions
-        groups = cell.findings.groups + [[condition] for condition in conditions.values() if not condition.matched]
+        groups = cell.findings.groups + [
+            [condition] for condition in conditions.values() if not condition.matched
+        ]
         for group in groups:
             rows.append(BudgetRow(cell, group, findings.study.lead))
     note = (
@@ -558,7 +605,12 @@ class BudgetRow:
     @property
     def lead_tokens(self) -> float | None:
         """Tokens L of the study's first condition, mean over seeds; None if it is not included."""
-        tokens = [budget.tokens for condition in self.group if condition.name == self.lead for budget in condition.budgets]
+        tokens = [
+            budget.tokens
+            for condition in self.group
+            if condition.name == self.lead
+            for budget in condition.budgets
+        ]
         return fmean(tokens) if tokens else None
 
 
@@ -651,7 +703,9 @@ def _build_settings(findings: StudyFindings) -> list[Block]:
         recipe = findings.cells[0].inputs.recipe
         sections_content = {name: recipe[name] for name in ("conditions", "seeds", *SECTIONS)}
         excluded_keys = {*OWN_KEYS, *(f"{name}.run" for name in findings.study.conditions)}
-        rows = [(key, value) for key, value in flatten(sections_content) if key not in excluded_keys]
+        rows = [
+            (key, value) for key, value in flatten(sections_content) if key not in excluded_keys
+        ]
         blocks.append(Frame(SETTINGS, rows).table(words=2, summary="Settings of all cells"))
     return blocks
 
@@ -698,7 +752,9 @@ def build_study_results(findings: StudyFindings) -> dict[str, Any]:
     }
 
 
-def write_study(study: StudyRecipe, collected: Sequence[CollectedCell], folder: Path) -> StudyFindings:
+def write_study(
+    study: StudyRecipe, collected: Sequence[CollectedCell], folder: Path
+) -> StudyFindings:
     """Compute and write a study's report.
 
     Raises:
@@ -706,7 +762,9 @@ def write_study(study: StudyRecipe, collected: Sequence[CollectedCell], folder: 
         GapftError: the folder cannot be written.
     """
     findings = compute_checked(study, collected)
-    replace_folder(folder / REPORT, build_document(findings, draw_study_figures(findings)).build_files())
+    replace_folder(
+        folder / REPORT, build_document(findings, draw_study_figures(findings)).build_files()
+    )
     return findings
 
 
@@ -717,7 +775,9 @@ def compute_checked(study: StudyRecipe, collected: Sequence[CollectedCell]) -> S
         UserError: the cells are not comparable.
     """
     require_different(collected)
-    require_one_protocol(study, {cell.name: cell.recipe for cell in collected if cell.recipe is not None})
+    require_one_protocol(
+        study, {cell.name: cell.recipe for cell in collected if cell.recipe is not None}
+    )
     require_comparable(study, collected)
     return compute_study(study, collected)
 

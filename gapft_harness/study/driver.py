@@ -14,9 +14,9 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.report import require_replaceable
 from gapft_harness.report.reading.audits import read_sealed_budget
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import extend_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold_run_lock
+from gapft_harness.run_directory.recipe_changes import extend_recipe
 from gapft_harness.stages.selection.budgets import describe_planned_budget
 from gapft_harness.study.cells import (
     DAMAGE_ERRORS,
@@ -28,10 +28,10 @@ from gapft_harness.study.cells import (
 )
 from gapft_harness.study.document import write_study
 from gapft_harness.study.protocol import (
-    select_task_protocol,
     require_comparable,
-    require_one_protocol,
     require_equal_tasks,
+    require_one_protocol,
+    select_task_protocol,
 )
 from gapft_harness.study.recipe import REPORT, StudyRecipe
 
@@ -82,7 +82,10 @@ def run_study(
         findings = write_study(study, collected, folder)
     page = folder / REPORT / "index.html"
     if findings.incomplete:
-        lines = [f"  {name}: {'; '.join(missing_parts)}" for name, missing_parts in findings.incomplete.items()]
+        lines = [
+            f"  {name}: {'; '.join(missing_parts)}"
+            for name, missing_parts in findings.incomplete.items()
+        ]
         raise GapftError(
             f"no mean over cells: {len(lines)} of {len(collected)} cells are incomplete:\n"
             + "\n".join(lines)
@@ -147,7 +150,9 @@ def _check_study(
     require_replaceable(folder / REPORT)
     recipes = read_recipes(study, folder, resolve)
     require_one_protocol(study, recipes)
-    require_equal_tasks({name: _find_task_protocol(study, folder, name, recipes, resolve_task) for name in recipes})
+    require_equal_tasks(
+        {name: _find_task_protocol(study, folder, name, recipes, resolve_task) for name in recipes}
+    )
     existing = [name for name in study.cells if study.cells[name].recipe is None]
     cells = [collect_cell(study, name, folder) for name in existing]
     complete_cells = [cell for cell in cells if not cell.missing]
@@ -157,7 +162,11 @@ def _check_study(
 
 
 def _find_task_protocol(
-    study: StudyRecipe, folder: Path, name: str, recipes: Mapping[str, Recipe], resolve_task: ResolveTask
+    study: StudyRecipe,
+    folder: Path,
+    name: str,
+    recipes: Mapping[str, Recipe],
+    resolve_task: ResolveTask,
 ) -> Mapping[str, Any] | None:
     """Return the protocol of a cell's task; None where it is unknown."""
     if study.cells[name].recipe is not None:

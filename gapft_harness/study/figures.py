@@ -5,8 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.report.figures import CURVE_AXIS, Drawing, draw_curve, draw_outcomes, build_outcome_handles, render_figure
-from gapft_harness.report.figures.draw_contrasts import forest
+from gapft_harness.report.figures import (
+    CURVE_AXIS,
+    Drawing,
+    build_outcome_handles,
+    draw_curve,
+    draw_outcomes,
+    render_figure,
+)
+from gapft_harness.report.figures.contrasts import forest
 from gapft_harness.report.figures.style import panel, panels
 from gapft_harness.report.rendering.wording import condition_name
 from gapft_harness.study.findings import StudyFindings
@@ -17,14 +24,20 @@ if TYPE_CHECKING:
 
 def draw_study_figures(findings: StudyFindings) -> list[Drawing]:
     """Draw all figures; none without a complete cell."""
-    draws = {"forest": _draw_forest, "flows": _draw_flows, "curves": _draw_curves} if findings.cells else {}
+    draws = (
+        {"forest": _draw_forest, "flows": _draw_flows, "curves": _draw_curves}
+        if findings.cells
+        else {}
+    )
     return [render_figure(name, partial(draw, findings)) for name, draw in draws.items()]
 
 
 def _draw_forest(findings: StudyFindings) -> Figure:
     """Draw the lead minus the reference in every cell, and the equal-weight mean."""
     lead, reference = findings.study.lead, findings.study.reference
-    contrasts = [(cell.name, cell.findings.find_contrast(lead, reference)) for cell in findings.cells]
+    contrasts = [
+        (cell.name, cell.findings.find_contrast(lead, reference)) for cell in findings.cells
+    ]
     rows = [(name, contrast.delta, contrast.interval) for name, contrast in contrasts]
     mean = findings.find_mean(lead, reference)
     if mean is not None:

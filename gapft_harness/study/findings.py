@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from gapft_harness.analysis.across_runs import (
     Cell,
     average_cells,
-    draw_joint_replicates,
     compute_gain_share,
+    draw_joint_replicates,
 )
 from gapft_harness.analysis.bootstrap import (
     Difference,
     Interval,
     Replicates,
-    compute_p_value,
     compute_interval,
+    compute_p_value,
 )
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
@@ -143,7 +143,9 @@ def _count_problems(cell: CellFindings, condition: str) -> Fraction:
     return Fraction(sum(seed.problems for seed in seeds), len(seeds))
 
 
-def _compute_means(conditions: Sequence[str], cells: Sequence[CellFindings]) -> tuple[MeanContrast, ...]:
+def _compute_means(
+    conditions: Sequence[str], cells: Sequence[CellFindings]
+) -> tuple[MeanContrast, ...]:
     statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
     replicates_by_cell = draw_joint_replicates(
         [_stack_decisions(conditions, cell.inputs) for cell in cells],
@@ -176,11 +178,15 @@ def _compute_mean(
         return item.source if name == SOURCE else item.conditions[:, conditions.index(name)]
 
     values = average_cells(
-        [select_counts(item, a) - select_counts(item, b) for item in replicates_by_cell], [item.decisions for item in replicates_by_cell]
+        [select_counts(item, a) - select_counts(item, b) for item in replicates_by_cell],
+        [item.decisions for item in replicates_by_cell],
     )
     contrasts = [item.findings.find_contrast(a, b) for item in cells]
     delta = sum((contrast.delta for contrast in contrasts), Fraction(0)) / len(cells)
-    matched = all(item.findings.is_fair(cell_contrast) for item, cell_contrast in zip(cells, contrasts, strict=True))
+    matched = all(
+        item.findings.is_fair(cell_contrast)
+        for item, cell_contrast in zip(cells, contrasts, strict=True)
+    )
     return MeanContrast(
         a,
         b,

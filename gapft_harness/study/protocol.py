@@ -34,9 +34,15 @@ def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> N
         UserError: two recipes differ; the message has the cells, the keys and both values.
     """
     # a condition that a run does not have is reported as missing, not as different
-    shared = [condition for condition in study.conditions if all(condition in cell_recipe.conditions for cell_recipe in recipes.values())]
+    shared = [
+        condition
+        for condition in study.conditions
+        if all(condition in cell_recipe.conditions for cell_recipe in recipes.values())
+    ]
     if recipes:
-        _require_equal({name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()})
+        _require_equal(
+            {name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()}
+        )
     starts = {
         name: {"model": {"start_tokens": cell_recipe.model.start_tokens}}
         for name, cell_recipe in recipes.items()
@@ -55,7 +61,9 @@ def require_equal_tasks(protocols: Mapping[str, Mapping[str, Any] | None]) -> No
     Raises:
         UserError: two tasks differ.
     """
-    if known_protocols := {name: dict(protocol) for name, protocol in protocols.items() if protocol is not None}:
+    if known_protocols := {
+        name: dict(protocol) for name, protocol in protocols.items() if protocol is not None
+    }:
         _require_equal(known_protocols)
 
 
@@ -67,7 +75,9 @@ def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> No
             versions of the task; the message lists the differences.
     """
     inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
-    require_equal_tasks({name: select_task_protocol(cell_inputs.task) for name, cell_inputs in inputs.items()})
+    require_equal_tasks(
+        {name: select_task_protocol(cell_inputs.task) for name, cell_inputs in inputs.items()}
+    )
     first_cells: dict[str, str] = {}
     for name, cell_inputs in inputs.items():
         task = cell_inputs.recipe["data"]["task"]
@@ -81,7 +91,10 @@ def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> No
                     f"{key} is {other_value!r} in {other!r} and {cell_value!r} in {name!r}, so prompts or answers "
                     "may differ. Run both on the same version of the task, or use separate studies"
                 )
-        cell_ids, other_ids = set(cell_inputs.audit.ids.tolist()), set(inputs[other].audit.ids.tolist())
+        cell_ids, other_ids = (
+            set(cell_inputs.audit.ids.tolist()),
+            set(inputs[other].audit.ids.tolist()),
+        )
         if cell_ids != other_ids:
             raise UserError(
                 f"cells {other!r} and {name!r} were audited on different problems of {task}: "
@@ -108,7 +121,9 @@ def _select_recipe_protocol(conditions: Sequence[str], recipe: Recipe) -> dict[s
     plugins = load_plugins()
     for name in conditions:
         condition = recipe.conditions[name]
-        file_params = plugins.find_selector_traits(condition.selector).files  # each cell has its own
+        file_params = plugins.find_selector_traits(
+            condition.selector
+        ).files  # each cell has its own
         params = {key: value for key, value in condition.params.items() if key not in file_params}
         protocol[f"conditions.{name}"] = condition.model_dump(mode="json") | {"params": params}
     return protocol

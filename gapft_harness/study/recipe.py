@@ -14,13 +14,13 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.records import SOURCE
-from gapft_harness.recipe.bundled import list_bundled_recipes, find_study
+from gapft_harness.recipe.bundled import find_study, list_bundled_recipes
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.rendering.visible import make_visible
-from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
+from gapft_harness.run_directory.recipe_changes import list_differences
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
@@ -62,7 +62,9 @@ class CellChoice(RecipeSection):
     recipe: VisibleText | None = Field(
         None, description="its recipe: a file or a bundled name; run inside the study's folder"
     )
-    run: VisibleText | None = Field(None, description="an existing run directory, instead of a recipe")
+    run: VisibleText | None = Field(
+        None, description="an existing run directory, instead of a recipe"
+    )
     set: dict[str, Any] = Field(
         default_factory=dict,
         description="keys of its recipe and their values; they override the study's `set`",
@@ -175,7 +177,9 @@ class StudyRecipe(RecipeSection):
                 updates["run"] = str(Path(cell.run).resolve())
             return cell.model_copy(update=updates)
 
-        return self.model_copy(update={"cells": {name: resolve_paths(choice) for name, choice in self.cells.items()}})
+        return self.model_copy(
+            update={"cells": {name: resolve_paths(choice) for name, choice in self.cells.items()}}
+        )
 
     def check_folder(self, folder: Path) -> None:
         """Check that a folder belongs to this study, or is empty or missing.
@@ -203,8 +207,12 @@ class StudyRecipe(RecipeSection):
             )
         is_edited = stored.read_text("utf-8") != other._to_yaml()
         if is_edited and other._to_yaml() != self._to_yaml():
-            stored_content, own_content = (recipe.model_dump(mode="json") for recipe in (other, self))
-            changes = "; ".join(list_differences(stored_content, own_content)) or "the order of its keys"
+            stored_content, own_content = (
+                recipe.model_dump(mode="json") for recipe in (other, self)
+            )
+            changes = (
+                "; ".join(list_differences(stored_content, own_content)) or "the order of its keys"
+            )
             raise UserError(
                 f"{stored}: was not written by this command, and a different study would overwrite "
                 f"it: {changes}. Use that file as the study, or another --run-dir"
@@ -219,7 +227,9 @@ class StudyRecipe(RecipeSection):
         self.check_folder(folder)
         stored = folder / STUDY
         if not (stored.exists() and read_study(str(stored))._to_yaml() == self._to_yaml()):
-            replace_file(stored, lambda partial_path: partial_path.write_text(self._to_yaml(), "utf-8"))
+            replace_file(
+                stored, lambda partial_path: partial_path.write_text(self._to_yaml(), "utf-8")
+            )
 
     def _to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -14,7 +14,7 @@ from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.verify import run as verification
 from gapft_harness.study import figures
 from gapft_harness.study.cells import CollectedCell, collect_cells
-from gapft_harness.study.document import compute_checked, build_document
+from gapft_harness.study.document import build_document, compute_checked
 from gapft_harness.study.recipe import REPORT, STUDY, StudyRecipe, read_study
 
 _DRAWN_HINT = "; or a different version of matplotlib drew it"
@@ -46,13 +46,17 @@ def verify_study(
         except UserError as error:
             raise UserError(f"cell {name!r}: {error}") from error
         for kind in ("checked", "differences", "missing"):
-            getattr(study_differences, kind).extend(f"{name}: {line}" for line in getattr(cell_differences, kind))
+            getattr(study_differences, kind).extend(
+                f"{name}: {line}" for line in getattr(cell_differences, kind)
+            )
         study_differences.remark = study_differences.remark or cell_differences.remark
     if (path / REPORT).is_dir():
         count_before = len(study_differences.differences)
         study_differences.collect(REPORT, lambda: _compare_report(study, path))
         if study_differences.checked and len(study_differences.differences) == count_before:
-            study_differences.checked.append("the study's report is equal to one recomputed from its cells")
+            study_differences.checked.append(
+                "the study's report is equal to one recomputed from its cells"
+            )
     else:
         study_differences.missing.append("the study's report was not written yet")
     return study_differences
@@ -66,7 +70,10 @@ def _compare_report(study: StudyRecipe, path: Path) -> Iterator[str]:
     findings = compute_checked(study, cells)
     drawings, folder = figures.draw_study_figures(findings), path / REPORT
     # the page is compared with the stored figures, which are compared separately
-    stored_drawings = [Drawing(figure.name, _read_text(folder / f"figures/{figure.name}.svg"), figure.png) for figure in drawings]
+    stored_drawings = [
+        Drawing(figure.name, _read_text(folder / f"figures/{figure.name}.svg"), figure.png)
+        for figure in drawings
+    ]
     expected = build_document(findings, stored_drawings).build_files()
     expected |= {f"figures/{drawing.name}.svg": drawing.svg.encode() for drawing in drawings}
     stored_files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
@@ -84,7 +91,9 @@ def _find_omitted_cells(results: Path, cells: Sequence[CollectedCell]) -> Iterat
     """Describe the cells that the report leaves out although their runs are complete."""
     try:
         entries = json.loads(_read_text(results))["cells"]
-        reasons = {name: "; ".join(entry["lacks"]) for name, entry in entries.items() if "lacks" in entry}
+        reasons = {
+            name: "; ".join(entry["lacks"]) for name, entry in entries.items() if "lacks" in entry
+        }
     except (AttributeError, KeyError, TypeError, ValueError):
         return  # damaged: the comparison of files reports it
     for cell in cells:

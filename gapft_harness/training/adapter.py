@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.files import sync_folder, not_writable_error
+from gapft_harness.core.files import not_writable_error, sync_folder
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
 
@@ -83,7 +83,8 @@ settings, the budget and the hashes that arms of one comparison can be checked b
 def format_model_card(facts: Mapping[str, Any]) -> str:
     """Return the README.md of an adapter folder, from the trainer's facts."""
     return _CARD.format(
-        **{**facts["settings"], **facts["budget"], **_select_card_facts(facts)}, batch=_format_batch(facts)
+        **{**facts["settings"], **facts["budget"], **_select_card_facts(facts)},
+        batch=_format_batch(facts),
     )
 
 

@@ -149,7 +149,9 @@ def describe_attention(model: Any) -> dict[str, str]:
         layers' last passes.
     """
     description = {"implementation": str(model.config._attn_implementation)}
-    if kernels := {module.gapft_kernel for module in model.modules() if hasattr(module, "gapft_kernel")}:
+    if kernels := {
+        module.gapft_kernel for module in model.modules() if hasattr(module, "gapft_kernel")
+    }:
         description["kernel"] = ", ".join(sorted(kernels))
     return description
 
@@ -229,7 +231,9 @@ def check_separation(model: Any, device: torch.device) -> None:
             for i in (ids, changed_ids)
         )
     model.train(training)
-    if not torch.allclose(original_logits, changed_logits, rtol=1e-3, atol=1e-3 * float(original_logits.abs().max())):
+    if not torch.allclose(
+        original_logits, changed_logits, rtol=1e-3, atol=1e-3 * float(original_logits.abs().max())
+    ):
         raise UserError(
             f"the model mixes concatenated sequences, so it cannot be trained without padding; "
             f"{_PADDING_REMEDY}"

@@ -113,7 +113,9 @@ class Devices:
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
 
-    def sum_gradients(self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    def sum_gradients(
+        self, loss: torch.Tensor, trainable: Sequence[torch.nn.Parameter]
+    ) -> torch.Tensor:
         """Sum loss and gradients over all processes; every process then has the sums.
 
         A step's loss weights are fixed before it is divided, so a plain sum is the step's loss.
@@ -151,7 +153,11 @@ class Devices:
     @property
     def local_processes(self) -> int:
         """Number of processes on this machine."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", self.process_count)) if self.process_count > 1 else 1
+        return (
+            int(os.environ.get("LOCAL_WORLD_SIZE", self.process_count))
+            if self.process_count > 1
+            else 1
+        )
 
     @property
     def is_first(self) -> bool:

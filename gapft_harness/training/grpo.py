@@ -28,20 +28,20 @@ from gapft_harness.training.devices import Devices
 from gapft_harness.training.groups import (
     GROUPS,
     Group,
+    format_json_lines,
     group_facts,
     is_flat,
-    format_json_lines,
     plan_prompts,
 )
 from gapft_harness.training.ledger import OPTIMIZER
 from gapft_harness.training.memory import free_gpu_memory
 from gapft_harness.training.model import (
     add_lora,
+    build_meta_model,
     check_targets,
     load_base,
     load_end_token,
     load_tokenizer,
-    build_meta_model,
 )
 from gapft_harness.training.plan import budget, build_training_prompt
 from gapft_harness.training.rewards import Rewards, select_reward_verifier
@@ -218,7 +218,8 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         self._job, self._grpo, self._rewards = job, settings.grpo, rewards
         self._golds = {problem.id: problem.gold for problem in job.searched.problems}
         self._ids = {
-            id: list(build_training_prompt(ids, settings)) for id, ids in job.searched.prompt_ids.items()
+            id: list(build_training_prompt(ids, settings))
+            for id, ids in job.searched.prompt_ids.items()
         }
         self._group_rewards: list[list[float | None]] = []
         tokenizer = load_tokenizer(job.model_args, padding_side="left")
@@ -241,7 +242,9 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return the prompt ids of the search's sampler; a prompt's text is its problem id."""
         return [self._ids[id] for id in prompts], None, {}
 
-    def _compute_rewards(self, prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
+    def _compute_rewards(
+        self, prompts: list[str], completions: list[str], **_: Any
+    ) -> list[float | None]:
         size = self._grpo.group_size
         self._group_rewards = self._rewards.judge_groups(
             [
@@ -300,7 +303,9 @@ def mask_flat_groups(output: Mapping[str, Any], flat: Sequence[bool], size: int)
         ``tool_mask``, which multiplies the loss's terms and the forward passes' token counts, and
         ``num_items_in_batch``, the divisor of the loss ``dapo``.
     """
-    keep = torch.tensor([not is_flat_group for is_flat_group in flat], device=output["completion_mask"].device)
+    keep = torch.tensor(
+        [not is_flat_group for is_flat_group in flat], device=output["completion_mask"].device
+    )
     row_mask = keep.repeat_interleave(size).unsqueeze(1).int()
     mask = torch.ones_like(output["completion_mask"]) * row_mask
     return {"tool_mask": mask, "num_items_in_batch": (output["completion_mask"] * mask).sum()}

@@ -35,9 +35,13 @@ def check_kernels(
         return
     key = "training.kernels: fused"
     if device.type != "cuda":
-        raise UserError(f"{key} needs a CUDA device, but this training runs on {device}; {_PLAIN_REMEDY}")
+        raise UserError(
+            f"{key} needs a CUDA device, but this training runs on {device}; {_PLAIN_REMEDY}"
+        )
     if sharded:
-        raise UserError(f"{key} does not work with executor.fsdp; remove executor.fsdp, {_PLAIN_REMEDY}")
+        raise UserError(
+            f"{key} does not work with executor.fsdp; remove executor.fsdp, {_PLAIN_REMEDY}"
+        )
     if importlib.util.find_spec("liger_kernel") is None:
         raise UserError(
             f"{key} needs Liger's kernels, which are not installed; pip install "
@@ -46,7 +50,9 @@ def check_kernels(
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     if model_type is not None and model_type not in MODEL_TYPE_TO_APPLY_LIGER_FN:
-        raise UserError(f"{key}: Liger has no kernels for models of type {model_type}; {_PLAIN_REMEDY}")
+        raise UserError(
+            f"{key}: Liger has no kernels for models of type {model_type}; {_PLAIN_REMEDY}"
+        )
 
 
 @contextlib.contextmanager

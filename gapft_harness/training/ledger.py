@@ -103,7 +103,9 @@ def hash_sequences(sequences: Iterable[TrainingSequence]) -> str:
     return _hash_json(sorted((s.slot, s.prompt_ids, s.target_ids, s.eos) for s in sequences))
 
 
-def compute_token_weights(members: Sequence[TrainingSequence], normalization: Normalization) -> list[float]:
+def compute_token_weights(
+    members: Sequence[TrainingSequence], normalization: Normalization
+) -> list[float]:
     """Compute the weight of each supervised token of each member of one optimizer step.
 
     Args:

@@ -22,7 +22,7 @@ from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import check_separation
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import OPTIMIZER, PlannedStep
-from gapft_harness.training.objective import collate, flatten, compute_loss
+from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import cut_step, cut_step_evenly
 from gapft_harness.training.plan import TrainingSequence
 from gapft_harness.training.speed import ReportStep, ignore_step
@@ -194,7 +194,12 @@ def run_steps(
         members = [sequences[slot] for slot in step.slots]
         parts = [torch.zeros((), device=devices.device)]
         for pass_members in split_step(
-            members, step.weights, settings, devices.rank, devices.process_count, devices.device.type
+            members,
+            step.weights,
+            settings,
+            devices.rank,
+            devices.process_count,
+            devices.device.type,
         ):
             batch = lay_out(pass_members, end).to(devices.device)
             part = compute_loss(model, batch, is_head_last)

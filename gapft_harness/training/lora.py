@@ -35,16 +35,17 @@ from gapft_harness.training.ledger import (
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import (
     MemoryEstimate,
-    check_memory,
     check_loading_memory,
-    estimate_memory,
+    check_memory,
     count_fitting,
-    free_gpu_memory,
+    estimate_memory,
     explain_out_of_memory,
+    free_gpu_memory,
 )
 from gapft_harness.training.model import (
     EndToken,
     add_lora,
+    build_meta_model,
     check_ids,
     check_targets,
     fuse_lora_layers,
@@ -52,11 +53,10 @@ from gapft_harness.training.model import (
     load_base,
     load_end_token,
     remove_lora,
-    build_meta_model,
 )
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import cut_step
-from gapft_harness.training.plan import TrainingSequence, budget, plan_steps, build_sequences
+from gapft_harness.training.plan import TrainingSequence, budget, build_sequences, plan_steps
 from gapft_harness.training.speed import ReportStep, track_steps
 
 
@@ -145,12 +145,16 @@ def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tup
         first, settings = group[0], Training.model_validate(dict(group[0].settings))
         meta_model = build_meta_model(first.model_args, settings)
         plans = [_plan_arm(job, settings) for job in group]
-        estimated = _estimate_largest(settings, plans, devices, meta_model, is_output_layer_last(meta_model))
+        estimated = _estimate_largest(
+            settings, plans, devices, meta_model, is_output_layer_last(meta_model)
+        )
         is_mapped = not is_dtype_converted(first.model_args, settings) and settings.quantize is None
         local_processes = processes if device.type == "cpu" else 1
         count = count_fitting(estimated, free, device, local_processes, is_mapped)
         per_process = f" for each of {processes} processes" if processes > 1 else ""
-        counts.append((count, f"{estimated}{per_process}; {free / 1e9:.3g} GB are free on {device}"))
+        counts.append(
+            (count, f"{estimated}{per_process}; {free / 1e9:.3g} GB are free on {device}")
+        )
     return min(counts)
 
 
@@ -191,7 +195,9 @@ class _LoadedBase:
 def _plan_arm(job: TrainingJob, settings: Training) -> _ArmPlan:
     """Plan an arm, and check that the plan costs exactly the budget by which arms were matched."""
     sequences_by_slot = {s.slot: s for s in build_sequences(job.examples, settings)}
-    steps = build_ledger(plan_steps(sequences_by_slot, settings, job.arm.seed), sequences_by_slot, settings)
+    steps = build_ledger(
+        plan_steps(sequences_by_slot, settings, job.arm.seed), sequences_by_slot, settings
+    )
     arm_budget = budget(job.examples, settings)
     planned = (sum(len(step.slots) for step in steps), len(steps))
     if planned != (arm_budget.exposures, arm_budget.steps):
@@ -228,7 +234,9 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
             "Restore the weights, or start a new run directory"
         )
     with explain_out_of_memory(estimated, job.arm.name, devices.device):
-        return _LoadedBase(devices.place_model(model), base_hash, end, devices, estimated, is_head_last)
+        return _LoadedBase(
+            devices.place_model(model), base_hash, end, devices, estimated, is_head_last
+        )
 
 
 def _check_memory(
@@ -241,7 +249,9 @@ def _check_memory(
 ) -> MemoryEstimate:
     """Reject a training that cannot fit, before it is loaded; return the estimate."""
     estimated = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
-    check_memory(estimated, measure_free_memory(devices.device), devices.device, devices.memory_sharers)
+    check_memory(
+        estimated, measure_free_memory(devices.device), devices.device, devices.memory_sharers
+    )
     if devices.is_sharded and is_dtype_converted(job.model_args, settings):
         host = measure_free_memory(torch.device("cpu"))
         check_loading_memory(meta_model, settings, host, devices.local_processes)
@@ -273,7 +283,9 @@ def _estimate_largest(
     return estimate_memory(meta_model, settings, passes, shards, is_head_last, devices.device)
 
 
-def _train_arm(job: TrainingJob, settings: Training, arm_plan: _ArmPlan, base: _LoadedBase) -> dict[str, Any]:
+def _train_arm(
+    job: TrainingJob, settings: Training, arm_plan: _ArmPlan, base: _LoadedBase
+) -> dict[str, Any]:
     devices = base.devices
     end = base.end if arm_plan.needs_end else None
     identity = {
@@ -293,7 +305,7 @@ def _train_arm(job: TrainingJob, settings: Training, arm_plan: _ArmPlan, base: _
         "versions": {name: version(name) for name in _list_libraries(settings)},
         "stored": job.stored,
     }
-    checkpoint = Checkpoint.beside(job.output, identity, devices, job.checkpoint_steps)
+    checkpoint = Checkpoint.for_output(job.output, identity, devices, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive_key(job.arm.seed, "train/init") >> 33)
     if devices.device.type == "cpu":
         fuse_lora_layers(model)

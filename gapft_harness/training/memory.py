@@ -112,13 +112,20 @@ def estimate_memory(
         logit_count = min(count, find_max_logits(device)) if is_head_last else 2 * count
         float32 = 2 * 4 * min(count, MAX_FLOAT32_LOGITS)
         gathered = supervised * _find_hidden_size(model)
-        attention_bytes = kept_layers * _count_attention_weights(model, members, settings, device) * width
-        pass_bytes = (tokens * bytes_per_token + attention_bytes, 2 * (logit_count + gathered) * width + float32)
+        attention_bytes = (
+            kept_layers * _count_attention_weights(model, members, settings, device) * width
+        )
+        pass_bytes = (
+            tokens * bytes_per_token + attention_bytes,
+            2 * (logit_count + gathered) * width + float32,
+        )
         largest_pass = max(largest_pass, pass_bytes, key=sum)
     activations, logits = largest_pass
     base = _count_weight_bytes(model, model, settings, width)
     if shards > 1:
-        largest = max((_count_weight_bytes(layer, model, settings, width) for layer in layers), default=base)
+        largest = max(
+            (_count_weight_bytes(layer, model, settings, width) for layer in layers), default=base
+        )
         rest = base - sum(_count_weight_bytes(layer, model, settings, width) for layer in layers)
         base = base // shards + max(largest, rest)
     adapters = settings.rank * sum(
@@ -156,7 +163,9 @@ def count_fitting(
     return max(0, free - shared_bytes) // per_training
 
 
-def check_memory(estimated: MemoryEstimate, free: int, device: torch.device, processes: int) -> None:
+def check_memory(
+    estimated: MemoryEstimate, free: int, device: torch.device, processes: int
+) -> None:
     """Reject a training that cannot fit. One that might fit goes on; see ``explain_out_of_memory``.
 
     Args:
@@ -189,7 +198,9 @@ def check_loading_memory(model: Any, settings: Training, free: int, processes: i
     Raises:
         UserError: the copies do not fit.
     """
-    base_bytes = _count_weight_bytes(model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8)
+    base_bytes = _count_weight_bytes(
+        model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8
+    )
     if base_bytes * processes > free:
         raise UserError(
             f"executor.fsdp: during loading, each of {processes} processes needs the complete base "
@@ -200,7 +211,9 @@ def check_loading_memory(model: Any, settings: Training, free: int, processes: i
 
 
 @contextlib.contextmanager
-def explain_out_of_memory(estimated: MemoryEstimate, arm: str, device: torch.device) -> Iterator[None]:
+def explain_out_of_memory(
+    estimated: MemoryEstimate, arm: str, device: torch.device
+) -> Iterator[None]:
     """Within the context, convert a device's out-of-memory error to one with the estimate.
 
     Raises:
@@ -246,7 +259,10 @@ def _count_weight_bytes(module: Any, model: Any, settings: Training, width: int)
         if quantize is not None and linear.weight is not head
     }
     return sum(
-        int(p.numel() * (_BYTES_PER_QUANTIZED_WEIGHT[quantize or "8bit"] if id(p) in quantized_ids else width))
+        int(
+            p.numel()
+            * (_BYTES_PER_QUANTIZED_WEIGHT[quantize or "8bit"] if id(p) in quantized_ids else width)
+        )
         for p in module.parameters()
     )
 
@@ -266,7 +282,9 @@ def _count_layer_bytes(
     last_linears = {path.rpartition(".")[0]: path for path, _ in linears}.values()
     for path, linear in linears:
         name = path.rpartition(".")[2]
-        linear_bytes = (2 * linear.in_features if path in last_linears else linear.out_features) * width
+        linear_bytes = (
+            2 * linear.in_features if path in last_linears else linear.out_features
+        ) * width
         if name in settings.target_modules:
             linear_bytes += linear.in_features * _count_adapter_bytes(settings, width, device)
             linear_bytes += settings.rank * 4

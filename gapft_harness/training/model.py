@@ -174,7 +174,9 @@ def _read_end_ids(model_args: Mapping[str, Any]) -> list[int]:
     from transformers import GenerationConfig
 
     try:
-        config = GenerationConfig.from_pretrained(model_args["pretrained"], **_select_options(model_args))
+        config = GenerationConfig.from_pretrained(
+            model_args["pretrained"], **_select_options(model_args)
+        )
     except OSError:
         config = GenerationConfig.from_model_config(read_config(model_args))
     ends = config.eos_token_id
@@ -246,7 +248,11 @@ def check_targets(model: Any, settings: Training) -> None:
     nn = torch.nn
     kinds = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention)
     embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
-    tied = embeddings if len({id(getattr(layer, "weight", layer)) for layer in embeddings}) == 1 else ()
+    tied = (
+        embeddings
+        if len({id(getattr(layer, "weight", layer)) for layer in embeddings}) == 1
+        else ()
+    )
     adaptable: dict[str, bool] = {}
     tied_names: set[str] = set()
     for path, module in model.named_modules():
@@ -254,7 +260,9 @@ def check_targets(model: Any, settings: Training) -> None:
         adaptable[name] = adaptable.get(name, True) and isinstance(module, (*kinds, Conv1D))
         if any(module is embedding for embedding in tied):
             tied_names.add(name)
-    adaptable_names = sorted(name for name, is_adaptable in adaptable.items() if is_adaptable and name not in tied_names)
+    adaptable_names = sorted(
+        name for name, is_adaptable in adaptable.items() if is_adaptable and name not in tied_names
+    )
     for target in settings.target_modules:
         if target not in adaptable:
             raise UserError(
@@ -391,7 +399,10 @@ class LoraLinear(torch.autograd.Function):
         shape, grad = grad.shape, grad.reshape(-1, grad.shape[-1])
         dropped = rows if mask is None else _apply_dropout_mask(rows, mask, ctx.dropout)
         grad_low = grad @ (b * ctx.scaling).to(grad.dtype)
-        grad_a, grad_b = _multiply_in_float32(grad_low.T, dropped), _multiply_in_float32(grad.T, low) * ctx.scaling
+        grad_a, grad_b = (
+            _multiply_in_float32(grad_low.T, dropped),
+            _multiply_in_float32(grad.T, low) * ctx.scaling,
+        )
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x, a_low = grad @ weight, a.to(grad.dtype)

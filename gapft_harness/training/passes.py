@@ -49,7 +49,9 @@ def cut_step(
         ceiling = settings.max_tokens or MAX_TOKENS[device]
         return list(_fill_passes([member for (member,) in own_members], ceiling))
     size = settings.micro_batch
-    return _select_share([members[i : i + size] for i in range(0, len(members), size)], rank, process_count)
+    return _select_share(
+        [members[i : i + size] for i in range(0, len(members), size)], rank, process_count
+    )
 
 
 def cut_step_evenly(
@@ -65,7 +67,10 @@ def cut_step_evenly(
     Processes that shard the base's weights must compute each layer together. A process with fewer
     passes repeats the step's shortest sequence with weight 0, which adds nothing to the loss.
     """
-    passes_by_rank = [cut_step(sequences, weights, settings, other_rank, process_count, device) for other_rank in range(process_count)]
+    passes_by_rank = [
+        cut_step(sequences, weights, settings, other_rank, process_count, device)
+        for other_rank in range(process_count)
+    ]
     shortest = min(sequences, key=lambda s: (s.tokens, s.slot))
     missing = max(map(len, passes_by_rank)) - len(passes_by_rank[rank])
     return passes_by_rank[rank] + [[Member(shortest, 0.0)]] * missing

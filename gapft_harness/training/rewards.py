@@ -55,7 +55,9 @@ class Rewards(Closing):
             setup_arguments=[list(verifier.files), verifier.name, dict(verifier.params)],
         )
 
-    def judge_groups(self, groups: Sequence[tuple[Sequence[str], Gold]]) -> list[list[float | None]]:
+    def judge_groups(
+        self, groups: Sequence[tuple[Sequence[str], Gold]]
+    ) -> list[list[float | None]]:
         """Return the rewards of each group's responses; None without a verdict."""
         rewards_by_group: list[list[float | None]] = []
         items = [[list(texts), gold] for texts, gold in groups]

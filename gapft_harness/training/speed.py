@@ -32,7 +32,9 @@ def ignore_step(line: Mapping[str, Any], tokens: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def track_steps(job: TrainingJob, model: Any, devices: Devices, first_step: int) -> Iterator[ReportStep]:
+def track_steps(
+    job: TrainingJob, model: Any, devices: Devices, first_step: int
+) -> Iterator[ReportStep]:
     """Open the job's trackers in the first process; yield the function that reports a step.
 
     The function takes the step's line of the log, its tokens and its duration in s. Without

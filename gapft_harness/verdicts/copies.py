@@ -61,4 +61,6 @@ class CopyDetector:
             for i, j in combinations(range(max(self._drawn, default=0)), 2)
             if (problems := sum(n for k, n in self._drawn.items() if k > j)) >= self._MIN_PROBLEMS
         }
-        return problem_counts, [pair for pair, problems in problem_counts.items() if self._agreeing[pair] == problems]
+        return problem_counts, [
+            pair for pair, problems in problem_counts.items() if self._agreeing[pair] == problems
+        ]

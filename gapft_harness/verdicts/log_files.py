@@ -16,7 +16,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.json_values import parse_object
-from gapft_harness.core.text import natural_sort_key, read_text, describe_read_error
+from gapft_harness.core.text import describe_read_error, natural_sort_key, read_text
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import LogReaderTraits, Registration
 
@@ -246,7 +246,9 @@ def _find_reader(path: Path, plugin_files: Sequence[str]) -> Registration | None
     return None if reader is None or reader.name == LM_EVAL else reader
 
 
-def _find_model_runs(argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]) -> ModelRuns:
+def _find_model_runs(
+    argument: str, tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
+) -> ModelRuns:
     name, equals, place = argument.partition("=")
     if not equals or not name or not place or "/" in name or _is_path(argument):
         name, place = argument, argument
@@ -317,12 +319,16 @@ def _build_evaluation(
     for task in tasks:
         if task not in names:
             known_tasks = [name for name in names if name]
-            raise UserError(f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known_tasks)}")
+            raise UserError(
+                f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known_tasks)}"
+            )
     for log in logs:
         path, task = log.path, log.task
         if tasks and task not in tasks:
             continue
-        if task in by_task and not (latest and _extract_date(by_task[task].path) < _extract_date(path)):
+        if task in by_task and not (
+            latest and _extract_date(by_task[task].path) < _extract_date(path)
+        ):
             description = f"of task {task}" if task else "without a task in their names"
             if latest:
                 description += " with the same date"

@@ -38,9 +38,9 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
-from gapft_harness.core.json_values import require_object, parse_json, parse_object
+from gapft_harness.core.json_values import parse_json, parse_object, require_object
 from gapft_harness.core.records import STATUSES
-from gapft_harness.core.text import READ_ERRORS, decode_lines, open_unpacked, describe_read_error
+from gapft_harness.core.text import READ_ERRORS, decode_lines, describe_read_error, open_unpacked
 from gapft_harness.verdicts.log_files import Log
 
 #: The metric over all responses of a row.
@@ -116,13 +116,22 @@ class LogRow:
         if isinstance(passed, Mapping):
             numbers |= {name: sum(values) / len(values) for name, values in passed.items()}
             outcomes = zip(*passed.values(), strict=True)
-            statuses = [dict(zip(passed, map(_name_status, values), strict=True)) for values in outcomes]
-            fields["verdicts"] = [{"status": next(iter(values.values())), "by": values} for values in statuses]
+            statuses = [
+                dict(zip(passed, map(_name_status, values), strict=True)) for values in outcomes
+            ]
+            fields["verdicts"] = [
+                {"status": next(iter(values.values())), "by": values} for values in statuses
+            ]
         elif passed:
             numbers = {PASS_AT_1: sum(passed) / len(passed), **numbers}
             fields["verdicts"] = [{"status": _name_status(has_passed)} for has_passed in passed]
         texts = [list(responses)]
-        row_fields = {"doc": dict(document), "resps": texts, "filter": filter, "metrics": [*numbers]}
+        row_fields = {
+            "doc": dict(document),
+            "resps": texts,
+            "filter": filter,
+            "metrics": [*numbers],
+        }
         return cls(log, line, -1, {"doc_id": line - 1, **fields, **numbers, **row_fields})
 
     @property
@@ -198,7 +207,9 @@ class LogRow:
             names = [name for name in self.fields if name not in _LM_EVAL_FIELDS]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             return []
-        scalar_names = [name for name in names if not isinstance(self.fields.get(name), list | dict)]
+        scalar_names = [
+            name for name in names if not isinstance(self.fields.get(name), list | dict)
+        ]
         return scalar_names or names
 
     @property
@@ -327,7 +338,10 @@ class LogRow:
             return None
         entries = [entry if isinstance(entry, dict) else {} for entry in verdicts]
         if metric is not None:
-            entries = [{"status": require_object(entry.get("by", {}), self.place).get(metric)} for entry in entries]
+            entries = [
+                {"status": require_object(entry.get("by", {}), self.place).get(metric)}
+                for entry in entries
+            ]
         statuses = [str(entry.get("status")) for entry in entries]
         if not all(status in STATUSES for status in statuses):
             return None
@@ -534,9 +548,7 @@ class Criterion:
         return [passing == samples] * samples
 
     def _format_several(self, row: LogRow, problem: str) -> str:
-        return (
-            f"{row.place}: {row.count} responses, and {quote_unprintable(problem)} of them passed; {self.remedy}"
-        )
+        return f"{row.place}: {row.count} responses, and {quote_unprintable(problem)} of them passed; {self.remedy}"
 
 
 def ungraded_error(log: Log, remedy: str) -> UserError:
@@ -640,7 +652,10 @@ def group_records(
             return line, parse_object(file.readline().decode("utf-8-sig"), place), place
 
         for positions in lines.values():
-            yield [record_at(*positions[position : position + 2]) for position in range(0, len(positions), 2)]
+            yield [
+                record_at(*positions[position : position + 2])
+                for position in range(0, len(positions), 2)
+            ]
 
 
 def read_records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:

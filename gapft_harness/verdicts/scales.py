@@ -132,4 +132,8 @@ def is_close(mean: float, reported: float) -> bool:
     if math.isclose(mean, reported, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE):
         return True
     digits = len(repr(reported).partition(".")[2])
-    return digits >= _MIN_ROUNDED_DIGITS and "e" not in repr(reported) and round(mean, digits) == reported
+    return (
+        digits >= _MIN_ROUNDED_DIGITS
+        and "e" not in repr(reported)
+        and round(mean, digits) == reported
+    )

@@ -139,7 +139,9 @@ def judge_unique(
     def call_verifier(texts: Sequence[str], expected: Sequence[Gold]) -> list[VerdictAndAnswer]:
         if method is None:
             verdicts = verifier.verify(list(texts), list(expected))
-            return [(v, None) for v in _check_verdicts(owner, verdicts, len(texts), verifier.verify)]
+            return [
+                (v, None) for v in _check_verdicts(owner, verdicts, len(texts), verifier.verify)
+            ]
         return _check_pairs(owner, method(list(texts), list(expected)), len(texts), method)
 
     def judge_pairs(texts: Sequence[str], expected: Sequence[Gold]) -> list[VerdictAndAnswer]:
@@ -281,6 +283,11 @@ def _check_verdicts(owner: Registration, verdicts: object, count: int, by: objec
                 by,
             )
         if not isinstance(verdict.reason, str):
-            raise owner.contract_error(f"returned the reason {short(verdict.reason)}; expected text", by)
+            raise owner.contract_error(
+                f"returned the reason {short(verdict.reason)}; expected text", by
+            )
     # A reason may quote a response with lone surrogates, which tables cannot store.
-    return [v if v.reason.isascii() else replace(v, reason=replace_text_surrogates(v.reason)) for v in verdicts]
+    return [
+        v if v.reason.isascii() else replace(v, reason=replace_text_surrogates(v.reason))
+        for v in verdicts
+    ]

@@ -68,10 +68,16 @@ def compare(pair: list[str]) -> AnswersCompared:
 def _compare_whole(gold: str, response: str) -> AnswersCompared:
     text = clean_response(response)
     try:
-        candidates = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
+        candidates = parse(
+            text, [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0
+        )
     except TimeoutException:
         return AnswersCompared(status="timeout", reason="a time-out inside math-verify")
-    answer = complete_number(text, candidates[-1]) if candidates and isinstance(candidates[-1], str) else ""
+    answer = (
+        complete_number(text, candidates[-1])
+        if candidates and isinstance(candidates[-1], str)
+        else ""
+    )
     if not answer:
         return AnswersCompared(status="fail", reason="no answer found")
     if not gold:

@@ -69,7 +69,9 @@ def decode_tests(
         UserError: the text is corrupted, truncated or too large, or contains other data than tests.
     """
     try:
-        plain = text if text.lstrip()[:1] == "[" else _read_pickled_string(_inflate(text, max_bytes))
+        plain = (
+            text if text.lstrip()[:1] == "[" else _read_pickled_string(_inflate(text, max_bytes))
+        )
         if len(plain) > max_bytes:
             raise ValueError(_size_message(max_bytes))
         return _parse_tests(plain)
@@ -199,4 +201,8 @@ class _Reader:
 
     def _describe_position(self) -> str:
         character = self._text[self.position : self.position + 1]
-        return f"character {self.position}: found {character!r}" if character else "the JSON text is truncated"
+        return (
+            f"character {self.position}: found {character!r}"
+            if character
+            else "the JSON text is truncated"
+        )

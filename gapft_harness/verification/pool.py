@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.processes import Closing, WorkerProcess, end_all, build_thread_environment
+from gapft_harness.core.processes import Closing, WorkerProcess, build_thread_environment, end_all
 
 #: Maximum items sent to a worker at once: large enough to hide the round trip, small enough that
 #: the items after one that hangs soon move to other workers.
@@ -224,7 +224,11 @@ class _Call:
 
     def _kill_late(self, reporting: Sequence[_ItemWorker]) -> None:
         current_time = time.monotonic()
-        for worker in [w for w in self.workers if w not in reporting and self._compute_deadline(w) <= current_time]:
+        for worker in [
+            w
+            for w in self.workers
+            if w not in reporting and self._compute_deadline(w) <= current_time
+        ]:
             cause = self._remove_worker(worker)
             if not worker.ready:
                 raise GapftError(

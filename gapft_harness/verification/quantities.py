@@ -177,7 +177,11 @@ def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
         return _spell_alone(gold_quantity, gold), _spell_alone(answer_quantity, answer)
     units = {gold_quantity.unit, answer_quantity.unit}
     droppable = gold_quantity.droppable and answer_quantity.droppable
-    if len(units) > 1 and not droppable and not (find_unit(gold_quantity.unit) or find_unit(answer_quantity.unit)):
+    if (
+        len(units) > 1
+        and not droppable
+        and not (find_unit(gold_quantity.unit) or find_unit(answer_quantity.unit))
+    ):
         return None
     if len(units) > 1 and "" not in units and (_PERCENT in units or all(map(find_unit, units))):
         return None
@@ -185,7 +189,10 @@ def make_comparable(gold: str, answer: str) -> tuple[str, str] | None:
         return gold, answer
     if gold_quantity.unit == _PERCENT != answer_quantity.unit:
         return rf"{gold_quantity.latex}\%", answer_quantity.latex
-    if answer_quantity.unit == _PERCENT != gold_quantity.unit and abs(float(gold_quantity.number)) <= 1:
+    if (
+        answer_quantity.unit == _PERCENT != gold_quantity.unit
+        and abs(float(gold_quantity.number)) <= 1
+    ):
         return gold_quantity.latex, rf"\frac{{{answer_quantity.latex}}}{{100}}"
     return gold_quantity.latex, answer_quantity.latex
 

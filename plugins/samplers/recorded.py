@@ -34,8 +34,8 @@ from gapft_harness.api import (
     hookimpl,
     parse_object,
     read_lines,
-    sha256,
     replace_surrogates,
+    sha256,
 )
 
 _KEYS = frozenset(
@@ -187,7 +187,9 @@ def _read_arm_records(path: Path, arm: Arm | None) -> dict[tuple[str, str, int, 
         if record.arm == arm:
             records[key] = record
     if not records:
-        model_name = f"condition {arm.condition!r} and seed {arm.seed}" if arm else "the source model"
+        model_name = (
+            f"condition {arm.condition!r} and seed {arm.seed}" if arm else "the source model"
+        )
         raise UserError(f"{path}: no record for {model_name} among {len(first_lines)} records")
     return records
 
@@ -198,7 +200,9 @@ def _parse_record(line: str, place: str) -> Record:
     Raises:
         UserError: the line is malformed; the message begins with ``place``.
     """
-    record = replace_surrogates(parse_object(line, place))  # as a server's reply with the same text is read
+    record = replace_surrogates(
+        parse_object(line, place)
+    )  # as a server's reply with the same text is read
     if unknown := sorted(record.keys() - _KEYS):
         raise UserError(f"{place}: unknown key {unknown[0]!r}; {did_you_mean(unknown[0], _KEYS)}")
     if ("id" in record) == ("prompt" in record):
@@ -245,7 +249,13 @@ def _shorten(value: Any) -> str:
 @hookimpl
 def register_samplers(register: RegisterSampler) -> None:
     """Register ``recorded``."""
-    register("recorded", recorded, generates=False, start_tokens=True, chat_template=has_chat_template_of_model)
+    register(
+        "recorded",
+        recorded,
+        generates=False,
+        start_tokens=True,
+        chat_template=has_chat_template_of_model,
+    )
 
 
 def has_chat_template_of_model(settings: SamplerSettings) -> bool:

@@ -70,7 +70,9 @@ def match_tokens(
                     break
                 members = chosen[stratum]
                 for slot in reversed(range(len(members))):
-                    gain = times * (count_supervised_tokens(candidate) - count_supervised_tokens(members[slot]))
+                    gain = times * (
+                        count_supervised_tokens(candidate) - count_supervised_tokens(members[slot])
+                    )
                     if abs(offset + gain) < abs(offset):
                         unused[place], members[slot] = (stratum, members[slot]), candidate
                         offset += gain
@@ -106,7 +108,9 @@ def _find_token_range(
     times: int,
 ) -> tuple[int, int]:
     """Find the fewest and most tokens of equally many problems from the same strata."""
-    lengths_by_stratum = {label: [count_supervised_tokens(e) for e in members] for label, members in chosen.items()}
+    lengths_by_stratum = {
+        label: [count_supervised_tokens(e) for e in members] for label, members in chosen.items()
+    }
     for stratum, evidence in unused:
         lengths_by_stratum[stratum].append(count_supervised_tokens(evidence))
     totals = [0, 0]

@@ -27,7 +27,10 @@ def gapft_with_replay(pool: Pool, n: int, rng: Stream, share: float = 0.25) -> S
             f"selector 'gapft_with_replay': share is {share!r}, expected a number from 0 to 1"
         )
     solved_count = round(share * n)
-    return [*pool.draw(pool.recovered, n - solved_count, rng), *pool.draw(pool.solved, solved_count, rng)]
+    return [
+        *pool.draw(pool.recovered, n - solved_count, rng),
+        *pool.draw(pool.solved, solved_count, rng),
+    ]
 
 
 @hookimpl

@@ -91,7 +91,9 @@ def random_twin(
             f"selector 'random_twin': responses is {responses!r}, expected 'kept' or 'verified'"
         )
     if responses == "verified":
-        candidates = [variant for e in candidates for variant in _iterate_distinct_responses(e, rng)]
+        candidates = [
+            variant for e in candidates for variant in _iterate_distinct_responses(e, rng)
+        ]
     ordered = sorted(candidates, key=lambda e: rng.key(_build_key(e)))
     if repeats and ordered:
         slot_stream = rng.child("with replacement")
@@ -114,7 +116,9 @@ def select_states(pool: Pool, states: str, selector: str) -> list[Evidence]:
 def _iterate_distinct_responses(problem: Evidence, rng: Stream) -> Iterator[Evidence]:
     """Yield a problem with each of its verified responses that differ in text, in random order."""
     seen: set[str] = set()
-    response_stream = rng.child("responses")  # choice among equal texts is independent of their order
+    response_stream = rng.child(
+        "responses"
+    )  # choice among equal texts is independent of their order
     variants = sorted(problem.each_verified(), key=lambda e: response_stream.key(_build_key(e)))
     for variant in variants:
         assert variant.response is not None
@@ -134,7 +138,9 @@ def _compute_fail_rate(evidence: Evidence) -> float:
     return 1 - evidence.passing_samples / evidence.samples
 
 
-def _draw_weighted(pool: Pool, candidates: Sequence[Evidence], n: int, rng: Stream) -> list[Evidence]:
+def _draw_weighted(
+    pool: Pool, candidates: Sequence[Evidence], n: int, rng: Stream
+) -> list[Evidence]:
     """Draw without replacement by exponential races: the smallest Exp(1) / weight comes first."""
 
     def draw_arrival(evidence: Evidence) -> float:

@@ -71,7 +71,12 @@ def check_depth(pool: Pool, k: int, selector: str) -> None:
 
 
 def check_integer(
-    key: str, value: object, least: int, selector: str, most: int | None = None, upper_text: str = ""
+    key: str,
+    value: object,
+    least: int,
+    selector: str,
+    most: int | None = None,
+    upper_text: str = "",
 ) -> None:
     """Check that a parameter is an integer within bounds; ``upper_text`` describes the upper bound.
 
@@ -109,7 +114,9 @@ def find_same_as_depth(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[
     return ("gapft", {}) if params.get("k") == k else None
 
 
-def find_same_as_inclusion(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+def find_same_as_inclusion(
+    params: Mapping[str, Any], k: int
+) -> tuple[str, Mapping[str, Any]] | None:
     """Name the selector that equals a randomized inclusion: GapFT if every failure is included."""
     return ("gapft", {}) if params.get("share") == 1 else None
 

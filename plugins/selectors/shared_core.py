@@ -91,7 +91,9 @@ def match_repeats(pool: Pool, slots: Sequence[Evidence], seed: int) -> list[Evid
     chosen: list[Evidence] = []
     balance = 0
     for failure in slots:
-        unused = unused or sorted((_count_processed_tokens(e), place) for place, e in enumerate(order))
+        unused = unused or sorted(
+            (_count_processed_tokens(e), place) for place, e in enumerate(order)
+        )
         balance += _count_processed_tokens(failure)
         position = bisect_left(unused, (balance, 0))
         neighbours = range(max(0, position - 1), min(len(unused), position + 1))

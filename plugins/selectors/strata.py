@@ -22,7 +22,7 @@ from gapft_harness.api import (
     UserError,
     hookimpl,
 )
-from gapft_harness.plugins.selectors.exchange import match_tokens, count_supervised_tokens
+from gapft_harness.plugins.selectors.exchange import count_supervised_tokens, match_tokens
 from gapft_harness.plugins.selectors.related import select_states
 from gapft_harness.plugins.selectors.search_depth import check_integer
 
@@ -82,7 +82,11 @@ def matched_strata(
     target = sum(count_supervised_tokens(e) for e in gapft_slots)
     if responses != "kept":
         first_ids = {e.problem_id for e in match_tokens(labelled, counts, target, None, subject)}
-        ranked = {e.problem_id: _rank_responses(e, responses, rng) for e in problems if e.problem_id in first_ids}
+        ranked = {
+            e.problem_id: _rank_responses(e, responses, rng)
+            for e in problems
+            if e.problem_id in first_ids
+        }
         labelled = _change_responses(labelled, ranked, target, tokens, subject)
     return pool.draw(match_tokens(labelled, counts, target, tokens, subject), n, order)
 
@@ -132,7 +136,10 @@ def repeated(
 
 
 def match_counts(
-    target_counts: Mapping[Stratum, int], available: Mapping[Stratum, int], stream: Stream, subject: str
+    target_counts: Mapping[Stratum, int],
+    available: Mapping[Stratum, int],
+    stream: Stream,
+    subject: str,
 ) -> dict[Stratum, int]:
     """Compute how many problems of each stratum match another set of the same size.
 
@@ -150,12 +157,23 @@ def match_counts(
     Raises:
         UserError: no such set exists; the message names the strata.
     """
-    counts = {stratum: min(count, available.get(stratum, 0)) for stratum, count in target_counts.items()}
+    counts = {
+        stratum: min(count, available.get(stratum, 0)) for stratum, count in target_counts.items()
+    }
     short = [stratum for stratum, count in target_counts.items() if counts[stratum] < count]
-    poor = sorted(_format_stratum(stratum) for stratum in short if counts[stratum] < target_counts[stratum] - 1)
-    spare = [stratum for stratum, count in available.items() if count > target_counts.get(stratum, 0)]
+    poor = sorted(
+        _format_stratum(stratum)
+        for stratum in short
+        if counts[stratum] < target_counts[stratum] - 1
+    )
+    spare = [
+        stratum for stratum, count in available.items() if count > target_counts.get(stratum, 0)
+    ]
     if poor or len(spare) < len(short):
-        lacking = sorted(f"{_format_stratum(stratum)}: {counts[stratum]} of {target_counts[stratum]}" for stratum in short)
+        lacking = sorted(
+            f"{_format_stratum(stratum)}: {counts[stratum]} of {target_counts[stratum]}"
+            for stratum in short
+        )
         raise UserError(
             f"selector {subject}: {len(short)} of {len(target_counts)} strata have too few problems "
             f"({'; '.join(lacking)}), but each may differ from GapFT's slots by at most one; "
@@ -166,7 +184,9 @@ def match_counts(
             )
             + ". Enlarge the pool, lower budget.n, or name fewer fields in by"
         )
-    for stratum in sorted(spare, key=lambda stratum: stream.key(_format_stratum(stratum)))[: len(short)]:
+    for stratum in sorted(spare, key=lambda stratum: stream.key(_format_stratum(stratum)))[
+        : len(short)
+    ]:
         counts[stratum] = target_counts.get(stratum, 0) + 1
     return counts
 
@@ -253,7 +273,9 @@ def _change_responses(
     names = [e.problem_id for _, e in labelled if e.problem_id in ranked]
     ranks = zip_longest(*([(name, way) for way in ranked[name]] for name in names))
     variants = [way for rank in ranks for way in rank if way is not None]
-    nearest = match_tokens(variants, dict.fromkeys(names, 1), target, tokens, subject, is_required=False)
+    nearest = match_tokens(
+        variants, dict.fromkeys(names, 1), target, tokens, subject, is_required=False
+    )
     chosen = {e.problem_id: e for e in nearest}
     return [(stratum, chosen.get(e.problem_id, e)) for stratum, e in labelled]
 
@@ -263,7 +285,9 @@ def _count_shared_prefix(first: Sequence[int], other: Sequence[int]) -> int:
     return sum(takewhile(bool, map(eq, first, other)))
 
 
-def find_same_as_repeated(params: Mapping[str, Any], k: int) -> tuple[str, Mapping[str, Any]] | None:
+def find_same_as_repeated(
+    params: Mapping[str, Any], k: int
+) -> tuple[str, Mapping[str, Any]] | None:
     """Name the selector that equals repetition with one slot per problem: GapFT."""
     return ("gapft", {}) if params.get("times") == 1 else None
 

@@ -16,8 +16,8 @@ from gapft_harness.api import (
     Verdict,
     WorkerPool,
     hookimpl,
-    last_box,
     judge_once_each,
+    last_box,
     tidy_answer,
 )
 

@@ -9,8 +9,8 @@ from gapft_harness.api import (
     RegisterVerifier,
     Verdict,
     hookimpl,
-    last_box,
     judge_once_each,
+    last_box,
     tidy_answer,
 )
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, Judgement, Pair, build_judgement
@@ -45,7 +45,9 @@ class Math(BoxedMath):
         """Return the content of the last box, or else the answer that math-verify finds."""
         if boxed := super().answer(text):
             return boxed
-        return build_judgement(self._pool.map([("", text, "anywhere")])[0], ("", text, "anywhere"))[1]
+        return build_judgement(self._pool.map([("", text, "anywhere")])[0], ("", text, "anywhere"))[
+            1
+        ]
 
     def find_gold_answer(self, gold: Gold) -> str:
         """Return the answer in a gold: its last box, or the text after ``####``, or all of it."""

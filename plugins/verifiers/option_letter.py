@@ -181,7 +181,9 @@ def read_gold(gold: Gold) -> Choice | str:
         return f"the gold answer {answer!r:.40} is not an option letter"
     choice = Choice(answer, options)
     if answer > choice.last_letter:
-        return f"the gold answer {answer} is not an option; the options are A to {choice.last_letter}"
+        return (
+            f"the gold answer {answer} is not an option; the options are A to {choice.last_letter}"
+        )
     return choice
 
 
@@ -200,7 +202,11 @@ def _find_last_letter(options: Sequence[str]) -> str:
 def read_whole_response(response: str, options: Sequence[str]) -> ReadLetter:
     """Read a response that is exactly a letter, bare or as ``A.``, ``A)`` or ``(A)``."""
     match = _WHOLE.fullmatch(response.strip())
-    return ReadLetter(match[1] or match[2]) if match else ReadLetter(None, "not exactly an option letter")
+    return (
+        ReadLetter(match[1] or match[2])
+        if match
+        else ReadLetter(None, "not exactly an option letter")
+    )
 
 
 def read_first_explicit(response: str, options: Sequence[str]) -> ReadLetter:
@@ -234,7 +240,11 @@ def _compare(read: ReadLetter, choice: Choice) -> Verdict:
         return Verdict("fail", read.reason)
     if read.letter == choice.letter:
         return Verdict("pass")
-    beyond = f", but the options are A to {choice.last_letter}" if read.letter > choice.last_letter else ""
+    beyond = (
+        f", but the options are A to {choice.last_letter}"
+        if read.letter > choice.last_letter
+        else ""
+    )
     return Verdict("fail", f"said {read.letter}{beyond}")
 
 
@@ -260,4 +270,6 @@ def _find_strict_rule(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
     """Register the verifier."""
-    register("option_letter", OptionLetter, permissive=_find_permissive_rule, strict=_find_strict_rule)
+    register(
+        "option_letter", OptionLetter, permissive=_find_permissive_rule, strict=_find_strict_rule
+    )

@@ -22,11 +22,11 @@ from gapft_harness.api import (
     UserError,
     Verdict,
     check_calls,
+    check_preload,
     content_hash,
     did_you_mean,
     failure_feedback,
     hookimpl,
-    check_preload,
     last_program,
     last_program_lcb,
     read_suite,
@@ -181,7 +181,9 @@ class ProgramTests(Closing):
         """Yield the programs to run, and note their responses; without tests run nothing."""
         for problem in problems.values():
             # Also if no response has a program, so that a problem without tests is always reported.
-            suite = read_suite(problem.gold, self._max_decoded_bytes, packed=choose_tests is not _PUBLIC)
+            suite = read_suite(
+                problem.gold, self._max_decoded_bytes, packed=choose_tests is not _PUBLIC
+            )
             tests = choose_tests(suite)
             for source, indices in problem.responses.items():
                 if tests:
@@ -233,7 +235,9 @@ class _Waiting:
             place = f"public test {number} of {public}: {detail}"
             failed = self.public[number - 1]
             feedback = failure_feedback(self.kind, number, public, failed, result.tests[-1])
-        reason = f"{words}: {detail}" if result.verdict == "compile_error" else f"{words} on {place}"
+        reason = (
+            f"{words}: {detail}" if result.verdict == "compile_error" else f"{words} on {place}"
+        )
         return _ResponseOutcome(Verdict("fail", reason), feedback)
 
 

@@ -20,8 +20,8 @@ from gapft_harness.api import (
     WorkerPool,
     did_you_mean,
     hookimpl,
-    last_box,
     judge_once_each,
+    last_box,
 )
 
 _PACKAGE = "reasoning_gym"
@@ -106,7 +106,9 @@ class ReasoningGym(Closing):
                 "'gapft-harness[reasoning-gym]'"
             )
         if extract not in EXTRACTION_RULES:
-            raise UserError(f"reasoning_gym: extract: {did_you_mean(str(extract), EXTRACTION_RULES)}")
+            raise UserError(
+                f"reasoning_gym: extract: {did_you_mean(str(extract), EXTRACTION_RULES)}"
+            )
         count = workers if workers is not None else min(8, os.cpu_count() or 1)
         numbers = {
             "pass_at": pass_at, "timeout_s": timeout_s, "workers": count,

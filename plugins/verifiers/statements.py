@@ -119,7 +119,9 @@ def _find_current_statement(text: str, stated: Sequence[_Mention]) -> Statement:
             (current.has_alternatives and len(later.letters) == 1)
             or (marker < len(reconsidered) and reconsidered[marker] < later.start)
             or words.WITHDRAWN.match(text, current.end)
-            or words.REWORDED.search(text, _find_sentence_start(text, later.start, current.end), later.start)
+            or words.REWORDED.search(
+                text, _find_sentence_start(text, later.start, current.end), later.start
+            )
         ):
             current = later
     if words.WITHDRAWN.match(text, current.end):
@@ -170,10 +172,16 @@ def _iterate_mentions(plain_text: PlainText, last: str, texts: Sequence[str]) ->
         follows = text[after : after + 2 * len(option) + 9] if option else ""
         # Marks may be inside or outside a bracket, and may include a full stop.
         emphasised = any(
-            plain_text.is_emphasised(a, b) for a in {open_position, start} for b in (start + 1, after, after + 1)
+            plain_text.is_emphasised(a, b)
+            for a in {open_position, start}
+            for b in (start + 1, after, after + 1)
         )
         level, alone = _classify_mention(
-            *(text[max(0, open_position - _HEAD) : open_position], text[start], text[after : after + _TAIL]),
+            *(
+                text[max(0, open_position - _HEAD) : open_position],
+                text[start],
+                text[after : after + _TAIL],
+            ),
             begins=open_position <= _HEAD,
             enclosed=enclosed,
             joined=len(letters) > 1,
@@ -186,7 +194,9 @@ def _iterate_mentions(plain_text: PlainText, last: str, texts: Sequence[str]) ->
 
 
 @lru_cache(maxsize=4096)
-def _classify_mention(head: str, letter: str, tail: str, **flags: bool) -> tuple[_Level | None, bool]:
+def _classify_mention(
+    head: str, letter: str, tail: str, **flags: bool
+) -> tuple[_Level | None, bool]:
     """Classify a letter, and tell whether it is alone on its line; cached for equal contexts.
 
     A very long text that repeats itself has few different contexts.
@@ -218,7 +228,9 @@ class _Context:
         self._before_noun = head[: noun.start()] if noun else head
         self._noun = noun is not None
         self._opens = begins and not self._before_noun.strip()
-        self.is_alone = bool(_ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n")))
+        self.is_alone = bool(
+            _ALONE.match(tail) and (self._opens or self._before_noun.endswith("\n"))
+        )
 
     def classify(self) -> _Level | None:
         """Classify the letter; None if it is not a statement."""

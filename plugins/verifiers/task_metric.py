@@ -63,7 +63,9 @@ class TaskMetric:
 
     def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {
-            i: Verdict("error", fault) for i, gold in enumerate(golds) if (fault := _find_gold_fault(gold))
+            i: Verdict("error", fault)
+            for i, gold in enumerate(golds)
+            if (fault := _find_gold_fault(gold))
         }
         rest = [i for i in range(len(golds)) if i not in verdicts]
         scored = self._task.verdicts([golds[i] for i in rest], [responses[i] for i in rest])

@@ -11,8 +11,8 @@ from gapft_harness.analysis import bootstrap
 from gapft_harness.analysis.allocation import (
     Successes,
     average_successes,
-    replicate_successes,
     compute_successes,
+    replicate_successes,
 )
 from gapft_harness.analysis.bootstrap import compute_interval
 from gapft_harness.core.errors import GapftError

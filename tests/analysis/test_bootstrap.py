@@ -9,8 +9,8 @@ from gapft_harness.analysis import bootstrap
 from gapft_harness.analysis.bootstrap import (
     Difference,
     Interval,
-    compute_p_value,
     compute_interval,
+    compute_p_value,
     draw_replicates,
 )
 from gapft_harness.core.streams import Stream

@@ -57,7 +57,9 @@ def test_order_of_environments_seeds_and_items_changes_nothing(seed: int, count:
 @settings(deadline=None, max_examples=25)
 def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
     """The second difference is the first, negated: so it is in every replicate."""
-    found = draw_mean_replicates(drawn(np.random.default_rng(seed), count), replicates=50, stream=STREAM)
+    found = draw_mean_replicates(
+        drawn(np.random.default_rng(seed), count), replicates=50, stream=STREAM
+    )
     np.testing.assert_allclose(found["one"], -found["two"], atol=1e-15)
     assert np.all(np.abs(found["one"]) <= 1)
 
@@ -77,7 +79,9 @@ def test_environments_count_the_same_whatever_their_size() -> None:
 
 def test_one_environment_of_one_seed_spreads_as_its_items() -> None:
     values = np.array([[1] * 30 + [0] * 60 + [-1] * 10])
-    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)[
+        "one"
+    ]
     assert found.mean() == pytest.approx(0.2, abs=0.002)
     assert found.var() == pytest.approx(values.var() / 100, rel=0.05)
 
@@ -93,13 +97,17 @@ def test_an_environment_that_is_drawn_twice_is_resampled_twice() -> None:
 def test_items_are_drawn_for_all_seeds_together() -> None:
     """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
     values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
-    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)[
+        "one"
+    ]
     assert found.var() == pytest.approx(0.24 / 100, rel=0.05)
 
 
 def test_seeds_are_drawn() -> None:
     values = np.repeat(np.array([[1], [0], [0], [0]]), 20, axis=1)
-    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)["one"]
+    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)[
+        "one"
+    ]
     assert found.var() == pytest.approx(0.1875 / 4, rel=0.05)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.pass_at_k import k_equivalent, format_k, mean_pass_at_k
+from gapft_harness.analysis.pass_at_k import format_k, k_equivalent, mean_pass_at_k
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gapft_harness.analysis.bootstrap import resample_means
-from gapft_harness.analysis.paired import adjust_p_values, mcnemar, flip_signs
+from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.core.streams import Stream
 
 STREAM = Stream(7, "test")
@@ -25,7 +25,9 @@ def test_mcnemar_is_the_sum_of_both_tails_of_fair_coins(gained: int, lost: int) 
     assert mcnemar(gained, lost) == mcnemar(lost, gained)
 
 
-@given(st.list_methods(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10))
+@given(
+    st.list_methods(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10)
+)
 def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
     flipped = flip_signs(np.array(values), flips=2**10, stream=STREAM)
     totals = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis.pass_at_k import mean_pass_at_k, pass_at_k, list_reported_k
+from gapft_harness.analysis.pass_at_k import list_reported_k, mean_pass_at_k, pass_at_k
 
 
 @st.composite

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gapft_harness.analysis.paired import mcnemar
-from gapft_harness.analysis.power import find_detectable_effect, compute_power, compute_data_factor
+from gapft_harness.analysis.power import compute_data_factor, compute_power, find_detectable_effect
 
 
 def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
@@ -35,9 +35,13 @@ def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
     three = find_detectable_effect(seeds=3, items=items, discordance=pi)
     as_items = find_detectable_effect(seeds=1, items=3 * items, discordance=pi)
     assert three == pytest.approx(as_items), "apart from what is shared, a seed is as good as items"
-    assert find_detectable_effect(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(found)
+    assert find_detectable_effect(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(
+        found
+    )
     assert find_detectable_effect(seeds=1, items=5, discordance=0.2) is None
-    assert compute_power(three, seeds=3, items=items, discordance=pi) == pytest.approx(0.8, abs=1e-6)
+    assert compute_power(three, seeds=3, items=items, discordance=pi) == pytest.approx(
+        0.8, abs=1e-6
+    )
     with pytest.raises(ValueError, match="seeds"):
         compute_power(0.1, seeds=0, items=10, discordance=0.2)
     with pytest.raises(ValueError, match="within"):
@@ -67,6 +71,8 @@ def test_times_as_many_items_have_the_power(pi: float, share: float, items: int)
     times = compute_data_factor(effect, width)
     assert times is not None
     needed = math.ceil(times * items)
-    assert compute_power(effect, seeds=1, items=needed, discordance=pi) == pytest.approx(0.8, abs=0.03)
+    assert compute_power(effect, seeds=1, items=needed, discordance=pi) == pytest.approx(
+        0.8, abs=0.03
+    )
     assert compute_data_factor(effect, 2 * width) == pytest.approx(4 * times)
     assert compute_data_factor(0.0, width) is None

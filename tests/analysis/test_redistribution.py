@@ -57,7 +57,9 @@ def enumerated(answers, golds, source, states, group):
 def test_null_and_observed_are_those_of_all_permutations(number):
     answers, golds, source, states = drawn(np.random.default_rng(number), items=9)
     found = run(answers, golds, source, states, permutations=1)
-    assert compute_null_rates(answers, golds, source, states) == {g: of.null for g, of in found.items()}
+    assert compute_null_rates(answers, golds, source, states) == {
+        g: of.null for g, of in found.items()
+    }
     for group, of in found.items():
         counts = enumerated(answers, golds, source, states, group)
         decisions = of.items * len(answers)

@@ -37,7 +37,9 @@ def wilson(k: int, n: int, level: float) -> float:
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
 def test_the_bound_is_wilsons(count: tuple[int, int], level: float) -> None:
-    assert compute_upper_bound(*count, level) == pytest.approx(min(wilson(*count, level), 1), abs=1e-12)
+    assert compute_upper_bound(*count, level) == pytest.approx(
+        min(wilson(*count, level), 1), abs=1e-12
+    )
 
 
 @settings(deadline=None, max_examples=60)

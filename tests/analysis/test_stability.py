@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gapft_harness.analysis.stability import (
     Spread,
-    measure_agreement,
-    decompose_partitions,
     compute_spreads,
+    decompose_partitions,
+    measure_agreement,
 )
 
 INVARIANT = ("total_gain", "G_regression", "combined_correction")
@@ -71,7 +71,9 @@ def test_equal_sets_are_in_full_agreement():
     states = np.tile(states, (4, 1))
     found = measure_agreement(states)
     assert (found.unstable, found.same, found.jaccard) == (0, 1, 1)
-    assert {of.range for of in compute_spreads(decompose_partitions(states, passed)).values()} == {0}
+    assert {of.range for of in compute_spreads(decompose_partitions(states, passed)).values()} == {
+        0
+    }
 
 
 def test_worked_by_hand():
@@ -80,7 +82,9 @@ def test_worked_by_hand():
     found = measure_agreement(states)
     assert (found.failures, found.unstable, found.same) == (4, Fraction(1, 2), Fraction(1, 2))
     assert found.jaccard == Fraction(1, 3)
-    moved = compute_spreads(decompose_partitions(states, np.array([[False, True, True, False, False]])))
+    moved = compute_spreads(
+        decompose_partitions(states, np.array([[False, True, True, False, False]]))
+    )
     assert moved["S_flow"].values == (Fraction(2, 5), Fraction(1, 5))
     assert moved["kappa_S"].values == (1, Fraction(1, 2))
     assert (moved["kappa_U"].mean, moved["kappa_U"].range) == (Fraction(1, 4), Fraction(1, 2))

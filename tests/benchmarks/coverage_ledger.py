@@ -21,7 +21,7 @@ K, ROUNDS = 8, 3
 
 def measure(folder: Path) -> list[Figure]:
     """One arm of the demo: 400 problems to sample K times; each time with the model's loading."""
-    from gapft_harness.core.read_records import SOURCE, Arm
+    from gapft_harness.core.records import SOURCE, Arm
     from gapft_harness.experiments.coverage_ledger import build_ledger_path
     from gapft_harness.stages.audit import audit_arm
     from gapft_harness.stages.train.job import train_arms
@@ -35,7 +35,9 @@ def measure(folder: Path) -> list[Figure]:
             made.rename(folder / f"gone{time.monotonic_ns()}")
         else:
             made.unlink(missing_ok=True)
-        os.environ[STORE_VARIABLE] = str(folder / f"store{time.monotonic_ns()}")  # nothing is reused
+        os.environ[STORE_VARIABLE] = str(
+            folder / f"store{time.monotonic_ns()}"
+        )  # nothing is reused
         start = time.perf_counter()
         work()
         return time.perf_counter() - start

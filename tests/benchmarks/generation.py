@@ -8,7 +8,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import Decoding
+from gapft_harness.core.records import Decoding
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task

@@ -23,11 +23,11 @@ def measure(folder: Path) -> list[Figure]:
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from gapft_harness.core.read_records import Arm
+    from gapft_harness.core.records import Arm
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.sections import Training
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.stages.train.job import _build_job, read_searched_pool, build_tracking
+    from gapft_harness.stages.train.job import _build_job, build_tracking, read_searched_pool
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.model import add_lora, load_base
 

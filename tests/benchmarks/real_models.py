@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import BLOCK, Decoding, Problem
+from gapft_harness.core.records import BLOCK, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.stages.generation.chunks import DecodePhase

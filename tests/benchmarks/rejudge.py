@@ -11,7 +11,7 @@ import os
 import random
 from pathlib import Path
 
-from gapft_harness.core.read_records import Gold
+from gapft_harness.core.records import Gold
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.judge import CHUNK_SIZE, open_judge

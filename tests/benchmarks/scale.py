@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import Decoding, Problem, Verdict
+from gapft_harness.core.records import Decoding, Problem, Verdict
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -28,9 +28,9 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.generation import (
     ChunkGenerator,
-    generate_chunks,
     build_greedy_phase,
     build_sample_phases,
+    generate_chunks,
 )
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import write_split_states

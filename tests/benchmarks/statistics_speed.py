@@ -35,7 +35,9 @@ def _bootstrap() -> list[Figure]:
 
     def ours() -> None:
         stream = Stream(0, "benchmark")
-        draw_replicates(passed, source, item_ids=ids, seeds=seeds, replicates=REPLICATES, stream=stream)
+        draw_replicates(
+            passed, source, item_ids=ids, seeds=seeds, replicates=REPLICATES, stream=stream
+        )
 
     def loop() -> None:
         draws = np.random.default_rng(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import plan_steps, build_sequences
+from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.benchmarks.measure import Figure, models_given, process, vocabulary_of
 from tests.benchmarks.training_speed import Case, against_trl, ours
 from tests.tiny_models import byte_llama

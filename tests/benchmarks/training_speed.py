@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import Arm, Example
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.streams import derive_key
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import plan_steps, build_sequences
+from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.benchmarks.measure import Figure, process
 from tests.tiny_models import byte_llama
 

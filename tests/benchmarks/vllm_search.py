@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import Decoding, Problem
+from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Sampler, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
@@ -45,7 +45,9 @@ def _against_bare(folder: Path) -> Figure:
     greedy = task.decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     sampler: Any = load_plugins().sampler(_settings("vllm", resolve_model("bundled:demo")), None)
-    work = _Work(folder / "demo", problems, [build_greedy_phase(greedy), *build_sample_phases(sampled, K)])
+    work = _Work(
+        folder / "demo", problems, [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
+    )
     engine = sampler._sampler._lm.model
     prompts = [problem.prompt for problem in problems]
 
@@ -134,7 +136,9 @@ def _top_p(folder: Path, model: Path) -> Figure:
 class _Work:
     """The same problems and phases, generated from nothing each time."""
 
-    def __init__(self, folder: Path, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
+    def __init__(
+        self, folder: Path, problems: Sequence[Problem], phases: list[DecodePhase]
+    ) -> None:
         folder.mkdir()
         self._folder, self._read_problems, self._phases = folder, problems, phases
         self._find_pid = itertools.count()

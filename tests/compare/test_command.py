@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from gapft_harness.report.rendering.to_markdown import escape
 from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner, Result
@@ -16,7 +17,6 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import build_sections
 from gapft_harness.core.errors import GapftError
-from gapft_harness.report.rendering.to_markdown import escape
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write
 from tests.exporting import latex_reader

@@ -40,7 +40,9 @@ def test_seeds_groups_and_outcomes_are_those_of_the_logs(tmp_path: Path) -> None
 def test_other_metrics_are_numbers_that_rose_or_fell(tmp_path: Path) -> None:
     write(tmp_path / "before", [0.25, 0.5, 1.0])
     write(tmp_path / "after", [0.5, 0.125, 1.0])
-    of = build_explored(compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice()))
+    of = build_explored(
+        compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice())
+    )
     assert of.verdicts == ["0.25", "0.5", "1"]
     assert of.models[0].verdicts == ["0.5", "0.125", "1"]
     assert of.models[0].outcomes == "hle"
@@ -68,6 +70,8 @@ def test_documents_whose_numbers_are_the_same_have_names_of_their_own(tmp_path: 
     rows = [row(number, number % 2, doc_id=7) for number in range(3)]
     write(tmp_path / "before", rows=rows)
     write(tmp_path / "after", rows=rows)
-    of = build_explored(compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice()))
+    of = build_explored(
+        compare(str(tmp_path / "before"), [str(tmp_path / "after")], CompareChoice())
+    )
     assert len({*of.ids}) == 3
     assert all(name.startswith("7 ") for name in of.ids)

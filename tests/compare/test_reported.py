@@ -110,7 +110,9 @@ def test_log_likelihoods_behind_a_perplexity_are_compared_as_its_logarithm(
     assert [held.verdict for held in found.check_margin()] == ["not worse"]
     assert f"{math.exp(3.2):.4g}" in told(found)
     assert results_of(found)["metric"] == "log perplexity"
-    assert [held.verdict for held in compared(better, worse, margin=0.1).check_margin()] == ["worse"]
+    assert [held.verdict for held in compared(better, worse, margin=0.1).check_margin()] == [
+        "worse"
+    ]
     assert "lower is better" in refused(worse, better, higher_is_better=True)
 
 

@@ -30,7 +30,7 @@ from demo_policies.code_pretrain import HABIT, SKILL
 from demo_policies.code_problems import OPENINGS, CodeProblem, generate, stream
 from demo_policies.code_tokenizer import CONTEXT_TOKENS, build_tokenizer, phrases
 from demo_policies.pretrain import Phase, build_model, train
-from gapft_harness.core.read_records import Attempt
+from gapft_harness.core.records import Attempt
 from gapft_harness.demo import find_code_policy
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.recipe.recipe import resolve_model

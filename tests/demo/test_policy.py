@@ -29,7 +29,7 @@ from demo_policies.pretrain import (
     train,
 )
 from demo_policies.problems import VERBS, Operation, Problem, generate, stream
-from demo_policies.has_tokenizer import build_tokenizer
+from demo_policies.tokenizer import build_tokenizer
 from gapft_harness.demo import find_policy
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from demo_policies.pretrain import SERVED_HEAD, build_model
-from demo_policies.has_tokenizer import build_tokenizer
+from demo_policies.tokenizer import build_tokenizer
 from demo_policies.widen import widen_heads
 from gapft_harness.demo import find_policy
 

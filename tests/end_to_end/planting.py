@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gapft_harness.core.read_records import Problem
+from gapft_harness.core.records import Problem
 
 K = 8
 SEEDS = (13, 21)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.read_records import Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import succeed
 from tests.end_to_end import planting

@@ -14,7 +14,7 @@ import torch
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler

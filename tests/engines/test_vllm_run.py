@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler

@@ -11,7 +11,7 @@ import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, STOP_STRING, Decoding, Problem
+from gapft_harness.core.records import GREEDY, STOP_STRING, Decoding, Problem
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding, Problem
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler

@@ -30,7 +30,7 @@ class AnswerLengths(api.Experiment):
         settings = self.settings(view.recipe).model_dump()
         yield {
             build_lengths_path(arm): api.Step(
-                measure, inputs={"examples": api.layout.selection(arm)}, settings=settings
+                measure, inputs={"examples": api.layout.selection_path(arm)}, settings=settings
             )
             for arm in view.arms()
         }
@@ -82,8 +82,8 @@ class LengthsPart(api.Part):
             return describe_lengths([len(response.token_ids) for response in greedy], long)
 
         learned = [json.loads((run_path / build_lengths_path(arm)).read_text()) for arm in arms]
-        given = [read_given(api.layout.decisions(arm)) for arm in arms]
-        source = read_given(api.layout.responses("audit"))
+        given = [read_given(api.layout.decisions_path(arm)) for arm in arms]
+        source = read_given(api.layout.responses_path("audit"))
         return long, source, [*zip(arms, learned, given, strict=True)]
 
     def compute(self, inputs, read):

@@ -57,7 +57,9 @@ def test_jobs_that_differ_in_one_argument_have_claims_of_their_own() -> None:
     shares = [_derive_lock_offsets("m:search", {**job, "share": (i, 3)}) for i in range(3)]
     assert len({tuple(place) for place in shares}) == 3, "workers of one search do not wait"
     assert _derive_lock_offsets("m:search", {**job, "share": [0, 3]}) == shares[0]
-    assert _derive_lock_offsets("m:scaled", job) == _derive_lock_offsets("m:scaled", {**job, "run_path": "./run"})
+    assert _derive_lock_offsets("m:scaled", job) == _derive_lock_offsets(
+        "m:scaled", {**job, "run_path": "./run"}
+    )
 
 
 def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:

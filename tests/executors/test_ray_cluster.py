@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.executors.ray_cluster import RAY_ENVIRONMENT, _start_with_retries, build_worker_environment
+from gapft_harness.executors.ray_cluster import (
+    RAY_ENVIRONMENT,
+    _start_with_retries,
+    build_worker_environment,
+)
 
 
 def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.MonkeyPatch) -> None:

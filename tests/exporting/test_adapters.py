@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.exporting.cards import find_hub_name, find_model_name
 from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.report.rendering.wording import percent
@@ -42,7 +42,11 @@ def test_a_folder_has_the_sealed_adapter_and_a_card(planted: RunDirectory, tmp_p
         right = f"{found['counts']['correct']} of {results['source']['n']}"
         assert f"| Pass@1 of this adapter | {percent(found['pass_at_1'])} ({right}) |" in card.text
         assert f"| optimizer steps J | {found['budget']['J']} |" in card.text
-        for place in (layout.adapter_path(arm), layout.selection_path(arm), layout.decisions_path(arm)):
+        for place in (
+            layout.adapter_path(arm),
+            layout.selection_path(arm),
+            layout.decisions_path(arm),
+        ):
             assert f"| {place} | {planted.manifest()['files'][place]} |" in card.text
         assert str(planted.path) not in card.content
     page = (planted.path / "report" / "report.md").read_text()

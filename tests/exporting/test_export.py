@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Budget
+from gapft_harness.core.records import Arm, Budget
 from gapft_harness.exporting.kinds import KINDS, ExportChoice
 from gapft_harness.exporting.kinds import export as exported
 from gapft_harness.run_directory import layout

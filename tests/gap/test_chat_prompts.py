@@ -18,7 +18,7 @@ from lm_eval.tasks import TaskManager
 from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Problem
+from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.read_records import GREEDY, Problem, Response, Verdict
+from gapft_harness.core.records import GREEDY, Problem, Response, Verdict
 from gapft_harness.gap.measuring import _judge_problems
 from gapft_harness.run_directory.tables import JudgedResponse
 

@@ -19,7 +19,7 @@ from gapft_harness.gap.costs import Costs, estimate_costs
 from gapft_harness.gap.document import build_run_document
 from gapft_harness.gap.findings import GapFindings, compute_findings
 from gapft_harness.gap.prospects import Plan, Prospects, assess
-from gapft_harness.gap.searched import SearchedSplit, SearchedRun, read_run
+from gapft_harness.gap.searched import SearchedRun, SearchedSplit, read_run
 from gapft_harness.report.reading.tokens import GeneratedTokens
 from gapft_harness.report.rendering.document import Document
 from tests.command import succeed
@@ -187,7 +187,10 @@ def of(run: SearchedRun, **choice: object) -> Document:
 
 
 def splits(run: SearchedRun) -> dict[str, GapFindings]:
-    return {name: compute_findings(split, is_complete=split.complete) for name, split in run.splits.items()}
+    return {
+        name: compute_findings(split, is_complete=split.complete)
+        for name, split in run.splits.items()
+    }
 
 
 def assessed(run: SearchedRun, **choice: object) -> Prospects | None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.read_records import Problem
+from gapft_harness.core.records import Problem
 from gapft_harness.importing.gathering import Gathering
 from gapft_harness.importing.job import import_split
 from gapft_harness.importing.rows import ImportChoice

@@ -89,4 +89,6 @@ def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
     ):
         require_not_searched(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "pipe")]))
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
-        require_not_searched(str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "none.jsonl")]))
+        require_not_searched(
+            str(tmp_path / "run"), "pool", ImportChoice([str(tmp_path / "none.jsonl")])
+        )

@@ -44,7 +44,9 @@ def test_states_are_those_of_the_verdicts_whatever_the_order_of_lines(
     k = data.draw(st.integers(1, 4))
     table = data.draw(
         st.list_methods(
-            st.list_methods(st.integers(0, 1), min_size=k + 1, max_size=k + 1), min_size=5, max_size=5
+            st.list_methods(st.integers(0, 1), min_size=k + 1, max_size=k + 1),
+            min_size=5,
+            max_size=5,
         )
     )
     lines = plain(table)

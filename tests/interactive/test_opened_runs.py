@@ -12,7 +12,7 @@ import pytest
 
 import gapft_harness as g
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states, response_schema

@@ -17,7 +17,6 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
-from gapft_harness.lm_eval_bridge.samplers import adapter_evaluation
 from tests.tiny_models import byte_adapter, byte_llama
 
 WRITTEN = """

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Decoding, Problem
+from gapft_harness.core.records import GREEDY, Decoding, Problem
 from gapft_harness.hooks.protocols import (
     Generated,
     ReportGeneration,
@@ -20,7 +20,7 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.stages.generation.generation import divide_into_chunks, build_greedy_phase
+from gapft_harness.stages.generation.generation import build_greedy_phase, divide_into_chunks
 from gapft_harness.stages.generation.stored_files import StoredResponses
 from tests.asking import generate_all, request_for
 from tests.generated import generated, parts_in

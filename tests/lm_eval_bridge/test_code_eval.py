@@ -81,13 +81,17 @@ def test_tasks_may_have_different_numbers_of_candidates(metric: CodeEval) -> Non
 
 
 @settings(deadline=None)
-@given(st.list_methods(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
+@given(
+    st.list_methods(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
+)
 def test_the_mean_is_that_of_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
     if not counts:
         return
     k = min(total for total, _ in counts)
     each = [float(pass_at_k(np.array([passed]), total, k)[0]) for total, passed in counts]
-    assert code_eval._mean_pass_at_k(counts, k) == pytest.approx(float(Fraction(sum(each)) / len(each)))
+    assert code_eval._mean_pass_at_k(counts, k) == pytest.approx(
+        float(Fraction(sum(each)) / len(each))
+    )
 
 
 @pytest.fixture(scope="module")

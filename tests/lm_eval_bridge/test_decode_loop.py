@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.read_records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
+from gapft_harness.core.records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings
 from tests.asking import generate_all, request_for
 from tests.tiny_models import byte_llama

@@ -9,7 +9,7 @@ import pytest
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT

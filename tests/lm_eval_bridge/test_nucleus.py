@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.core.read_records import Decoding
+from gapft_harness.core.records import Decoding
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.analysis.pass_at_k import pass_at_k
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.judge import Scores
 from tests.command import succeed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import (
+from gapft_harness.core.records import (
     CONTEXT,
     GREEDY,
     STOP_STRING,
@@ -40,9 +40,9 @@ from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, load_tokenizer  # noqa: E402
 from gapft_harness.lm_eval_bridge.samplers.text import (  # noqa: E402
     LmEvalSampler,
-    dummy_sampler,
     build_generation_kwargs,
     build_instances,
+    dummy_sampler,
 )
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
@@ -449,7 +449,9 @@ def test_a_merged_adapter_generates_as_lm_eval_does_with_peft(model, adapter, sa
         {**settings(model).model_args, "peft": adapter.path, "batch_size": 4}
     )
     requests = greedy_requests()
-    theirs = served.generate_until(build_instances(requests, PROMPTS, GREEDY_DECODE), disable_tqdm=True)
+    theirs = served.generate_until(
+        build_instances(requests, PROMPTS, GREEDY_DECODE), disable_tqdm=True
+    )
     merged = HfSampler(settings(model), adapter)
     ours = [row[0].text for row in responses(generate_all(merged, requests, GREEDY_DECODE, 0))]
     source = [row[0].text for row in responses(generate_all(sampler, requests, GREEDY_DECODE, 0))]

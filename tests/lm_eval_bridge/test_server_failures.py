@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.read_records import Decoding, Problem
+from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
@@ -20,7 +20,11 @@ from gapft_harness.lm_eval_bridge.samplers.server.client import RetryPolicy, fin
 from gapft_harness.lm_eval_bridge.samplers.server.replies import parse_retry_after
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.stored_files import StoredResponses, build_response_records, build_file
+from gapft_harness.stages.generation.stored_files import (
+    StoredResponses,
+    build_file,
+    build_response_records,
+)
 from tests import toy_server
 from tests.asking import generate_all, request_for
 from tests.generated import generated, parts_in

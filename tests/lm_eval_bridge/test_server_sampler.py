@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import STOP_STRING, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import STOP_STRING, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
 from tests.asking import generate_all, request_for

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.read_records import GREEDY, Decoding
+from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
 from tests.asking import generate_all, request_for

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Evidence, Pool
+from gapft_harness.core.records import Arm, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.selectors.allocation import draw_halves
-from gapft_harness.stages.selection.choosing import run_selector, group_by_state, build_example
+from gapft_harness.stages.selection.choosing import build_example, group_by_state, run_selector
 from gapft_harness.training.plan import budget
 from tests.pools import evidence
 from tests.training.examples import settings
@@ -79,7 +79,9 @@ def test_order_of_the_pool_changes_nothing(lengths: list[int], random: object, s
     shuffled = list(source.recovered)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     n = len(lengths) // 2 * 2
-    assert draw_halves(group_by_state([*source.solved, *shuffled]), n, seed) == draw_halves(source, n, seed)
+    assert draw_halves(group_by_state([*source.solved, *shuffled]), n, seed) == draw_halves(
+        source, n, seed
+    )
 
 
 def test_small_gaps_even_out_what_a_large_one_left() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.read_records import CONTEXT, Response, Verdict
+from gapft_harness.core.records import CONTEXT, Response, Verdict
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import find_first_statement
@@ -22,7 +22,9 @@ pieces = st.sampled_from(
     ["A", "B", "(C)", "D.", "E", "the answer is ", "not ", " or ", "\n", "rain fell", "a cat", ". ",
      "\\boxed{", "}", "A man", "wait, "]
 )  # fmt: skip
-texts = st.sampled_from([row[0] for row in TABLE]) | st.list_methods(pieces, max_size=6).map("".join)
+texts = st.sampled_from([row[0] for row in TABLE]) | st.list_methods(pieces, max_size=6).map(
+    "".join
+)
 
 
 @given(texts, st.sampled_from(RULES), st.booleans())
@@ -113,7 +115,9 @@ def test_a_verifier_without_the_method_gives_no_answers() -> None:
 
 
 def test_an_answer_of_half_a_surrogate_pair_is_mended() -> None:
-    assert answer_responses(find_answer_reader(Words()), [response("x \ud83d")], [None]) == ["\ufffd"]
+    assert answer_responses(find_answer_reader(Words()), [response("x \ud83d")], [None]) == [
+        "\ufffd"
+    ]
 
 
 @pytest.mark.parametrize("wrong", [3, ["B"], b"B"])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, compare_directly
 from gapft_harness.verification import math
 from gapft_harness.verification.math import compare, spell_out

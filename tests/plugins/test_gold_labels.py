@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Evidence, Example, Pool
+from gapft_harness.core.records import Evidence, Example, Pool
 from gapft_harness.experiments.controls.search import find_differences
-from gapft_harness.stages.selection.choosing import group_by_state, build_example
+from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
@@ -102,7 +102,9 @@ def test_what_cannot_be_given_to_another_problem_is_refused(
         chosen(of, "gold_labels", 1, 13)
 
 
-@given(st.list_methods(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS)
+@given(
+    st.list_methods(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS
+)
 def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
     targets: list[tuple[str, bool]], seed: int
 ) -> None:
@@ -178,4 +180,6 @@ def test_a_sequence_that_loses_its_end_breaks_the_match() -> None:
     golds = {e.problem_id: e.gold for e in (*of.recovered, *of.missed)}
     short = settings(max_length=6, too_long="truncate")
     assert gold[0].state == "U"
-    assert "differ in supervised_tokens: 3 and 1" in list(find_differences(gapft, gold, golds, short))
+    assert "differ in supervised_tokens: 3 and 1" in list(
+        find_differences(gapft, gold, golds, short)
+    )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import STATUSES
+from gapft_harness.core.records import STATUSES
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import Test, probe_tiers
 from gapft_harness.verification.judging import check_golds, verify_unique
@@ -102,7 +102,10 @@ functions = st.fixed_dictionaries(
 )
 choices = st.fixed_dictionaries(
     {"answer": st.sampled_from("AB") | anything},
-    optional={"options": st.list_methods(st.text(max_size=3), max_size=3) | anything, "more": anything},
+    optional={
+        "options": st.list_methods(st.text(max_size=3), max_size=3) | anything,
+        "more": anything,
+    },
 )
 #: Of Reasoning Gym, problems that its scorer may not know what to do with.
 generated = st.fixed_dictionaries(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers import statements
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import find_first_statement
@@ -379,12 +379,16 @@ def test_other_letters_permute_the_reading(forms, order):
     again = " ".join(f.format(renamed[x]) for f, x in zip(forms, first, strict=True))
     if sum(f in ("{}\n", "({})", "{}.", "Option {}.") for f in forms) < 2:
         found = find_first_statement(told, "H").letters
-        assert find_first_statement(again, "H").letters == "".join(sorted(renamed[x] for x in found))
+        assert find_first_statement(again, "H").letters == "".join(
+            sorted(renamed[x] for x in found)
+        )
 
 
 @given(letters, letters, st.sampled_from([", or rather {}", " - no, {}.", ". Wait, it is {}."]))
 def test_a_correction_counts(letter, other, words):
-    assert find_first_statement(f"The answer is {letter}{words.format(other)}", "H").letters == other
+    assert (
+        find_first_statement(f"The answer is {letter}{words.format(other)}", "H").letters == other
+    )
 
 
 HOSTILE = [

@@ -8,13 +8,17 @@ import pytest
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe_tiers
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
-from gapft_harness.verification.feedback import _installation_pattern, failure_feedback, without_paths
+from gapft_harness.verification.feedback import (
+    _installation_pattern,
+    failure_feedback,
+    without_paths,
+)
 from gapft_harness.verification.judging import verify_unique
 from tests.real_data import real_file
 from tests.tasks.benchmark_files import coded, packed

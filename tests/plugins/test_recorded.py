@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.plugins.samplers.recorded import recorded
 from tests.asking import generate_all, request_for

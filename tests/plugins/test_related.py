@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Evidence, Pool, Response
+from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
 from gapft_harness.stages.selection.choosing import group_by_state
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
@@ -114,7 +114,9 @@ def test_the_second_draw_goes_by_the_weights_that_are_left() -> None:
 @pytest.mark.parametrize("samples", [None, 0, 3])
 def test_fail_rates_need_every_sample(samples: int | None) -> None:
     solved = problem("G0", "G", ["a"], samples)
-    of = group_by_state([solved, problem("S0", "S", ["a"]), replace(evidence("U0", "U"), samples=K)])
+    of = group_by_state(
+        [solved, problem("S0", "S", ["a"]), replace(evidence("U0", "U"), samples=K)]
+    )
     with pytest.raises(UserError, match=r"needs the same number of samples.*stop: never"):
         chosen(of, "difficulty_weighted", 1, 13)
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Evidence, Pool
+from gapft_harness.core.records import Arm, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.stages.selection.budgets import require_matched
-from gapft_harness.stages.selection.choosing import fill_slots, group_by_state, build_example
+from gapft_harness.stages.selection.choosing import build_example, fill_slots, group_by_state
 from gapft_harness.training.plan import budget
 from tests.pools import evidence
 from tests.test_conditions import recipe

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Response
+from gapft_harness.core.records import Response
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.response_rules.paper_rules import first, shortest
 

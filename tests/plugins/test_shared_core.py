@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm, Evidence, Pool
+from gapft_harness.core.records import Arm, Evidence, Pool
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.controls.search import find_differences
 from gapft_harness.plugins.selectors.shared_core import core_depth, match_repeats
 from gapft_harness.stages.selection.budgets import require_matched
-from gapft_harness.stages.selection.choosing import group_by_state, build_example
+from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
 from tests.plugins.test_gold_labels import LETTERS, failure, letter
 from tests.plugins.test_replacing_replay import chosen

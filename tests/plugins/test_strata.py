@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Arm, Evidence, Pool, Response
+from gapft_harness.core.records import GREEDY, Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.exchange import count_supervised_tokens
-from gapft_harness.plugins.selectors.strata import match_counts, divide_counts
+from gapft_harness.plugins.selectors.strata import divide_counts, match_counts
 from gapft_harness.recipe.sections import Training
 from gapft_harness.stages.selection.budgets import require_similar_tokens
-from gapft_harness.stages.selection.choosing import group_by_state, build_example
+from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
@@ -202,7 +202,9 @@ def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> No
 
 
 @given(
-    st.list_methods(st.list_methods(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30),
+    st.list_methods(
+        st.list_methods(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30
+    ),
     SEEDS,
     st.sampled_from(["drawn", "nearest"]),
     st.booleans(),

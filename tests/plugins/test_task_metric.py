@@ -7,7 +7,7 @@ import yaml
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.stock import StockTask
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 

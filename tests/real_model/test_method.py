@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 import gapft_harness
-from gapft_harness.core.read_records import GREEDY
+from gapft_harness.core.records import GREEDY
 from gapft_harness.interactive.runs import Run
 from tests.command import succeed
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from gapft_harness.core.read_records import Arm, Budget
+from gapft_harness.core.records import Arm, Budget
 from gapft_harness.experiments.allocation import AllocationPart, ExposedSeed, Exposures
 from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
     Audit,
     FurtherAudit,
-    ReportInputs,
     LoadedPart,
+    ReportInputs,
     TrainedArm,
 )
 

@@ -14,7 +14,7 @@ import pytest
 
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.report.reading.adapters import stacked
 from gapft_harness.report.reading.answers import NoAnswersError, read_answers
 

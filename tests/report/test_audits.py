@@ -51,7 +51,9 @@ def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int])
 
 
 def test_a_subset_of_all_problems_is_the_audit() -> None:
-    found = content(replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.at(SMALL.audit.ids)),)))
+    found = content(
+        replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.at(SMALL.audit.ids)),))
+    )
     assert {key: found["audits"]["all"][key] for key in ON_AUDIT} == {
         key: found[key] for key in ON_AUDIT
     }
@@ -84,4 +86,6 @@ def test_its_tables_are_those_of_each_audit_by_name() -> None:
     assert len([row for row in problems if row["audit"] == "other"]) == 112
     assert {row["state"] for row in problems if row["audit"] == "hard"} == {"S", "U"}
     plain = SMALL
-    assert not [n for n, _ in tables.build_tables(plain, compute_findings(plain)) if n.startswith("audits")]
+    assert not [
+        n for n, _ in tables.build_tables(plain, compute_findings(plain)) if n.startswith("audits")
+    ]

@@ -19,11 +19,18 @@ from gapft_harness.report import write_report
 from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering.differences import MAX_STEPS, Piece, find_differences, estimate_steps
+from gapft_harness.report.rendering.differences import (
+    MAX_STEPS,
+    Piece,
+    estimate_steps,
+    find_differences,
+)
 from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
-WORDS = st.list_methods(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)
+WORDS = st.list_methods(
+    st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30
+)
 
 
 def parts(of: list[Piece], *, changed: bool) -> list[str]:

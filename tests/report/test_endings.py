@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gapft_harness.core.read_records import STOP_STRING
+from gapft_harness.core.records import STOP_STRING
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.endings import read_endings
 from gapft_harness.report.sections.provenance import ENDINGS

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gapft_harness.core.read_records import GREEDY, Arm
+from gapft_harness.core.records import GREEDY, Arm
 from gapft_harness.report import write_report
 from gapft_harness.report.reading.episodes import (
     EpisodeCounts,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gapft_harness.report.findings.ledger import Spending, build_costs, compute_ledger
 from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.findings.ledger import Spending, build_costs, compute_ledger
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.tokens import GeneratedTokens
 from gapft_harness.report.rendering.blocks import Table

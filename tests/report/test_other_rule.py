@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from gapft_harness.report.rendering.to_markdown import render
 
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.report import document
 from gapft_harness.report.findings import computation
 from gapft_harness.report.reading.columns import PASS, codes
-from gapft_harness.report.rendering.to_markdown import render
 from gapft_harness.report.results import build_results
 from gapft_harness.stages.report import judge_by_other_rule
 from tests.report import planted
@@ -45,7 +45,7 @@ def inputs():
 
 def found(inputs, plugins=None):
     with_rule = replace(inputs, other_rule=judge_by_other_rule(inputs, plugins or load_plugins()))
-    return with_rule, build_results(with_rule, whole.compute_findings(with_rule))
+    return with_rule, build_results(with_rule, computation.compute_findings(with_rule))
 
 
 def test_format_drift_is_told_from_accuracy(inputs):
@@ -72,7 +72,7 @@ def test_format_drift_is_told_from_accuracy(inputs):
     assert (contrast["run_rule"], contrast["other_rule"]) == (3 / 8, 0)
     low, high = contrast["other_rule_ci95"]
     assert low <= 0 <= high
-    page = render("", "", document.build_sections(read, whole.compute_findings(read)))
+    page = render("", "", document.build_sections(read, computation.compute_findings(read)))
     assert "| source, greedy | 25.0% | 75.0% | 0 | 2 | 50.0% |" in page
     assert "| GapFT | 62.5% | 75.0% | 0 | 1 | 12.5% | −37.5 |" in page
 
@@ -82,7 +82,7 @@ def test_what_has_the_runs_own_verdicts_under_the_other_rule_has_its_contrasts(i
     read, _ = found(inputs)
     arms = {arm.arm.name: arm.statuses for arm in read.arms}
     same = replace(read.other_rule, source=read.audit.greedy, arms=arms)
-    content = build_results(replace(read, other_rule=same), whole.compute_findings(read))
+    content = build_results(replace(read, other_rule=same), computation.compute_findings(read))
     (own,), (other,) = content["contrasts"], content["verifier_audit"]["contrasts"]
     assert (other["other_rule"], other["other_rule_ci95"]) == (own["delta"], own["ci95"])
 
@@ -121,7 +121,7 @@ def test_without_another_rule_a_line_says_why(inputs, verifier, plugins):
     read, content = found(replace(inputs, task=task), plugins)
     assert verifier in content["verifier_audit"]["none"]
     assert content["verifier_audit"]["none"] in render(
-        "", "", document.build_sections(read, whole.compute_findings(read))
+        "", "", document.build_sections(read, computation.compute_findings(read))
     )
 
 
@@ -139,12 +139,12 @@ def test_what_a_rule_could_not_judge_is_left_out_of_both_and_counted(inputs):
     for said in late.values():
         said[0] = codes(["timeout"])[0]
     read = replace(inputs, other_rule=replace(rule, arms=late))
-    told = build_results(read, whole.compute_findings(read))["verifier_audit"]
+    told = build_results(read, computation.compute_findings(read))["verifier_audit"]
     gapft = told["conditions"]["gapft"]
     assert (gapft["unjudged"], told["source"]["unjudged"]) == (2, 0)
     assert (gapft["run_rule"], gapft["other_rule"]) == (3 / 6, 4 / 6)
     assert (gapft["only_run_rule"], gapft["only_other_rule"]) == (0, 1)
     lost = {name: codes(["error"] * 4) for name in rule.arms}
     read = replace(inputs, other_rule=replace(rule, arms=lost))
-    told = build_results(read, whole.compute_findings(read))["verifier_audit"]
+    told = build_results(read, computation.compute_findings(read))["verifier_audit"]
     assert "none" in told

@@ -7,14 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.job import CalibratedScale, ScaleChoice
 from gapft_harness.experiments.scaling.report import (
     ScaledArm,
     ScaledRun,
     build_blocks,
-    compute_scaling,
     build_content,
+    compute_scaling,
 )
 
 
@@ -131,7 +131,10 @@ def test_a_copied_adapter_is_one_checkpoint() -> None:
 
 def test_a_source_that_solves_nothing_has_no_rate() -> None:
     found = compute_scaling([run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
-    assert build_content(found)["checkpoints"][0]["audit"]["rho_G"] == {"before": None, "after": None}
+    assert build_content(found)["checkpoints"][0]["audit"]["rho_G"] == {
+        "before": None,
+        "after": None,
+    }
     assert found.environments["r/a"].above_before == 0
     assert len(build_blocks(found)) == 6
 

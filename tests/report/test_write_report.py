@@ -211,7 +211,9 @@ def test_page_and_markdown_have_the_same_sections_in_the_same_order(written):
 def test_every_figure_that_is_drawn_is_shown_and_none_besides(made):
     inputs = made(sizes=(40, 35, 25))
     found = findings.compute_findings(inputs)
-    blocks = [block for section in document.build_sections(inputs, found) for block in section.blocks]
+    blocks = [
+        block for section in document.build_sections(inputs, found) for block in section.blocks
+    ]
     shown = [block.name for block in blocks if isinstance(block, Figure)]
     assert sorted(shown) == sorted(drawing.name for drawing in figures.draw_figures(found))
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox.comparison import (
     check_arguments,
-    parse_expected_value,
     compare_outputs,
     compare_values,
+    parse_expected_value,
 )
 
 JSON = st.recursive(
@@ -83,7 +83,9 @@ def test_only_livecodebench_takes_pythons_digits_and_white_space(printed, expect
 
 @given(st.text("01_.eE+-٣１ \n\r\t\x0b\x1f\x85\u00a0\u2003infa"), st.text("01_.e ٣\n\x1f"))
 def test_its_rule_is_its_rule(printed, expected):
-    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == _official(printed, expected)
+    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == _official(
+        printed, expected
+    )
 
 
 def _official(printed, expected):
@@ -118,7 +120,9 @@ def test_a_decimal_equals_itself_however_written(number, zeros):
     written = f"{number:f}"
     other = written + ("0" * zeros if "." in written else "." + "0" * (zeros + 1))
     assert compare_outputs(written.encode(), other) == ""
-    assert compare_outputs(written.encode(), str(number + Decimal("1e-3") * (1 + abs(number)))) != ""
+    assert (
+        compare_outputs(written.encode(), str(number + Decimal("1e-3") * (1 + abs(number)))) != ""
+    )
 
 
 @given(JSON, JSON)

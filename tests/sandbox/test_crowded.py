@@ -10,12 +10,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.forking import OneCpu
-from gapft_harness.sandbox.read_records import TIERS
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import living_below
 

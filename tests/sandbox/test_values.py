@@ -18,7 +18,12 @@ from gapft_harness.sandbox.inside.messages import (
     pack_ending,
     unpack_ending,
 )
-from gapft_harness.sandbox.values import _parse_iteratively, encode_value, are_equal, parse_deep_json
+from gapft_harness.sandbox.values import (
+    _parse_iteratively,
+    are_equal,
+    encode_value,
+    parse_deep_json,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

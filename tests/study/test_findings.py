@@ -15,8 +15,14 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.study.cells import CollectedCell
-from gapft_harness.study.document import compute_checked, build_provenance, build_study_results, build_sections, build_budgets
-from gapft_harness.study.findings import compute_study, compute_shares
+from gapft_harness.study.document import (
+    build_budgets,
+    build_provenance,
+    build_sections,
+    build_study_results,
+    compute_checked,
+)
+from gapft_harness.study.findings import compute_shares, compute_study
 from gapft_harness.study.recipe import StudyRecipe
 from tests.report.planted import CONDITIONS
 from tests.study.sealed import cell
@@ -109,7 +115,10 @@ def test_a_study_of_one_cell_is_that_cells_report(three):
         contrast = alone.contrast(mean.a, mean.b)
         assert (mean.delta, mean.interval) == (contrast.delta, contrast.interval)
         assert mean.resampled.p_value == contrast.resampled.p_value
-    said, expected = build_study_results(found)["cells"]["a"], of_run.build_results(of.inputs, alone)
+    said, expected = (
+        build_study_results(found)["cells"]["a"],
+        of_run.build_results(of.inputs, alone),
+    )
     assert {key: said[key] for key in expected} == json.loads(json.dumps(expected))
 
 

@@ -9,13 +9,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from gapft_harness.report.rendering.to_markdown import escape
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
-from gapft_harness.report.rendering.to_markdown import escape
 from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.study.document import read_sections
-from gapft_harness.study.driver import describe_study, read_recipes, check_study_folder
+from gapft_harness.study.driver import check_study_folder, describe_study, read_recipes
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study

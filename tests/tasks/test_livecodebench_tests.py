@@ -41,7 +41,10 @@ def refused(text: str, **limits: int) -> str:
     return message
 
 
-@given(st.list_methods(st.tuples(texts, texts, st.sampled_from(["stdin", "functional"]))), st.booleans())
+@given(
+    st.list_methods(st.tuples(texts, texts, st.sampled_from(["stdin", "functional"]))),
+    st.booleans(),
+)
 def test_decoding_gives_back_what_was_packed(tests, escaped):
     records = [coded(*test) for test in tests]
     text = json.dumps(records, ensure_ascii=escaped)

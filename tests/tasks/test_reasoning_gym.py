@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Verdict
+from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.benchmarks import reasoning_gym
 from gapft_harness.lm_eval_bridge.benchmarks.reasoning_gym import load, share_out
 from gapft_harness.lm_eval_bridge.discovery import load_task

@@ -7,7 +7,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from gapft_harness.core.read_records import Arm, Example
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 

@@ -19,7 +19,7 @@ import yaml
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
@@ -176,7 +176,9 @@ def test_as_many_workers_train_as_memory_has_room_for(
     shutil.copy(*(run.path / layout.selection_path(arm) for arm in arms))
     manifest = run.manifest()
     manifest["budgets"][arms[1].name] = manifest["budgets"][arms[0].name]
-    manifest["files"][layout.selection_path(arms[1])] = manifest["files"][layout.selection_path(arms[0])]
+    manifest["files"][layout.selection_path(arms[1])] = manifest["files"][
+        layout.selection_path(arms[0])
+    ]
     (run.path / "manifest.json").write_text(json.dumps(manifest))
     said: list[str] = []
     plugin = [str(selected / "plugin.py")]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
@@ -188,7 +188,7 @@ def test_a_killed_arm_starts_again_and_gives_the_same_bytes(
 
 def trained(run: Path, output: Path, **own: Any) -> list[dict[str, Any]]:
     """What an arm tells of its updates if it is trained by itself, without dropout."""
-    from gapft_harness.stages.train.job import _build_job, read_searched_pool, build_tracking
+    from gapft_harness.stages.train.job import _build_job, build_tracking, read_searched_pool
     from gapft_harness.training.grpo import train_grpo
 
     opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)

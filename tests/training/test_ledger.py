@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gapft_harness.training.ledger import (
-    compute_learning_rate,
     build_ledger,
+    compute_learning_rate,
     compute_ledger_facts,
     hash_sequences,
 )

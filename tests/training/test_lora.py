@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 import torch
+from gapft_harness.plugins.list_trainers.lora import lora
 from safetensors.torch import load_file, save_file
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
-from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training import adapter
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
-from gapft_harness.training.plan import plan_steps, build_sequences
+from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.chat_models import set_generation_ends
 from tests.tiny_models import byte_llama
 from tests.training.examples import example, examples, job, same_weights, settings

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 import torch
+from gapft_harness.plugins.list_trainers.lora import lora
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.memory import measure_free_memory
-from gapft_harness.plugins.list_trainers.lora import lora
 from gapft_harness.training import loop, memory, objective
 from gapft_harness.training import lora as trainer
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.memory import (
     MemoryEstimate,
     check_memory,
-    estimate_memory,
     count_fitting,
+    estimate_memory,
 )
-from gapft_harness.training.model import add_lora, fuse_lora_layers, load_base, build_meta_model
-from gapft_harness.training.objective import collate, flatten, compute_loss
+from gapft_harness.training.model import add_lora, build_meta_model, fuse_lora_layers, load_base
+from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import build_sequences
 from tests.tiny_models import byte_llama

@@ -17,7 +17,7 @@ from gapft_harness.recipe.sections import Normalization
 from gapft_harness.training import attention
 from gapft_harness.training.attention import SEGMENTS, attend, check_separation, register_segments
 from gapft_harness.training.ledger import compute_token_weights
-from gapft_harness.training.objective import collate, flatten, compute_loss
+from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import Member, cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences
 from tests.tiny_models import byte_llama
@@ -54,7 +54,9 @@ def members_of(sequences: Sequence[TrainingSequence], weight: float = 1.0) -> li
     return [Member(sequence, weight) for sequence in sequences]
 
 
-def reference(model: Any, members: Sequence[TrainingSequence], normalization: Normalization) -> torch.Tensor:
+def reference(
+    model: Any, members: Sequence[TrainingSequence], normalization: Normalization
+) -> torch.Tensor:
     """Each sequence alone, all its logits, labels of -100 on the prompt, torch's own means."""
     losses = []
     for member in members:
@@ -80,7 +82,8 @@ def test_weights_of_a_mean_sum_to_one(
     targets: list[tuple[int, bool]], normalization: Normalization
 ) -> None:
     members = [
-        TrainingSequence(str(i), (1,), (5,) * length, eos, False) for i, (length, eos) in enumerate(targets)
+        TrainingSequence(str(i), (1,), (5,) * length, eos, False)
+        for i, (length, eos) in enumerate(targets)
     ]
     weights = compute_token_weights(members, normalization)
     each = [w * m.supervised for w, m in zip(weights, members, strict=True)]
@@ -176,7 +179,9 @@ def test_only_response_and_end_tokens_are_targets_and_each_follows_its_position(
 def test_no_prompt_token_is_a_target_whatever_the_prompt_is(model: Any) -> None:
     """The loss is the log-probability of the response given the prompt, and of nothing else."""
     (member,) = build_sequences(examples(1), settings())
-    other = TrainingSequence(member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False)
+    other = TrainingSequence(
+        member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False
+    )
     for each in (member, other):
         batch = collate(members_of([each]), END)
         assert batch.targets.tolist() == [*member.target_ids, END]

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gapft_harness.analysis.flat_groups import count_flat_groups, compute_solved_share
-from gapft_harness.core.read_records import State
+from gapft_harness.analysis.flat_groups import compute_solved_share, count_flat_groups
+from gapft_harness.core.records import State
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.groups import (
     Group,
-    group_facts,
     find_group_faults,
-    is_flat,
     format_json_lines,
+    group_facts,
+    is_flat,
     plan_prompts,
     read_groups,
 )

@@ -31,7 +31,9 @@ def test_every_member_is_in_one_pass_of_one_share_with_its_weight(
     members = fitted(lengths)
     weights = [float(i) for i in range(len(members))]
     parts = [
-        part for share in range(shares) for part in cut_step(members, weights, settings, share, shares)
+        part
+        for share in range(shares)
+        for part in cut_step(members, weights, settings, share, shares)
     ]
     found = sorted((m.sequence.slot, m.weight) for part in parts for m in part)
     assert found == sorted((s.slot, w) for s, w in zip(members, weights, strict=True))
@@ -103,7 +105,8 @@ def test_where_no_ceiling_is_named_a_cpu_takes_fewer_tokens_a_pass_than_a_gpu() 
     assert sum(on_cpu) == 4800
     assert max(on_cpu) <= 1024
     (alone, *others) = sorted(
-        map(tokens, cut_step(fitted([1999, 500, 500]), [1.0] * 3, settings, device="cpu")), reverse=True
+        map(tokens, cut_step(fitted([1999, 500, 500]), [1.0] * 3, settings, device="cpu")),
+        reverse=True,
     )
     assert alone == 2000, "a longer sequence is a pass alone"
     assert sum(others) == 1002

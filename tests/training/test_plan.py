@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import budget, plan_steps, build_sequences, hash_table
+from gapft_harness.training.plan import budget, build_sequences, hash_table, plan_steps
 from tests.training.examples import example, examples, settings
 
 SLOTS = st.list_methods(st.text(min_size=1, max_size=6), min_size=1, max_size=30, unique=True)
@@ -160,7 +160,9 @@ def test_repetitions_are_shuffled_as_one_list_and_not_pass_by_pass() -> None:
     n, repetitions = 64, 8
     slots = [f"p{i}" for i in range(n)]
     for seed in range(20):
-        flat = [s for step in plan_steps(slots, settings(repetitions=repetitions), seed) for s in step]
+        flat = [
+            s for step in plan_steps(slots, settings(repetitions=repetitions), seed) for s in step
+        ]
         for start in range(0, repetitions * n, n):
             assert 26 <= len(set(flat[start : start + n])) <= 58, (seed, start)
 

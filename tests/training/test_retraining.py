@@ -15,7 +15,7 @@ import yaml
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout

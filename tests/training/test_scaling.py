@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.read_records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.plugins.samplers.lm_eval_models import hf

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gapft_harness.core.files import sha256
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
@@ -105,7 +105,9 @@ def test_the_report_says_which_were_trained_once(made: Path) -> None:
 def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained(
     made: Path, run: Path
 ) -> None:
-    before = {name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
+    before = {
+        name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
+    }
     content = yaml.safe_load((made / "recipe.yaml").read_text())
     content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
     recipe = run.with_name("later.yaml")
@@ -116,7 +118,9 @@ def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained
     assert told_of(run, LATER)["trained_as"] == GAPFT.name
     kept = json.loads((run / "manifest.json").read_text())["training"]
     assert {arm: kept[arm] for arm in told} == told, "what training took is told by nothing else"
-    now = {name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]}
+    now = {
+        name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
+    }
     assert now == before
     assert differences(made, run) == []
 

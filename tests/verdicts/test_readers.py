@@ -14,7 +14,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import write_comparison as write_comparison
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.read_records import GREEDY, Problem
+from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.importing.gathering import Gathering
@@ -25,7 +25,7 @@ from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.stages.generation.stored_files import DraftResponses
 from gapft_harness.verdicts.log_files import open_log
-from gapft_harness.verdicts.sample_logs import Criterion, LogRow, read_rows, open_row_access
+from gapft_harness.verdicts.sample_logs import Criterion, LogRow, open_row_access, read_rows
 from tests.tiny_models import byte_llama
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.read_records import state_of
+from gapft_harness.core.records import state_of
 from gapft_harness.verdicts.table import Verdicts
 
 K = 4

@@ -12,7 +12,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.log_files import open_log, find_single_run
+from gapft_harness.verdicts.log_files import find_single_run, open_log
 from gapft_harness.verdicts.sample_logs import Criterion, read_rows
 from tests.verdicts.made import WRITTEN, copied
 
@@ -152,7 +152,9 @@ def test_the_newest_details_of_a_task_are_taken_if_asked(tmp_path: Path) -> None
     shutil.copy(WRITTEN / "lighteval_after.parquet", newer)
     with pytest.raises(UserError, match=r"two logs of task toy\|0 in one run.*--latest"):
         find_single_run(str(folder), [], "BEFORE")
-    assert [log.path for log in find_single_run(str(folder), [], "BEFORE", latest=True).logs] == [newer]
+    assert [log.path for log in find_single_run(str(folder), [], "BEFORE", latest=True).logs] == [
+        newer
+    ]
 
 
 def test_a_folder_given_twice_is_told(tmp_path: Path) -> None:

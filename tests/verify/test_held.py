@@ -20,12 +20,11 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity import inputs
 from gapft_harness.stages.integrity.inputs import (
-    read_fixed_inputs,
     compare_files,
-    read_file_states,
     compare_inputs,
+    read_file_states,
+    read_fixed_inputs,
     read_model_state,
 )
 from gapft_harness.stages.search.data import check_splits

@@ -165,7 +165,12 @@ def command(
         from gapft_harness.cli.display import print_document
         from gapft_harness.compare.choice import CompareChoice
         from gapft_harness.compare.comparison import compare as compared
-        from gapft_harness.compare.document import FILES, build_document, write_comparison, list_files
+        from gapft_harness.compare.document import (
+            FILES,
+            build_document,
+            list_files,
+            write_comparison,
+        )
         from gapft_harness.core.files import require_absent
         from gapft_harness.exporting.tables import require_new, write_tables
 
@@ -200,15 +205,21 @@ def command(
         comparison = compared(before, after, choice)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
-        worse_models = [result.name for result in comparison.check_margin() if result.verdict == "worse"]
+        worse_models = [
+            result.name for result in comparison.check_margin() if result.verdict == "worse"
+        ]
         lines, page = [], build_document(comparison)
         if out is not None:
             write_comparison(comparison, out, overwrite=overwrite)
-            lines.append(f"written: {', '.join([str(out / FILES[0]), *list_files(comparison)[1:]])}")
+            lines.append(
+                f"written: {', '.join([str(out / FILES[0]), *list_files(comparison)[1:]])}"
+            )
         if tables is not None:
             write_tables(page.sections, tables)
             lines.append(f"tables: {tables}")
-        print_document(page, *lines, form=form)  # a closed pipe does not change the exit status of the gate
+        print_document(
+            page, *lines, form=form
+        )  # a closed pipe does not change the exit status of the gate
     if example and out is not None:
         _open_page(out / FILES[0])
     if worse_models:

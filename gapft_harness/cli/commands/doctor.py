@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.extras import is_installed, install_command, find_version
+from gapft_harness.core.extras import find_version, install_command, is_installed
 from gapft_harness.core.offline import force_offline
 from gapft_harness.version import __version__
 
@@ -42,7 +42,10 @@ def examine_machine() -> str:
     return "\n".join(
         [
             *_build_section("machine", _describe_machine()),
-            *_build_section("packages", [_describe_package(name) for name in (*_CORE_PACKAGES, *_MODEL_PACKAGES)]),
+            *_build_section(
+                "packages",
+                [_describe_package(name) for name in (*_CORE_PACKAGES, *_MODEL_PACKAGES)],
+            ),
             *_build_section("backends", [*map(_describe_backend, _BACKENDS), *_list_conflicts()]),
             *_build_section("sandbox for generated programs", _describe_sandbox()),
             *_build_section("data", _describe_data()),
@@ -60,7 +63,11 @@ def _describe_plugins() -> list[str]:
     if not faults:
         return [f"{count_text}, all loaded"]
     fault_lines = [f"BROKEN: {fault}" for fault in faults]
-    return [count_text, *fault_lines, "no command can run with a broken plugin: repair or uninstall it"]
+    return [
+        count_text,
+        *fault_lines,
+        "no command can run with a broken plugin: repair or uninstall it",
+    ]
 
 
 def _describe_machine() -> list[str]:
@@ -132,7 +139,9 @@ def _describe_task_data(name: str) -> list[str]:
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
-    unverified_lines = [f"  {_COUNTS_LABEL}: not verified"] if name in _WITH_PUBLISHED_COUNTS else []
+    unverified_lines = (
+        [f"  {_COUNTS_LABEL}: not verified"] if name in _WITH_PUBLISHED_COUNTS else []
+    )
     try:
         task = load_task(name)
         pool, audit, published = task.read_pool(), task.read_audit(), task.read_published()

@@ -66,4 +66,8 @@ def _describe_folders(files: Sequence[Path]) -> Iterator[str]:
     for file in files:
         folders.setdefault(file.parent, []).append(file)
     for folder, folder_files in folders.items():
-        yield str(folder_files[0]) if len(folder_files) == 1 else f"{folder}/ ({len(folder_files)} files)"
+        yield (
+            str(folder_files[0])
+            if len(folder_files) == 1
+            else f"{folder}/ ({len(folder_files)} files)"
+        )

@@ -229,9 +229,14 @@ def _measure_task(
         run.seal(layout.states_path(split))
         folder = path / _GAP_FOLDER
         measured = measure(run, split, include_path or list_search_folders(path), folder)
-        findings = {name: compute_findings(verdicts, measured.errors[name]) for name, verdicts in measured.verdicts.items()}
+        findings = {
+            name: compute_findings(verdicts, measured.errors[name])
+            for name, verdicts in measured.verdicts.items()
+        }
         first_findings = {split: next(iter(findings.values()))}
-        page = build_document(measured, findings, assess(plan, first_findings, len(run.recipe.seeds)))
+        page = build_document(
+            measured, findings, assess(plan, first_findings, len(run.recipe.seeds))
+        )
         page.write(folder)
     print_document(
         page,
@@ -270,7 +275,10 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     if out is not None:
         require_folder(out)
     run = read_run(Path(place))
-    findings = {split: compute_findings(split_data, is_complete=split_data.complete) for split, split_data in run.splits.items()}
+    findings = {
+        split: compute_findings(split_data, is_complete=split_data.complete)
+        for split, split_data in run.splits.items()
+    }
     prospects = assess(plan, findings, len(run.recipe["seeds"]))
     page = build_run_document(run, findings, prospects, estimate_costs(run, plan))
     lines = []

@@ -82,7 +82,10 @@ def command(
 
     if not files and not greedy:
         raise UserError("no responses: expected files, as in gapft import RUN FILE ...")
-    pairs = [(field, task_field or field) for field, _, task_field in (text.partition("=") for text in on)]
+    pairs = [
+        (field, task_field or field)
+        for field, _, task_field in (text.partition("=") for text in on)
+    ]
     choice = ImportChoice(files, greedy, judge, metric, filter, pairs, ignore_unknown)
     require_not_searched(run_dir, split, choice)
     options = Options(

@@ -67,7 +67,9 @@ def list_recipes() -> list[tuple[str, str]]:
     from gapft_harness.study.recipe import read_study
 
     rows = []
-    descriptions = {name: load_recipe(path).description for name, path in list_bundled_recipes().items()}
+    descriptions = {
+        name: load_recipe(path).description for name, path in list_bundled_recipes().items()
+    }
     descriptions |= {name: read_study(name).description for name in list_bundled_studies()}
     for name, text in sorted(descriptions.items()):
         sentence = text.partition(". ")[0].strip()

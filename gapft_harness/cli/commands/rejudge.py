@@ -175,7 +175,8 @@ def _add_include_path(
             f"--include-path: verifier {names} does not read a task; leave the option out"
         )
     first, *rest = (
-        replace(rule, params={**include_params, **rule.params}) if takes_folder(rule) else rule for rule in rules
+        replace(rule, params={**include_params, **rule.params}) if takes_folder(rule) else rule
+        for rule in rules
     )
     return first, rest[0] if rest else None
 

@@ -20,9 +20,9 @@ from gapft_harness.cli.options import (
     Set,
     TaskName,
     build_settings,
-    print_stored_output,
     list_recipe_names,
     list_stage_names,
+    print_stored_output,
 )
 from gapft_harness.core.errors import UserError
 

@@ -34,14 +34,14 @@ def command(
 ) -> None:
     """List stored responses, verdicts and adapters with the runs that use them."""
     from gapft_harness.cli.commands.list_ import format_columns
-    from gapft_harness.store.inventory import list_groups, remove_groups, find_runs
+    from gapft_harness.store.inventory import find_runs, list_groups, remove_groups
     from gapft_harness.store.store import Store
 
     if not folder.is_dir() and not add:
         raise UserError(
             f"{folder}: folder not found; expected one that contains run folders, such as runs"
         )
-    store = Store.beside(folder / "run")
+    store = Store.for_run(folder / "run")
     for run in add:
         _add_run(run, store, plugin)
     if add:
@@ -50,7 +50,10 @@ def command(
     if not groups:
         typer.echo(f"{store.root}: the store is empty")
         return
-    rows = [(g.description, g.count_text, _format_size(g.size), ", ".join(g.users) or "no run") for g in groups]
+    rows = [
+        (g.description, g.count_text, _format_size(g.size), ", ".join(g.users) or "no run")
+        for g in groups
+    ]
     typer.echo(format_columns(rows))
     unused_groups = [group for group in groups if not group.users]
     size = _format_size(sum(group.size for group in unused_groups))

@@ -13,9 +13,9 @@ from gapft_harness.cli.options import (
     OptionalRunDir,
     Options,
     PluginFile,
+    list_study_names,
     parse_folder,
     print_stored_output,
-    list_study_names,
 )
 from gapft_harness.core.errors import UserError
 
@@ -83,14 +83,14 @@ def command(
         print_stored_output(output)
         return
     from gapft_harness.cli.interrupts import announce_resumable
-    from gapft_harness.cli.outcome import OutcomeRecorder, CommandScope, find_run_inputs
+    from gapft_harness.cli.outcome import CommandScope, OutcomeRecorder, find_run_inputs
     from gapft_harness.cli.runs import resolve_recipe, run_recipe
     from gapft_harness.cli.unchanged import Watched
     from gapft_harness.core.offline import force_offline
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.bundled import find_study
     from gapft_harness.stages.search.data import resolve_task_settings
-    from gapft_harness.study.driver import describe_study, run_study, check_study_folder
+    from gapft_harness.study.driver import check_study_folder, describe_study, run_study
     from gapft_harness.study.recipe import read_study
 
     study = read_study(recipe[0])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from gapft_harness import api
-from gapft_harness.experiments.controls.coverage import CoverageControl, FullPoolControl, RelatedSelections
+from gapft_harness.experiments.controls.coverage import (
+    CoverageControl,
+    FullPoolControl,
+    RelatedSelections,
+)
 from gapft_harness.experiments.controls.search import GoldLabels, RandomizedInclusion, SearchDepth
 from gapft_harness.experiments.controls.shared_core import SharedCore
 

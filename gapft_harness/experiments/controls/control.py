@@ -82,11 +82,17 @@ def find_with_gapft(conditions: Mapping[str, api.Condition], selector: str) -> l
     """Find GapFT, then the conditions of a selector, without replicates; none without GapFT."""
     names_by_selector = {
         wanted_selector: [
-            name for name, condition in conditions.items() if condition.selector == wanted_selector and not condition.replicate
+            name
+            for name, condition in conditions.items()
+            if condition.selector == wanted_selector and not condition.replicate
         ]
         for wanted_selector in ("gapft", selector)
     }
-    names = [*names_by_selector["gapft"][:1], *names_by_selector[selector]] if names_by_selector["gapft"] else []
+    names = (
+        [*names_by_selector["gapft"][:1], *names_by_selector[selector]]
+        if names_by_selector["gapft"]
+        else []
+    )
     return [ControlStep(condition_name(name), name) for name in names]
 
 
@@ -151,29 +157,38 @@ class Control(api.Experiment, ABC):
         return ()
 
 
-def count_slots(run_path: Path, steps: Sequence[ControlStep], arms: Sequence[api.Arm]) -> tuple[ControlStep, ...]:
+def count_slots(
+    run_path: Path, steps: Sequence[ControlStep], arms: Sequence[api.Arm]
+) -> tuple[ControlStep, ...]:
     """Add to steps the number of examples by state in their sealed training sets."""
     counted_steps = []
     for step in steps:
         slots = {}
         for arm in sorted(arms, key=lambda arm: arm.seed):
             if arm.condition == step.condition:
-                states = api.read_columns(run_path / layout.selection(arm), ("state",))["state"]
+                states = api.read_columns(run_path / layout.selection_path(arm), ("state",))[
+                    "state"
+                ]
                 slots[arm.seed] = {state: states.count(state) for state in "GSU"}
         counted_steps.append(replace(step, slots=slots))
     return tuple(counted_steps)
 
 
-def compare_with_first(findings: api.ReportFindings, steps: Sequence[ControlStep]) -> list[api.Contrast]:
+def compare_with_first(
+    findings: api.ReportFindings, steps: Sequence[ControlStep]
+) -> list[api.Contrast]:
     """Return the contrasts of every later step minus the first, which is the reference."""
     return [findings.find_contrast(step.condition, steps[0].condition) for step in steps[1:]]
 
 
-def compute_seed_differences(findings: api.ReportFindings, contrast: api.Contrast) -> dict[int, Fraction]:
+def compute_seed_differences(
+    findings: api.ReportFindings, contrast: api.Contrast
+) -> dict[int, Fraction]:
     """Return the difference in Pass@1 of a contrast by seed."""
     a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
     return {
-        seed: seed_findings.decomposition.pass_at_1 - b[seed].decomposition.pass_at_1 for seed, seed_findings in a.items()
+        seed: seed_findings.decomposition.pass_at_1 - b[seed].decomposition.pass_at_1
+        for seed, seed_findings in a.items()
     }
 
 
@@ -181,9 +196,9 @@ def describe_result(findings: api.ReportFindings, steps: Sequence[ControlStep]) 
     """Describe the difference of the last step from the first."""
     contrast = compare_with_first(findings, steps)[-1]
     return (
-        f"{wording.capital(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
+        f"{wording.capitalize_first(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
         f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
-        f"{wording.resolution(contrast.interval)}."
+        f"{wording.describe_resolution(contrast.interval)}."
     )
 
 
@@ -198,7 +213,9 @@ def build_contrast_table(
         source: whether to begin with a row of the model before training and leave out the slots,
             which another table shows.
     """
-    counts = [] if source else [slot_counts for step in steps for slot_counts in step.slots.values()]
+    counts = (
+        [] if source else [slot_counts for step in steps for slot_counts in step.slots.values()]
+    )
     filled_states = [state for state in "SUG" if any(slot_counts[state] for slot_counts in counts)]
     rows = [StepRow(findings, "no post-training")] if source else []
     for step, contrast in zip(steps, [None, *compare_with_first(findings, steps)], strict=True):
@@ -263,7 +280,9 @@ class StepRow:
         """The difference for each seed, as text."""
         if self.contrast is None:
             return ""
-        return " ".join(map(points, compute_seed_differences(self.findings, self.contrast).values()))
+        return " ".join(
+            map(points, compute_seed_differences(self.findings, self.contrast).values())
+        )
 
 
 def _format_difference(row: StepRow) -> str:
@@ -296,7 +315,7 @@ def build_slot_column(state: str) -> api.Column[StepRow]:
 
     def format_range(row: StepRow) -> str:
         counts = [count[state] for count in row.step.slots.values()] if row.step else []
-        return wording.span(counts) if counts else ""
+        return wording.format_range(counts) if counts else ""
 
     return api.Column(
         "", "examples in this state, or beyond the shared core", format_range, f"slots {state}"
@@ -314,7 +333,9 @@ _PART_LABELS = {
 }
 
 
-def draw_change_by_step(findings: api.ReportFindings, *, steps: Sequence[ControlStep], axis: str) -> Drawn:
+def draw_change_by_step(
+    findings: api.ReportFindings, *, steps: Sequence[ControlStep], axis: str
+) -> Drawn:
     """Draw Pass@1 of each step minus that of the first; filled: the interval excludes zero.
 
     A line joins the steps that have a value.
@@ -440,7 +461,9 @@ class ControlPart(api.Part):
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, and a table with a row for each step."""
         steps = self.list_steps(part_findings)
-        text = describe_result(findings, self.choose_compared_steps(part_findings)) + self.write_remark(findings, part_findings)
+        text = describe_result(
+            findings, self.choose_compared_steps(part_findings)
+        ) + self.write_remark(findings, part_findings)
         change_texts = (
             f"{step.label} {points(contrast.delta)} points"
             for step, contrast in self.list_differences(findings, part_findings)
@@ -473,7 +496,10 @@ class ControlPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table: a row for each step's mean and for each seed."""
-        yield f"{self.name}.csv", _build_csv_rows(findings, self.list_differences(findings, part_findings))
+        yield (
+            f"{self.name}.csv",
+            _build_csv_rows(findings, self.list_differences(findings, part_findings)),
+        )
 
     def results(self, part_findings: Any) -> dict[str, Any]:
         """Return the steps with their slots; the contrasts are under ``contrasts``."""
@@ -482,7 +508,9 @@ class ControlPart(api.Part):
                 {
                     "condition": step.condition,
                     "value": step.value,
-                    "slots": {str(seed): dict(slot_counts) for seed, slot_counts in step.slots.items()},
+                    "slots": {
+                        str(seed): dict(slot_counts) for seed, slot_counts in step.slots.items()
+                    },
                     **({"kept": {str(s): n for s, n in step.kept.items()}} if step.kept else {}),
                 }
                 for step in self.list_steps(part_findings)
@@ -490,13 +518,18 @@ class ControlPart(api.Part):
         }
 
 
-def _build_csv_rows(findings: api.ReportFindings, differences: Sequence[tuple[ControlStep, api.Contrast]]) -> api.Rows:
+def _build_csv_rows(
+    findings: api.ReportFindings, differences: Sequence[tuple[ControlStep, api.Contrast]]
+) -> api.Rows:
     yield (
         "condition", "value", "against", "seed", "slots_G", "slots_S", "slots_U", "delta",
         "ci95_low", "ci95_high", "S", "U", "G",
     )  # fmt: skip
     for step, contrast in differences:
-        slots = {seed: [slot_counts[state] for state in "GSU"] for seed, slot_counts in step.slots.items()}
+        slots = {
+            seed: [slot_counts[state] for state in "GSU"]
+            for seed, slot_counts in step.slots.items()
+        }
         name = step.condition, step.value, contrast.b
         yield from build_contrast_rows(findings, contrast, name, slots)
 

@@ -13,9 +13,9 @@ from gapft_harness.experiments.controls.control import (
     Control,
     ControlPart,
     ControlStep,
-    find_by_parameter,
     build_contrast_table,
     build_twin_table,
+    find_by_parameter,
 )
 
 if TYPE_CHECKING:
@@ -88,13 +88,21 @@ class RelatedSelections(Control):
     def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return GapFT, uniform with its n, and each related selection with its twin, if any."""
         names_by_selector = {
-            selector: [name for name, condition in conditions.items() if condition.selector == selector]
+            selector: [
+                name for name, condition in conditions.items() if condition.selector == selector
+            ]
             for selector in ("gapft", "uniform", *_TWIN_RESPONSES)
         }
-        if not names_by_selector["gapft"] or not any(names_by_selector[selector] for selector in _TWIN_RESPONSES):
+        if not names_by_selector["gapft"] or not any(
+            names_by_selector[selector] for selector in _TWIN_RESPONSES
+        ):
             return ()
         gapft = names_by_selector["gapft"][0]
-        uniform = [name for name in names_by_selector["uniform"] if conditions[name].n == conditions[gapft].n]
+        uniform = [
+            name
+            for name in names_by_selector["uniform"]
+            if conditions[name].n == conditions[gapft].n
+        ]
         steps = [ControlStep(condition_name(name), name) for name in (gapft, *uniform)]
         for selector in _TWIN_RESPONSES:
             for name in names_by_selector[selector]:
@@ -111,7 +119,12 @@ def _find_twin(conditions: Mapping[str, api.Condition], selection: api.Condition
     Returns:
         Its name; empty: there is none.
     """
-    draw_settings = _list_draw_settings({"responses": _TWIN_RESPONSES[selection.selector], "states": selection.params.get("states", "GS")})
+    draw_settings = _list_draw_settings(
+        {
+            "responses": _TWIN_RESPONSES[selection.selector],
+            "states": selection.params.get("states", "GS"),
+        }
+    )
     names = (
         name
         for name, other in conditions.items()
@@ -133,13 +146,19 @@ class RelatedPart(ControlPart):
         self, findings: api.ReportFindings, part_findings: Any
     ) -> list[tuple[ControlStep, api.Contrast]]:
         """Return the differences from GapFT, then those from the twins."""
-        return [*super().differences(findings, part_findings), *self._list_twin_differences(findings, part_findings)]
+        return [
+            *super().list_differences(findings, part_findings),
+            *self._list_twin_differences(findings, part_findings),
+        ]
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[api.Section]:
         """Return the section: a sentence on each related selection, figure, tables."""
-        steps, twin_differences = self.list_steps(part_findings), self._list_twin_differences(findings, part_findings)
+        steps, twin_differences = (
+            self.list_steps(part_findings),
+            self._list_twin_differences(findings, part_findings),
+        )
         groups = self._group_differences(findings, part_findings)
         group_texts = "; ".join(
             f"{title}: "
@@ -151,7 +170,12 @@ class RelatedPart(ControlPart):
             if group
         )
         blocks: list[api.Block] = [
-            api.Text(" ".join(_describe_difference(step, contrast) for step, contrast in twin_differences) or _NO_TWIN),
+            api.Text(
+                " ".join(
+                    _describe_difference(step, contrast) for step, contrast in twin_differences
+                )
+                or _NO_TWIN
+            ),
             api.Figure(
                 self.name,
                 f"Differences of Pass@1 in points. {group_texts}.",
@@ -174,7 +198,9 @@ class RelatedPart(ControlPart):
         twins = {step.condition: step.twin for step in self.list_steps(part_findings) if step.twin}
         return {**super().results(part_findings), "twins": twins}
 
-    def _list_twin_differences(self, findings: api.ReportFindings, part_findings: Any) -> list[tuple[ControlStep, api.Contrast]]:
+    def _list_twin_differences(
+        self, findings: api.ReportFindings, part_findings: Any
+    ) -> list[tuple[ControlStep, api.Contrast]]:
         return [
             (step, findings.find_contrast(step.condition, step.twin))
             for step in self.list_steps(part_findings)
@@ -185,11 +211,15 @@ class RelatedPart(ControlPart):
         self, findings: api.ReportFindings, part_findings: Any
     ) -> dict[str, list[tuple[str, Fraction, Interval]]]:
         groups = {
-            f"Minus {self.list_steps(part_findings)[0].label}": super().differences(findings, part_findings),
+            f"Minus {self.list_steps(part_findings)[0].label}": super().list_differences(
+                findings, part_findings
+            ),
             "Minus its random twin": self._list_twin_differences(findings, part_findings),
         }
         return {
-            title: [(step.label, difference.delta, difference.interval) for step, difference in group]
+            title: [
+                (step.label, difference.delta, difference.interval) for step, difference in group
+            ]
             for title, group in groups.items()
         }
 
@@ -199,9 +229,9 @@ _NO_TWIN = "No condition is the random twin of a related selection."
 
 def _describe_difference(step: ControlStep, contrast: api.Contrast) -> str:
     """Describe the difference of a selection from its twin."""
-    label = wording.capital(step.label)
+    label = wording.capitalize_first(step.label)
     return (
         f"{label} minus as many random examples of the same problems is "
         f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
-        f"{wording.resolution(contrast.interval)}."
+        f"{wording.describe_resolution(contrast.interval)}."
     )

@@ -18,8 +18,8 @@ from gapft_harness.experiments.controls.control import (
     ControlPart,
     ControlStep,
     compare_with_first,
-    find_by_parameter,
     compute_seed_differences,
+    find_by_parameter,
     find_with_gapft,
 )
 from gapft_harness.experiments.controls.tested import PermutationSettings, TestedPart
@@ -67,7 +67,9 @@ class DepthPart(TestedPart):
 
     def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
         """Describe the shares of gain and of slots (Section 5, "Replacing replay ...")."""
-        return describe_shares(findings, self.list_steps(part_findings)) + super().remark(findings, part_findings)
+        return describe_shares(findings, self.list_steps(part_findings)) + super().write_remark(
+            findings, part_findings
+        )
 
 
 def describe_shares(findings: api.ReportFindings, steps: Sequence[ControlStep]) -> str:
@@ -85,7 +87,9 @@ def describe_shares(findings: api.ReportFindings, steps: Sequence[ControlStep]) 
     for step, contrast in others:
         gain = compute_gain_share(contrast.delta, last[1].delta)
         slots = [
-            Fraction(slot_counts["S"], sum(slot_counts.values())) for slot_counts in step.slots.values() if any(slot_counts.values())
+            Fraction(slot_counts["S"], sum(slot_counts.values()))
+            for slot_counts in step.slots.values()
+            if any(slot_counts.values())
         ]
         if gain is not None and slots:
             filled_share = percent(sum(slots, Fraction(0)) / len(slots))
@@ -178,7 +182,9 @@ class GoldLabels(Control):
                 yield api.Arm(first, arm.seed), arm
 
 
-def count_kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str) -> int:
+def count_kept_slots(
+    run_path: Path, conditions: Mapping[str, Any], search: api.Arm, gold: str
+) -> int:
     """Count targets of a search that contain more than the answer; gold labels keep their slots.
 
     Args:
@@ -189,14 +195,14 @@ def count_kept_slots(run_path: Path, conditions: Mapping[str, Any], search: api.
     """
     if not conditions[gold].params.get("answer_only", True):
         return 0
-    golds = {p.id: p.gold for p, _ in api.read_problems(run_path / layout.problems("pool"))}
+    golds = {p.id: p.gold for p, _ in api.read_problems(run_path / layout.problems_path("pool"))}
     chosen_responses = {
         (e.problem_id, e.response_index)
-        for e in api.read_examples(run_path / layout.selection(search))
+        for e in api.read_examples(run_path / layout.selection_path(search))
         if e.state == "S"
     }
     names = ("problem_id", "index", "text")
-    columns = api.read_columns(run_path / layout.responses("pool"), names)
+    columns = api.read_columns(run_path / layout.responses_path("pool"), names)
     return sum(
         (problem, index) in chosen_responses and not api.is_answer_alone(text, golds[problem])
         for problem, index, text in zip(*(columns[name] for name in names), strict=True)
@@ -217,14 +223,16 @@ def add_kept_slots(
 ) -> ControlStep:
     """Add to a step of gold labels how many slots it keeps from the step of a search."""
     arms = {seed: api.Arm(search.condition, seed) for seed in gold.slots if seed in search.slots}
-    kept_by_seed = {s: count_kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()}
+    kept_by_seed = {
+        s: count_kept_slots(run_path, conditions, arm, gold.condition) for s, arm in arms.items()
+    }
     return replace(gold, kept=kept_by_seed)
 
 
 def describe_kept_slots(steps: Sequence[ControlStep]) -> str:
     """Describe kept slots for the report, after a space; empty if none."""
     slot_texts = [
-        f"{wording.whole(count)} of {wording.whole(sum(step.slots[seed].values()))} slots of "
+        f"{wording.format_count(count)} of {wording.format_count(sum(step.slots[seed].values()))} slots of "
         f"{step.label} under seed {seed}"
         for step in steps
         for seed, count in step.kept.items()
@@ -246,9 +254,13 @@ def compare_training_sets(run: api.RunDirectory, gapft: api.Arm, gold: api.Arm) 
         gapft: the arm whose targets are used.
         gold: the arm of gold-label selection.
     """
-    golds = {p.id: p.gold for p, _ in api.read_problems(run.path / layout.problems("pool"))}
-    gapft_examples, gold_examples = (api.read_examples(run.path / layout.selection(arm)) for arm in (gapft, gold))
-    for fault in find_differences(gapft_examples, gold_examples, golds, run.recipe.resolve_training(gapft.condition)):
+    golds = {p.id: p.gold for p, _ in api.read_problems(run.path / layout.problems_path("pool"))}
+    gapft_examples, gold_examples = (
+        api.read_examples(run.path / layout.selection_path(arm)) for arm in (gapft, gold)
+    )
+    for fault in find_differences(
+        gapft_examples, gold_examples, golds, run.recipe.resolve_training(gapft.condition)
+    ):
         yield (
             f"arms {gapft.name} and {gold.name} {fault}; expected the same targets and as many "
             "problems of each gold answer. If sequences are truncated, raise training.max_length"
@@ -320,7 +332,10 @@ class GoldPart(TestedPart):
         if steps is None:
             return None
         conditions = api.conditions_of(manifest["recipe"])
-        return (steps[0], *(add_kept_slots(run_path, conditions, steps[0], step) for step in steps[1:]))
+        return (
+            steps[0],
+            *(add_kept_slots(run_path, conditions, steps[0], step) for step in steps[1:]),
+        )
 
     def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
         """Describe the signs of all seeds, and what the two conditions share."""
@@ -334,7 +349,7 @@ class GoldPart(TestedPart):
                 f"above it for {n_above}"
             )
         return (
-            f" {wording.capital('; '.join(sign_texts))}. Both have the same target strings, supervised "
+            f" {wording.capitalize_first('; '.join(sign_texts))}. Both have the same target strings, supervised "
             "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            f"checked.{describe_kept_slots(steps)}{super().remark(findings, part_findings)}"
+            f"checked.{describe_kept_slots(steps)}{super().write_remark(findings, part_findings)}"
         )

@@ -15,18 +15,18 @@ from gapft_harness.api import layout, percent, points, points_interval, wording
 from gapft_harness.experiments.controls.control import (
     PARTS,
     ControlStep,
-    find_by_parameter,
-    compute_seed_differences,
     build_contrast_rows,
     build_contrast_table,
+    compute_seed_differences,
+    find_by_parameter,
     find_with_gapft,
 )
 from gapft_harness.experiments.controls.search import (
     SearchDepth,
-    find_kept_slots,
-    describe_kept_slots,
-    compare_training_sets,
     add_kept_slots,
+    compare_training_sets,
+    describe_kept_slots,
+    find_kept_slots,
 )
 from gapft_harness.experiments.controls.tested import ContrastTest, PermutationSettings, TestedPart
 
@@ -62,7 +62,9 @@ class SharedCore(SearchDepth):
 
     def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the depths by ascending k, then the selections by gold labels."""
-        gold_names = [name for name, condition in conditions.items() if condition.selector == "core_gold"]
+        gold_names = [
+            name for name, condition in conditions.items() if condition.selector == "core_gold"
+        ]
         labels = ["Gold labels"] if len(gold_names) == 1 else gold_names
         return [
             *find_by_parameter(conditions, "core_depth", "k", lambda k: f"K = {k}"),
@@ -89,11 +91,11 @@ class SharedCore(SearchDepth):
         """Report properties that the training sets of a seed must share but do not."""
         depths, gold = _split_steps(self.find_steps(run.recipe.conditions))
         tolerance = self.settings(run.recipe).token_tolerance
-        states = api.read_states(run.path / layout.states("pool"))
+        states = api.read_states(run.path / layout.states_path("pool"))
         core = {evidence.problem_id for evidence in states if evidence.state == "G"}
         for seed in sorted({arm.seed for arm in arms}):
             examples_by_arm = {
-                arm: api.read_examples(run.path / layout.selection(arm))
+                arm: api.read_examples(run.path / layout.selection_path(arm))
                 for step in (*depths, *gold)
                 if (arm := api.Arm(step.condition, seed)) in arms
             }
@@ -171,7 +173,9 @@ class SharedCorePart(TestedPart):
             steps = (*steps[:-1], add_kept_slots(run_path, conditions, search, deepest))
         arm_conditions = {arm.condition for arm in arms}
         conditions = {
-            n: condition for n, condition in api.conditions_of(manifest["recipe"]).items() if n in arm_conditions
+            n: condition
+            for n, condition in api.conditions_of(manifest["recipe"]).items()
+            if n in arm_conditions
         }
         match find_with_gapft(conditions, "gold_labels"):
             case [gapft, gold, *_] if conditions[gapft.condition].n == conditions[gold.condition].n:
@@ -195,8 +199,13 @@ class SharedCorePart(TestedPart):
     ) -> Iterator[api.Section]:
         """Return the section: the table with the source, budgets, and gold labels."""
         for section in super().sections(inputs, findings, part_findings):
-            blocks = [*section.blocks[:-1], build_contrast_table(findings, part_findings.steps, source=True)]
-            blocks.append(_build_budget_table(findings, part_findings.steps, findings.pool_states["G"]))
+            blocks = [
+                *section.blocks[:-1],
+                build_contrast_table(findings, part_findings.steps, source=True),
+            ]
+            blocks.append(
+                _build_budget_table(findings, part_findings.steps, findings.pool_states["G"])
+            )
             if pairs := _pair_gold_labels(part_findings):
                 blocks.append(_build_gold_table(findings, pairs))
             yield replace(section, blocks=blocks)
@@ -211,7 +220,11 @@ class SharedCorePart(TestedPart):
         text = ""
         *_, last_step = part_findings.steps
         deepest = _find_deepest(part_findings.steps)
-        if last_step.value is None and deepest is not None and deepest is not part_findings.steps[0]:
+        if (
+            last_step.value is None
+            and deepest is not None
+            and deepest is not part_findings.steps[0]
+        ):
             contrast = findings.find_contrast(last_step.condition, deepest.condition)
             text = (
                 f" {last_step.label} minus {deepest.label} is {points(contrast.delta)} points "
@@ -219,12 +232,15 @@ class SharedCorePart(TestedPart):
             )
         return (
             f"{text} Every condition contains each of the pool's solved problems once: the core."
-            f"{describe_kept_slots(part_findings.steps)}{super().remark(findings, part_findings)}"
+            f"{describe_kept_slots(part_findings.steps)}{super().write_remark(findings, part_findings)}"
         )
 
     def results(self, part_findings: SharedCoreFindings) -> dict[str, Any]:
         """Return the steps, and the conditions that are compared without the core."""
-        return {**super().results(part_findings), "without": [step.condition for step in part_findings.steps_without_core or ()]}
+        return {
+            **super().results(part_findings),
+            "without": [step.condition for step in part_findings.steps_without_core or ()],
+        }
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
@@ -239,30 +255,42 @@ def _find_deepest(steps: Sequence[ControlStep]) -> ControlStep | None:
     return next((step for step in reversed(steps) if step.value is not None), None)
 
 
-def _pair_gold_labels(part_findings: SharedCoreFindings) -> list[tuple[str, ControlStep, ControlStep]]:
+def _pair_gold_labels(
+    part_findings: SharedCoreFindings,
+) -> list[tuple[str, ControlStep, ControlStep]]:
     """Pair GapFT and gold labels without and with the core; empty unless the run has all four."""
     gold, search = part_findings.steps[-1], _find_deepest(part_findings.steps)
     if not part_findings.steps_without_core or gold.value is not None or search is None:
         return []
-    return [("without the core", *part_findings.steps_without_core), ("with the core", search, gold)]
+    return [
+        ("without the core", *part_findings.steps_without_core),
+        ("with the core", search, gold),
+    ]
 
 
 def _list_budget(findings: api.ReportFindings, step: ControlStep, key: str) -> list[int]:
     """List a number of a condition's budget, for each seed."""
-    return [getattr(seed_findings.budget, key) for seed_findings in findings.conditions[step.condition].seeds.values()]
+    return [
+        getattr(seed_findings.budget, key)
+        for seed_findings in findings.conditions[step.condition].seeds.values()
+    ]
 
 
-def _build_budget_table(findings: api.ReportFindings, steps: Sequence[ControlStep], core: int) -> api.Table:
+def _build_budget_table(
+    findings: api.ReportFindings, steps: Sequence[ControlStep], core: int
+) -> api.Table:
     """Build the table of tokens of each condition, compared with the deepest search (Table 5)."""
     target = _find_deepest(steps) or steps[0]
     target_tokens = _list_budget(findings, target, "tokens")
     rows = []
     for step in steps:
         tokens = _list_budget(findings, step, "tokens")
-        difference = max((Fraction(a - b, b) for a, b in zip(tokens, target_tokens, strict=True)), key=abs)
+        difference = max(
+            (Fraction(a - b, b) for a, b in zip(tokens, target_tokens, strict=True)), key=abs
+        )
         rows.append(StepBudget(findings, step, core, None if step is target else difference))
     note = (
-        f"Beyond the core of {wording.whole(core)}: examples of recovered failures (S), missed "
+        f"Beyond the core of {wording.format_count(core)}: examples of recovered failures (S), missed "
         "failures (U) and repeated solved problems (G); if seeds differ, smallest to largest. "
         f"Off: difference in processed tokens L from {target.label}, for the seed with the largest "
         "difference. Repeats are chosen so that all depths process equally many tokens; gold "
@@ -292,15 +320,24 @@ class StepBudget:
     def examples_beyond_core(self) -> str:
         """Its examples beyond the core, by state."""
         counts = {
-            state: [slot_counts[state] - self.core * (state == "G") for slot_counts in self.step.slots.values()]
+            state: [
+                slot_counts[state] - self.core * (state == "G")
+                for slot_counts in self.step.slots.values()
+            ]
             for state in "SUG"
         }
-        return ", ".join(f"{wording.span(n)} {state}" for state, n in counts.items() if any(n))
+        return ", ".join(
+            f"{wording.format_range(n)} {state}" for state, n in counts.items() if any(n)
+        )
 
 
 def _build_budget_column(key: str, title: str, meaning: str = "") -> api.Column[StepBudget]:
     return api.Column(
-        "", meaning, lambda row: _list_budget(row.findings, row.step, key), title, wording.span
+        "",
+        meaning,
+        lambda row: _list_budget(row.findings, row.step, key),
+        title,
+        wording.format_range,
     )
 
 
@@ -329,7 +366,9 @@ BUDGETS: tuple[api.Column[StepBudget], ...] = (
 )
 
 
-def _build_gold_table(findings: api.ReportFindings, pairs: Sequence[tuple[str, ControlStep, ControlStep]]) -> api.Table:
+def _build_gold_table(
+    findings: api.ReportFindings, pairs: Sequence[tuple[str, ControlStep, ControlStep]]
+) -> api.Table:
     """Build the table of gold labels minus GapFT, without and with the core (ReClor)."""
     rows = [GoldRow(findings, *pair) for pair in pairs]
     note = (
@@ -369,8 +408,16 @@ class GoldRow:
 _PASS_MEANING = "Pass@1 of GapFT and of gold labels"
 GOLD: tuple[api.Column[GoldRow], ...] = (
     api.Column("", "", lambda row: row.label, ""),
-    api.Column("", "", lambda row: _list_budget(row.findings, row.search, "n"), "n", wording.span),
-    api.Column("", "", lambda row: _list_budget(row.findings, row.search, "steps"), "J", wording.span),
+    api.Column(
+        "", "", lambda row: _list_budget(row.findings, row.search, "n"), "n", wording.format_range
+    ),
+    api.Column(
+        "",
+        "",
+        lambda row: _list_budget(row.findings, row.search, "steps"),
+        "J",
+        wording.format_range,
+    ),
     api.Column("", _PASS_MEANING, lambda row: row.pass_at_1(row.search), "GapFT", percent),
     api.Column("", _PASS_MEANING, lambda row: row.pass_at_1(row.gold), "gold", percent),
     api.Column("", "", lambda row: row.contrast.delta, "difference", points),
@@ -378,7 +425,9 @@ GOLD: tuple[api.Column[GoldRow], ...] = (
 )
 
 
-def _build_gold_rows(findings: api.ReportFindings, pairs: Sequence[tuple[str, ControlStep, ControlStep]]) -> api.Rows:
+def _build_gold_rows(
+    findings: api.ReportFindings, pairs: Sequence[tuple[str, ControlStep, ControlStep]]
+) -> api.Rows:
     yield (
         "group", "search", "gold", "seed", "n", "steps", "delta", "ci95_low", "ci95_high", "S",
         "U", "G",

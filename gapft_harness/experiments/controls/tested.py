@@ -101,7 +101,7 @@ class TestedPart(ControlPart):
         ]
         n_permutations = max(test.permutation_test.permutations for test in tests)
         return (
-            f" Permutation test, two-sided, by {wording.whole(n_permutations)} permutations that exchange "
+            f" Permutation test, two-sided, by {wording.format_count(n_permutations)} permutations that exchange "
             "the two conditions on audit problems, in the same way for all seeds: "
             f"{'; '.join(test_texts)}. It treats the trained models as fixed; the interval also covers "
             "the spread over seeds."
@@ -132,6 +132,6 @@ class TestedPart(ControlPart):
 
 
 def _format_p_value(permutation_test: PairedPermutation) -> str:
-    p_text = wording.p_value(float(permutation_test.p_value))
+    p_text = wording.format_p_value(float(permutation_test.p_value))
     p_text = p_text.replace("<", "< ") if p_text.startswith("<") else f"= {p_text}"
     return p_text + " (exact)" * permutation_test.exhaustive

@@ -11,11 +11,11 @@ from gapft_harness.api import layout
 from gapft_harness.experiments.scaling.job import (
     FOLDER,
     ScalingSettings,
-    list_audited_scales,
     build_calibration_path,
-    warn_too_few_solved,
-    scale,
     find_settings,
+    list_audited_scales,
+    scale,
+    warn_too_few_solved,
 )
 from gapft_harness.report.reading.adapters import read_choice
 
@@ -38,24 +38,28 @@ class ScalingExperiment(api.Experiment):
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""
         settings = find_settings(view.recipe)
-        if settings is not None and view.has(layout.responses(api.CALIBRATION)):
+        if settings is not None and view.has(layout.responses_path(api.CALIBRATION)):
             verdicts = view.manifest()["verdict_counts"][api.CALIBRATION]
             yield from filter(None, [warn_too_few_solved(verdicts.get("pass", 0), settings)])
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Decode at every scale, choose the scale, write the adapter, decode the audit."""
         yield {
-            build_calibration_path(arm, scale_value): view.decode(arm, api.CALIBRATION, scale=scale_value, verb="decode")
+            build_calibration_path(arm, scale_value): view.decode(
+                arm, api.CALIBRATION, scale=scale_value, verb="decode"
+            )
             for arm in view.arms()
             for scale_value in SCALES
         }
-        yield {layout.of_arm(FOLDER, arm): self._build_choice_step(view, arm) for arm in view.arms()}
+        yield {
+            layout.arm_path(FOLDER, arm): self._build_choice_step(view, arm) for arm in view.arms()
+        }
         scale_by_arm = {}
         for arm in view.arms():
-            view.file(layout.of_arm(FOLDER, arm))
+            view.file(layout.arm_path(FOLDER, arm))
             scale_by_arm[arm] = read_choice(view.run.path, arm)["scale"]
         yield {
-            layout.decisions_at(arm, scale_value): view.decode(
+            layout.scaled_decisions_path(arm, scale_value): view.decode(
                 arm, scale=scale_value, verb=f"decode the audit at scale {scale_value:g},"
             )
             for arm in view.arms()
@@ -68,10 +72,10 @@ class ScalingExperiment(api.Experiment):
         return api.Step(
             scale,
             {
-                "problems": layout.problems(api.CALIBRATION),
-                "source": layout.responses(api.CALIBRATION),
+                "problems": layout.problems_path(api.CALIBRATION),
+                "source": layout.responses_path(api.CALIBRATION),
                 "decisions": [build_calibration_path(arm, scale_value) for scale_value in SCALES],
-                "adapter": layout.adapter(arm),
+                "adapter": layout.adapter_path(arm),
             },
             {
                 "level": settings.level,
@@ -87,10 +91,16 @@ class ScalingExperiment(api.Experiment):
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses to the calibration split and to the audit."""
-        settings, scales = find_settings(recipe), ", ".join(f"{scale_value:g}" for scale_value in SCALES)
+        settings, scales = (
+            find_settings(recipe),
+            ", ".join(f"{scale_value:g}" for scale_value in SCALES),
+        )
         assert settings is not None, "a recipe that asks for it"
         adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
-        count, n_audit = n_calibration * (1 + adapters * len(SCALES)), 2 * counts["audit"] * adapters
+        count, n_audit = (
+            n_calibration * (1 + adapters * len(SCALES)),
+            2 * counts["audit"] * adapters,
+        )
         work = (
             f"{adapters} adapters x scales {scales}, 1 greedy decode of each calibration problem; "
             f"the largest scale with bounds up to {settings.tolerance:g}"

@@ -93,7 +93,12 @@ class ScaleChoice:
     def from_json(cls, content: Mapping[str, Any]) -> ScaleChoice:
         """Build a choice from the content of ``scaling.json``."""
         field_values = {f.name: content[f.name] for f in fields(cls)}
-        return cls(**{**field_values, "scales": tuple(CalibratedScale(**entry) for entry in content["scales"])})
+        return cls(
+            **{
+                **field_values,
+                "scales": tuple(CalibratedScale(**entry) for entry in content["scales"]),
+            }
+        )
 
     def find_scale(self, scale: float) -> CalibratedScale | None:
         """Return the calibration result of a scale; None for 0, the source itself."""
@@ -102,7 +107,7 @@ class ScaleChoice:
 
 def build_calibration_path(arm: api.Arm, scale: float) -> str:
     """Return the path of an arm's calibration decisions in a run directory."""
-    return layout.decisions(arm, f"calibration-{scale:g}")
+    return layout.decisions_path(arm, f"calibration-{scale:g}")
 
 
 def list_audited_scales(chosen: float) -> list[float]:

@@ -14,9 +14,9 @@ from gapft_harness.experiments.scaling.report import (
     ScaledRun,
     ScalingFindings,
     build_blocks,
-    compute_scaling,
     build_content,
     build_csv_tables,
+    compute_scaling,
     format_environment_name,
     read_scaled_run,
 )
@@ -80,19 +80,29 @@ class PooledScaling:
 EnvironmentRow = tuple[PooledRun, str]
 _ENVIRONMENT_MEANING = "properties of each environment"
 ENVIRONMENTS: tuple[api.Column[EnvironmentRow], ...] = (
-    api.Column("", "", lambda row: format_environment_name(row[0].scaled_run.name, row[1]), "environment"),
+    api.Column(
+        "", "", lambda row: format_environment_name(row[0].scaled_run.name, row[1]), "environment"
+    ),
     api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].place, "run"),
     api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].task, "task"),
     api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].model, "model"),
     api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].budgets[row[1]][0], "K"),
-    api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0].budgets[row[1]][1], "n", wording.whole),
-    api.Column("", _ENVIRONMENT_MEANING, lambda row: len(row[0].scaled_run.item_ids), "audit problems", wording.whole),
+    api.Column(
+        "", _ENVIRONMENT_MEANING, lambda row: row[0].budgets[row[1]][1], "n", wording.format_count
+    ),
+    api.Column(
+        "",
+        _ENVIRONMENT_MEANING,
+        lambda row: len(row[0].scaled_run.item_ids),
+        "audit problems",
+        wording.format_count,
+    ),
     api.Column(
         "",
         _ENVIRONMENT_MEANING,
         lambda row: int(row[0].scaled_run.source.sum()),
         "solved by the source",
-        wording.whole,
+        wording.format_count,
     ),
 )
 
@@ -154,20 +164,21 @@ def _read_run(place: str, conditions: Sequence[str]) -> PooledRun:
         budgets = {name: budget for name, budget in budgets.items() if name in conditions}
         trained_arms = [arm for arm in trained_arms if arm.condition in budgets]
     _check_budgets(place, budgets, conditions)
-    for table in (layout.responses("audit"), layout.states("audit")):
+    for table in (layout.responses_path("audit"), layout.states_path("audit")):
         run.sealed(table)
     for arm in trained_arms:
-        run.sealed(layout.of_arm(FOLDER, arm))
+        run.sealed(layout.arm_path(FOLDER, arm))
         chosen_scale = read_choice(run.path, arm)["scale"]
         for scale in {chosen_scale, FIXED, 1.0} - {0.0}:
-            run.sealed(layout.decisions_at(arm, scale))
+            run.sealed(layout.scaled_decisions_path(arm, scale))
     scaled_run = read_scaled_run(run.path, manifest, trained_arms)
     assert scaled_run is not None
     return PooledRun(
         place=place,
         budgets=budgets,
         checkpoints=frozenset(
-            (files[layout.selection(trained_arm)], files[layout.decisions(trained_arm)]) for trained_arm in trained_arms
+            (files[layout.selection_path(trained_arm)], files[layout.decisions_path(trained_arm)])
+            for trained_arm in trained_arms
         ),
         task=manifest["task"]["name"],
         model=recipe.model.args["pretrained"],

@@ -89,23 +89,30 @@ def read_scaled_run(
     recipe = manifest["recipe"]
     if "scaling" not in recipe["experiments"] or not arms:
         return None
-    audit = read_verdicts(run_path / layout.responses("audit"), recipe["search"]["k"])
-    ids = api.read_columns(run_path / layout.problems("audit"), ("problem_id",))["problem_id"]
+    audit = read_verdicts(run_path / layout.responses_path("audit"), recipe["search"]["k"])
+    ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))["problem_id"]
 
     def read_at_scale(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
             return audit.greedy
         passed: NDArray[np.bool_] = (
-            api.read_decisions(run_path / layout.decisions_at(arm, scale), ids) == api.PASS
+            api.read_decisions(run_path / layout.scaled_decisions_path(arm, scale), ids) == api.PASS
         )
         return passed
 
     checkpoints, condition_names = [], list(dict.fromkeys(arm.condition for arm in arms))
     for arm in sorted(arms, key=lambda arm: (condition_names.index(arm.condition), arm.seed)):
-        choice = ScaleChoice.of(read_choice(run_path, arm))
+        choice = ScaleChoice.from_json(read_choice(run_path, arm))
         copied = TRAINED_AS in manifest["training"].get(arm.name, {})
         checkpoints.append(
-            ScaledArm(arm, choice, read_at_scale(arm, 1.0), read_at_scale(arm, FIXED), read_at_scale(arm, choice.scale), copied)
+            ScaledArm(
+                arm,
+                choice,
+                read_at_scale(arm, 1.0),
+                read_at_scale(arm, FIXED),
+                read_at_scale(arm, choice.scale),
+                copied,
+            )
         )
     audit_arrays = np.array(ids, dtype=np.str_), audit.greedy, audit.states
     return ScaledRun(recipe["name"], *audit_arrays, tuple(checkpoints))
@@ -243,7 +250,9 @@ def compute_scaling(
         level=rule.level,
         tolerance=rule.tolerance,
         replicates=replicates,
-        checkpoints=tuple(checkpoint for checkpoint_list in checkpoints.values() for checkpoint in checkpoint_list),
+        checkpoints=tuple(
+            checkpoint for checkpoint_list in checkpoints.values() for checkpoint in checkpoint_list
+        ),
         environments={name: compute_named_group([name]) for name in environments},
         mean=compute_named_group(environments) if pooled and len(environments) > 1 else None,
     )
@@ -287,10 +296,15 @@ def _compute_group(
     return EnvironmentGroup(
         environments=tuple(environment.name for environment in environments),
         count_by_scale={scale: counts[scale] for scale in (0.0, *SCALES)},
-        above_before=sum(_exceeds(checkpoint.before.rho_g, tolerance) for checkpoint in checkpoints),
+        above_before=sum(
+            _exceeds(checkpoint.before.rho_g, tolerance) for checkpoint in checkpoints
+        ),
         above_after=sum(_exceeds(checkpoint.after.rho_g, tolerance) for checkpoint in checkpoints),
         comparisons={
-            comparison: ScaleComparison(_compute_mean(environments, comparison), compute_interval(means_by_comparison[comparison]))
+            comparison: ScaleComparison(
+                _compute_mean(environments, comparison),
+                compute_interval(means_by_comparison[comparison]),
+            )
             for comparison in COMPARED_WITH
         },
     )
@@ -321,7 +335,10 @@ def _build_environment(name: str, run: ScaledRun, checkpoints: Sequence[ScaledAr
 def _compute_mean(environments: Sequence[Environment], comparison: str) -> Fraction:
     """Return the exact mean difference, with the same weight for every environment."""
     means = [
-        Fraction(int(environment.differences[comparison].sum()), environment.differences[comparison].size) for environment in environments
+        Fraction(
+            int(environment.differences[comparison].sum()), environment.differences[comparison].size
+        )
+        for environment in environments
     ]
     return sum(means, Fraction(0)) / len(means)
 
@@ -329,10 +346,14 @@ def _compute_mean(environments: Sequence[Environment], comparison: str) -> Fract
 def _count_calibration_losses(checkpoint: CheckpointFindings) -> tuple[int, int]:
     """Count solved calibration problems that are lost at scale 1 and at the chosen scale."""
     calibrated_scale = checkpoint.choice.find_scale(checkpoint.choice.scale)
-    return checkpoint.choice.scales[-1].regressed, 0 if calibrated_scale is None else calibrated_scale.regressed
+    return checkpoint.choice.scales[
+        -1
+    ].regressed, 0 if calibrated_scale is None else calibrated_scale.regressed
 
 
-def _list_rates(checkpoint: CheckpointFindings) -> list[tuple[str, Fraction | None, Fraction | None]]:
+def _list_rates(
+    checkpoint: CheckpointFindings,
+) -> list[tuple[str, Fraction | None, Fraction | None]]:
     """List audit rates at scale 1 and at the chosen scale, with their keys in results.json."""
     return [
         ("rho_G", checkpoint.before.rho_g, checkpoint.after.rho_g),
@@ -347,7 +368,7 @@ def _format_change(before: Fraction | None, after: Fraction | None) -> str:
 
 def _format_chosen_scales(counts: Mapping[float, int]) -> str:
     return ", ".join(
-        f"{_format_scale(scale)} ({wording.whole(counts[scale])})"
+        f"{_format_scale(scale)} ({wording.format_count(counts[scale])})"
         for scale in (*reversed(SCALES), 0.0)
         if counts[scale]
     )
@@ -431,7 +452,9 @@ def build_content(part_findings: ScalingFindings) -> dict[str, Any]:
         "comparisons": len(SCALES),
         "fixed": FIXED,
         "mean": None if part_findings.mean is None else _build_entry(part_findings.mean),
-        "environments": {name: _build_entry(group) for name, group in part_findings.environments.items()},
+        "environments": {
+            name: _build_entry(group) for name, group in part_findings.environments.items()
+        },
         "checkpoints": [
             {
                 "environment": checkpoint.environment,
@@ -441,7 +464,9 @@ def build_content(part_findings: ScalingFindings) -> dict[str, Any]:
                 "calibration": {
                     "problems": checkpoint.choice.problems,
                     "solved": checkpoint.choice.solved,
-                    "scales": [asdict(calibrated_scale) for calibrated_scale in checkpoint.choice.scales],
+                    "scales": [
+                        asdict(calibrated_scale) for calibrated_scale in checkpoint.choice.scales
+                    ],
                 },
                 "audit": {
                     "solved": checkpoint.after.n_g,
@@ -491,7 +516,7 @@ def _describe_result(part_findings: ScalingFindings) -> str:
     checkpoints = part_findings.distinct_checkpoints
     total, scales = len(checkpoints), Counter(row.choice.scale for row in checkpoints)
     first, *other_texts = [
-        f"{wording.whole(scales[scale])}{{}} scale {_format_scale(scale)}"
+        f"{wording.format_count(scales[scale])}{{}} scale {_format_scale(scale)}"
         for scale in (*reversed(SCALES), 0.0)
         if scales[scale]
     ]
@@ -501,11 +526,15 @@ def _describe_result(part_findings: ScalingFindings) -> str:
         for decompositions in zip(*((row.before, row.after) for row in checkpoints), strict=True)
     )
     count = len(part_findings.environments)
-    origin = f" from {wording.whole(count)} environments" if part_findings.mean is not None else ""
+    origin = (
+        f" from {wording.format_count(count)} environments"
+        if part_findings.mean is not None
+        else ""
+    )
     text = (
-        f"Of {wording.whole(total)} checkpoint{'s' * (total > 1)}{origin}, {scale_texts}. As trained, "
-        f"{wording.whole(before)} lost more than {_format_share(part_findings.tolerance)} of the audit problems "
-        f"that the source solves; at the chosen scale, {wording.whole(after)}."
+        f"Of {wording.format_count(total)} checkpoint{'s' * (total > 1)}{origin}, {scale_texts}. As trained, "
+        f"{wording.format_count(before)} lost more than {_format_share(part_findings.tolerance)} of the audit problems "
+        f"that the source solves; at the chosen scale, {wording.format_count(after)}."
     )
     if part_findings.mean is None:
         return text
@@ -520,10 +549,15 @@ def _describe_result(part_findings: ScalingFindings) -> str:
 
 def _build_environment_table(part_findings: ScalingFindings) -> api.Table:
     if part_findings.mean is None:
-        names = {row.environment: condition_name(row.arm.condition) for row in part_findings.checkpoints}
+        names = {
+            row.environment: condition_name(row.arm.condition) for row in part_findings.checkpoints
+        }
         rows = [(names[name], group) for name, group in part_findings.environments.items()]
     else:
-        mean = f"mean of {wording.whole(len(part_findings.environments))}", part_findings.mean
+        mean = (
+            f"mean of {wording.format_count(len(part_findings.environments))}",
+            part_findings.mean,
+        )
         rows = [mean, *part_findings.environments.items()]
     return api.Frame(GROUPS, rows).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
@@ -552,13 +586,18 @@ def build_comparison_column(comparison: str, title: str) -> api.Column[Environme
 
 def _format_above_tolerance(row: EnvironmentGroupRow) -> str:
     before, after, n_checkpoints = row[1].above_before, row[1].above_after, row[1].n_checkpoints
-    return f"{wording.whole(before)} → {wording.whole(after)} of {wording.whole(n_checkpoints)}"
+    return f"{wording.format_count(before)} → {wording.format_count(after)} of {wording.format_count(n_checkpoints)}"
 
 
 _ENVIRONMENT_MEANING = "a condition of a run: a task, a model and a budget"
 GROUPS: tuple[api.Column[EnvironmentGroupRow], ...] = (
     api.Column("", _ENVIRONMENT_MEANING, lambda row: row[0], "environment"),
-    api.Column("", _SCALE_MEANING, lambda row: _format_chosen_scales(row[1].count_by_scale), "scales chosen"),
+    api.Column(
+        "",
+        _SCALE_MEANING,
+        lambda row: _format_chosen_scales(row[1].count_by_scale),
+        "scales chosen",
+    ),
     build_comparison_column("source", "source"),
     build_comparison_column("fixed", f"{FIXED:g}"),
     build_comparison_column("trained", "1"),
@@ -572,7 +611,7 @@ GROUPS: tuple[api.Column[EnvironmentGroupRow], ...] = (
 
 
 def _write_caution(part_findings: ScalingFindings) -> str:
-    replicates = wording.whole(part_findings.replicates)
+    replicates = wording.format_count(part_findings.replicates)
     if part_findings.mean is None:
         drawn = (
             f"Each condition is an environment. Its interval has {replicates} replicates that "
@@ -592,7 +631,9 @@ def _write_caution(part_findings: ScalingFindings) -> str:
     )
 
 
-def _select_columns(part_findings: ScalingFindings, *columns: api.Column[Any]) -> list[api.Column[Any]]:
+def _select_columns(
+    part_findings: ScalingFindings, *columns: api.Column[Any]
+) -> list[api.Column[Any]]:
     """Leave out the environment in the report of a run, and the condition with environments."""
     hidden_title = "environment" if part_findings.mean is None else "condition"
     return [column for column in columns if column.title != hidden_title]
@@ -620,7 +661,9 @@ def _build_audit_table(part_findings: ScalingFindings) -> api.Table:
 
 def _format_loss_rates(row: CheckpointFindings) -> str:
     solved = row.choice.solved
-    return _format_change(*(Fraction(n, solved) if solved else None for n in _count_calibration_losses(row)))
+    return _format_change(
+        *(Fraction(n, solved) if solved else None for n in _count_calibration_losses(row))
+    )
 
 
 def _find_bound(row: CheckpointFindings) -> float | None:
@@ -643,7 +686,9 @@ def _build_rate_column(
         return value(row.before), value(row.after)
 
     names = (f"{key}_before", f"{key}_after")
-    return (api.Column(key, "", find_pair, title, lambda rates: _format_change(*rates), names=names),)
+    return (
+        api.Column(key, "", find_pair, title, lambda rates: _format_change(*rates), names=names),
+    )
 
 
 _CALIBRATION_MEANING = (
@@ -709,7 +754,9 @@ def _list_bounds(part_findings: ScalingFindings) -> list[BoundRow]:
 
 
 def _format_losses(row: BoundRow) -> str:
-    return f"{wording.whole(row[1].regressed)} of {wording.whole(row[0].choice.solved)}"
+    return (
+        f"{wording.format_count(row[1].regressed)} of {wording.format_count(row[0].choice.solved)}"
+    )
 
 
 def _format_is_safe(row: BoundRow) -> str:
@@ -726,6 +773,8 @@ BOUNDS: tuple[api.Column[BoundRow], ...] = (
     api.Column("lost", "", lambda row: row[1].regressed),
     api.Column("", _SAFE_MEANING, _format_losses, "solved problems lost"),
     api.Column("rho_G", "", lambda row: row[1].rho_G),
-    api.Column("upper_bound", _SAFE_MEANING, lambda row: row[1].upper_bound, "upper bound", percent),
+    api.Column(
+        "upper_bound", _SAFE_MEANING, lambda row: row[1].upper_bound, "upper bound", percent
+    ),
     api.Column("", _SAFE_MEANING, _format_is_safe, "safe"),
 )

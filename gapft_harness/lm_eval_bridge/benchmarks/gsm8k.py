@@ -51,7 +51,9 @@ def _read_split(part: str, pinned: str) -> SplitData:
     if folder is None:
         documents = _download_split(part, SOURCE.choose_revision(pinned))
     else:
-        documents = read_documents(SOURCE.require_file(folder, f"{part}.jsonl", f"the {part} split"))
+        documents = read_documents(
+            SOURCE.require_file(folder, f"{part}.jsonl", f"the {part} split")
+        )
     check_fields(documents, {"question": str, "answer": str})
     records = [_parse_record(row, documents.describe_place(n)) for n, row in enumerate(documents)]
     return SplitData(Documents(records, [documents.describe_place(n) for n in range(len(records))]))

@@ -111,7 +111,9 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
             )
         source, excluded_keys = read("test"), {_compute_key(d) for d in read("train").documents}
         excluded_keys |= {_compute_key(d) for d in read_audit().documents}
-        chosen = set(sorted({_compute_key(d) for d in source.documents} - excluded_keys)[:audit_size])
+        chosen = set(
+            sorted({_compute_key(d) for d in source.documents} - excluded_keys)[:audit_size]
+        )
         if not chosen:
             raise UserError(
                 f"{SOURCE.benchmark}: no problems to calibrate on: all of test is in the audit"
@@ -125,7 +127,8 @@ def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
         return SplitData(documents, (*source.dropped, sentence))
 
     return Splits(
-        {"pool": read_pool, "audit": read_audit, "calibration": read_calibration}, unpublished=("calibration",)
+        {"pool": read_pool, "audit": read_audit, "calibration": read_calibration},
+        unpublished=("calibration",),
     )
 
 

@@ -195,7 +195,9 @@ def _read_split(name: str, rule: _SplitRule, revision: str, max_bytes: int) -> S
     if name == "pool":
         rest = documents.where(lambda record: _hash_text(record) not in audit_texts)
         if duplicates := len(documents) - len(rest):
-            sentences.append(f"{SOURCE.benchmark} pool: {duplicates} problems dropped (also in audit)")
+            sentences.append(
+                f"{SOURCE.benchmark} pool: {duplicates} problems dropped (also in audit)"
+            )
         documents = rest
     if not len(documents):
         raise UserError(

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import (
+    PublishedCounts,
+    Source,
+    SplitData,
+    Splits,
+)
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     Document,
     Documents,
@@ -70,12 +75,16 @@ def load(revision: str, **_: Any) -> Splits:
                 f"{SOURCE.benchmark} {label}: {dropped} of {len(documents)} "
                 f"records of {part} dropped (prompt is in {other_names}); {len(rest)} kept",
             ),
-            PublishedCounts({count_name: count}, {count_name: PAPER_COUNTS[count_name]}) if count_name else None,
+            PublishedCounts({count_name: count}, {count_name: PAPER_COUNTS[count_name]})
+            if count_name
+            else None,
         )
 
     def read_whole_test() -> SplitData:
         documents = read("test.txt")
-        counts = PublishedCounts({_WHOLE_TEST: len(documents)}, {_WHOLE_TEST: PAPER_COUNTS[_WHOLE_TEST]})
+        counts = PublishedCounts(
+            {_WHOLE_TEST: len(documents)}, {_WHOLE_TEST: PAPER_COUNTS[_WHOLE_TEST]}
+        )
         return SplitData(documents, published=counts)
 
     return Splits(

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError, describe_error, did_you_mean
-from gapft_harness.core.extras import is_installed, install_command
+from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.streams import derive_key
 from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
@@ -226,7 +226,9 @@ def _check_settings(order: Order) -> None:
     names = sorted(set(DATASETS) - {"composite"})
     if order.generator not in names:
         raise UserError(f": unknown generator; {did_you_mean(order.generator, names)}")
-    setting_names = [f.name for f in fields(DATASETS[order.generator][1]) if f.name not in _SHARED_SETTINGS]
+    setting_names = [
+        f.name for f in fields(DATASETS[order.generator][1]) if f.name not in _SHARED_SETTINGS
+    ]
     for key in order.settings:
         if key not in setting_names:
             raise UserError(f".{key}: unknown setting; {did_you_mean(key, setting_names)}")

@@ -9,7 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gapft_harness.lm_eval_bridge.benchmarks.splits import PublishedCounts, Source, SplitData, Splits
+from gapft_harness.lm_eval_bridge.benchmarks.splits import (
+    PublishedCounts,
+    Source,
+    SplitData,
+    Splits,
+)
 from gapft_harness.lm_eval_bridge.task_file.documents import (
     check_choice,
     check_fields,

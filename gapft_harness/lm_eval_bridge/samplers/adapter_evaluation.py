@@ -23,7 +23,12 @@ logger = logging.getLogger(__name__)
 BASE_NAME = "base"
 _NAME = re.compile(r"[\w][\w.@+-]*")
 #: lm_eval's names of the supported models, each with its argument for an adapter.
-_ADAPTER_ARGUMENTS = {"hf": "peft", "hf-auto": "peft", "huggingface": "peft", "vllm": "lora_local_path"}
+_ADAPTER_ARGUMENTS = {
+    "hf": "peft",
+    "hf-auto": "peft",
+    "huggingface": "peft",
+    "vllm": "lora_local_path",
+}
 #: By that argument: model arguments that conflict with ``--adapters``.
 _EXCLUDED_ARGUMENTS = {
     "peft": ("peft", "delta", "gptqmodel", "autogptq", "parallelize", "tp_plan"),
@@ -118,7 +123,9 @@ def evaluate_in_turn(
     logger.warning(f"To compare them: gapft compare {log_folder / BASE_NAME} {names}")
 
 
-def _load_base(config: Any, arguments: dict[str, Any], adapters: Sequence[NamedAdapter], rank: int) -> AdapterBase:
+def _load_base(
+    config: Any, arguments: dict[str, Any], adapters: Sequence[NamedAdapter], rank: int
+) -> AdapterBase:
     options = {
         "batch_size": config.batch_size,
         "max_batch_size": config.max_batch_size,
@@ -147,7 +154,10 @@ class _AdapterSwitch:
         base.lm.__class__ = type(
             model_class.__name__,
             (model_class,),
-            {"__module__": model_class.__module__, "__str__": lambda _: f"{self._title}: {self._kind}"},
+            {
+                "__module__": model_class.__module__,
+                "__str__": lambda _: f"{self._title}: {self._kind}",
+            },
         )
         self._base_probe = base.probe(_PROBE)
         if base.probe(_PROBE) != self._base_probe:
@@ -201,7 +211,9 @@ def _parse_adapter(value: str) -> NamedAdapter:
     return NamedAdapter(name, path)
 
 
-def _check_options(adapters: Sequence[NamedAdapter], config: Any, arguments: dict[str, Any]) -> tuple[Path, int]:
+def _check_options(
+    adapters: Sequence[NamedAdapter], config: Any, arguments: dict[str, Any]
+) -> tuple[Path, int]:
     """Check everything that can be checked before the model is loaded.
 
     Returns:
@@ -226,13 +238,15 @@ def _check_options(adapters: Sequence[NamedAdapter], config: Any, arguments: dic
     log_folder = Path(config.output_path)
     for name in (BASE_NAME, *(adapter.name for adapter in adapters)):
         if any((log_folder / name).rglob("samples_*.jsonl")):
-            raise UserError(f"{log_folder / name}: already contains logs; choose another --output_path")
+            raise UserError(
+                f"{log_folder / name}: already contains logs; choose another --output_path"
+            )
     ranks = []
     for adapter in adapters:
         ranks.append(check_adapter(adapter, arguments))
-        trained_on = json.loads((Path(adapter.path) / "adapter_config.json").read_text("utf-8")).get(
-            "base_model_name_or_path"
-        )
+        trained_on = json.loads(
+            (Path(adapter.path) / "adapter_config.json").read_text("utf-8")
+        ).get("base_model_name_or_path")
         if trained_on and Path(trained_on).name != Path(arguments["pretrained"]).name:
             logger.warning(
                 f"{adapter.path}: trained on {trained_on!r} according to its adapter_config.json; "

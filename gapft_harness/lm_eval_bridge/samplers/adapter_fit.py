@@ -70,7 +70,9 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
     return max(int(rank) for rank in (config["r"], *(config.get("rank_pattern") or {}).values()))
 
 
-def _compute_expected_shapes(folder: Path, arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _compute_expected_shapes(
+    folder: Path, arguments: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
     """Return the shapes of this adapter's weights on this model, built on the meta device."""
     import torch
     from peft import PeftConfig, get_peft_model, get_peft_model_state_dict

@@ -124,7 +124,9 @@ class DecodeLoop:
         """
         self._model, self._device, self._autocast = model, device, autocast
         parameters = inspect.signature(model.forward).parameters
-        self._forward_arguments = {name for name in ("position_ids", "logits_to_keep") if name in parameters}
+        self._forward_arguments = {
+            name for name in ("position_ids", "logits_to_keep") if name in parameters
+        }
         self.bytes_per_token = 0
         self._window: int | None = None
         self._has_reported_window = False
@@ -561,7 +563,9 @@ class _State:
             for name in ("keys", "values"):
                 tensor = getattr(layer, name)
                 stores.append(
-                    tensor.new_empty((count, tensor.shape[1], columns + _SPARE_COLUMNS, tensor.shape[3]))
+                    tensor.new_empty(
+                        (count, tensor.shape[1], columns + _SPARE_COLUMNS, tensor.shape[3])
+                    )
                 )
             start = 0
             for (state, places), width in zip(parts, widths, strict=True):

@@ -124,7 +124,9 @@ def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dic
     Returns:
         The kept entries, and the ignored ones that no decoding sets, by name.
     """
-    kept_entries = {key: own[key] for key in own if key.endswith("_token_id") or key in _KEPT_ENTRIES}
+    kept_entries = {
+        key: own[key] for key in own if key.endswith("_token_id") or key in _KEPT_ENTRIES
+    }
     harmless = kept_entries.keys() | _HARMLESS_ENTRIES | _DECODING_ENTRIES
     ignored = {key: own[key] for key in own if key not in harmless and not _is_neutral(own[key])}
     return kept_entries, ignored

@@ -32,27 +32,36 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit_error, require_peft_folder
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
+    AdapterFolder,
+    misfit_error,
+    require_peft_folder,
+)
 from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, release_memory
-from gapft_harness.lm_eval_bridge.samplers.decode_loop import NO_PROMPT_CACHE, DecodeLoop, StopRules, Row
+from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
+    NO_PROMPT_CACHE,
+    DecodeLoop,
+    Row,
+    StopRules,
+)
 from gapft_harness.lm_eval_bridge.samplers.endings import (
-    to_id_set,
-    find_end_ids,
     cut_response,
+    find_end_ids,
+    find_turn_end_ids,
     format_ignored_entries,
     require_end_ids,
     split_generation_config,
-    find_turn_end_ids,
+    to_id_set,
 )
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     build_chat_turns,
     check_chat_settings,
     check_chat_template,
-    summarize_error,
-    render_chat,
     find_start_ids,
+    render_chat,
     replace_start_ids,
+    summarize_error,
 )
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 
@@ -87,7 +96,9 @@ def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {reason}")
     for key in arguments:
         # lm-eval passes unknown arguments to transformers, which refuses them at loading.
-        if key not in _list_known_arguments() and difflib.get_close_matches(key, _list_known_arguments(), n=1, cutoff=0.85):
+        if key not in _list_known_arguments() and difflib.get_close_matches(
+            key, _list_known_arguments(), n=1, cutoff=0.85
+        ):
             raise _unknown_argument_error(key)
     arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
     arguments.setdefault("batch_size", DEFAULT_BATCH_SIZE)
@@ -115,7 +126,9 @@ def _list_known_arguments() -> list[str]:
 
 
 def _unknown_argument_error(key: str) -> UserError:
-    return UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _list_known_arguments())}")
+    return UserError(
+        f"model.args: unknown argument {key!r}; {did_you_mean(key, _list_known_arguments())}"
+    )
 
 
 def check_pretrained(pretrained: Any) -> None:
@@ -259,7 +272,10 @@ class HfSampler:
         while self._notes:
             report(0, 0, self._notes.pop(0))
         texts = [self._render(request) for request in requests]
-        ids = {text: replace_start_ids(self._lm.tok_encode(text), self._start_ids) for text in set(texts)}
+        ids = {
+            text: replace_start_ids(self._lm.tok_encode(text), self._start_ids)
+            for text in set(texts)
+        }
         prompts = [ids[text] for text in texts]
         fits = find_fitting(requests, list(map(len, prompts)), decoding, self._lm.max_length)
         rows = {

@@ -44,13 +44,17 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, decoding: Decoding) -> Tensor:
     tokens = torch.empty(len(logits), dtype=torch.long, device=logits.device)
     open_rows = torch.arange(len(logits), device=logits.device)
     for largest in (_FIRST_LARGEST, LARGEST):
-        cut = cut_largest(logits[open_rows] if largest > _FIRST_LARGEST else logits, decoding, largest)
+        cut = cut_largest(
+            logits[open_rows] if largest > _FIRST_LARGEST else logits, decoding, largest
+        )
         places = _locate(cut.scores, uniforms[open_rows])
         tokens[open_rows] = cut.ids.gather(1, places[:, None])[:, 0]
         open_rows = open_rows[~cut.is_certain]
         if not len(open_rows):
             return tokens
-    tokens[open_rows] = _locate(_truncate_by_sorting(logits[open_rows], decoding), uniforms[open_rows])
+    tokens[open_rows] = _locate(
+        _truncate_by_sorting(logits[open_rows], decoding), uniforms[open_rows]
+    )
     return tokens
 
 

@@ -46,7 +46,9 @@ class Retokenizer:
         """Return the text of a request's prompt, rendered as a chat if requested."""
         if not self._settings.chat_template:
             return request.text
-        return render_chat(self._apply_template, build_chat_turns(request, self._settings.system_instruction))
+        return render_chat(
+            self._apply_template, build_chat_turns(request, self._settings.system_instruction)
+        )
 
     @cached_property
     def _apply_template(self) -> Callable[..., str]:

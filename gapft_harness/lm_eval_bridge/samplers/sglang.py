@@ -18,7 +18,11 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error
-from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, build_generation_kwargs, find_fitting
+from gapft_harness.lm_eval_bridge.samplers.text import (
+    LmEvalSampler,
+    build_generation_kwargs,
+    find_fitting,
+)
 
 
 class SglangSampler(LmEvalSampler):

@@ -87,7 +87,9 @@ def build_instances(
     kwargs: Callable[[Decoding], dict[str, Any]] = build_generation_kwargs,
 ) -> list[Any]:
     """Build lm-eval's requests: one for each requested index, with its decoding."""
-    options = {is_greedy: kwargs(decoding.for_index(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)}
+    options = {
+        is_greedy: kwargs(decoding.for_index(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)
+    }
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
         request_instances = {
@@ -152,7 +154,9 @@ class LmEvalSampler:
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
         """Generate the responses to every request, in order; see ``protocols.Sampler``."""
-        _seed_random_generators(derive_key(*(seed for request in requests for seed in request.seeds)))
+        _seed_random_generators(
+            derive_key(*(seed for request in requests for seed in request.seeds))
+        )
         prompts = [
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
@@ -163,7 +167,9 @@ class LmEvalSampler:
         counts = [len(request.indices) for request in requests]
         if self._retokenizer is None:
             nothing: list[tuple[int, ...]] = [()]
-            return assemble_generated(nothing * len(prompts), counts, answers, nothing * len(answers), "none")
+            return assemble_generated(
+                nothing * len(prompts), counts, answers, nothing * len(answers), "none"
+            )
         return assemble_generated(
             self._retokenizer.prompt_ids(prompts),
             counts,

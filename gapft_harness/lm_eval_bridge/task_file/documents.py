@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.json_values import require_object, parse_json, parse_object
+from gapft_harness.core.json_values import parse_json, parse_object, require_object
 from gapft_harness.core.text import Json, read_lines, read_text, replace_surrogates
 
 Document = dict[str, Any]
@@ -79,7 +79,9 @@ def read_documents(path: Path) -> Documents:
     text = read_text(path)
     if not text.strip():
         raise UserError(f"{path}: empty file; expected one JSON object per line")
-    documents = _parse_json_list(path, text) if text.lstrip()[0] == "[" else _parse_json_lines(path, text)
+    documents = (
+        _parse_json_list(path, text) if text.lstrip()[0] == "[" else _parse_json_lines(path, text)
+    )
     if not len(documents):
         raise UserError(f"{path}: no records; expected at least one")
     return documents
@@ -114,7 +116,9 @@ def _parse_json_lines(path: Path, text: str) -> Documents:
 
 def _parse_json_list(path: Path, text: str) -> Documents:
     records, places = [], []
-    for number, record in enumerate(_require_whole(parse_json(text, str(path)), text, str(path)), start=1):
+    for number, record in enumerate(
+        _require_whole(parse_json(text, str(path)), text, str(path)), start=1
+    ):
         place = f"{path}, record {number}"
         records.append(require_object(record, place))
         places.append(place)

@@ -29,7 +29,7 @@ _is_hooked = False
 @contextlib.contextmanager
 def watch_opened_files() -> Iterator[set[str]]:
     """Collect the paths of files that this process opens for reading while the block runs."""
-    global _opened, _hooked
+    global _opened, _is_hooked
     if not _is_hooked:
         sys.addaudithook(_record_open)
         _is_hooked = True

@@ -10,10 +10,10 @@ from gapft_harness.core.errors import UserError, did_you_mean, refuse_unknown
 from gapft_harness.core.records import Decoding, Gold
 from gapft_harness.lm_eval_bridge.task_file.templates import (
     BadTemplate,
-    resolve_spec,
     list_fields,
     refuse_nulls,
     require_fields,
+    resolve_spec,
 )
 from gapft_harness.recipe.sections import Search
 
@@ -268,7 +268,11 @@ def build_greedy_decoding(options: Mapping[str, Any], search: Search, where: str
     where = f"{where}: generation_kwargs"
     refuse_unknown(options, _KNOWN_OPTIONS, where)
     for key, value in options.items():
-        if key in _SAMPLING_OPTIONS and value not in (None, *_SAMPLING_OPTIONS[key], getattr(search, key)):
+        if key in _SAMPLING_OPTIONS and value not in (
+            None,
+            *_SAMPLING_OPTIONS[key],
+            getattr(search, key),
+        ):
             raise UserError(
                 f"{where}.{key}: found {value!r}, expected {getattr(search, key)} (search.{key} "
                 f"of the recipe, used for all samples); set search.{key} to {value!r} in the "

@@ -28,7 +28,9 @@ def _compile_template(template: str, *, nulls: bool = True) -> Template:
     """Compile a template; with ``nulls=False`` it refuses to print a null."""
     from gapft_harness.lm_eval_bridge.task_file.versions import find_environment
 
-    jinja_environment = find_environment() if nulls else find_environment().overlay(finalize=_refuse_null)
+    jinja_environment = (
+        find_environment() if nulls else find_environment().overlay(finalize=_refuse_null)
+    )
     compiled: Template = jinja_environment.from_string(template)
     return compiled
 

@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import natural_sort_key, replace_text_surrogates
-from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, Judging
+from gapft_harness.report.explorer.content import ExplorerContent, Judging, ProblemTexts
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.verification.reasons import OTHER, classify_reason
@@ -64,7 +64,10 @@ def pack_content(explored: ExplorerContent, max_chars: int = MAX_PACKED_CHARS) -
         chunks = _pack_chunks(explored, max_length, max_chars, heads, fields, reasons)
         if chunks is not None:
             filters = {**dict(fields.select_filters()), **explored.fields}
-            index = _build_index(explored, heads.build_heads(), filters, max_length) | reasons.build_index()
+            index = (
+                _build_index(explored, heads.build_heads(), filters, max_length)
+                | reasons.build_index()
+            )
             return Packed(_compress(json.dumps(index, ensure_ascii=False)), tuple(chunks))
     raise AssertionError("the last length is taken whatever the size")
 
@@ -89,7 +92,10 @@ def _pack_chunks(
         if len(records) == CHUNK_SIZE or count == len(explored.ids):
             chunks.append(_compress(PROBLEMS.join(records)))
             records, size = [], size + len(chunks[-1])
-            will_exceed = count * 20 > len(explored.ids) and size * len(explored.ids) / count > 1.2 * max_chars
+            will_exceed = (
+                count * 20 > len(explored.ids)
+                and size * len(explored.ids) / count > 1.2 * max_chars
+            )
             if max_length != TEXT_LENGTHS[-1] and (will_exceed or size > max_chars):
                 return None
     if count != len(explored.ids):
@@ -107,13 +113,19 @@ def _build_record(entry: ProblemTexts, max_length: int | None) -> str:
         judging = entry.judged[number] if number < len(entry.judged) else Judging()
         # such a reason only repeats the answer
         reason = "" if judging.reason == f"said {judging.answer}" else judging.reason
-        details = [reason, judging.answer, *(part for attempt in judging.attempts for part in attempt)]
+        details = [
+            reason,
+            judging.answer,
+            *(part for attempt in judging.attempts for part in attempt),
+        ]
         groups.append([text, *(details if any(details) else ())])
     number_groups = (
         ":".join(str(numbers.setdefault(text, len(numbers))) for text in group) for group in groups
     )
     numbers_line = ",".join(number_groups)
-    return TEXTS.join((numbers_line, *(make_visible(_cut_middle(text, max_length)) for text in numbers)))
+    return TEXTS.join(
+        (numbers_line, *(make_visible(_cut_middle(text, max_length)) for text in numbers))
+    )
 
 
 def _cut_middle(text: str, max_length: int | None) -> str:
@@ -126,7 +138,10 @@ def _cut_middle(text: str, max_length: int | None) -> str:
 
 
 def _build_index(
-    explored: ExplorerContent, heads: Sequence[str], fields: Mapping[str, Sequence[str]], cut: int | None
+    explored: ExplorerContent,
+    heads: Sequence[str],
+    fields: Mapping[str, Sequence[str]],
+    cut: int | None,
 ) -> dict[str, Any]:
     """Build the data for filters and the list; all texts are made visible first."""
     words: dict[str, int] = {}
@@ -162,7 +177,9 @@ def _build_index(
 
 
 def _encode_values(values: Sequence[str]) -> dict[str, list[Any]]:
-    codes_by_value = {value: number for number, value in enumerate(sorted(set(values), key=natural_sort_key))}
+    codes_by_value = {
+        value: number for number, value in enumerate(sorted(set(values), key=natural_sort_key))
+    }
     return {
         "values": [make_visible(value) for value in codes_by_value],
         "codes": [codes_by_value[value] for value in values],
@@ -195,7 +212,10 @@ class _Heads:
             prompt[_find_problem_start(prompt, label, start) : len(prompt) - end] or prompt
             for prompt in self._prompts
         )
-        return [make_visible(" ".join(text[: 4 * _HEAD_CHARS].split())[:_HEAD_CHARS]) for text in problem_texts]
+        return [
+            make_visible(" ".join(text[: 4 * _HEAD_CHARS].split())[:_HEAD_CHARS])
+            for text in problem_texts
+        ]
 
 
 def _find_problem_start(prompt: str, label: str, start: int) -> int:
@@ -244,7 +264,8 @@ class _Reasons:
             "kinds": kinds,
             # 0: no reason; n: the nth kind
             "reasons": [
-                [numbers_by_code.get(c, len(kinds)) if c else 0 for c in codes] for codes in self._codes
+                [numbers_by_code.get(c, len(kinds)) if c else 0 for c in codes]
+                for codes in self._codes
             ],
         }
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.report.explorer.content import (
-    ProblemTexts,
     ExplorerContent,
     ExplorerModel,
+    ProblemTexts,
     classify_outcome,
     format_verdict,
 )
@@ -31,11 +31,20 @@ def collect_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, Expl
     yield "", collect_audit(inputs, title, _find_subsets(inputs, "audit"))
     for further in inputs.further:
         if not further.parent:
-            yield further.name, collect_audit(further.inputs, f"{title}: {further.name}", _find_subsets(inputs, further.name))
+            yield (
+                further.name,
+                collect_audit(
+                    further.inputs, f"{title}: {further.name}", _find_subsets(inputs, further.name)
+                ),
+            )
 
 
 def _find_subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
-    return {further.name: {*further.inputs.audit.ids.tolist()} for further in inputs.further if further.parent == audit}
+    return {
+        further.name: {*further.inputs.audit.ids.tolist()}
+        for further in inputs.further
+        if further.parent == audit
+    }
 
 
 def collect_audit(
@@ -85,7 +94,11 @@ def collect_audit(
 def _read_entries(inputs: ReportInputs) -> Iterator[ProblemTexts]:
     audit = inputs.audit
     for position, (document, (source, *trained)) in enumerate(_read_texts(inputs)):
-        first_responses = [*source[:1], *(item for arm_responses in trained for item in arm_responses), *source[1:]]
+        first_responses = [
+            *source[:1],
+            *(item for arm_responses in trained for item in arm_responses),
+            *source[1:],
+        ]
         yield ProblemTexts(
             prompt=audit.prompts[position],
             gold=format_gold(audit.golds[position]),
@@ -108,7 +121,9 @@ def _read_texts(
         yield from repeat(({}, [[] for _ in (None, *inputs.arms)]), len(names))
         return
     tables = [texts.read_responses(), *(texts.read_responses(item.arm) for item in inputs.arms)]
-    for name, (item, document), *arm_rows in zip(names, texts.read_documents(), *tables, strict=False):
+    for name, (item, document), *arm_rows in zip(
+        names, texts.read_documents(), *tables, strict=False
+    ):
         row_ids = {item, *(item for item, _ in arm_rows)}
         require_consistent(
             row_ids == {name},

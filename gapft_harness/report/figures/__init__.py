@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.report.figures.draw_contrasts import draw_contrasts
+from gapft_harness.report.figures.contrasts import draw_contrasts
 from gapft_harness.report.figures.style import STYLE, condition_rows, legend_below, panel, panels
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.rendering import palette, wording
@@ -108,7 +108,9 @@ def _draw_rates(axes: Axes, findings: Findings) -> None:
         axes,
         list(findings.conditions),
         {
-            r"$\kappa_S$  of recovered, corrected": {n: [value.kappa_s] for n, value in means.items()},
+            r"$\kappa_S$  of recovered, corrected": {
+                n: [value.kappa_s] for n, value in means.items()
+            },
             r"$\kappa_U$  of missed, corrected": {n: [value.kappa_u] for n, value in means.items()},
             r"$\rho_G$  of solved, lost": {n: [value.rho_g] for n, value in means.items()},
         },

@@ -35,7 +35,8 @@ def select_principal(findings: Findings) -> list[Contrast]:
     return [
         contrast
         for contrast in findings.contrasts
-        if {contrast.a, contrast.b} <= names and (not many or contrast.b == SOURCE or findings.lead in (contrast.a, contrast.b))
+        if {contrast.a, contrast.b} <= names
+        and (not many or contrast.b == SOURCE or findings.lead in (contrast.a, contrast.b))
     ]
 
 

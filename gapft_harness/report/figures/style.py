@@ -106,12 +106,16 @@ def condition_rows(
     """
     names = list(dict.fromkeys(name for row_values in rows.values() for name in row_values))
     looks = palette.assign_series(conditions)
-    has_lines = any(len(values) > 1 for row_values in rows.values() for values in row_values.values())
+    has_lines = any(
+        len(values) > 1 for row_values in rows.values() for values in row_values.values()
+    )
     for place, name in enumerate(names):
         colour, marker = looks[name]
         offset = (place - (len(names) - 1) / 2) * min(0.16, 0.7 / len(names))
         for y, row_values in enumerate(rows.values()):
-            percentages = [100 * float(rate) for rate in row_values.get(name, ()) if rate is not None]
+            percentages = [
+                100 * float(rate) for rate in row_values.get(name, ()) if rate is not None
+            ]
             axes.plot(
                 percentages, [y + offset] * len(percentages), color=colour, marker=marker, markersize=5.5,
                 linewidth=1.1 if has_lines else 0, clip_on=False, zorder=3,

@@ -67,7 +67,9 @@ def find_changes(inputs: ReportInputs) -> Iterator[ChangedProblem]:
             yield ChangedProblem(trained, int(position), "lost" if before[position] else "gained")
 
 
-def choose_cases(inputs: ReportInputs, condition: str, change: Change, limit: int) -> list[ChosenCase]:
+def choose_cases(
+    inputs: ReportInputs, condition: str, change: Change, limit: int
+) -> list[ChosenCase]:
     """Choose at most ``limit`` problems of a condition to show, by ``RULE``."""
     arms = inputs.find_arms(condition)
     changed_by_seed = _find_changed_seeds(inputs, condition, change)
@@ -77,7 +79,15 @@ def choose_cases(inputs: ReportInputs, condition: str, change: Change, limit: in
         key=lambda p: (-seeds[p], derive_key("case", str(ids[p])), str(ids[p])),
     )
     return [
-        ChosenCase(p, change, tuple(arm for arm, has_changed in zip(arms, changed_by_seed[:, p], strict=True) if has_changed))
+        ChosenCase(
+            p,
+            change,
+            tuple(
+                arm
+                for arm, has_changed in zip(arms, changed_by_seed[:, p], strict=True)
+                if has_changed
+            ),
+        )
         for p in order[:limit]
     ]
 
@@ -147,7 +157,9 @@ def _describe_others(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[
         for name in others
         if name != chosen.arms[0].arm.condition
     }
-    changed_conditions = [(condition_name(name), seeds) for name, seeds in seed_counts.items() if seeds]
+    changed_conditions = [
+        (condition_name(name), seeds) for name, seeds in seed_counts.items() if seeds
+    ]
     if not changed_conditions:
         return f"No other condition {chosen.change} it." if seed_counts else ""
     if len(inputs.seeds) == 1:

@@ -15,8 +15,8 @@ from gapft_harness.analysis.decomposition import (
     Decomposition,
     Terms,
     decompose,
-    pool_counts,
     find_unstable_states,
+    pool_counts,
 )
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
@@ -141,7 +141,10 @@ def find_differing_settings(*conditions: ConditionFindings) -> tuple[str, ...]:
     return tuple(
         key
         for key in keys
-        if any(condition_findings.own.get(key, run_value) != conditions[0].own.get(key, run_value) for condition_findings in conditions)
+        if any(
+            condition_findings.own.get(key, run_value) != conditions[0].own.get(key, run_value)
+            for condition_findings in conditions
+        )
     )
 
 
@@ -217,12 +220,21 @@ class Findings:
 
     def find_part(self, name: str) -> Any:
         """Return an experiment's findings; None if the run does not have the experiment."""
-        return next((part_findings.findings for part_findings in self.parts if part_findings.part.name == name), None)
+        return next(
+            (
+                part_findings.findings
+                for part_findings in self.parts
+                if part_findings.part.name == name
+            ),
+            None,
+        )
 
     @property
     def distinct(self) -> dict[str, ConditionFindings]:
         """The conditions, except those whose models are all shared with another condition."""
-        arms = {Arm(name, seed).name for name, entry in self.conditions.items() for seed in entry.seeds}
+        arms = {
+            Arm(name, seed).name for name, entry in self.conditions.items() for seed in entry.seeds
+        }
         return {
             name: condition
             for name, condition in self.conditions.items()
@@ -234,7 +246,10 @@ class Findings:
         """The conditions with matched budgets, grouped by budget."""
         groups: list[list[ConditionFindings]] = []
         for condition in self.conditions.values():
-            group = next((candidate for candidate in groups if is_budget_matched(candidate[0], condition)), None)
+            group = next(
+                (candidate for candidate in groups if is_budget_matched(candidate[0], condition)),
+                None,
+            )
             if group is not None:
                 group.append(condition)
             elif condition.matched:
@@ -248,7 +263,11 @@ class Findings:
     def describe_marks(self, contrasts: Sequence[Contrast]) -> str:
         """Explain the marks of contrasts; empty where no contrast is marked."""
         marks = "".join(map(self.marks, contrasts))
-        labels = [*dict.fromkeys(side.label for contrast in contrasts for side in self.sides(contrast) if s.own)]
+        labels = [
+            *dict.fromkeys(
+                side.label for contrast in contrasts for side in self.sides(contrast) if side.own
+            )
+        ]
         text = " * Not budget-matched." if "*" in marks else ""
         if UNMATCHED_MARK in marks:
             text += (
@@ -261,9 +280,13 @@ class Findings:
         """Return the marks of a contrast: for other budgets, and other settings or versions."""
         sides = self.sides(contrast)
         # the source was decoded with the run's versions
-        has_other_settings = find_differing_settings(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
+        has_other_settings = (
+            find_differing_settings(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
+        )
         sizes = {(b.n, b.exposures, b.steps) for side in sides for b in side.budgets}
-        has_other_budgets = len(sides) > 1 and (len(sizes) > 1 or not all(side.matched for side in sides))
+        has_other_budgets = len(sides) > 1 and (
+            len(sizes) > 1 or not all(side.matched for side in sides)
+        )
         return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * bool(has_other_settings)
 
     def is_fair(self, contrast: Contrast) -> bool:
@@ -322,9 +345,13 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
         for index, name in enumerate(names)
     }
     contrasts = _compute_contrasts(conditions, replicates, ordered)
-    parts = tuple(PartFindings(entry.part, entry.part.compute(inputs, entry.data)) for entry in inputs.parts)
+    parts = tuple(
+        PartFindings(entry.part, entry.part.compute(inputs, entry.data)) for entry in inputs.parts
+    )
     repeated_conditions = compare_replicates(inputs)
-    return Findings(source, inputs.pool_states, conditions, contrasts, lead, parts, further, repeated_conditions)
+    return Findings(
+        source, inputs.pool_states, conditions, contrasts, lead, parts, further, repeated_conditions
+    )
 
 
 def _order_conditions(inputs: ReportInputs) -> list[str]:

@@ -18,7 +18,13 @@ from gapft_harness.report.findings.computation import ConditionFindings, Finding
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
-from gapft_harness.report.rendering.wording import condition_name, format_duration, points, format_rounded, format_count
+from gapft_harness.report.rendering.wording import (
+    condition_name,
+    format_count,
+    format_duration,
+    format_rounded,
+    points,
+)
 from gapft_harness.run_directory import layout
 
 Unit = Literal["tokens", "seconds"]
@@ -37,7 +43,9 @@ class Spending:
         return cls(tokens, None if tokens is None or not rate else tokens / rate)
 
     def __add__(self, other: Spending) -> Spending:
-        return Spending(_add_known(self.tokens, other.tokens), _add_known(self.seconds, other.seconds))
+        return Spending(
+            _add_known(self.tokens, other.tokens), _add_known(self.seconds, other.seconds)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,9 @@ class LedgerLine:
         points = 100 * self.gain
         if points <= 0:
             return Spending(None)
-        return Spending(*(None if amount is None else amount / points for amount in astuple(self.total)))
+        return Spending(
+            *(None if amount is None else amount / points for amount in astuple(self.total))
+        )
 
     def compute_queries(self, unit: Unit) -> int | None:
         """Compute the queries after which the cost is paid off; None: never, or unknown.
@@ -114,23 +124,31 @@ def find_search_seconds(stages: Mapping[str, float], reused: bool) -> float | No
 
 def compute_ledger(inputs: ReportInputs, findings: Findings) -> Ledger:
     """Compute the ledger from the recorded tokens and times; None where one is not recorded."""
-    splits = {name: generated for name, generated in inputs.generated.items() if layout.parse_arm(name) is None}
+    splits = {
+        name: generated
+        for name, generated in inputs.generated.items()
+        if layout.parse_arm(name) is None
+    }
     pool, audit = splits.get("pool"), splits.get("audit")
     total = sum(generated.total for generated in splits.values())
     seconds = find_search_seconds(inputs.seconds, inputs.reused)
     rate = total / seconds if seconds and pool and audit else None
-    search = Spending.at(pool.total if pool else None, rate)
+    search = Spending.from_rate(pool.total if pool else None, rate)
     sample = audit.mean_sample if audit and audit.samples else None
 
     def build_lines() -> Iterator[LedgerLine]:
         for name, condition in findings.conditions.items():
             training = _compute_training(inputs, condition)
             decode = _compute_decode(inputs, condition)
-            saved_tokens = None if sample is None or decode is None else condition.k_eq * sample - decode
+            saved_tokens = (
+                None if sample is None or decode is None else condition.k_eq * sample - decode
+            )
             gain = float(condition.mean.terms.total)
-            yield LedgerLine(name, gain, training, search + training, Spending.at(saved_tokens, rate))
+            yield LedgerLine(
+                name, gain, training, search + training, Spending.from_rate(saved_tokens, rate)
+            )
 
-    return Ledger(search, Spending.at(sample, rate), tuple(build_lines()))
+    return Ledger(search, Spending.from_rate(sample, rate), tuple(build_lines()))
 
 
 def build_content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
@@ -141,7 +159,9 @@ def build_content(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         "sample_tokens": costs.per_sample.tokens,
         "conditions": {
             entry.name: entries
-            for entry, entries in zip(costs.entries, Frame(LINES, costs.entries).entries(), strict=True)
+            for entry, entries in zip(
+                costs.entries, Frame(LINES, costs.entries).entries(), strict=True
+            )
         },
     }
 
@@ -154,7 +174,9 @@ def _compute_training(inputs: ReportInputs, condition: ConditionFindings) -> Spe
         seconds.append(facts.get("seconds"))
         tokens.append(facts.get("completion_tokens", seed_findings.budget.tokens))
     known_seconds = [value for value in seconds if value is not None]
-    return Spending(fmean(tokens), fmean(known_seconds) if len(known_seconds) == len(seconds) else None)
+    return Spending(
+        fmean(tokens), fmean(known_seconds) if len(known_seconds) == len(seconds) else None
+    )
 
 
 def _compute_decode(inputs: ReportInputs, condition: ConditionFindings) -> float | None:
@@ -218,7 +240,13 @@ LINES: tuple[Column[LedgerLine], ...] = (
         format_rounded,
     ),
     Column("", _TRAINING, lambda line: line.training.seconds, "time", _format_time),
-    Column("tokens_a_point", _A_POINT, lambda line: line.per_point.tokens, "tokens a point", format_rounded),
+    Column(
+        "tokens_a_point",
+        _A_POINT,
+        lambda line: line.per_point.tokens,
+        "tokens a point",
+        format_rounded,
+    ),
     Column("", _A_POINT, lambda line: line.per_point.seconds, "time a point", _format_time),
     Column("saved_a_query", "", lambda line: line.saved.tokens),
     Column("break_even_queries", "", lambda line: line.compute_queries("tokens")),

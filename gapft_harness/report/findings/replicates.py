@@ -67,7 +67,9 @@ def compare_replicates(inputs: ReportInputs) -> tuple[RepeatedCondition, ...]:
             original,
             tuple(
                 _compare_arms(first, second, hashes)
-                for first, second in zip(inputs.find_arms(original), inputs.find_arms(name), strict=True)
+                for first, second in zip(
+                    inputs.find_arms(original), inputs.find_arms(name), strict=True
+                )
             ),
         )
         for name, original in find_replicates(inputs.recipe).items()
@@ -75,12 +77,16 @@ def compare_replicates(inputs: ReportInputs) -> tuple[RepeatedCondition, ...]:
     )
 
 
-def _compare_arms(first: TrainedArm, second: TrainedArm, hashes: Mapping[str, str | None]) -> Retraining:
+def _compare_arms(
+    first: TrainedArm, second: TrainedArm, hashes: Mapping[str, str | None]
+) -> Retraining:
     first_hash, second_hash = (hashes.get(trained.arm.name) for trained in (first, second))
     texts = zip(first.texts, second.texts, strict=True)
     return Retraining(
         seed=second.arm.seed,
         changes=count_changes(first.passed, second.passed),
         reworded=sum(before != after for before, after in texts),
-        same_weights=None if first_hash is None or second_hash is None else first_hash == second_hash,
+        same_weights=None
+        if first_hash is None or second_hash is None
+        else first_hash == second_hash,
     )

@@ -74,4 +74,6 @@ def read_decided(
     """
     ids = read_columns(run_path / layout.problems_path("audit"), ("problem_id",))["problem_id"]
     tables_by_arm = find_tables(run_path, arms, adapters)
-    return {arm: read_decisions(run_path / table, ids) == PASS for arm, table in tables_by_arm.items()}
+    return {
+        arm: read_decisions(run_path / table, ids) == PASS for arm, table in tables_by_arm.items()
+    }

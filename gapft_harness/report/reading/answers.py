@@ -63,17 +63,35 @@ def read_answers(
     ids = problems["problem_id"]
     golds = [_read_gold(text, task) for text in problems["gold"]]
     source, answers_by_table = layout.responses_path("audit"), {}
-    tables = arms if isinstance(arms, Mapping) else {arm: layout.decisions_path(arm) for arm in arms}
+    tables = (
+        arms if isinstance(arms, Mapping) else {arm: layout.decisions_path(arm) for arm in arms}
+    )
     for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
-        table_columns = read_columns(path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)])
+        table_columns = read_columns(
+            path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)]
+        )
         if table == source and not any(table_columns["answer"]):
             raise NoAnswersError(_describe_no_answers(task))
-        require_consistent(table_columns["problem_id"] == ids, f"{path}: contains other problems than the audit")
+        require_consistent(
+            table_columns["problem_id"] == ids, f"{path}: contains other problems than the audit"
+        )
         _check_verdicts(table, golds, table_columns, task)
         answers_by_table[table] = table_columns["answer"]
-    distinct_answers = sorted({*golds, *(a for table_columns in answers_by_table.values() for a in table_columns if a is not None)})
-    codes_by_text = {text: number for number, text in enumerate(distinct_answers)} | {None: NO_ANSWER}
+    distinct_answers = sorted(
+        {
+            *golds,
+            *(
+                a
+                for table_columns in answers_by_table.values()
+                for a in table_columns
+                if a is not None
+            ),
+        }
+    )
+    codes_by_text = {text: number for number, text in enumerate(distinct_answers)} | {
+        None: NO_ANSWER
+    }
 
     def encode_texts(texts: Sequence[str | None]) -> NDArray[np.int64]:
         return np.array([codes_by_text[text] for text in texts], dtype=np.int64)
@@ -126,16 +144,29 @@ def _read_gold(text: str, task: Mapping[str, Any]) -> str:
 
 
 def _check_verdicts(
-    table: str, golds: Sequence[str], table_columns: Mapping[str, Sequence[Any]], task: Mapping[str, Any]
+    table: str,
+    golds: Sequence[str],
+    table_columns: Mapping[str, Sequence[Any]],
+    task: Mapping[str, Any],
 ) -> None:
-    rows = zip(table_columns["problem_id"], golds, table_columns["answer"], table_columns["status"], strict=True)
+    rows = zip(
+        table_columns["problem_id"],
+        golds,
+        table_columns["answer"],
+        table_columns["status"],
+        strict=True,
+    )
     mismatches = [
         f"{problem_id} (gold {gold!r:.40}, answer {answer!r:.40}, verdict {status})"
         for problem_id, gold, answer, status in rows
         if (status == "pass") != (answer == gold)
     ]
     if mismatches:
-        more = f" and {len(mismatches) - _MISMATCHES_SHOWN} more" if mismatches[_MISMATCHES_SHOWN:] else ""
+        more = (
+            f" and {len(mismatches) - _MISMATCHES_SHOWN} more"
+            if mismatches[_MISMATCHES_SHOWN:]
+            else ""
+        )
         raise NoAnswersError(
             f"{table}: answers cannot be redistributed: some verdicts of the verifier "
             f"{task['verifier']!r} differ from a comparison of the answer with the gold answer: "

@@ -87,7 +87,9 @@ class TrainedArm:
 
     def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
         """Return the arm on some of the audit's problems, by their positions."""
-        return replace(self, statuses=self.statuses[positions], texts=_select_items(self.texts, positions))
+        return replace(
+            self, statuses=self.statuses[positions], texts=_select_items(self.texts, positions)
+        )
 
     @property
     def passed(self) -> NDArray[np.bool_]:
@@ -102,13 +104,20 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     Raises:
         GapftError: the tables contradict each other.
     """
-    table, states_table = run_path / layout.responses_path(split), run_path / layout.states_path(split)
-    problems = read_columns(run_path / layout.problems_path(split), ("problem_id", "prompt", "gold"))
+    table, states_table = (
+        run_path / layout.responses_path(split),
+        run_path / layout.states_path(split),
+    )
+    problems = read_columns(
+        run_path / layout.problems_path(split), ("problem_id", "prompt", "gold")
+    )
     states = read_columns(states_table, ("problem_id", "state"))
     responses = read_columns(table, ("problem_id", "index", "status"))
     greedy = read_columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
     ids = problems["problem_id"]
-    require_consistent(ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids")
+    require_consistent(
+        ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids"
+    )
     require_consistent(
         states["problem_id"] == ids
         and greedy["problem_id"] == ids
@@ -135,7 +144,10 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
 def read_verdicts(table: Path, k: int) -> Verdicts:
     """Read a split's verdicts in the table's order; samples that were not drawn did not pass."""
     table_columns = read_columns(table, ("index", "status"))
-    index, passed = np.array(table_columns["index"], dtype=np.int64), codes(table_columns["status"]) == PASS
+    index, passed = (
+        np.array(table_columns["index"], dtype=np.int64),
+        codes(table_columns["status"]) == PASS,
+    )
     greedy = index == GREEDY
     samples = np.zeros((int(greedy.sum()), k), dtype=np.bool_)
     samples[(np.cumsum(greedy) - 1)[~greedy], index[~greedy]] = passed[~greedy]
@@ -154,7 +166,9 @@ def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") ->
         GapftError: the table contains other problems.
     """
     table_columns = read_columns(table, ("problem_id", "status"), [("index", "=", GREEDY)])
-    require_consistent(table_columns["problem_id"] == [*ids], f"{table}: contains other problems than {owner}")
+    require_consistent(
+        table_columns["problem_id"] == [*ids], f"{table}: contains other problems than {owner}"
+    )
     return codes(table_columns["status"])
 
 
@@ -200,7 +214,10 @@ def read_arm(
     """
     path = run_path / layout.audit_decisions_path(arm, audit)
     table_columns = read_columns(path, ("problem_id", "text", "status"))
-    require_consistent(table_columns["problem_id"] == ids.tolist(), f"{path}: contains other problems than the audit")
+    require_consistent(
+        table_columns["problem_id"] == ids.tolist(),
+        f"{path}: contains other problems than the audit",
+    )
     entry = budgets[arm.name]
     selection = run_path / layout.selection_path(arm)
     slot_ids = read_columns(selection, ("problem_id",))["problem_id"]

@@ -91,13 +91,17 @@ def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> Ep
     ]
     for condition in dict.fromkeys(arm.condition for arm in arms):
         files = [
-            (run_path / layout.decisions_path(arm), None) for arm in arms if arm.condition == condition
+            (run_path / layout.decisions_path(arm), None)
+            for arm in arms
+            if arm.condition == condition
         ]
         counts.append(_count_episodes(condition, "greedy", files, attempts))
     return EpisodeFacts(attempts, tuple(counts), repeats)
 
 
-def _count_episodes(who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int) -> EpisodeCounts:
+def _count_episodes(
+    who: str, kind: str, files: Sequence[tuple[Path, Any]], attempts: int
+) -> EpisodeCounts:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Verdict
-from gapft_harness.report.reading.columns import read_columns, format_gold
+from gapft_harness.report.reading.columns import format_gold, read_columns
 from gapft_harness.run_directory import layout
-from gapft_harness.verification.reasons import Kind, needs_explanation, classify_reason, rank_kinds
+from gapft_harness.verification.reasons import Kind, classify_reason, needs_explanation, rank_kinds
 
 #: Kinds of reason, and responses, that are shown.
 KINDS_SHOWN, RESPONSES_SHOWN = 6, 3
@@ -77,9 +77,13 @@ def read_failures(
     ]
     if failed_arms := [name for name in arms if name in notable]:
         label = f"audit, after training ({', '.join(failed_arms)})"
-        tables.append((label, {name: run_path / layout.judged_table_path(name) for name in failed_arms}))
+        tables.append(
+            (label, {name: run_path / layout.judged_table_path(name) for name in failed_arms})
+        )
     return tuple(
-        _read_group(label, files, run_path / layout.problems_path("pool" if label == "pool" else "audit"))
+        _read_group(
+            label, files, run_path / layout.problems_path("pool" if label == "pool" else "audit")
+        )
         for label, files in tables
     )
 
@@ -102,7 +106,9 @@ def _read_group(label: str, files: Mapping[str, Path], problems: Path) -> Failur
                     examples.append(FailedResponse(name, **row, gold=""))
     order = rank_kinds(kinds)
     rounds = zip_longest(*(examples_by_kind[kind] for kind, _ in order))
-    selected = [response for round_ in rounds for response in round_ if of is not None][:RESPONSES_SHOWN]
+    selected = [response for round_ in rounds for response in round_ if response is not None][
+        :RESPONSES_SHOWN
+    ]
     return Failures(label, dict(statuses), tuple(order), tuple(_add_golds(selected, problems)))
 
 
@@ -124,7 +130,9 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _add_golds(responses: Sequence[FailedResponse], problems: Path) -> Iterator[FailedResponse]:
-    filters: list[tuple[str, str, Any]] = [("problem_id", "in", [response.problem_id for response in responses])]
+    filters: list[tuple[str, str, Any]] = [
+        ("problem_id", "in", [response.problem_id for response in responses])
+    ]
     gold_columns = read_columns(problems, ("problem_id", "gold"), filters)
     golds = dict(zip(gold_columns["problem_id"], gold_columns["gold"], strict=True))
     for response in responses:

@@ -17,16 +17,16 @@ from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
-from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
 from gapft_harness.report.reading.texts import AuditTexts
+from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require_consistent
 from gapft_harness.run_directory.history import LATE_PREFIX
 from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
-    has_reused_responses,
     find_task,
+    has_reused_responses,
     list_toolchains,
 )
 from gapft_harness.run_directory.tables import read_items
@@ -160,7 +160,9 @@ class ReportInputs:
     @property
     def late_changes(self) -> tuple[str, ...]:
         """The changes that were made after results existed, each as a sentence."""
-        return tuple(line.removeprefix(LATE_PREFIX) for line in self.warnings if line.startswith(LATE_PREFIX))
+        return tuple(
+            line.removeprefix(LATE_PREFIX) for line in self.warnings if line.startswith(LATE_PREFIX)
+        )
 
     @property
     def splits_with_imported_verdicts(self) -> tuple[str, ...]:
@@ -205,7 +207,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
-        judged_by={name: description for name, description in manifest["judged_by"].items() if description},
+        judged_by={
+            name: description for name, description in manifest["judged_by"].items() if description
+        },
         training=manifest["training"],
         warnings=tuple(manifest["warnings"]),
         imported={split: imported[split] for split in splits if split in imported},
@@ -284,7 +288,9 @@ def _check_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> N
         )
 
 
-def _read_further_audits(run_path: Path, manifest: Manifest, inputs: ReportInputs) -> Iterator[FurtherAudit]:
+def _read_further_audits(
+    run_path: Path, manifest: Manifest, inputs: ReportInputs
+) -> Iterator[FurtherAudit]:
     """Read further audits and subsets, in the recipe's order."""
     audits, subsets = manifest["recipe"].get("audits", {}), []
     inputs_by_audit = {"audit": inputs}
@@ -304,8 +310,13 @@ def _read_further_audits(run_path: Path, manifest: Manifest, inputs: ReportInput
             ),
             texts=AuditTexts(run_path, split),
         )
-    audits_by_name = {name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()}
-    audits_by_name |= {name: FurtherAudit(name, source, inputs_by_audit[source].select_problems(ids)) for name, source, ids, _ in subsets}
+    audits_by_name = {
+        name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()
+    }
+    audits_by_name |= {
+        name: FurtherAudit(name, source, inputs_by_audit[source].select_problems(ids))
+        for name, source, ids, _ in subsets
+    }
     return (audits_by_name[name] for name in audits)
 
 

@@ -135,7 +135,15 @@ def list_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
     for table, values in recipe.get("paper", {}).items():
         for name, value in values.items():
             split, _, quantity = name.rpartition(".")
-            figures.append(PublishedValue(table, split, quantity, value, reason=_find_different_setting(recipe, split, quantity)))
+            figures.append(
+                PublishedValue(
+                    table,
+                    split,
+                    quantity,
+                    value,
+                    reason=_find_different_setting(recipe, split, quantity),
+                )
+            )
     return figures
 
 
@@ -193,8 +201,6 @@ def describe_differences(figures: list[PublishedValue]) -> list[Text]:
 def _describe_difference(figure: PublishedValue) -> str:
     if figure.measured is None:
         why = f", {figure.reason}" if figure.reason else ""
-        return (
-            f"{figure.format_value(figure.printed)} in the paper ({figure.table}); not comparable with this run{why}"
-        )
+        return f"{figure.format_value(figure.printed)} in the paper ({figure.table}); not comparable with this run{why}"
     off = f"; OFF by {figure.standard_errors:.1f} standard errors" if figure.is_far else ""
     return f"{figure.format_value(figure.measured)} in this run, {figure.format_value(figure.printed)} in the paper ({figure.table}){off}"

@@ -56,7 +56,9 @@ class AuditTexts:
     def read_documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield problem ids with the benchmark's records."""
         columns = ["problem_id", "document"]
-        for name, document in self._read_rows(layout.problems_path(self.split), columns, _DOCUMENTS):
+        for name, document in self._read_rows(
+            layout.problems_path(self.split), columns, _DOCUMENTS
+        ):
             yield name, json.loads(document)
 
     def read_responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[JudgedText]]]:
@@ -71,7 +73,9 @@ class AuditTexts:
                 [
                     (
                         text,
-                        Judging(reason, answer or "", [(a["text"], a["feedback"]) for a in attempts]),
+                        Judging(
+                            reason, answer or "", [(a["text"], a["feedback"]) for a in attempts]
+                        ),
                     )
                     for _, text, reason, answer, attempts in rows
                 ],

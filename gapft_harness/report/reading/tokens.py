@@ -105,4 +105,6 @@ def _measure_lengths(pc: object, lists: object) -> NDArray[np.int64]:
     import pyarrow as pa
 
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int64())  # type: ignore[attr-defined]
-    return np.array(lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths)
+    return np.array(
+        lengths.to_numpy(zero_copy_only=False) if isinstance(lengths, pa.Array) else lengths
+    )

@@ -51,7 +51,8 @@ def find_differences(before: str, after: str) -> tuple[list[Piece], list[Piece]]
             side[place : place + block.size] = [True] * block.size
     ends = [True] * start, [True] * end
     first, second = (
-        _join_pieces(parts, ends[0] + side + ends[1]) for parts, side in zip(part_lists, matches, strict=True)
+        _join_pieces(parts, ends[0] + side + ends[1])
+        for parts, side in zip(part_lists, matches, strict=True)
     )
     return first, second
 

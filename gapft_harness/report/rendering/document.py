@@ -78,7 +78,12 @@ class Document:
                 case _:
                     has_tables = any("/" in table for table in self.tables)
                     page_content = self.title, self.subtitle, self.sections, self.drawings, places
-                    yield name, page.render_page(*page_content, tables=has_tables, date_note=self.date_note)
+                    yield (
+                        name,
+                        page.render_page(
+                            *page_content, tables=has_tables, date_note=self.date_note
+                        ),
+                    )
         yield from ((places[name], text) for name, text in self.explorers.items())
         yield from self.tables.items()
         for drawing in self.drawings:

@@ -20,14 +20,19 @@ from gapft_harness.report.rendering.blocks import (
     Text,
 )
 from gapft_harness.report.rendering.differences import Piece, find_differences
-from gapft_harness.report.rendering.visible import shorten, make_visible
+from gapft_harness.report.rendering.visible import make_visible, shorten
 
 _SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](?=[\s#>]|$)")
 
 
-def render_markdown(title: str, subtitle: str, sections: Sequence[Section], date_note: str = "") -> str:
+def render_markdown(
+    title: str, subtitle: str, sections: Sequence[Section], date_note: str = ""
+) -> str:
     """Render title, subtitle, dates (``date_note``, a sentence) and sections as Markdown."""
-    parts = [f"# {escape_markdown(title)}", *(escape_markdown(text) for text in (subtitle, date_note) if text)]
+    parts = [
+        f"# {escape_markdown(title)}",
+        *(escape_markdown(text) for text in (subtitle, date_note) if text),
+    ]
     for section in sections:
         if section.title:
             parts.append(f"## {escape_markdown(section.title)}")
@@ -62,7 +67,8 @@ def _render_block(block: Block) -> Iterable[str]:
             yield "\n".join(f"- {escape_markdown(item)}" for item in items)
         case Stats(stats):
             yield "\n".join(
-                f"- {escape_markdown(s.label)}: **{escape_markdown(s.value)}** {escape_markdown(s.detail)}" for s in stats
+                f"- {escape_markdown(s.label)}: **{escape_markdown(s.value)}** {escape_markdown(s.detail)}"
+                for s in stats
             )
         case Table():
             if block.summary:

@@ -15,7 +15,7 @@ from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.report.rendering import palette
 from gapft_harness.report.rendering.blocks import Drawing, Section, make_anchor
 from gapft_harness.report.rendering.differences import find_differences
-from gapft_harness.report.rendering.visible import MAX_CHARS, shorten, make_visible
+from gapft_harness.report.rendering.visible import MAX_CHARS, make_visible, shorten
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -136,7 +136,9 @@ def _create_environment() -> Environment:
 
 def _join_intervals(text: str) -> str:
     """Join the ends of intervals with no-break spaces, so that no line ends inside one."""
-    return re.sub(r"\[([^\s\[]+), ([^\s\[\]]+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", make_visible(text))
+    return re.sub(
+        r"\[([^\s\[]+), ([^\s\[\]]+)\]", "[\\1,\N{NO-BREAK SPACE}\\2]", make_visible(text)
+    )
 
 
 def _encode_base64(content: bytes) -> str:

@@ -21,7 +21,7 @@ from gapft_harness.report.rendering.blocks import (
     Table,
     Text,
 )
-from gapft_harness.report.rendering.visible import shorten, make_visible
+from gapft_harness.report.rendering.visible import make_visible, shorten
 
 #: Characters that the terminal shows of a text.
 _MAX_CHARS = 110

@@ -179,5 +179,8 @@ def describe_days(days: Iterable[str]) -> str:
     """
     if not (sorted_days := sorted(days)):
         return ""
-    first, last = (f"{day.day} {day:%B %Y}" for day in map(date.fromisoformat, (sorted_days[0], sorted_days[-1])))
+    first, last = (
+        f"{day.day} {day:%B %Y}"
+        for day in map(date.fromisoformat, (sorted_days[0], sorted_days[-1]))
+    )
     return f"Made on {last}." if first == last else f"Made from {first} to {last}."

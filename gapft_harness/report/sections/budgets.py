@@ -13,7 +13,7 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Block, Bullets, Text
-from gapft_harness.report.rendering.wording import condition_name, percent, format_count
+from gapft_harness.report.rendering.wording import condition_name, format_count, percent
 
 
 def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
@@ -23,7 +23,9 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     for group in groups:
         low, high, spread = measure_token_spread(group)
         subject = (
-            "Their" if len(groups) == 1 else f"{format_group(group)}: matched with each other; their"
+            "Their"
+            if len(groups) == 1
+            else f"{format_group(group)}: matched with each other; their"
         )
         note += (
             f" {subject} tokens L are reported, not enforced: {format_count(low)} to {format_count(high)}, a "
@@ -90,9 +92,15 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     Column("n_U", "", lambda arm: arm.parts.n_u),
     Column("G_regressed", "", lambda arm: arm.parts.regressed_g),
     Column("n_G", "", lambda arm: arm.parts.n_g),
-    Column("", _COUNT, lambda arm: _format_part(arm.parts.corrected_s, arm.parts.n_s), "S corrected"),
-    Column("", _COUNT, lambda arm: _format_part(arm.parts.corrected_u, arm.parts.n_u), "U corrected"),
-    Column("", _COUNT, lambda arm: _format_part(arm.parts.regressed_g, arm.parts.n_g), "G regressed"),
+    Column(
+        "", _COUNT, lambda arm: _format_part(arm.parts.corrected_s, arm.parts.n_s), "S corrected"
+    ),
+    Column(
+        "", _COUNT, lambda arm: _format_part(arm.parts.corrected_u, arm.parts.n_u), "U corrected"
+    ),
+    Column(
+        "", _COUNT, lambda arm: _format_part(arm.parts.regressed_g, arm.parts.n_g), "G regressed"
+    ),
     Column("", "correct audit problems", lambda arm: arm.parts.correct, "correct", format_count),
     Column(
         "verdicts",
@@ -103,9 +111,13 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
 )
 BUDGET: tuple[Column[TrainedSeed], ...] = (
     Column("slots", _EXAMPLES, lambda arm: arm.model.budget.n, "slots n", format_count),
-    Column("problems", _EXAMPLES, lambda arm: arm.model.problems, "distinct problems", format_count),
+    Column(
+        "problems", _EXAMPLES, lambda arm: arm.model.problems, "distinct problems", format_count
+    ),
     Column("repetitions", "", lambda arm: arm.model.budget.repetitions),
-    Column("exposures", _EXPOSURES, lambda arm: arm.model.budget.exposures, "exposures N", format_count),
+    Column(
+        "exposures", _EXPOSURES, lambda arm: arm.model.budget.exposures, "exposures N", format_count
+    ),
     Column("tokens", _EXPOSURES, lambda arm: arm.model.budget.tokens, "tokens L", format_count),
     Column(
         "supervised_tokens",
@@ -132,7 +144,7 @@ def _describe_reused_sets(findings: Findings) -> list[Block]:
         f"{seed_findings.reused_set['sha256']}"
         for name, condition in findings.conditions.items()
         for seed, seed_findings in condition.seeds.items()
-        if of.taken
+        if seed_findings.reused_set
     ]
     if not lines:
         return []
@@ -148,7 +160,10 @@ def _describe_repeated_problems(findings: Findings) -> str:
     names = [
         condition_name(name)
         for name, condition in findings.conditions.items()
-        if any(seed_findings.problems < seed_findings.budget.n for seed_findings in condition.seeds.values())
+        if any(
+            seed_findings.problems < seed_findings.budget.n
+            for seed_findings in condition.seeds.values()
+        )
     ]
     if not names:
         return ""

@@ -12,13 +12,19 @@ from typing import Any
 from gapft_harness.analysis.decomposition import STABLE_ITEMS, Decomposition, Terms
 from gapft_harness.analysis.pass_at_k import format_k
 from gapft_harness.core.records import SOURCE, Budget, State
-from gapft_harness.report.figures.draw_contrasts import format_contrast, select_principal
+from gapft_harness.report.figures.contrasts import format_contrast, select_principal
 from gapft_harness.report.findings.computation import ConditionFindings, Contrast, Findings
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Table
-from gapft_harness.report.rendering.wording import UNSTABLE, percent, points, format_rounded, format_count
+from gapft_harness.report.rendering.wording import (
+    UNSTABLE,
+    format_count,
+    format_rounded,
+    percent,
+    points,
+)
 
 #: Columns of a CSV file for a difference's parts by state.
 TERMS = ("term_S", "term_U", "term_G")
@@ -138,7 +144,11 @@ BUDGETS: tuple[Column[ModelRow], ...] = tuple(
         ),
         Column("", _N_L, lambda condition: _first_budget(condition).exposures, "N", format_count),
         Column(
-            "", _N_L, lambda condition: fmean(of.tokens for of in condition.budgets), "L", format_rounded
+            "",
+            _N_L,
+            lambda condition: fmean(of.tokens for of in condition.budgets),
+            "L",
+            format_rounded,
         ),
         Column("", _J, lambda condition: _first_budget(condition).steps, "J", format_count),
     )
@@ -188,7 +198,9 @@ DECOMPOSITION = (
 )
 
 
-def list_models(findings: Findings, k: int, printed: Mapping[str, str] | None = None) -> list[ModelRow]:
+def list_models(
+    findings: Findings, k: int, printed: Mapping[str, str] | None = None
+) -> list[ModelRow]:
     """List the rows of the source and every condition.
 
     Args:
@@ -199,11 +211,16 @@ def list_models(findings: Findings, k: int, printed: Mapping[str, str] | None = 
     printed_values = printed or {}
     return [
         ModelRow(findings.source.pass_at_1, k, printed=printed_values.get(SOURCE, "")),
-        *(ModelRow.of(condition, k, printed_values.get(name, "")) for name, condition in findings.conditions.items()),
+        *(
+            ModelRow.from_condition(condition, k, printed_values.get(name, ""))
+            for name, condition in findings.conditions.items()
+        ),
     ]
 
 
-def build_contrast_tables(inputs: ReportInputs, findings: Findings, *, explain: bool = True) -> list[Table]:
+def build_contrast_tables(
+    inputs: ReportInputs, findings: Findings, *, explain: bool = True
+) -> list[Table]:
     """Build tables of all contrasts; with many conditions, the secondary ones are folded.
 
     Args:
@@ -231,11 +248,17 @@ def build_contrast_tables(inputs: ReportInputs, findings: Findings, *, explain: 
     note += findings.describe_marks(all_contrasts)
     tables = [_build_contrast_table(findings, principal_contrasts, note)]
     if others:
-        tables.append(_build_contrast_table(findings, others, "", f"The other {format_count(len(others))} contrasts"))
+        tables.append(
+            _build_contrast_table(
+                findings, others, "", f"The other {format_count(len(others))} contrasts"
+            )
+        )
     return tables
 
 
-def _build_contrast_table(findings: Findings, rows: Sequence[Contrast], note: str, summary: str = "") -> Table:
+def _build_contrast_table(
+    findings: Findings, rows: Sequence[Contrast], note: str, summary: str = ""
+) -> Table:
     return Frame(CONTRASTS, [(findings, row) for row in rows]).table(note, summary=summary)
 
 
@@ -289,5 +312,5 @@ def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Ta
             f"{wording.listed(unstable_counts)}. A dash: the state is empty, so the rate is undefined and the "
             "term is 0."
         )
-    rows = [ModelRow.of(condition, 0) for condition in findings.conditions.values()]
+    rows = [ModelRow.from_condition(condition, 0) for condition in findings.conditions.values()]
     return Frame(DECOMPOSITION, rows).table(note)

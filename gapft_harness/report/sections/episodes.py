@@ -10,7 +10,7 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.episodes import EpisodeCounts, EpisodeFacts, Repeats
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Table, Text
-from gapft_harness.report.rendering.wording import condition_name, listed, percent, format_count
+from gapft_harness.report.rendering.wording import condition_name, format_count, listed, percent
 
 
 def build_blocks(facts: EpisodeFacts) -> list[Block]:
@@ -76,7 +76,9 @@ EPISODES: tuple[Column[EpisodeCounts], ...] = (
     Column("passed", "", lambda row: row.passed),
     Column("", _PASSED, lambda row: _compute_share(row.passed, row), "passed", percent),
     Column("passed_public_tests_alone", "", lambda row: row.public_only),
-    Column("", _PASSED, lambda row: _compute_share(row.public_only, row), "public tests alone", percent),
+    Column(
+        "", _PASSED, lambda row: _compute_share(row.public_only, row), "public tests alone", percent
+    ),
 )
 
 

@@ -12,8 +12,8 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.failures import KINDS_SHOWN, FailedResponse, Failures
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Code, Text
-from gapft_harness.report.rendering.visible import shorten, make_visible
-from gapft_harness.report.rendering.wording import percent, format_count
+from gapft_harness.report.rendering.visible import make_visible, shorten
+from gapft_harness.report.rendering.wording import format_count, percent
 
 #: Characters of a response that are shown.
 _MAX_CHARS = 400
@@ -33,7 +33,11 @@ def build_content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
             "verdicts": dict(sorted(group.statuses.items())),
             "reasons": Frame(REASONS, _list_reasons(group)).entries(),
             "examples": [
-                {"heading": _format_heading(example), "text": _format_text(example), "gold": shorten(example.gold, _MAX_CHARS)}
+                {
+                    "heading": _format_heading(example),
+                    "text": _format_text(example),
+                    "gold": shorten(example.gold, _MAX_CHARS),
+                }
                 for example in group.examples
             ],
         }
@@ -49,7 +53,9 @@ def summarize(failures: Failures) -> str:
     opening = f"{failures.where}: {count} of {format_count(failures.total)} responses passed"
     if not unjudged:
         return f"{opening}."
-    errors, timeouts = (format_count(failures.statuses.get(name, 0)) for name in ("error", "timeout"))
+    errors, timeouts = (
+        format_count(failures.statuses.get(name, 0)) for name in ("error", "timeout")
+    )
     return f"{opening}; {format_count(unjudged)} could not be judged ({errors} errors, {timeouts} timeouts)."
 
 
@@ -102,7 +108,9 @@ REASONS: tuple[Column[ReasonRow], ...] = (
 def _format_heading(response: FailedResponse) -> str:
     which = "greedy decode" if response.index == GREEDY else f"sample {response.index}"
     reason = shorten(" ".join(response.reason.split()), _MAX_CHARS) or "no reason given"
-    return make_visible(f"{response.where}, {response.problem_id}, {which}: {response.status}, {reason}")
+    return make_visible(
+        f"{response.where}, {response.problem_id}, {which}: {response.status}, {reason}"
+    )
 
 
 def _format_text(response: FailedResponse) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.core.records import SOURCE, STATUSES
-from gapft_harness.report.figures.draw_contrasts import format_contrast as contrast_name
-from gapft_harness.report.figures.draw_contrasts import select_principal
+from gapft_harness.report.figures.contrasts import format_contrast as contrast_name
+from gapft_harness.report.figures.contrasts import select_principal
 from gapft_harness.report.findings.computation import Contrast, Findings, compute_findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.audits import OPENS_RIGHT, VALID, OtherRule
@@ -20,10 +20,10 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import (
     condition_name,
+    format_count,
     percent,
     points,
     points_interval,
-    format_count,
 )
 
 TITLE = "Would another rule decide differently?"
@@ -91,14 +91,24 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
     for name in ("", *inputs.conditions):
         arms = inputs.find_arms(name)
         names = [item.arm.name for item in arms] if name else [""]
-        own_codes = np.concatenate([item.statuses for item in arms] if name else [inputs.audit.greedy])
+        own_codes = np.concatenate(
+            [item.statuses for item in arms] if name else [inputs.audit.greedy]
+        )
         other_codes = np.concatenate([rule.arms[item] for item in names] if name else [rule.source])
         judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
         own, other = own_codes[judged] == PASS, other_codes[judged] == PASS
         counts = (judged, ~judged, own, other, own & ~other, other & ~own)
-        answer_codes = [np.concatenate([rule.answer_codes[item] for item in names])] if rule.answer_codes else []
+        answer_codes = (
+            [np.concatenate([rule.answer_codes[item] for item in names])]
+            if rule.answer_codes
+            else []
+        )
         invalid = next((int((item != VALID).sum()) for item in answer_codes), None)
-        right = sum(int((item == OPENS_RIGHT).sum()) for item in answer_codes) if rule.reads_openings and answer_codes else None
+        right = (
+            sum(int((item == OPENS_RIGHT).sum()) for item in answer_codes)
+            if rule.reads_openings and answer_codes
+            else None
+        )
         rows.append(RuleAgreement(name, invalid, right, *(int(item.sum()) for item in counts)))
     return rows
 
@@ -113,9 +123,15 @@ _DISAGREE = "responses on which the rules disagree, and their share"
 AGREEMENT: tuple[Column[tuple[RuleAgreement, RuleAgreement]], ...] = (
     Column("", _MODEL, lambda row: row[0].label, "model"),
     Column("run_rule", _RULES, lambda row: row[0].compute_share(row[0].own), "run's rule", percent),
-    Column("other_rule", _RULES, lambda row: row[0].compute_share(row[0].other), "other rule", percent),
     Column(
-        "only_run_rule", _DISAGREE, lambda row: row[0].only_own, "right only by run's rule", format_count
+        "other_rule", _RULES, lambda row: row[0].compute_share(row[0].other), "other rule", percent
+    ),
+    Column(
+        "only_run_rule",
+        _DISAGREE,
+        lambda row: row[0].only_own,
+        "right only by run's rule",
+        format_count,
     ),
     Column(
         "only_other_rule",
@@ -214,7 +230,9 @@ def build_blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> l
         "of the source, in percentage points."
     )
     if any(agreement.unjudged for agreement in models):
-        counts = ", ".join(f"{agreement.label} {format_count(agreement.unjudged)}" for agreement in models)
+        counts = ", ".join(
+            f"{agreement.label} {format_count(agreement.unjudged)}" for agreement in models
+        )
         note += f" Left out because of an error or timeout of a rule: {counts}."
     lead = [agreement for agreement in models if agreement.name and agreement.name == findings.lead]
     section_blocks: list[Block] = [*(_describe_lead(models[0], agreement) for agreement in lead)]

@@ -14,7 +14,7 @@ from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.published import BUDGET, PublishedValue, list_published
 from gapft_harness.report.rendering.blocks import Block, Text
-from gapft_harness.report.rendering.wording import condition_name, points, format_signed_count
+from gapft_harness.report.rendering.wording import condition_name, format_signed_count, points
 from gapft_harness.report.sections.comparison import split_by_state
 
 TITLE = "Comparison with the paper"
@@ -35,7 +35,11 @@ def collect_figures(inputs: ReportInputs, findings: Findings) -> list[PublishedV
 def _measure_condition(findings: Findings, figure: PublishedValue) -> float | None:
     if figure.is_difference:
         contrast = findings.find_contrast(*figure.conditions)
-        part = contrast.delta if figure.quantity == "delta" else split_by_state(contrast.terms)[figure.quantity]
+        part = (
+            contrast.delta
+            if figure.quantity == "delta"
+            else split_by_state(contrast.terms)[figure.quantity]
+        )
         return 100 * float(part)
     condition = findings.conditions[figure.subject]
     if figure.quantity in BUDGET:
@@ -51,8 +55,12 @@ def list_printed(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, st
         inputs: the inputs of the report.
         names: by row, the name of the quantity, such as ``audit.greedy``.
     """
-    figures_by_name = {f"{figure.subject}.{figure.quantity}": figure for figure in list_published(inputs.recipe)}
-    figures_by_row = {row: figures_by_name[name] for row, name in names.items() if name in figures_by_name}
+    figures_by_name = {
+        f"{figure.subject}.{figure.quantity}": figure for figure in list_published(inputs.recipe)
+    }
+    figures_by_row = {
+        row: figures_by_name[name] for row, name in names.items() if name in figures_by_name
+    }
     return {row: figure.format_value(figure.printed) for row, figure in figures_by_row.items()}
 
 

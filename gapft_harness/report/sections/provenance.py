@@ -122,7 +122,9 @@ def _build_verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
         audit_findings = findings.further[further.name]
         counts[f"audit {further.name}, source greedy"] = audit_findings.source.verdicts
         for name, condition in audit_findings.conditions.items():
-            counts[f"audit {further.name}, {wording.condition_name(name)}"] = _sum_verdicts(condition)
+            counts[f"audit {further.name}, {wording.condition_name(name)}"] = _sum_verdicts(
+                condition
+            )
     for loaded in inputs.parts:
         counts |= loaded.part.verdicts(inputs, loaded.data)
     for split in ("pool", "audit"):

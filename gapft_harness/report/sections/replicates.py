@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any
 
 from gapft_harness.analysis.paired import DecisionChanges
-from gapft_harness.report.findings.replicates import RepeatedCondition, Retraining
 from gapft_harness.report.findings.computation import Findings
+from gapft_harness.report.findings.replicates import RepeatedCondition, Retraining
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import (
     capitalize_first,
     condition_name,
+    format_count,
     percent,
     points,
     points_interval,
-    format_count,
 )
 
 _CHANGED = "audit decisions that differ from those of the original training"
@@ -64,7 +64,11 @@ RETRAININGS: tuple[Column[tuple[RepeatedCondition, Retraining]], ...] = (
     Column("seed", "", lambda row: row[1].seed, "seed"),
     *_count_columns(lambda row: row[1].changes),
     Column(
-        "reworded", "responses with another text", lambda row: row[1].reworded, "reworded", format_count
+        "reworded",
+        "responses with another text",
+        lambda row: row[1].reworded,
+        "reworded",
+        format_count,
     ),
     Column(
         "same_weights",
@@ -83,7 +87,11 @@ def frame_totals(findings: Findings) -> Frame[tuple[Findings, RepeatedCondition]
 
 def frame_seeds(findings: Findings) -> Frame[tuple[RepeatedCondition, Retraining]]:
     """Frame the replicates, a row for each of their seeds."""
-    rows = [(replicate, retraining) for replicate in findings.replicates for retraining in replicate.retrainings]
+    rows = [
+        (replicate, retraining)
+        for replicate in findings.replicates
+        for retraining in replicate.retrainings
+    ]
     return Frame(RETRAININGS, rows)
 
 
@@ -149,7 +157,11 @@ def build_content(findings: Findings) -> list[dict[str, Any]]:
         {
             **entry,
             "seeds": [
-                {key: value for key, value in seed_entry.items() if key not in ("condition", "original")}
+                {
+                    key: value
+                    for key, value in seed_entry.items()
+                    if key not in ("condition", "original")
+                }
                 for seed_entry in seeds
                 if seed_entry["condition"] == entry["condition"]
             ],

@@ -11,7 +11,12 @@ from gapft_harness.report.findings.computation import Findings, SourceFindings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block, Figure
-from gapft_harness.report.rendering.wording import STATE_NAMES, condition_name, percent, format_count
+from gapft_harness.report.rendering.wording import (
+    STATE_NAMES,
+    condition_name,
+    format_count,
+    percent,
+)
 from gapft_harness.report.sections import budgets
 
 _ORDER: tuple[State, ...] = ("G", "S", "U")
@@ -72,7 +77,9 @@ def _build_recovered(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build the table of pool problems that nested searches recover."""
     if not inputs.pool_recovered:
         return []
-    own_k = {condition.own["k"] for condition in findings.conditions.values() if "k" in condition.own}
+    own_k = {
+        condition.own["k"] for condition in findings.conditions.values() if "k" in condition.own
+    }
     k_values = sorted({*list_reported_k(inputs.k), *own_k})
     return [
         Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in k_values]).table(

@@ -16,7 +16,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gapft_harness.sandbox.confinement import streams
-from gapft_harness.sandbox.confinement.syscalls import BUILD, Refused, check_result, libc, find_machine, syscall
+from gapft_harness.sandbox.confinement.syscalls import (
+    BUILD,
+    Refused,
+    check_result,
+    find_machine,
+    libc,
+    syscall,
+)
 
 #: Candidates for the working folder: the first that hides no needed folder is used.
 _WORK = ("/tmp", "/box")

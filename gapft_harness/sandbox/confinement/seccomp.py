@@ -16,7 +16,7 @@ import signal
 import struct
 from collections.abc import Iterable, Sequence
 
-from gapft_harness.sandbox.confinement.syscalls import check_result, libc, find_machine
+from gapft_harness.sandbox.confinement.syscalls import check_result, find_machine, libc
 
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -104,7 +104,9 @@ class Filter:
 def build_program(only_descriptors: bool, stop_truncation: bool) -> bytes:
     """Build the filter as BPF code for this machine, with ``_OWN_PID`` in place of the own id."""
     current_machine = find_machine()
-    rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(current_machine.numbers, (_return(_ALLOW),))
+    rules: dict[str, Sequence[_Instruction]] = dict.fromkeys(
+        current_machine.numbers, (_return(_ALLOW),)
+    )
     rules |= {
         "clone": (
             _load(0),

@@ -63,5 +63,7 @@ def _open_with_opener(
     return original(file, *args, **settings)
 
 
-def _copy_descriptor(original: Callable[..., Any], descriptor: int, *_: Any, **settings: Any) -> int:
+def _copy_descriptor(
+    original: Callable[..., Any], descriptor: int, *_: Any, **settings: Any
+) -> int:
     return os.dup(descriptor)

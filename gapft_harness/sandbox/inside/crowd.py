@@ -65,7 +65,9 @@ class Crowd:
                 for thread in threads
             }
             previous_waits = self._waits
-            self._waited += max(wait - previous_waits.get(thread, 0.0) for thread, wait in waits.items())
+            self._waited += max(
+                wait - previous_waits.get(thread, 0.0) for thread, wait in waits.items()
+            )
             self._waits = waits
         except (OSError, ValueError, IndexError):  # the process ended, or there is no schedstat
             pass

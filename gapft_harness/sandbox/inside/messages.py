@@ -88,6 +88,8 @@ def unpack_ending(message: bytes) -> Ending:
     """Unpack a message of ``pack_ending``."""
     status, cpu_s, wall_s, stopped, compiled, busy_s, count = _ENDING.unpack_from(message)
     end = _ENDING.size + count * _ANSWERED_CALL.size
-    answered = [AnsweredCall(*fields) for fields in _ANSWERED_CALL.iter_unpack(message[_ENDING.size : end])]
+    answered = [
+        AnsweredCall(*fields) for fields in _ANSWERED_CALL.iter_unpack(message[_ENDING.size : end])
+    ]
     spent = Usage(cpu_s, wall_s, stopped.rstrip(b"\0").decode())
     return Ending(status, spent, answered, compiled, busy_s, message[end:].decode())

@@ -71,7 +71,9 @@ class Calls:
         own_socket, program_socket = socket.socketpair()
         own_socket.setblocking(False)
         files = (output, errors, report)
-        return cls(own_socket.detach(), inputs, files, answer_file, file_bytes, is_folder_untouched), program_socket.detach()
+        return cls(
+            own_socket.detach(), inputs, files, answer_file, file_bytes, is_folder_untouched
+        ), program_socket.detach()
 
     def events(self) -> int:
         """Return the event to wait for: a word from the program, or space for more of an input."""
@@ -116,7 +118,9 @@ class Calls:
         _, errors, report = self.files
         report_size = self._store_range(report, 0, sizes[2])
         error_size = self._store_range(errors, max(0, sizes[1] - ERROR_BYTES), sizes[1])
-        self.answered.append(AnsweredCall(spent.cpu_s, spent.wall_s, report_size, error_size, max(sizes)))
+        self.answered.append(
+            AnsweredCall(spent.cpu_s, spent.wall_s, report_size, error_size, max(sizes))
+        )
         for file, size in zip(self.files, sizes, strict=True):
             if size:
                 os.ftruncate(file, 0)
@@ -127,7 +131,9 @@ class Calls:
     def _store_range(self, file: int, start: int, end: int) -> int:
         """Store a part of a file, less if the program truncates it; return the number of bytes."""
         position = start
-        while position < end and (copied := os.sendfile(self.answer_file, file, position, end - position)):
+        while position < end and (
+            copied := os.sendfile(self.answer_file, file, position, end - position)
+        ):
             position += copied
         return position - start
 
@@ -196,7 +202,9 @@ class Watch:
         last_look = self._since
         while True:
             left = self._wall_s + excused - (time.monotonic() - self._since)
-            wait = min((self._cpu_s - (self._used - self._used_before)) / _CORES, left, LOOK_INTERVAL_S)
+            wait = min(
+                (self._cpu_s - (self._used - self._used_before)) / _CORES, left, LOOK_INTERVAL_S
+            )
             if self._crowd.counts_threads:
                 wait = min(wait, _COUNT_INTERVAL_S)
             events = dict(self._poll.poll(max(2.0, 1000 * wait)))

@@ -210,8 +210,12 @@ class Worker:
         input_file, *files, source = descriptors[:5]
         calls = None
         if len(descriptors) > 5:
-            is_folder_untouched = self._work.is_untouched if self._work is not None else lambda: True
-            calls, input_file = Calls.open(descriptors, self._limits.file_bytes, is_folder_untouched)
+            is_folder_untouched = (
+                self._work.is_untouched if self._work is not None else lambda: True
+            )
+            calls, input_file = Calls.open(
+                descriptors, self._limits.file_bytes, is_folder_untouched
+            )
         stage_reader, stage_writer = os.pipe()
         seconds = compute_cpu_limits(cpu_s)
         child = fork()
@@ -238,7 +242,9 @@ class Worker:
         compiled = word == _CONFINED + execute.COMPILED
         return Ending(*result, compiled, time.monotonic() - start_time, setup)
 
-    def _become_program(self, descriptors: list[int], stage_writer: int, seconds: tuple[int, int]) -> None:
+    def _become_program(
+        self, descriptors: list[int], stage_writer: int, seconds: tuple[int, int]
+    ) -> None:
         try:
             self._confine(descriptors, stage_writer, seconds)
             os.write(execute.STAGE, _CONFINED)

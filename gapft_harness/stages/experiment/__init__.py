@@ -11,13 +11,13 @@ from gapft_harness.stages.experiment.driver import (
     require_finished_steps,
     run_experiments,
 )
-from gapft_harness.stages.experiment.protocol import Cost, Experiment
 from gapft_harness.stages.experiment.loading import (
-    load_experiments,
-    load_all_experiments,
     find_experiments,
     list_report_parts,
+    load_all_experiments,
+    load_experiments,
 )
+from gapft_harness.stages.experiment.protocol import Cost, Experiment
 from gapft_harness.stages.experiment.steps import Decode, States, Step, View
 
 __all__ = [
@@ -27,12 +27,12 @@ __all__ = [
     "States",
     "Step",
     "View",
-    "load_experiments",
     "check_experiments",
     "count_finished_steps",
-    "load_all_experiments",
     "find_experiments",
     "list_report_parts",
+    "load_all_experiments",
+    "load_experiments",
     "require_finished_steps",
     "run_experiments",
 ]

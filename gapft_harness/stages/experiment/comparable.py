@@ -11,8 +11,8 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.manifest import list_shared_sets
+from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.stages.experiment.steps import View
 
 
@@ -86,7 +86,9 @@ def find_setting_differences(view: View, name: str, conditions: Sequence[str]) -
         name: the experiment's name.
         conditions: the conditions that it compares.
     """
-    yield from _find_setting_differences(view.recipe, name, conditions, list_shared_sets(view.manifest()))
+    yield from _find_setting_differences(
+        view.recipe, name, conditions, list_shared_sets(view.manifest())
+    )
 
 
 def _find_setting_differences(
@@ -97,7 +99,9 @@ def _find_setting_differences(
 ) -> Iterator[str]:
     settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
     for condition in conditions:
-        if changed_settings := list_differences(settings_by_condition[conditions[0]], settings_by_condition[condition]):
+        if changed_settings := list_differences(
+            settings_by_condition[conditions[0]], settings_by_condition[condition]
+        ):
             yield (
                 f"the experiment {name} compares conditions that differ only in their training "
                 f"sets, but {conditions[0]!r} and {condition!r} have different settings: "

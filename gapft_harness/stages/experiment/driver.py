@@ -17,9 +17,9 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest, StepFacts, record_warnings
 from gapft_harness.run_directory.recording import record_judging
 from gapft_harness.stages.context import Context, require_selected
-from gapft_harness.stages.experiment.protocol import Experiment
 from gapft_harness.stages.experiment.loading import find_experiments
-from gapft_harness.stages.experiment.steps import Decode, Step, View, compute_key, build_step_facts
+from gapft_harness.stages.experiment.protocol import Experiment
+from gapft_harness.stages.experiment.steps import Decode, Step, View, build_step_facts, compute_key
 from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
 from gapft_harness.stages.train.stored import map_originals
 
@@ -93,10 +93,14 @@ def _remove_unrequested(context: Context, makers: Mapping[str, str]) -> None:
     names = [experiment.name for experiment in find_experiments(context)]
     records = context.run.manifest().get("steps", {})
     unrequested = [
-        file for file, record in records.items() if record["experiment"] in names and file not in makers
+        file
+        for file, record in records.items()
+        if record["experiment"] in names and file not in makers
     ]
     if unrequested:
-        context.report_line(f"experiments: removed files that are no longer needed: {', '.join(unrequested)}")
+        context.report_line(
+            f"experiments: removed files that are no longer needed: {', '.join(unrequested)}"
+        )
     context.run.unseal(unrequested)
 
 
@@ -104,10 +108,13 @@ def _run_steps(context: Context, batch: Mapping[str, tuple[str, Step]]) -> None:
     """Run the steps of a batch whose output does not exist yet, and seal it."""
     run, files = context.run, context.run.manifest()["files"]
     records = {
-        file: build_step_facts(step, name, context.plugins, files) for file, (name, step) in batch.items()
+        file: build_step_facts(step, name, context.plugins, files)
+        for file, (name, step) in batch.items()
     }
     unfinished = {file: batch[file][1] for file in _remove_stale(context, batch, records)}
-    run.update_manifest(partial(_record_steps, records={file: records[file] for file in unfinished}))
+    run.update_manifest(
+        partial(_record_steps, records={file: records[file] for file in unfinished})
+    )
     reused_adapters = map_originals(run.manifest())
     # an arm that reuses an adapter comes after its owner and finds the responses in the store
     for reuses_adapter in (False, True):
@@ -239,7 +246,9 @@ def count_finished_steps(experiment: Experiment, view: View) -> tuple[int, int]:
             if file not in manifest["files"] or record is None:
                 continue
             try:
-                new_record = build_step_facts(step, experiment.name, view.plugins, manifest["files"])
+                new_record = build_step_facts(
+                    step, experiment.name, view.plugins, manifest["files"]
+                )
             except UserError:  # an input is missing
                 continue
             finished_count += new_record["key"] == record["key"]

@@ -61,7 +61,9 @@ def load_experiments(
             error.args = (f"{error}; --plugin FILE loads an experiment from a file",)
             raise
     return [
-        experiment for experiment in load_all_experiments(plugins) if experiment.settings(recipe, options) is not None
+        experiment
+        for experiment in load_all_experiments(plugins)
+        if experiment.settings(recipe, options) is not None
     ]
 
 
@@ -134,9 +136,13 @@ class CheckedExperiment:
         from gapft_harness.report.results import RESERVED_KEYS
 
         if not isinstance(part, Part):
-            raise self._entry.contract_error(f"returned {short(part)} as its part, expected a Part", part)
+            raise self._entry.contract_error(
+                f"returned {short(part)} as its part, expected a Part", part
+            )
         if part.name != self._entry.name or part.name in RESERVED_KEYS:
-            problem = "a reserved key of results.json" if part.name in RESERVED_KEYS else "not its name"
+            problem = (
+                "a reserved key of results.json" if part.name in RESERVED_KEYS else "not its name"
+            )
             raise self._entry.contract_error(
                 f"names its part {part.name!r}, {problem}; expected {self._entry.name!r}", part
             )
@@ -148,17 +154,23 @@ class CheckedExperiment:
         with self._entry.attribute_errors():
             generator = method(view)
         if not isinstance(generator, Iterator):
-            raise self._entry.contract_error(f"returned {short(generator)}, expected a generator", method)
+            raise self._entry.contract_error(
+                f"returned {short(generator)}, expected a generator", method
+            )
         while True:
             with self._entry.attribute_errors():
                 next_steps = next(generator, None)
             if next_steps is None:
                 return
             if not isinstance(next_steps, Mapping):
-                raise self._entry.contract_error(f"yielded {short(next_steps)}, expected steps by file", method)
+                raise self._entry.contract_error(
+                    f"yielded {short(next_steps)}, expected steps by file", method
+                )
             for file, step in next_steps.items():
                 if not isinstance(step, Step):
-                    raise self._entry.contract_error(f"yielded {short(step)}, expected a Step", method)
+                    raise self._entry.contract_error(
+                        f"yielded {short(step)}, expected a Step", method
+                    )
                 if fault := step.fault(file):
                     raise self._entry.contract_error(f"has a step for the file {fault}", method)
             yield next_steps

@@ -74,7 +74,9 @@ class Experiment:
             return model.model_validate(content)
         except ValidationError as error:
             prefix, source = ("experiments", self.name), f"recipe {recipe.name}"
-            raise build_recipe_error(error, content, model, source, options or {}, prefix) from error
+            raise build_recipe_error(
+                error, content, model, source, options or {}, prefix
+            ) from error
 
     def conditions(self, recipe: Recipe) -> Sequence[str]:
         """Return the conditions that it compares; a report without one of them leaves it out."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.files import PARTIAL, sync_folder, not_writable_error
+from gapft_harness.core.files import PARTIAL, not_writable_error, sync_folder
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.processes import import_function
 from gapft_harness.core.records import SOURCE, Arm
@@ -133,14 +133,16 @@ class Decode(Step):
         """See ``Step.job``."""
         settings = {key: self.settings[key] for key in ("split", "samples", "scale")}
         ids = None if self.ids is None else list(self.ids)
-        return context.build_arm_job(self.verb, partial(audit_arm, file=file, ids=ids, **settings), self.arm)
+        return context.build_arm_job(
+            self.verb, partial(audit_arm, file=file, ids=ids, **settings), self.arm
+        )
 
     def fault(self, file: str) -> str:
         """See ``Step.fault``."""
         place = layout.parse_path(file)
         if place and place.kind == layout.DECISIONS and place.experiment and place.arm == self.arm:
             return ""
-        return f"{file!r}: expected layout.decisions({self.arm}, NAME)"
+        return f"{file!r}: expected layout.decisions_path({self.arm}, NAME)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +297,10 @@ class View:
             scale: factor of the adapter's update; 1 for the adapter as trained.
             verb: the verb in progress messages.
         """
-        inputs, sorted_ids = {"problems": layout.problems_path(split)}, None if ids is None else sorted(ids)
+        inputs, sorted_ids = (
+            {"problems": layout.problems_path(split)},
+            None if ids is None else sorted(ids),
+        )
         if arm.condition != SOURCE:
             inputs["adapter"] = layout.adapter_path(arm)
         settings = {
@@ -324,7 +329,9 @@ class View:
         return States(partition_window, inputs, settings, cheap=False, window=window)
 
 
-def build_step_facts(step: Step, experiment: str, plugins: Plugins, files: Mapping[str, str]) -> StepFacts:
+def build_step_facts(
+    step: Step, experiment: str, plugins: Plugins, files: Mapping[str, str]
+) -> StepFacts:
     """Build a step's record for the manifest.
 
     Args:
@@ -344,7 +351,10 @@ def build_step_facts(step: Step, experiment: str, plugins: Plugins, files: Mappi
         "version": step.version,
         "settings": dict(step.settings),
         "operational": dict(step.operational),
-        "inputs": {n: [files_of_argument] if isinstance(files_of_argument, str) else [*files_of_argument] for n, files_of_argument in step.inputs.items()},
+        "inputs": {
+            n: [files_of_argument] if isinstance(files_of_argument, str) else [*files_of_argument]
+            for n, files_of_argument in step.inputs.items()
+        },
         "code": "" if is_bundled else plugins.find_code_hash("experiment", experiment) or "",
         "key": "",
     }
@@ -367,7 +377,10 @@ def compute_key(facts: StepFacts, files: Mapping[str, str]) -> str:
                 f"{file}: does not exist yet, but the experiment {facts['experiment']} reads it; "
                 "run the stage that makes it first (gapft run runs all stages)"
             )
-    inputs = {name: [files[file] for file in argument_files] for name, argument_files in facts["inputs"].items()}
+    inputs = {
+        name: [files[file] for file in argument_files]
+        for name, argument_files in facts["inputs"].items()
+    }
     keyed = {key: facts[key] for key in ("step", "version", "settings", "code")}
     return content_hash({**keyed, "inputs": inputs})
 

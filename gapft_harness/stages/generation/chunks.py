@@ -48,7 +48,10 @@ class Chunk:
 
     @classmethod
     def place_files(
-        cls, members: Sequence[Problem], groups: Mapping[DecodePhase, StoreGroup], episodes: bool = False
+        cls,
+        members: Sequence[Problem],
+        groups: Mapping[DecodePhase, StoreGroup],
+        episodes: bool = False,
     ) -> Chunk:
         """Build a chunk; its files are named after the problems and their prompts.
 
@@ -58,7 +61,9 @@ class Chunk:
             episodes: whether generation depends on a verifier.
         """
         prompts_hash = content_hash([[p.id, p.prompt, [*p.turns]] for p in members])
-        golds_hash = content_hash([prompts_hash, [p.gold for p in members]])  # a verifier also reads golds
+        golds_hash = content_hash(
+            [prompts_hash, [p.gold for p in members]]
+        )  # a verifier also reads golds
         places = {}
         for phase, group in groups.items():
             key = golds_hash if episodes or phase.only_unsolved else prompts_hash

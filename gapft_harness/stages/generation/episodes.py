@@ -58,7 +58,9 @@ def build_episodes(verifier: Verifier, attempts: int, name: str) -> Episodes:
             raise
         except FAULTS as error:
             raise PluginError(f"in feedback, {owner.call_error(error)}") from error
-        invalid = [text for text in texts_or_none if not (text is None or (isinstance(text, str) and text))]
+        invalid = [
+            text for text in texts_or_none if not (text is None or (isinstance(text, str) and text))
+        ]
         if invalid or len(texts_or_none) != len(texts):
             raise owner.contract_error(
                 f"must return a text or None for each of {len(texts)} responses in feedback; found "
@@ -94,15 +96,21 @@ def build_next_requests(
     open_episodes, texts, golds = [], [], []
     for problem, entry in zip(problems, responses.read([p.id for p in problems]), strict=True):
         for response in entry.responses:
-            is_ended = response.finish_reason == CONTEXT  # a longer conversation does not fit either
+            is_ended = (
+                response.finish_reason == CONTEXT
+            )  # a longer conversation does not fit either
             if response.index in indices and len(response.attempts) == attempt - 2 and not is_ended:
                 open_episodes.append((problem, response))
                 texts.append(response.text)
                 golds.append(problem.gold)
     requests = []
-    for (problem, response), feedback_text in zip(open_episodes, episodes.feedback(texts, golds), strict=True):
+    for (problem, response), feedback_text in zip(
+        open_episodes, episodes.feedback(texts, golds), strict=True
+    ):
         if feedback_text is not None:
-            last_attempt = Attempt(response.text, response.token_ids, response.finish_reason, feedback_text)
+            last_attempt = Attempt(
+                response.text, response.token_ids, response.finish_reason, feedback_text
+            )
             index = (response.index,)
             seeds = streams.derive_seeds(problem.id, attempt, index)
             attempts = (*response.attempts, last_attempt)

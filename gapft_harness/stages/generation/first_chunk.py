@@ -47,7 +47,9 @@ class _Unanswered:
         if not text.strip():
             excerpt = f"no text ({len(self.generation.token_ids)} tokens)"
         else:
-            excerpt = repr(text) if len(text) <= _SHOWN_CHARACTERS else f"…{text[-_SHOWN_CHARACTERS:]!r}"
+            excerpt = (
+                repr(text) if len(text) <= _SHOWN_CHARACTERS else f"…{text[-_SHOWN_CHARACTERS:]!r}"
+            )
         return f"{self.problem_id}: {excerpt}"
 
 
@@ -97,7 +99,9 @@ def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -
     Raises:
         UserError: no prompt fits.
     """
-    reasons = {generation.finish_reason for answer in generated for generation in answer.generations}
+    reasons = {
+        generation.finish_reason for answer in generated for generation in answer.generations
+    }
     if reasons == {CONTEXT}:
         raise UserError(
             f"search.max_gen_toks: none of the first {len(generated)} prompts fits the model's "

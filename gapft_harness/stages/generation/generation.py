@@ -50,24 +50,29 @@ from gapft_harness.stages.generation.chunks import (
 )
 from gapft_harness.stages.generation.episodes import (
     Episodes,
+    build_episodes,
     build_next_requests,
     check_conversations,
-    build_episodes,
 )
 from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_fitting_prompt
-from gapft_harness.stages.generation.reuse import (
-    REUSE_KEY,
-    ReuseCounts,
-    place_in_other_versions,
-    count_stored_responses,
-    count_reused_responses,
-    count_missing_verdicts,
-    list_toolchains,
-)
 from gapft_harness.stages.generation.made_from import (
     REPORTED_MODEL_KEYS,
     describe_sampler,
     describe_verifier,
+)
+from gapft_harness.stages.generation.reuse import (
+    REUSE_KEY,
+    ReuseCounts,
+    count_missing_verdicts,
+    count_reused_responses,
+    count_stored_responses,
+    list_toolchains,
+    place_in_other_versions,
+)
+from gapft_harness.stages.generation.sealing import (
+    closing_verifier,
+    read_description,
+    write_responses,
 )
 from gapft_harness.stages.generation.stored_files import (
     DraftResponses,
@@ -75,17 +80,12 @@ from gapft_harness.stages.generation.stored_files import (
     Record,
     Responses,
     StoredResponses,
+    build_file,
     build_response_records,
     build_verdict_records,
-    select_responses,
-    build_file,
     read_head,
     read_part,
-)
-from gapft_harness.stages.generation.sealing import (
-    closing_verifier,
-    read_description,
-    write_responses,
+    select_responses,
 )
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.store.recorded import record_groups
@@ -192,7 +192,10 @@ def build_sample_phases(
         unsolved: whether solved problems leave between phases.
     """
     blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
-    return [DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), unsolved) for block in blocks]
+    return [
+        DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), unsolved)
+        for block in blocks
+    ]
 
 
 def build_search_phases(greedy: Decoding, search: Search, stop: bool) -> list[DecodePhase]:
@@ -268,7 +271,9 @@ class ChunkGenerator:
                 members, new_verdicts = find_unsolved(chunk.members, draft, self.verifier)
                 skipped = len(chunk.members) - len(members)
                 report.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
-                records = self._generate_attempts(members, phase.indices, phase.decoding, report, is_first=False)
+                records = self._generate_attempts(
+                    members, phase.indices, phase.decoding, report, is_first=False
+                )
                 self._store_phase(chunk, phase, [*records, *build_verdict_records(new_verdicts)])
                 report.report_stored()
             draft.add(read_part(chunk.find_path(phase)))
@@ -302,10 +307,16 @@ class ChunkGenerator:
                 ]
             else:
                 assert self.episodes is not None
-                requests = build_next_requests(self.episodes, members, indices, attempt, draft, self.streams)
+                requests = build_next_requests(
+                    self.episodes, members, indices, attempt, draft, self.streams
+                )
             response_count = sum(len(request.indices) for request in requests)
             report.expect_fewer(len(members) * len(indices) - response_count)
-            answers = self.sampler.generate(requests, decoding, report.report_unstored) if requests else []
+            answers = (
+                self.sampler.generate(requests, decoding, report.report_unstored)
+                if requests
+                else []
+            )
             if attempt > 1:
                 check_conversations(requests, answers, draft)
             elif is_first:
@@ -399,10 +410,16 @@ def generate_chunks(
     for chunk in chunks[share[0] :: share[1]]:
         missing_phases = chunk.list_missing()
         total += sum(len(chunk.members) * len(item.indices) * attempts for item in missing_phases)
-        done += sum(read_head(chunk.find_path(item)).responses for item in chunk.places if item not in missing_phases)
+        done += sum(
+            read_head(chunk.find_path(item)).responses
+            for item in chunk.places
+            if item not in missing_phases
+        )
         if missing_phases:
             unfinished.append((chunk, missing_phases))
-    report = _GenerationProgress(progress, sum(len(item.members) for item in chunks), done, done + total)
+    report = _GenerationProgress(
+        progress, sum(len(item.members) for item in chunks), done, done + total
+    )
     if not unfinished:
         return
     chunk_generator = make_generator()
@@ -500,16 +517,20 @@ def answer_problems(
             description = read_description(verifier)
             require_same_rules(run.manifest(), name, task["verifier"], description)
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
-        store = Store.beside(run.path)
+        store = Store.for_run(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
             description = lazy_sampler.describe()  # this downloads a model of the hub
             model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
-                model["model"] |= {key: description[key] for key in REPORTED_MODEL_KEYS if key in description}
+                model["model"] |= {
+                    key: description[key] for key in REPORTED_MODEL_KEYS if key in description
+                }
         judged_by = describe_verifier(task, plugins, verifier)
         executions = task["episode"]["executions"]
-        chunks = _build_chunks(store, run.recipe, problems, phases, model, streams, episodes, judged_by)
+        chunks = _build_chunks(
+            store, run.recipe, problems, phases, model, streams, episodes, judged_by
+        )
         if run.manifest().get("reuse_versions"):
             chunks = place_in_other_versions(chunks)
         require_unedited_groups(list_groups(chunks))
@@ -519,7 +540,9 @@ def answer_problems(
         if any(chunk.list_missing() for chunk in chunks):
             source = lazy_sampler.describe()
             require_same_model(run.manifest(), name, source)
-            missing_groups = [chunk.places[phase][0] for chunk in chunks for phase in chunk.list_missing()]
+            missing_groups = [
+                chunk.places[phase][0] for chunk in chunks for phase in chunk.list_missing()
+            ]
             for group in {group.name: group for group in missing_groups}.values():
                 group.create({"source": source})
         else:
@@ -528,7 +551,9 @@ def answer_problems(
             require_same_model(run.manifest(), name, source)
         generate_chunks(
             chunks,
-            lambda: ChunkGenerator(lazy_sampler.get(), streams, episodes, verifier, str(run.path.resolve())),
+            lambda: ChunkGenerator(
+                lazy_sampler.get(), streams, episodes, verifier, str(run.path.resolve())
+            ),
             progress,
             episodes.attempts,
             share or (0, 1),
@@ -547,7 +572,9 @@ def answer_problems(
         if share is None:
             on_generated(responses)
         this_run = str(run.path.resolve())
-        judge_chunks(verdicts, responses, ChunkJudge(verifier, episodes, executions, this_run), progress)
+        judge_chunks(
+            verdicts, responses, ChunkJudge(verifier, episodes, executions, this_run), progress
+        )
         if share is not None:
             return {REUSE_KEY: reuse.to_facts()}
         for chunk in verdicts:
@@ -572,7 +599,11 @@ def answer_problems(
             progress=progress,
         )
         # not in the table, which does not depend on the run that responses were generated for
-        return {**facts, "reused": dict(sorted(responses_by_run.items())), REUSE_KEY: reuse.to_facts()}
+        return {
+            **facts,
+            "reused": dict(sorted(responses_by_run.items())),
+            REUSE_KEY: reuse.to_facts(),
+        }
 
 
 def count_reuse(
@@ -596,7 +627,9 @@ def count_reuse(
     model, is_known = describe_sampler(settings, plugins, None)
     if not is_known:
         return None
-    with closing_verifier(plugins.create_verifier(task["verifier"], task["verifier_params"])) as verifier:
+    with closing_verifier(
+        plugins.create_verifier(task["verifier"], task["verifier_params"])
+    ) as verifier:
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         judged_by = describe_verifier(task, plugins, verifier)
         chunks = _build_chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
@@ -605,10 +638,19 @@ def count_reuse(
         verdicts = []
         for chunk, counts in zip(chunks, stored, strict=True):
             stored_chunk = Chunk(
-                chunk.members, {phase_key: place for phase_key, place in chunk.places.items() if phase_key in counts}
+                chunk.members,
+                {
+                    phase_key: place
+                    for phase_key, place in chunk.places.items()
+                    if phase_key in counts
+                },
             )
-            heads = {phase: read_head(stored_chunk.find_path(phase)) for phase in stored_chunk.places}
-            verdicts.append(place_verdicts(stored_chunk, heads, judged_by, task["episode"]["executions"]))
+            heads = {
+                phase: read_head(stored_chunk.find_path(phase)) for phase in stored_chunk.places
+            }
+            verdicts.append(
+                place_verdicts(stored_chunk, heads, judged_by, task["episode"]["executions"])
+            )
         count_missing_verdicts(reuse, verdicts, stored)
     return reuse
 
@@ -634,7 +676,10 @@ def _build_chunks(
         for phase in phases
     }
     is_judged = episodes.attempts > 1
-    return [Chunk.of(members, groups, is_judged) for members in divide_into_chunks(problems, size)]
+    return [
+        Chunk.place_files(members, groups, is_judged)
+        for members in divide_into_chunks(problems, size)
+    ]
 
 
 def describe_phase(

@@ -25,7 +25,14 @@ from gapft_harness.version import __version__
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "lm_eval")
 
 #: Libraries whose minor versions may change a verdict, or the behavior of a judged program.
-_JUDGING_LIBRARIES = ("math-verify", "latex2sympy2_extended", "sympy", "reasoning-gym", "lm_eval", "numpy")
+_JUDGING_LIBRARIES = (
+    "math-verify",
+    "latex2sympy2_extended",
+    "sympy",
+    "reasoning-gym",
+    "lm_eval",
+    "numpy",
+)
 
 #: Keys of a sampler's description that identify a model whose files are not available.
 REPORTED_MODEL_KEYS = ("weights_sha256", "model", "revision", "responses_sha256", "start_ids")
@@ -56,8 +63,13 @@ def describe_sampler(
     }
     digests = Digests()
     adapter_parts = None if adapter is None else describe_adapter(Path(adapter.path))
-    if adapter is not None and (entry.code_hash or not entry.require_traits(SamplerTraits).generates):
-        adapter_parts = {**(adapter_parts or {}), "arm": adapter.arm.name}  # may depend on the arm's name
+    if adapter is not None and (
+        entry.code_hash or not entry.require_traits(SamplerTraits).generates
+    ):
+        adapter_parts = {
+            **(adapter_parts or {}),
+            "arm": adapter.arm.name,
+        }  # may depend on the arm's name
     model, is_known = describe_model(settings.model_args, digests)
     return {
         "backend": settings.backend,
@@ -70,7 +82,9 @@ def describe_sampler(
         "adapter": adapter_parts,
         "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
         "accelerators": describe_accelerators(),
-        "environment": describe_environment(("vllm", "sglang") if entry.code_hash else (entry.name,)),
+        "environment": describe_environment(
+            ("vllm", "sglang") if entry.code_hash else (entry.name,)
+        ),
     }, is_known
 
 
@@ -141,7 +155,10 @@ def describe_accelerators() -> list[str]:
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Model:"):
                 models.add(line.removeprefix("Model:").strip())
-    return [*sorted(models), *([f"shown: {visible_devices}"] if visible_devices and len(models) > 1 else [])]
+    return [
+        *sorted(models),
+        *([f"shown: {visible_devices}"] if visible_devices and len(models) > 1 else []),
+    ]
 
 
 def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:

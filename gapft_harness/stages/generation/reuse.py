@@ -65,7 +65,9 @@ class ReuseCounts:
         parts = []
         if count:
             source_text = f" from {', '.join(others)}" if others else ""
-            parts.append(f"{count:,} responses reused{source_text}" if self.new else f"reused{source_text}")
+            parts.append(
+                f"{count:,} responses reused{source_text}" if self.new else f"reused{source_text}"
+            )
         if self.new:
             parts.append(f"{self.new:,} new" + (f": {'; '.join(self.why)}" if self.why else ""))
         if self.judged:
@@ -138,7 +140,9 @@ def describe_tables(arm_counts: Sequence[ReuseCounts], run: Path) -> str:
     new_arms = [counts for counts in arm_counts if counts.new]
     reasons_by_text = [*dict.fromkeys(word for counts in new_arms for word in counts.why)]
     run_name = str(run.resolve())
-    others = dict.fromkeys(Path(name).name for counts in arm_counts for name in counts.reused if name != run_name)
+    others = dict.fromkeys(
+        Path(name).name for counts in arm_counts for name in counts.reused if name != run_name
+    )
     source_text = f", the others reused from {', '.join(others)}" if others else ""
     if not new_arms:
         return f"reused from {', '.join(others)}" if others else "reused"
@@ -149,7 +153,11 @@ def describe_tables(arm_counts: Sequence[ReuseCounts], run: Path) -> str:
 def count_stored_responses(chunk: Chunk) -> dict[DecodePhase, int]:
     """Count the stored responses of a chunk by phase."""
     missing = chunk.list_missing()
-    return {phase: read_head(chunk.find_path(phase)).responses for phase in chunk.places if phase not in missing}
+    return {
+        phase: read_head(chunk.find_path(phase)).responses
+        for phase in chunk.places
+        if phase not in missing
+    }
 
 
 def place_in_other_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
@@ -161,11 +169,18 @@ def place_in_other_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
             return group, name
         if group.name not in other_versions:
             other_versions[group.name] = find_other_versions(group)
-        candidates = (candidate for candidate in other_versions[group.name] if (candidate.folder / name).exists())
+        candidates = (
+            candidate
+            for candidate in other_versions[group.name]
+            if (candidate.folder / name).exists()
+        )
         return next(candidates, group), name
 
     return [
-        Chunk(chunk.members, {phase: find_place(*stored_place) for phase, stored_place in chunk.places.items()})
+        Chunk(
+            chunk.members,
+            {phase: find_place(*stored_place) for phase, stored_place in chunk.places.items()},
+        )
         for chunk in chunks
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT, GREEDY, Gold, Problem, Response, Verdict
-from gapft_harness.hooks.checked import find_answer_reader, check_facts
+from gapft_harness.hooks.checked import check_facts, find_answer_reader
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import find_owner
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
@@ -140,8 +140,13 @@ class RepeatedExecutions:
             is_ended = response.finish_reason == CONTEXT
             if len(response.attempts) + 1 < episodes.attempts and not is_ended:
                 earlier_feedback.append((problem, response.text, gold, None))
-        repeated_feedback = episodes.feedback([text for _, text, _, _ in earlier_feedback], [gold for _, _, gold, _ in earlier_feedback])
-        for (problem, _, _, first_text), repeated_text in zip(earlier_feedback, repeated_feedback, strict=True):
+        repeated_feedback = episodes.feedback(
+            [text for _, text, _, _ in earlier_feedback],
+            [gold for _, _, gold, _ in earlier_feedback],
+        )
+        for (problem, _, _, first_text), repeated_text in zip(
+            earlier_feedback, repeated_feedback, strict=True
+        ):
             if repeated_text != first_text:
                 self.feedback_differs.append(problem)
 
@@ -224,7 +229,11 @@ def judge_entries(
     if repeats.times > 1:
         for entry in entries:
             repeats.count_stored(entry)
-        places = [position for position, (response, _, _) in enumerate(unjudged) if response.index == GREEDY]
+        places = [
+            position
+            for position, (response, _, _) in enumerate(unjudged)
+            if response.index == GREEDY
+        ]
         labels = repeats.find_labels(
             [unjudged[position][0] for position in places],
             [unjudged[position][1] for position in places],
@@ -272,7 +281,9 @@ def iterate_judged(
         count = sum(len(entry.responses) for entry in entries)
         total = judged_count + count * (len(ordered) - start) // len(members)
 
-        def report_progress(done: int, judged_count: int = judged_count, total: int = total) -> None:
+        def report_progress(
+            done: int, judged_count: int = judged_count, total: int = total
+        ) -> None:
             progress(judged_count + done, total)
 
         report_progress(0)
@@ -330,7 +341,9 @@ def write_responses(
                 reasons.add(verdict)
                 finishes[response.finish_reason] += 1
                 if response.finish_reason == CONTEXT:
-                    unfitting_counts[entry.problem_id] = unfitting_counts.get(entry.problem_id, 0) + 1
+                    unfitting_counts[entry.problem_id] = (
+                        unfitting_counts.get(entry.problem_id, 0) + 1
+                    )
                 if response.index != GREEDY:
                     drawn["samples"] += 1
                     drawn["tokens"] += count_tokens(response)
@@ -377,7 +390,9 @@ def build_context_warning(unfitting_counts: Mapping[str, int]) -> str:
     """
     if not unfitting_counts:
         return ""
-    problems = "1 problem has" if len(unfitting_counts) == 1 else f"{len(unfitting_counts)} problems have"
+    problems = (
+        "1 problem has" if len(unfitting_counts) == 1 else f"{len(unfitting_counts)} problems have"
+    )
     return (
         f"{problems} a prompt (or an episode's conversation) that does not fit the model's "
         f"context with the new tokens; responses not generated: {sum(unfitting_counts.values())}, counted "

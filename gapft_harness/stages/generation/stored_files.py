@@ -82,7 +82,9 @@ class Responses(ABC):
     """Responses by problem, from files or from memory."""
 
     @abstractmethod
-    def read_records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+    def read_records(
+        self, problem_ids: Sequence[str], most: int | None = None
+    ) -> list[list[Record]]:
         """Return the lines of each problem, in the order in which they were added.
 
         Args:
@@ -114,7 +116,9 @@ class DraftResponses(Responses):
         for record in records:
             self._records.setdefault(record["problem_id"], []).append(record)
 
-    def read_records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+    def read_records(
+        self, problem_ids: Sequence[str], most: int | None = None
+    ) -> list[list[Record]]:
         """See ``Responses.records``."""
         return [self._records.get(problem_id, [])[:most] for problem_id in problem_ids]
 
@@ -153,7 +157,9 @@ class StoredResponses(Responses):
         if self.add(path).run != run:
             self._other_run_files.add(path)
 
-    def read_records(self, problem_ids: Sequence[str], most: int | None = None) -> list[list[Record]]:
+    def read_records(
+        self, problem_ids: Sequence[str], most: int | None = None
+    ) -> list[list[Record]]:
         """See ``Responses.read_records``; each file is opened once and read forwards."""
         places = [self._places.get(problem_id, [])[:most] for problem_id in problem_ids]
         lines: dict[tuple[Path, int], Record] = {}
@@ -216,7 +222,10 @@ def build_file(records: Sequence[Record], run: str = "", path: Path | None = Non
         ],
     }
     body = b"".join(lines)
-    return _encode_record({**head, "sha256": hashlib.sha256(_encode_record(head) + body).hexdigest()}) + body
+    return (
+        _encode_record({**head, "sha256": hashlib.sha256(_encode_record(head) + body).hexdigest()})
+        + body
+    )
 
 
 def build_response_records(
@@ -254,7 +263,10 @@ def build_response_records(
 def build_verdict_records(judged: Judgements) -> list[dict[str, Any]]:
     """Build the lines of verdicts."""
     return [
-        {"problem_id": problem_id, "judged": [[i, v.status, v.reason] for i, v in problem_verdicts.items()]}
+        {
+            "problem_id": problem_id,
+            "judged": [[i, v.status, v.reason] for i, v in problem_verdicts.items()],
+        }
         for problem_id, problem_verdicts in judged.items()
     ]
 

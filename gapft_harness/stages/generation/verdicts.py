@@ -16,8 +16,14 @@ from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, Work, iterate_claimed
 from gapft_harness.stages.generation.episodes import Episodes
-from gapft_harness.stages.generation.stored_files import FileHead, Record, Responses, build_file, build_verdict_record
 from gapft_harness.stages.generation.sealing import RepeatedExecutions, judge_entries
+from gapft_harness.stages.generation.stored_files import (
+    FileHead,
+    Record,
+    Responses,
+    build_file,
+    build_verdict_record,
+)
 
 #: Increases when stored verdicts could be misread, or the same key would give other verdicts.
 VERSION = 1
@@ -41,7 +47,10 @@ def describe_verdicts(
 
 
 def place_verdicts(
-    chunk: Chunk, heads: Mapping[DecodePhase, FileHead], verifier: Mapping[str, Any], executions: int
+    chunk: Chunk,
+    heads: Mapping[DecodePhase, FileHead],
+    verifier: Mapping[str, Any],
+    executions: int,
 ) -> Chunk:
     """Return a chunk's problems with the places of their verdicts.
 
@@ -126,7 +135,9 @@ def judge_chunks(
         UserError: the store cannot be written.
         PluginError: the verifier failed.
     """
-    unfinished: list[Work] = [(chunk, missing) for chunk in chunks if (missing := chunk.list_missing())]
+    unfinished: list[Work] = [
+        (chunk, missing) for chunk in chunks if (missing := chunk.list_missing())
+    ]
     if not unfinished:
         return
     for chunk, missing in unfinished:

@@ -98,26 +98,35 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
     Raises:
         UserError: a problem of one split is also in another.
     """
-    prompts_by_split = {split: list(read_prompts(run.path / layout.problems_path(split))) for split in splits}
+    prompts_by_split = {
+        split: list(read_prompts(run.path / layout.problems_path(split))) for split in splits
+    }
     data = run.recipe.data
     audits = [split for split in prompts_by_split if split not in ("pool", CALIBRATION)]
     pairs = [(split, audit) for split in (CALIBRATION, "pool") for audit in audits]
     for split, other in ((CALIBRATION, "pool"), *pairs):
         is_kept_overlap = data.keep_shared and (split, other) == ("pool", "audit")
         if split in prompts_by_split and other in prompts_by_split and not is_kept_overlap:
-            require_disjoint(prompts_by_split[split], prompts_by_split[other], split, other, data.task)
+            require_disjoint(
+                prompts_by_split[split], prompts_by_split[other], split, other, data.task
+            )
     pool, overlap_warning = prompts_by_split.get("pool", []), ""
     if data.keep_shared:
         audit = prompts_by_split.get("audit", [])
         overlap_warning, audit_index = warn_of_overlap(pool, audit), ProblemIndex(audit)
         pool = [problem for problem in pool if audit_index.find_same(problem) is None]
-    near_warning = warn_of_near_duplicates(pool, chain(*(prompts_by_split[audit] for audit in audits)))
+    near_warning = warn_of_near_duplicates(
+        pool, chain(*(prompts_by_split[audit] for audit in audits))
+    )
     return [warning for warning in (overlap_warning, near_warning) if warning]
 
 
 def warn_of_overlap(pool: Sequence[KeyedText], audit: Sequence[KeyedText]) -> str:
     """Warn of problems that are in both pool and audit and are kept; empty if there are none."""
-    pool_count, audit_count = len(ProblemIndex(audit).list_shared(pool)), len(ProblemIndex(pool).list_shared(audit))
+    pool_count, audit_count = (
+        len(ProblemIndex(audit).list_shared(pool)),
+        len(ProblemIndex(pool).list_shared(audit)),
+    )
     if not pool_count:
         return ""
     return (
@@ -130,7 +139,11 @@ def warn_of_overlap(pool: Sequence[KeyedText], audit: Sequence[KeyedText]) -> st
 def warn_of_near_duplicates(pool: Iterable[KeyedText], audit: Iterable[KeyedText]) -> str:
     """Warn of pool problems that differ from an audit problem only in case or white space."""
     audit_ids_by_text = {_normalize(text): name for name, text in audit}
-    pairs = [(name, audit_ids_by_text[_normalize(text)]) for name, text in sorted(pool) if _normalize(text) in audit_ids_by_text]
+    pairs = [
+        (name, audit_ids_by_text[_normalize(text)])
+        for name, text in sorted(pool)
+        if _normalize(text) in audit_ids_by_text
+    ]
     if not pairs:
         return ""
     subject = "1 pool problem differs" if len(pairs) == 1 else f"{len(pairs)} pool problems differ"

@@ -19,7 +19,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical_json, drop_unused_split
-from gapft_harness.core.json_values import diff_values, describe_change
+from gapft_harness.core.json_values import describe_change, diff_values
 from gapft_harness.core.records import Problem
 from gapft_harness.core.weights import find_hub_commit, find_model_files, find_weights_folder
 from gapft_harness.hooks.manager import Plugins
@@ -59,7 +59,9 @@ def hash_task_content(
     }
 
 
-def locate_task_files(task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]) -> dict[str, Any]:
+def locate_task_files(
+    task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]
+) -> dict[str, Any]:
     """Return where the task and its data were found on this machine: files with their states."""
     files, code = task.list_files(opened)
     return {
@@ -112,7 +114,9 @@ def record_plugins(manifest: Manifest, plugins: Plugins, names: Iterable[tuple[s
 def has_adapters(run: RunDirectory, trainer: str) -> bool:
     """Return whether a run has adapters of a trainer, as far as the recipe tells."""
     folder, recipe = run.path / layout.ADAPTERS, run.recipe
-    arms = map(layout.parse_arm, (path.name for path in folder.iterdir())) if folder.is_dir() else ()
+    arms = (
+        map(layout.parse_arm, (path.name for path in folder.iterdir())) if folder.is_dir() else ()
+    )
     return any(
         arm is None
         or arm.condition not in recipe.conditions
@@ -139,7 +143,8 @@ def describe_changed_inputs(recorded: Mapping[str, Any], inputs: Mapping[str, An
             continue
         if section == "task":
             lines += [
-                f"task, {describe_change(*change)}" for change in diff_values(drop_unused_split(a), drop_unused_split(b))
+                f"task, {describe_change(*change)}"
+                for change in diff_values(drop_unused_split(a), drop_unused_split(b))
             ]
         elif section == "code":
             lines += [
@@ -189,7 +194,9 @@ def read_fixed_inputs(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
 def _has_verdicts(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
     """Return whether there are verdicts, or responses that were requested because of one."""
     task_settings = (recorded.get("task", {}).get("metadata") or {}).get("gapft") or {}
-    attempts = run.recipe.episode.attempts or (task_settings.get("episode") or {}).get("attempts", 1)
+    attempts = run.recipe.episode.attempts or (task_settings.get("episode") or {}).get(
+        "attempts", 1
+    )
     has_early_verdicts = run.recipe.search.stop != "never" or attempts > 1
     return has_early_verdicts or any(run.path.glob(layout.responses_path("*/**")))
 
@@ -301,7 +308,9 @@ def check_structure(manifest: Manifest, where: Path) -> None:
         ) from error
 
 
-def merge_audit_inputs(inputs: Mapping[str, Any], audit_inputs: Mapping[str, Any], audit: str) -> dict[str, Any]:
+def merge_audit_inputs(
+    inputs: Mapping[str, Any], audit_inputs: Mapping[str, Any], audit: str
+) -> dict[str, Any]:
     """Merge the inputs of a further audit into the inputs of the run."""
     merged = {
         key: {**inputs.get(key, {}), **audit_inputs[key]}
@@ -323,7 +332,9 @@ def merge_new_splits(
         AUDITS: {name: inputs[AUDITS][name] for name in sorted(audits)},
         "files": inputs["files"] if new_splits else {},
     }
-    merged = {key: {**entries, **recorded.get(key, {})} for key, entries in additions.items() if entries}
+    merged = {
+        key: {**entries, **recorded.get(key, {})} for key, entries in additions.items() if entries
+    }
     return {**recorded, **merged}
 
 
@@ -411,7 +422,8 @@ def compare_model(
         return lines, []
     if recorded_hash is None:  # of a server, or nothing was generated yet
         old_sizes, new_sizes = (
-            {name: size for name, (size, _) in model["weights"].items()} for model in (recorded, state)
+            {name: size for name, (size, _) in model["weights"].items()}
+            for model in (recorded, state)
         )
         if old_sizes != new_sizes:
             return [*lines, f"model, {folder}: different weight files"], []
@@ -421,7 +433,9 @@ def compare_model(
         ]
     weights_hash = Digests().hash_weights(folder)
     if weights_hash != recorded_hash:
-        lines.append(f"model, weights in {folder}: {_format_hash_change(recorded_hash, weights_hash)}")
+        lines.append(
+            f"model, weights in {folder}: {_format_hash_change(recorded_hash, weights_hash)}"
+        )
     return lines, []
 
 
@@ -488,14 +502,20 @@ def compare_inputs(
     if changed_files or has_moved:
         try:
             new_inputs = read(include_paths or list_search_folders(run.path))
-            lines += describe_changed_inputs(recorded, {**new_inputs, "plugins": None})  # plugins are compared above
+            lines += describe_changed_inputs(
+                recorded, {**new_inputs, "plugins": None}
+            )  # plugins are compared above
         except UserError as error:
             if changed_files:
-                lines.append(f"{_format_files(changed_files)}: changed, and cannot be read now: {error}")
+                lines.append(
+                    f"{_format_files(changed_files)}: changed, and cannot be read now: {error}"
+                )
             elif include_paths or not missing_files:
                 raise
     if missing_files and new_inputs is None:
-        unchecked.append(f"not checked, because it is not on this machine: {_format_files(missing_files)}")
+        unchecked.append(
+            f"not checked, because it is not on this machine: {_format_files(missing_files)}"
+        )
     compared = ["task and data"] if new_inputs else []
     if recorded.get("files") and not missing_files and new_inputs is None:
         compared.append("the files of task and data")
@@ -519,11 +539,17 @@ def _compare_components(
     names = [tuple(key.rsplit(" ", 1)) for key in recorded_codes]
     relevant = [(kind, name) for kind, name in names if _is_relevant(run, kind, name)]
     loaded_codes = hash_components(plugins, relevant)
-    missing = [f"{kind} {name}" for kind, name in relevant if plugins.find_code_hash(kind, name) is None]
+    missing = [
+        f"{kind} {name}" for kind, name in relevant if plugins.find_code_hash(kind, name) is None
+    ]
     unchecked = [
         f"not checked, because its plugin is not loaded (--plugin): {key}" for key in missing
     ]
-    return describe_changed_inputs({"plugins": recorded_codes}, {"plugins": loaded_codes}), [*loaded_codes], unchecked
+    return (
+        describe_changed_inputs({"plugins": recorded_codes}, {"plugins": loaded_codes}),
+        [*loaded_codes],
+        unchecked,
+    )
 
 
 def _is_relevant(run: RunDirectory, kind: str, name: str) -> bool:

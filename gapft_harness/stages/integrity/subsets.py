@@ -124,7 +124,9 @@ def seal_subsets(run: RunDirectory) -> None:
         if choice.of is not None and choice.items is not None:
             file = layout.items_path(layout.audit_split(name))
             ids = {*read_ids(run.sealed(layout.problems_path(find_audit_split(choice.of))))}
-            write_items(run.path / file, choice.of, resolve_items(name, choice.of, choice.items, ids))
+            write_items(
+                run.path / file, choice.of, resolve_items(name, choice.of, choice.items, ids)
+            )
             run.seal(file)
 
 
@@ -163,7 +165,9 @@ def compare_subsets(
     return lines, unchanged, unchecked
 
 
-def _describe_changed_source(name: str, choice: AuditChoice, audit: str, task: str | None) -> Iterator[str]:
+def _describe_changed_source(
+    name: str, choice: AuditChoice, audit: str, task: str | None
+) -> Iterator[str]:
     """Describe a subset whose audit or task differs from the sealed one."""
     for part, value, sealed_value in (("of", choice.of, audit), ("task", choice.task, task)):
         if value != sealed_value:
@@ -182,7 +186,10 @@ def _describe_changed_ids(name: str, choice: AuditChoice, sealed: Sequence[str])
         yield str(error)
         return
     source = f", {choice.items}" if isinstance(choice.items, str) else ""
-    for change, ids in (("added", {*current_ids} - {*sealed}), ("removed", {*sealed} - {*current_ids})):
+    for change, ids in (
+        ("added", {*current_ids} - {*sealed}),
+        ("removed", {*sealed} - {*current_ids}),
+    ):
         if ids:
             more = f" and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
             yield (

@@ -17,9 +17,20 @@ from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.run_directory.tables import read_prompts, write_items
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.disjoint import KeyedText, ProblemIndex
-from gapft_harness.stages.integrity.inputs import hash_components, hash_task_content, list_search_components, locate_task_files, merge_audit_inputs
+from gapft_harness.stages.integrity.inputs import (
+    hash_components,
+    hash_task_content,
+    list_search_components,
+    locate_task_files,
+    merge_audit_inputs,
+)
 from gapft_harness.stages.integrity.subsets import check_items, find_audit_split, name_audit
-from gapft_harness.stages.search.splits import ReadSplit, read_split, read_splits, require_unseen_audit
+from gapft_harness.stages.search.splits import (
+    ReadSplit,
+    read_split,
+    read_splits,
+    require_unseen_audit,
+)
 from gapft_harness.stages.search.trainable import check_trainable
 
 if TYPE_CHECKING:
@@ -80,20 +91,29 @@ def check_splits(
     splits, task, facts, inputs = _read_task(recipe, plugins, include_paths, only=only)
     audits, tasks = {}, {}
     for name in recipe.further_audits:
-        audit_splits, audit_task, audit_facts, audit_inputs = _read_task(recipe.for_audit(name), plugins, include_paths, name)
+        audit_splits, audit_task, audit_facts, audit_inputs = _read_task(
+            recipe.for_audit(name), plugins, include_paths, name
+        )
         require_unseen_audit(recipe, task, splits, name, audit_task, audit_splits)
         splits |= audit_splits
         inputs = merge_audit_inputs(inputs, audit_inputs, name)
         audits[name], tasks[name] = audit_facts, audit_task
     for name, choice in _list_matched_subsets(recipe):
-        audit_splits, audit_task, _, audit_inputs = _read_task(recipe.for_audit(name), plugins, include_paths, name)
+        audit_splits, audit_task, _, audit_inputs = _read_task(
+            recipe.for_audit(name), plugins, include_paths, name
+        )
         ((_, shared),) = audit_splits.items()
         source_task = task if choice.of == "audit" else tasks[str(choice.of)]
         problems = splits[find_audit_split(str(choice.of))].problems
-        ids = _match_problems(audit_task, shared, [(p.id, source_task.find_question(p)) for p in problems])
+        ids = _match_problems(
+            audit_task, shared, [(p.id, source_task.find_question(p)) for p in problems]
+        )
         _require_matches(name, choice, ids)
         inputs = merge_audit_inputs(inputs, audit_inputs, name)
-    check_items(recipe, {split: [p.id for p in audit_splits.problems] for split, audit_splits in splits.items()})
+    check_items(
+        recipe,
+        {split: [p.id for p in audit_splits.problems] for split, audit_splits in splits.items()},
+    )
     return splits, {**facts, "audits": audits}, inputs
 
 
@@ -115,7 +135,9 @@ def match_subset(
     choice = run.recipe.audits[name]
     ids = find_matched_ids(run, name, include_paths)
     _require_matches(name, choice, ids)
-    write_items(run.path / layout.items_path(layout.audit_split(name)), str(choice.of), ids, choice.task)
+    write_items(
+        run.path / layout.items_path(layout.audit_split(name)), str(choice.of), ids, choice.task
+    )
     progress(1, 1)
     return {}
 
@@ -174,7 +196,9 @@ def _read_task(
             task.check_golds(verifier, read_data.gold_split)
     opened |= read_files
     inputs = {
-        **hash_task_content(task, opened, {split: read_data.problems for split, read_data in splits.items()}),
+        **hash_task_content(
+            task, opened, {split: read_data.problems for split, read_data in splits.items()}
+        ),
         "plugins": hash_components(plugins, list_search_components(recipe, facts)),
         **locate_task_files(task, opened, include_paths),
     }

@@ -18,7 +18,13 @@ from gapft_harness.core.streams import derive_key
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, list_splits
-from gapft_harness.stages.integrity.disjoint import KeyedText, ProblemIndex, key_by_prompt, warn_of_overlap, require_disjoint
+from gapft_harness.stages.integrity.disjoint import (
+    KeyedText,
+    ProblemIndex,
+    key_by_prompt,
+    require_disjoint,
+    warn_of_overlap,
+)
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask
@@ -87,10 +93,15 @@ def require_unseen_audit(
             few-shot examples of either task.
     """
     ((split, audit_problems),) = audit_splits.items()
-    problems = [(problem.id, audit_task.find_question(problem)) for problem in audit_problems.problems]
+    problems = [
+        (problem.id, audit_task.find_question(problem)) for problem in audit_problems.problems
+    ]
     for learned_split in ("pool", CALIBRATION):
         if learned_split in splits:
-            learned = [(problem.id, task.find_question(problem)) for problem in splits[learned_split].problems]
+            learned = [
+                (problem.id, task.find_question(problem))
+                for problem in splits[learned_split].problems
+            ]
             require_disjoint(learned, problems, learned_split, split, task.name)
     for fewshot_task, task_recipe in ((task, recipe), (audit_task, recipe.for_audit(audit))):
         _require_other_examples(fewshot_task, task_recipe, split, problems)
@@ -154,7 +165,9 @@ def _read_limited(
         problems = remaining
     if source == "pool" and recipe.data.drop_shared:
         audit_index = ProblemIndex((problem.id, task.find_question(problem)) for problem in audit)
-        remaining = [p for p in problems if audit_index.find_same((p.id, task.find_question(p))) is None]
+        remaining = [
+            p for p in problems if audit_index.find_same((p.id, task.find_question(p))) is None
+        ]
         if shared_count := len(problems) - len(remaining):
             dropped.append(
                 f"pool: {shared_count} of {len(problems)} problems dropped because they are also in the "

@@ -25,7 +25,6 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
     SPLITS,
@@ -35,22 +34,28 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.run_directory.parquet import read_facts
+from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
 from gapft_harness.stages.generation.generation import (
     answer_problems,
-    check_early_stop,
-    read_decoding,
-    count_reuse,
     build_greedy_phase,
     build_search_phases,
     can_stop_early,
+    check_early_stop,
+    count_reuse,
+    read_decoding,
 )
+from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.integrity.inputs import SECTION, read_model_state, require_same_inputs, merge_new_splits
-from gapft_harness.stages.integrity.subsets import seal_subsets, find_unsealed_subsets
+from gapft_harness.stages.integrity.inputs import (
+    SECTION,
+    merge_new_splits,
+    read_model_state,
+    require_same_inputs,
+)
+from gapft_harness.stages.integrity.subsets import find_unsealed_subsets, seal_subsets
 from gapft_harness.stages.search.data import check_data, load_problems, match_subset
 from gapft_harness.stages.selection.other_runs import check_source_runs
 from gapft_harness.store.store import Store
@@ -91,7 +96,9 @@ def search_split(
     run = RunDirectory.open(run_path, recipe)
     if (facts := read_finished_facts(run.path, split)) is not None:
         return facts
-    shutil.rmtree(run.path / layout.import_folder(split), ignore_errors=True)  # from a killed import
+    shutil.rmtree(
+        run.path / layout.import_folder(split), ignore_errors=True
+    )  # from a killed import
     progress(0, 0)
     plugins = load_plugins(plugin_files)
     problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
@@ -201,13 +208,15 @@ def compare_with_paper(run: RunDirectory) -> list[str]:
     Raises:
         GapftError: a table of responses was changed after it was sealed.
     """
-    from gapft_harness.report.reading.published import measure_search, describe_differences
+    from gapft_harness.report.reading.published import describe_differences, measure_search
 
     recipe = run.recipe.model_dump(mode="json")
     searched_splits = [split for split in SPLITS if run.is_sealed(layout.responses_path(split))]
     for split in searched_splits:
         run.sealed(layout.responses_path(split))
-    figures = [figure for split in searched_splits for figure in measure_search(run.path, recipe, split)]
+    figures = [
+        figure for split in searched_splits for figure in measure_search(run.path, recipe, split)
+    ]
     return [comparison.line for comparison in describe_differences(figures)]
 
 
@@ -223,7 +232,10 @@ def _seal_subsets(context: Context) -> None:
     if not (names := [name for name, _ in find_unsealed_subsets(run)]):
         return
     _record_inputs(context, read_data(context), [layout.audit_split(name) for name in names])
-    jobs = [Job.of(f"match {name}", match_subset, name=name, **_build_job_arguments(context)) for name in names]
+    jobs = [
+        Job.of(f"match {name}", match_subset, name=name, **_build_job_arguments(context))
+        for name in names
+    ]
     context.executor.run(jobs, context.progress)
     for name in names:
         run.seal(layout.items_path(layout.audit_split(name)))
@@ -235,7 +247,9 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     Returns:
         The facts of each split's job.
     """
-    will_train = "pool" in splits and context.import_search is None and not context.only_these_splits
+    will_train = (
+        "pool" in splits and context.import_search is None and not context.only_these_splits
+    )
     run, inputs = context.run, read_data(context, will_train=will_train)
     if not run.is_empty():
         require_same_inputs(run, inputs)
@@ -246,14 +260,22 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     _record_inputs(context, inputs, splits)
     workers = run.recipe.executor.workers // len(splits)
     if workers > 1 and context.import_search is None:
-        jobs = [_build_search_job(context, split, (i, workers)) for split in splits for i in range(workers)]
+        jobs = [
+            _build_search_job(context, split, (i, workers))
+            for split in splits
+            for i in range(workers)
+        ]
         shares = context.executor.run(jobs, context.progress)
     else:
         shares = []
-    results = context.executor.run([_build_search_job(context, split) for split in splits], context.progress)
+    results = context.executor.run(
+        [_build_search_job(context, split) for split in splits], context.progress
+    )
     for number, facts in enumerate(results if shares else ()):
         split_shares = shares[number * workers : (number + 1) * workers]
-        facts[REUSE_KEY] = ReuseCounts.sum(share[REUSE_KEY] for share in split_shares if REUSE_KEY in share).to_facts()
+        facts[REUSE_KEY] = ReuseCounts.sum(
+            share[REUSE_KEY] for share in split_shares if REUSE_KEY in share
+        ).to_facts()
     for split in splits:
         _wait_for(run.path, split)
     return dict(zip(splits, results, strict=True))
@@ -278,14 +300,18 @@ def read_data(
     if include_paths is not None:
         context = replace(context, include_paths=include_paths)
     only = None
-    if context.only_these_splits:  # together with the searched splits, since splits must be disjoint
+    if (
+        context.only_these_splits
+    ):  # together with the searched splits, since splits must be disjoint
         is_sealed = context.run.is_sealed
         only = [
             split
             for split in list_splits(context.run.recipe)
             if split in context.splits or is_sealed(layout.responses_path(split))
         ]
-    job = Job.of("read data", check_data, only=only, trains=will_train, **_build_job_arguments(context))
+    job = Job.of(
+        "read data", check_data, only=only, will_train=will_train, **_build_job_arguments(context)
+    )
     return context.executor.run([job], context.progress)[0]
 
 
@@ -305,7 +331,9 @@ def _wait_for(run_path: Path, split: Split) -> None:
         time.sleep(0.5)
 
 
-def _seal_finished(context: Context, splits: deque[Split], facts_by_split: Mapping[Split, dict[str, Any]]) -> None:
+def _seal_finished(
+    context: Context, splits: deque[Split], facts_by_split: Mapping[Split, dict[str, Any]]
+) -> None:
     """Seal finished splits and remove them from the queue, up to the first unfinished one.
 
     The order is kept, so that an interrupted run ends with the same manifest.
@@ -336,13 +364,19 @@ def store_searched_recipe(context: Context) -> None:
     merged_run = RunDirectory(run.path, merged)
     context.warn(merged_run.record_changes())
     merged_run.write_recipe()
-    if pending_changes := list_differences(merged.model_dump(mode="json"), run.recipe.model_dump(mode="json")):
-        context.report_line(f"these settings apply when gapft run selects again: {'; '.join(pending_changes)}")
+    if pending_changes := list_differences(
+        merged.model_dump(mode="json"), run.recipe.model_dump(mode="json")
+    ):
+        context.report_line(
+            f"these settings apply when gapft run selects again: {'; '.join(pending_changes)}"
+        )
 
 
 def _build_search_job(context: Context, split: Split, share: tuple[int, int] | None = None) -> Job:
     if context.import_search:
-        return Job.of(f"import {split}", context.import_search, split=split, **_build_job_arguments(context))
+        return Job.of(
+            f"import {split}", context.import_search, split=split, **_build_job_arguments(context)
+        )
     if share is None:
         job = Job.of(f"search {split}", search_split, split=split, **_build_job_arguments(context))
     else:
@@ -369,14 +403,20 @@ def _seal_split(context: Context, split: Split, facts: dict[str, Any]) -> None:
         # the table may come from an earlier command with another recipe that did not seal it
         choice = context.run.recipe.audits.get(name)
         audit_settings = {} if choice is None else choice.dump_set_keys()
-        if audit_settings and (lines := list_differences(facts["said"], audit_settings, f"audits.{name}")):
+        if audit_settings and (
+            lines := list_differences(facts["said"], audit_settings, f"audits.{name}")
+        ):
             raise UserError(
                 f"{context.run.path}: {name} was searched with other settings, and not sealed: "
                 f"{'; '.join(lines)}. Remove {context.run.path / split}, and run the command again"
             )
     record = record_search(split, facts)
     record(manifest)  # on a copy: a refused split is not sealed
-    searched_splits = [searched_split for searched_split in list_splits(context.run.recipe) if searched_split in manifest["verdict_counts"]]
+    searched_splits = [
+        searched_split
+        for searched_split in list_splits(context.run.recipe)
+        if searched_split in manifest["verdict_counts"]
+    ]
     warnings = require_disjoint_splits(context.run, searched_splits)
     _seal_tables(context.run, split)
     context.run.update_manifest(record)

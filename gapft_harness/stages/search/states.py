@@ -19,7 +19,12 @@ from gapft_harness.hooks.manager import Registration, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require_consistent
-from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_judged, write_states
+from gapft_harness.run_directory.tables import (
+    JudgedResponse,
+    ProblemState,
+    read_judged,
+    write_states,
+)
 from gapft_harness.stages.generation.generation import can_stop_early
 
 
@@ -88,7 +93,9 @@ def compute_states(
             "directory"
         )
     for problem_id, judged in read_judged(responses):
-        yield compute_state(problem_id, judged, search.k, can_stop_early(search, split), rule, window)
+        yield compute_state(
+            problem_id, judged, search.k, can_stop_early(search, split), rule, window
+        )
 
 
 def write_split_states(
@@ -187,7 +194,9 @@ def compute_state(
     return ProblemState(problem_id, state, len(samples), len(passing), first_success, kept_index)
 
 
-def _select_window(problem_id: str, samples: list[JudgedResponse], window: Window) -> list[JudgedResponse]:
+def _select_window(
+    problem_id: str, samples: list[JudgedResponse], window: Window
+) -> list[JudgedResponse]:
     """Return a window's samples; a window from sample 0 may be shorter if search stopped early."""
     if window.offset and window.end > len(samples):
         raise UserError(

@@ -47,7 +47,9 @@ def check_golds(recipe: Recipe, plugins: Plugins, pool: Sequence[Problem]) -> No
         NotTrainable: there is one; the message names the problem and the fault.
     """
     for name, condition in recipe.conditions.items():
-        check = plugins.get("selector", condition.selector).require_traits(SelectorTraits).check_gold
+        check = (
+            plugins.get("selector", condition.selector).require_traits(SelectorTraits).check_gold
+        )
         for problem in pool if check is not None else ():
             if check is not None and (fault := check(problem.gold)):
                 raise NotTrainable(
@@ -69,7 +71,9 @@ def check_lengths(
             and the remedies.
         UserError: the model has no tokenizer.
     """
-    count_tokens = plugins.get("sampler", recipe.model.backend).require_traits(SamplerTraits).prompt_lengths
+    count_tokens = (
+        plugins.get("sampler", recipe.model.backend).require_traits(SamplerTraits).prompt_lengths
+    )
     if count_tokens is None:
         return
     lengths = count_tokens(build_sampler_settings(recipe), pool)
@@ -82,7 +86,12 @@ def check_lengths(
     for name in recipe.conditions:
         settings = recipe.resolve_training(name)
         limits.setdefault(
-            (settings.max_length, _requires_whole_responses(recipe, name, plugins), _count_extra_tokens(recipe, settings)), name
+            (
+                settings.max_length,
+                _requires_whole_responses(recipe, name, plugins),
+                _count_extra_tokens(recipe, settings),
+            ),
+            name,
         )
     for (limit, must_fit, shift), name in limits.items():
         needed = response if must_fit else 1
@@ -108,7 +117,11 @@ def _requires_whole_responses(recipe: Recipe, condition: str, plugins: Plugins) 
 def _count_extra_tokens(recipe: Recipe, settings: Training) -> int:
     """Count the start tokens that a training prompt has in addition to the generator's."""
     training_tokens, generation_tokens = settings.start_tokens, recipe.model.start_tokens
-    return 0 if training_tokens is None or generation_tokens is None else training_tokens - generation_tokens
+    return (
+        0
+        if training_tokens is None or generation_tokens is None
+        else training_tokens - generation_tokens
+    )
 
 
 def _too_long_error(

@@ -62,7 +62,10 @@ def group_by_budget(
             count too.
     """
     own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
-    keys = {arm: (slots[arm.condition], own_settings_by_condition[arm.condition]) for arm in values_by_arm}
+    keys = {
+        arm: (slots[arm.condition], own_settings_by_condition[arm.condition])
+        for arm in values_by_arm
+    }
     groups: list[dict[Arm, Any]] = []
     for arm, value in values_by_arm.items():
         group = next((g for g in groups if keys[next(iter(g))] == keys[arm]), None)

@@ -83,7 +83,9 @@ def count_condition_slots(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dic
     Raises:
         UserError: a condition has its own n or K, and n is 0.
     """
-    slots = {name: count_slots(recipe.find_slots(name), pool_of(name)) for name in recipe.conditions}
+    slots = {
+        name: count_slots(recipe.find_slots(name), pool_of(name)) for name in recipe.conditions
+    }
     if empty := [name for name, n in slots.items() if not n]:
         name = empty[0]
         key = "k" if recipe.conditions[name].n is None else "n"
@@ -186,7 +188,9 @@ def build_training_set(
     )
 
 
-def run_selector(selector: Selector, entry: Registration, pool: Pool, n: int, arm: Arm) -> list[Evidence]:
+def run_selector(
+    selector: Selector, entry: Registration, pool: Pool, n: int, arm: Arm
+) -> list[Evidence]:
     """Run one selector and check its contract.
 
     Raises:
@@ -232,7 +236,9 @@ def run_selector(selector: Selector, entry: Registration, pool: Pool, n: int, ar
     return returned
 
 
-def _find_evidence_fault(example: Any, pool_evidence: Mapping[str, Evidence], traits: SelectorTraits) -> str:
+def _find_evidence_fault(
+    example: Any, pool_evidence: Mapping[str, Evidence], traits: SelectorTraits
+) -> str:
     """Describe why a returned object is not a valid example; empty if it is valid."""
     is_evidence = isinstance(example, Evidence) and isinstance(example.problem_id, str)
     if not is_evidence or example.problem_id not in pool_evidence:
@@ -252,7 +258,9 @@ def _find_evidence_fault(example: Any, pool_evidence: Mapping[str, Evidence], tr
     if lender is None or response not in lender.verified:
         return f"a response to problem {evidence.problem_id} that is not its verified evidence"
     if lender is not evidence:
-        description = f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"
+        description = (
+            f"the response of problem {lender.problem_id} for problem {evidence.problem_id}"
+        )
         option = "responses='borrowed'"
     elif not traits.can_use_other_responses:
         description = f"a response to problem {evidence.problem_id} other than its kept one"
@@ -264,7 +272,9 @@ def _find_evidence_fault(example: Any, pool_evidence: Mapping[str, Evidence], tr
 
 def _find_borrowing_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
     """Describe the fault of a problem with another problem's response; empty if it is valid."""
-    is_kept_response = lender is not None and example.response == lender.response  # without reading the table
+    is_kept_response = (
+        lender is not None and example.response == lender.response
+    )  # without reading the table
     if lender is None or not (is_kept_response or example.response in lender.verified):
         return f"problem {evidence.problem_id} with a response that no other problem's evidence has"
     if replace(example, response=evidence.response) != evidence:
@@ -308,9 +318,7 @@ def find_evidence(
         raise NotEvidence("has no passing response: search missed it")
     if example != (rebuilt := build_example(evidence)):
         columns = list_differing_columns(example, rebuilt)
-        raise NotEvidence(
-            f"does not match the evidence in the states table; differing: {columns}"
-        )
+        raise NotEvidence(f"does not match the evidence in the states table; differing: {columns}")
     return evidence
 
 
@@ -325,7 +333,11 @@ def _replace_response(evidence: Evidence, index: int) -> Evidence:
     """Return a problem with its verified response of an index; unchanged if that did not pass."""
     if evidence.response and evidence.response.index == index:
         return evidence
-    verified = (candidate for candidate in evidence.each_verified() if candidate.response and candidate.response.index == index)
+    verified = (
+        candidate
+        for candidate in evidence.each_verified()
+        if candidate.response and candidate.response.index == index
+    )
     return next(verified, evidence)
 
 

@@ -24,7 +24,12 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, SharedSetFacts, find_condition
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.integrity.inputs import SECTION, describe_changed_inputs, read_model_state
-from gapft_harness.stages.selection.choosing import NotEvidence, ConditionPools, SourceSet, find_evidence
+from gapft_harness.stages.selection.choosing import (
+    ConditionPools,
+    NotEvidence,
+    SourceSet,
+    find_evidence,
+)
 
 #: Files that define token ids; a fast tokenizer is read from the first alone.
 _FAST, _SLOW = "tokenizer.json", ("vocab", "merges.txt", "added_tokens.json")
@@ -56,10 +61,17 @@ class OtherRunSets:
             self._run, arm, source, {n for e in examples for n in (e.problem_id, e.origin)}
         )
         manifest = source.manifest()
-        condition, budget = find_condition(manifest, source_arm), manifest["budgets"][source_arm.name]
+        condition, budget = (
+            find_condition(manifest, source_arm),
+            manifest["budgets"][source_arm.name],
+        )
         pools = self._pools.setdefault(source.path, ConditionPools(source))
-        condition_name = source_arm.condition if source_arm.condition in source.recipe.conditions else None
-        pool_evidence = {evidence.problem_id: evidence for evidence in pools.read_evidence(condition_name)}
+        condition_name = (
+            source_arm.condition if source_arm.condition in source.recipe.conditions else None
+        )
+        pool_evidence = {
+            evidence.problem_id: evidence for evidence in pools.read_evidence(condition_name)
+        }
         evidence_list = []
         for slot, example in enumerate(examples):
             try:
@@ -165,8 +177,12 @@ def _require_compatible(
     source_manifest = source.manifest()
     own_inputs: Mapping[str, Any] = run.manifest()[SECTION] if inputs is None else inputs
     task, source_task = run.recipe.data.task, source.recipe.data.task
-    differences = [] if task == source_task else [f"task: {task} in this run, {source_task} in the other"]
-    changes = describe_changed_inputs(*(_select_task_and_verifier(section) for section in (source_manifest[SECTION], own_inputs)))
+    differences = (
+        [] if task == source_task else [f"task: {task} in this run, {source_task} in the other"]
+    )
+    changes = describe_changed_inputs(
+        *(_select_task_and_verifier(section) for section in (source_manifest[SECTION], own_inputs))
+    )
     differences += [f"{line} (other run → this run)" for line in changes]
     if inputs is None:
         a, b = run.manifest()["task"], source_manifest["task"]
@@ -195,10 +211,18 @@ def _compare_tokenizers(recipe: Recipe, source: RunDirectory, *, is_searched: bo
         return []
     arguments = [recipe.model.args, source.recipe.model.args]
     if None in states or any("tokenizer" in model_args for model_args in arguments):
-        own_tokenizer, source_tokenizer = (str(model_args.get("tokenizer") or model_args["pretrained"]) for model_args in arguments)
+        own_tokenizer, source_tokenizer = (
+            str(model_args.get("tokenizer") or model_args["pretrained"]) for model_args in arguments
+        )
     else:
-        own_tokenizer, source_tokenizer = (_describe_tokenizer_files(state["files"]) for state in states if state)
-    return [] if own_tokenizer == source_tokenizer else [f"tokenizer: {own_tokenizer} in this run, {source_tokenizer} in the other"]
+        own_tokenizer, source_tokenizer = (
+            _describe_tokenizer_files(state["files"]) for state in states if state
+        )
+    return (
+        []
+        if own_tokenizer == source_tokenizer
+        else [f"tokenizer: {own_tokenizer} in this run, {source_tokenizer} in the other"]
+    )
 
 
 def _describe_tokenizer_files(files: Mapping[str, str]) -> str:
@@ -211,8 +235,12 @@ def _describe_tokenizer_files(files: Mapping[str, str]) -> str:
 
 
 def _check_problems(run: RunDirectory, arm: Arm, source: RunDirectory, ids: set[str]) -> None:
-    own_hashes, source_hashes = (_hash_problems(checked_run.path, ids) for checked_run in (run, source))
-    if differing_ids := sorted(name for name in ids if own_hashes.get(name) != source_hashes.get(name)):
+    own_hashes, source_hashes = (
+        _hash_problems(checked_run.path, ids) for checked_run in (run, source)
+    )
+    if differing_ids := sorted(
+        name for name in ids if own_hashes.get(name) != source_hashes.get(name)
+    ):
         raise UserError(
             f"key {f'conditions.{arm.condition}.params.run'!r}: {len(differing_ids)} of the {len(ids)} "
             f"problems of {parse_set_name(run.recipe, arm)[1].name} in {source.path} are not in this "

@@ -21,7 +21,11 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_examples, write_examples
-from gapft_harness.stages.selection.budgets import require_matched, require_similar_tokens, group_by_budget
+from gapft_harness.stages.selection.budgets import (
+    group_by_budget,
+    require_matched,
+    require_similar_tokens,
+)
 from gapft_harness.stages.selection.choosing import (
     ConditionPools,
     TrainingSet,
@@ -91,7 +95,10 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
     trained = {} if run.changes.selection_changes else run.find_trained_arms()
 
     def choose_for_arm(arm: Arm) -> TrainingSet:
-        budget_entry, condition = manifest["budgets"].get(arm.name), run.recipe.conditions[arm.condition]
+        budget_entry, condition = (
+            manifest["budgets"].get(arm.name),
+            run.recipe.conditions[arm.condition],
+        )
         n, replay = slots[arm.condition], run.recipe.budget.replay
         if budget_entry and arm in trained and not plugins.has("selector", condition.selector):
             return _read_sealed_set(run, arm, budget_entry)
@@ -100,8 +107,14 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
             if not sealed_copy.is_matched or len(sealed_copy.examples) == n + replay:
                 return sealed_copy  # otherwise its selector reports the number of slots
         selector, entry = find_selector(run.recipe, arm.condition, plugins)
-        source = other_run_sets.read_set(arm) if entry.require_traits(SelectorTraits).is_foreign else None
-        return build_training_set(selector, entry, pools.read_pool(arm.condition), n, replay, arm, source)
+        source = (
+            other_run_sets.read_set(arm)
+            if entry.require_traits(SelectorTraits).is_foreign
+            else None
+        )
+        return build_training_set(
+            selector, entry, pools.read_pool(arm.condition), n, replay, arm, source
+        )
 
     originals, sets = run.recipe.map_replicates(), dict[Arm, TrainingSet]()
     for arm in list_arms(run.recipe):
@@ -116,7 +129,11 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
         for arm, training_set in chosen_sets.items()
     }
     matched_budgets = {arm: b for arm, b in budgets.items() if chosen_sets[arm].is_matched}
-    origins = {arm.condition: training_set.source_facts for arm, training_set in chosen_sets.items() if training_set.source_facts is not None}
+    origins = {
+        arm.condition: training_set.source_facts
+        for arm, training_set in chosen_sets.items()
+        if training_set.source_facts is not None
+    }
     for group in group_by_budget(matched_budgets, slots, run.recipe, origins):
         require_matched(group)
         require_similar_tokens(group, run.recipe.budget.token_tolerance)
@@ -140,7 +157,11 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
     return {
         "n": n,
         "budgets": {
-            arm.name: {**asdict(b), **chosen_sets[arm].build_facts(), **build_condition_facts(run.recipe, arm)}
+            arm.name: {
+                **asdict(b),
+                **chosen_sets[arm].build_facts(),
+                **build_condition_facts(run.recipe, arm),
+            }
             for arm, b in budgets.items()
         },
     }
@@ -155,7 +176,10 @@ def build_condition_facts(recipe: Recipe, arm: Arm) -> dict[str, Any]:
 def _read_sealed_set(run: RunDirectory, arm: Arm, budget_entry: Mapping[str, Any]) -> TrainingSet:
     examples = read_examples(run.sealed(layout.selection_path(arm)))
     return TrainingSet(
-        examples, budget_entry.get("matched", True), budget_entry.get("ends_unknown", 0), budget_entry.get("taken")
+        examples,
+        budget_entry.get("matched", True),
+        budget_entry.get("ends_unknown", 0),
+        budget_entry.get("taken"),
     )
 
 

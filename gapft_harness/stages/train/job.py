@@ -19,9 +19,9 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe_error
-from gapft_harness.core.extras import install_command, find_version
+from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.core.files import write_json
-from gapft_harness.core.processes import die_with_parent, build_thread_environment
+from gapft_harness.core.processes import build_thread_environment, die_with_parent
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import read_adapter_facts, weights_hash
 from gapft_harness.hooks.checked import check_facts, require_methods
@@ -35,21 +35,21 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.hooks.registration import TrackerTraits, TrainerTraits, describe_plugin_line
 from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
-from gapft_harness.recipe.recipe import Recipe, resolve_model_args, build_sampler_settings
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
-from gapft_harness.stages.generation.generation import read_decoding, build_sampled_decoding
+from gapft_harness.stages.generation.generation import build_sampled_decoding, read_decoding
 from gapft_harness.stages.integrity.inputs import hash_components, require_same_inputs
 from gapft_harness.stages.train.stored import (
     STORED,
-    find_trained_group,
     claim_adapter,
     compute_groups,
+    copy_from_store,
+    find_trained_group,
     is_stored,
     store_adapter,
-    copy_from_store,
 )
 from gapft_harness.store.store import StoreGroup
 from gapft_harness.training.ledger import hash_sequences
@@ -102,7 +102,9 @@ def launch_processes(
         text=True,
         env={
             **os.environ,
-            **build_thread_environment(settings.threads or max(1, settings.threads_per_worker // processes)),
+            **build_thread_environment(
+                settings.threads or max(1, settings.threads_per_worker // processes)
+            ),
             "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
         },
     )
@@ -168,7 +170,9 @@ def train_arms(
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     requested = [Arm(*pair) for pair in arms]
-    groups = compute_groups(run, requested, plugins, partial(read_searched_pool, run, plugins, plugin_files))
+    groups = compute_groups(
+        run, requested, plugins, partial(read_searched_pool, run, plugins, plugin_files)
+    )
     facts_by_arm = read_finished_facts(run, requested)
     steps = {name: int(budget["steps"]) for name, budget in run.manifest()["budgets"].items()}
     total = sum(steps[arm.name] for arm in requested)
@@ -182,8 +186,14 @@ def train_arms(
     for wait in (False, True):  # adapters that another command trains are awaited last, one by one
         for arm_group in [[arm] for arm in unfinished] if wait else [unfinished]:
             with contextlib.ExitStack() as claims:
-                claimed = [a for a in arm_group if claims.enter_context(claim_adapter(groups[a], wait=wait))]
-                new_facts = _obtain_adapters(run, {arm: groups[arm] for arm in claimed}, plugin_files, report_further_steps)
+                claimed = [
+                    a
+                    for a in arm_group
+                    if claims.enter_context(claim_adapter(groups[a], wait=wait))
+                ]
+                new_facts = _obtain_adapters(
+                    run, {arm: groups[arm] for arm in claimed}, plugin_files, report_further_steps
+                )
             facts_by_arm |= new_facts
             finished_steps += sum(steps[name] for name in new_facts)
         unfinished = [arm for arm in unfinished if arm.name not in facts_by_arm]
@@ -301,19 +311,39 @@ def train_in_process(
     plugins = load_plugins(plugin_files)
     trainer_by_arm = {arm: run.recipe.resolve_training(arm.condition).trainer for arm in arms}
     entries = {trainer: plugins.get("trainer", trainer) for trainer in trainer_by_arm.values()}
-    require_same_inputs(run, {"plugins": hash_components(plugins, [("trainer", name) for name in entries])})
-    needs_pool = any(entry.require_traits(TrainerTraits).needs_problems for entry in entries.values())
+    require_same_inputs(
+        run, {"plugins": hash_components(plugins, [("trainer", name) for name in entries])}
+    )
+    needs_pool = any(
+        entry.require_traits(TrainerTraits).needs_problems for entry in entries.values()
+    )
     pool = read_searched_pool(run, plugins, plugin_files) if needs_pool else None
     process_facts = {
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "fsdp": fsdp or run.recipe.executor.fsdp,
     }
-    groups = compute_groups(run, arms, plugins, lambda: read_searched_pool(run, plugins, plugin_files))
-    jobs_by_settings: dict[str, list[TrainingJob]] = {}  # jobs with the same settings share a loaded base
+    groups = compute_groups(
+        run, arms, plugins, lambda: read_searched_pool(run, plugins, plugin_files)
+    )
+    jobs_by_settings: dict[
+        str, list[TrainingJob]
+    ] = {}  # jobs with the same settings share a loaded base
     for i, arm in enumerate(arms):
-        job_pool = pool if entries[trainer_by_arm[arm]].require_traits(TrainerTraits).needs_problems else None
+        job_pool = (
+            pool
+            if entries[trainer_by_arm[arm]].require_traits(TrainerTraits).needs_problems
+            else None
+        )
         name = find_trained_group(groups[arm], process_facts).name
-        job = _build_job(run, arm, count_from(sum(steps[:i])), build_tracking(run, arm, plugins), fsdp, job_pool, name)
+        job = _build_job(
+            run,
+            arm,
+            count_from(sum(steps[:i])),
+            build_tracking(run, arm, plugins),
+            fsdp,
+            job_pool,
+            name,
+        )
         jobs_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
     facts_by_arm, warnings = {}, {}
     for jobs in jobs_by_settings.values():
@@ -321,7 +351,10 @@ def train_in_process(
         for job, facts in _run_trainer(entries[trainer], jobs):
             facts_by_arm[job.arm.name] = facts
             _complete_folder(entries[trainer], job, facts, process_facts["processes"])
-            if job_warnings := [*job.tracking.warnings, *job.tracking.find_unused_warnings(trainer)]:
+            if job_warnings := [
+                *job.tracking.warnings,
+                *job.tracking.find_unused_warnings(trainer),
+            ]:
                 warnings[job.arm.name] = job_warnings
     return facts_by_arm, warnings
 
@@ -339,7 +372,9 @@ def _build_job(
     examples = read_examples(run.sealed(layout.selection_path(arm)))
     return TrainingJob(
         arm=arm,
-        examples=[replace(e, prompt_ids=build_training_prompt(e.prompt_ids, settings)) for e in examples],
+        examples=[
+            replace(e, prompt_ids=build_training_prompt(e.prompt_ids, settings)) for e in examples
+        ],
         settings=settings.model_dump(mode="json"),
         model_args=resolve_model_args(recipe),
         output=run.path / layout.adapter_path(arm),
@@ -361,18 +396,24 @@ def read_searched_pool(run: RunDirectory, plugins: Plugins, files: Sequence[str]
     name, params = task["verifier"], task["verifier_params"]
     other = plugins.find_other_rule(name, params)
 
-    def build_verifier(name: str, params: Mapping[str, Any], other: TaskVerifier | None) -> TaskVerifier:
+    def build_verifier(
+        name: str, params: Mapping[str, Any], other: TaskVerifier | None
+    ) -> TaskVerifier:
         make_verifier = lambda **given: plugins.create_verifier(name, {**params, **given})  # noqa: E731
         return TaskVerifier(name, params, make_verifier, other, files)
 
-    permissive = build_verifier(other.name, other.params, None) if other and other.permissive else None
+    permissive = (
+        build_verifier(other.name, other.params, None) if other and other.permissive else None
+    )
     pool = list(read_problems(run.sealed(layout.problems_path("pool"))))
     return SearchedPool(
         problems=[problem for problem, _ in pool],
         prompt_ids={problem.id: ids for problem, ids in pool},
         decoding=build_sampled_decoding(read_decoding(task), run.recipe.search),
         verifier=build_verifier(name, params, permissive),
-        states={row.problem_id: row.state for row in read_states(run.sealed(layout.states_path("pool")))},
+        states={
+            row.problem_id: row.state for row in read_states(run.sealed(layout.states_path("pool")))
+        },
     )
 
 
@@ -382,7 +423,9 @@ def _run_trainer(
     """Yield each job with its trainer's facts, as soon as it is finished."""
     train_together = getattr(entry.value, "together", None)
     with entry.attribute_errors():
-        results = iter(train_together(jobs) if train_together is not None else map(entry.value, jobs))
+        results = iter(
+            train_together(jobs) if train_together is not None else map(entry.value, jobs)
+        )
     for job in jobs:
         with entry.attribute_errors():
             facts = next(results, None)
@@ -412,7 +455,9 @@ def _complete_folder(
         "settings": dict(job.settings),
         "sequences_sha256": hash_sequences(build_sequences(job.examples, settings)),
     }
-    completed = {key: facts.get(key, file_facts.get(key, value)) for key, value in default_facts.items()}
+    completed = {
+        key: facts.get(key, file_facts.get(key, value)) for key, value in default_facts.items()
+    }
     completed[STORED] = job.stored
     completed["adapter_sha256"] = weights_hash(job.output)  # a plugin may have changed the folder
     facts.update(completed)
@@ -431,7 +476,7 @@ def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
         f"installed; {install_command(Requirement(requirement).name)}"
         for name in recipe.list_trainers()
         for requirement in plugins.get("trainer", name).require_traits(TrainerTraits).needs
-        if not (version := find_version(Requirement(needed).name))
+        if not (version := find_version(Requirement(requirement).name))
         or version not in Requirement(requirement).specifier
     ]
     return trainers + [
@@ -461,7 +506,9 @@ def build_tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
     return Tracking(openers)
 
 
-def _open_tracker(plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int) -> Tracker:
+def _open_tracker(
+    plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int
+) -> Tracker:
     tracked_arm = TrackedArm(
         project=run.recipe.name,
         run=run.path.resolve().name,

@@ -17,8 +17,8 @@ from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.training.groups import (
     GROUPS,
-    group_facts,
     find_group_faults,
+    group_facts,
     plan_prompts,
     read_groups,
 )
@@ -32,7 +32,9 @@ def list_reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugi
         UserError: a permissive reward is requested, but the task's verifier declares none; or
             the trainer grpo is used for episodes of several attempts.
     """
-    grpo_conditions = [name for name in recipe.conditions if recipe.resolve_training(name).trainer == "grpo"]
+    grpo_conditions = [
+        name for name in recipe.conditions if recipe.resolve_training(name).trainer == "grpo"
+    ]
     if grpo_conditions and (attempts := task["episode"]["attempts"]) > 1:
         raise UserError(
             f"the trainer grpo of {', '.join(grpo_conditions)} can reward only the first attempt, but the "

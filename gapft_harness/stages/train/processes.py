@@ -24,8 +24,13 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold_run_lock
 from gapft_harness.stages.context import require_selected
 from gapft_harness.stages.selection.stage import list_arms
-from gapft_harness.stages.train.job import REPORT_PREFIX, read_finished_facts, read_searched_pool, train_in_process
-from gapft_harness.stages.train.stored import compute_groups, is_stored, find_stale, remove_stale
+from gapft_harness.stages.train.job import (
+    REPORT_PREFIX,
+    read_finished_facts,
+    read_searched_pool,
+    train_in_process,
+)
+from gapft_harness.stages.train.stored import compute_groups, find_stale, is_stored, remove_stale
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +68,9 @@ def main(arguments: list[str]) -> int:
         require_selected(run)
         with hold_run_lock(run.path) if is_first and not options.held else contextlib.nullcontext():
             arms_by_name = _find_arms_with_budget(run, options.arm)
-            requested = [arm for name, arm in arms_by_name.items() if name in (options.arm or arms_by_name)]
+            requested = [
+                arm for name, arm in arms_by_name.items() if name in (options.arm or arms_by_name)
+            ]
             plugins = load_plugins(options.plugin)
             pool = partial(read_searched_pool, run, plugins, options.plugin)
             groups = compute_groups(run, requested, plugins, pool)
@@ -71,10 +78,14 @@ def main(arguments: list[str]) -> int:
             stale = find_stale(run, groups)
             if is_first:
                 remove_stale(run, stale, print)
-            finished_facts = read_finished_facts(run, [arm for arm in requested if arm not in stale])
+            finished_facts = read_finished_facts(
+                run, [arm for arm in requested if arm not in stale]
+            )
             unfinished = [arm for arm in requested if arm.name not in finished_facts]
             if not options.arm:  # skip adapters that the store or another arm provides
-                trained_keys = {group.key for arm, group in groups.items() if arm.name in finished_facts}
+                trained_keys = {
+                    group.key for arm, group in groups.items() if arm.name in finished_facts
+                }
                 arm_by_key = {groups[arm].key: arm for arm in reversed(unfinished)}
                 unfinished = [
                     arm
@@ -84,12 +95,16 @@ def main(arguments: list[str]) -> int:
                     and not is_stored(groups[arm])
                 ]
             if unfinished:
-                _, warnings = train_in_process(run, unfinished, options.plugin, report_progress, fsdp=fsdp)
+                _, warnings = train_in_process(
+                    run, unfinished, options.plugin, report_progress, fsdp=fsdp
+                )
                 if is_first:
                     report_warnings(warnings)
     except GapftError as error:
         if options.held:
-            kind = next(arms_by_name.__name__ for arms_by_name in ERRORS if isinstance(error, arms_by_name))
+            kind = next(
+                arms_by_name.__name__ for arms_by_name in ERRORS if isinstance(error, arms_by_name)
+            )
             _write_report("error", kind, str(error))
         else:
             print(f"gapft: {error}", file=sys.stderr)

@@ -15,7 +15,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.hooks.registration import ExecutorTraits, TrainerTraits
-from gapft_harness.recipe.recipe import Recipe, resolve_model_args, build_sampler_settings
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -37,16 +37,16 @@ from gapft_harness.stages.train.stored import (
     MANIFEST_ONLY_KEYS,
     STORED,
     TRAINED_AS,
-    find_trained_group,
-    find_original,
     compute_groups,
+    copy_from_store,
+    find_original,
+    find_stale,
+    find_trained_group,
     has_copies,
     is_stored,
-    find_stale,
-    store_adapter,
     record_made_from,
     remove_stale,
-    copy_from_store,
+    store_adapter,
 )
 from gapft_harness.store.explain import describe_toolchain, explain_missing, summarize_reasons
 from gapft_harness.store.store import StoreGroup
@@ -93,7 +93,9 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
         if trained[arm.name].get(STORED) == trained_group.name:
             store_adapter(trained_group, run.path / layout.adapter_path(arm), run, arm)
             places |= {a: trained_group for a in unfinished if groups[a].key == groups[arm].key}
-    arm_by_key = {places[arm].key: arm for arm in reversed(unfinished) if not is_stored(places[arm])}
+    arm_by_key = {
+        places[arm].key: arm for arm in reversed(unfinished) if not is_stored(places[arm])
+    }
     jobs = [
         Job.of(
             _format_label([arm.name for arm in group]),
@@ -102,9 +104,13 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
             arms=[[arm.condition, arm.seed] for arm in group],
             plugin_files=list(context.plugin_files),
         )
-        for group in _divide_arms(context, [arm for arm in unfinished if arm in arm_by_key.values()])
+        for group in _divide_arms(
+            context, [arm for arm in unfinished if arm in arm_by_key.values()]
+        )
     ]
-    reasons = summarize_reasons([explain_missing(groups[arm]) for arm in arm_by_key.values()])  # before they are stored
+    reasons = summarize_reasons(
+        [explain_missing(groups[arm]) for arm in arm_by_key.values()]
+    )  # before they are stored
     new_count = len(arm_by_key)
     for job_facts in context.executor.run(jobs, context.progress):
         trained |= job_facts
@@ -124,7 +130,9 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
                 reused_counts[facts["reused"]] += 1
         of_manifest = {key: facts.pop(key) for key in MANIFEST_ONLY_KEYS if key in facts}
         facts = of_manifest | facts  # in one order, however the arm came to be here
-        record_made_from(run.path / layout.adapter_path(arm), find_trained_group(places[arm], facts))
+        record_made_from(
+            run.path / layout.adapter_path(arm), find_trained_group(places[arm], facts)
+        )
         run.seal(layout.adapter_path(arm))
         run.update_manifest(record_entry("training", arm.name, facts))
         run.update_manifest(partial(record_warnings, warnings=warnings))
@@ -238,7 +246,11 @@ def explain_refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     Nothing is checked for an executor that chooses the machines itself.
     """
     entry = plugins.get("executor", recipe.executor.name)
-    kernel_settings = [condition_settings for condition_settings in map(recipe.resolve_training, recipe.conditions) if condition_settings.kernels != "plain"]
+    kernel_settings = [
+        condition_settings
+        for condition_settings in map(recipe.resolve_training, recipe.conditions)
+        if condition_settings.kernels != "plain"
+    ]
     if not kernel_settings or not entry.require_traits(ExecutorTraits).by_workers:
         return ""
     from gapft_harness.training.devices import resolve_device

@@ -23,7 +23,12 @@ from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SearchedPool, TaskVerifier
 from gapft_harness.hooks.registration import SamplerTraits, SelectorTraits, TrainerTraits
-from gapft_harness.recipe.recipe import Recipe, select_bound_args, resolve_model_args, build_sampler_settings
+from gapft_harness.recipe.recipe import (
+    Recipe,
+    build_sampler_settings,
+    resolve_model_args,
+    select_bound_args,
+)
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, find_condition
@@ -37,7 +42,7 @@ from gapft_harness.stages.generation.made_from import (
 )
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.explain import find_other_versions
-from gapft_harness.store.store import INDEX, StoreGroup, Store, damaged_file_error, read_json
+from gapft_harness.store.store import INDEX, Store, StoreGroup, damaged_file_error, read_json
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import build_sequences
 
@@ -80,7 +85,7 @@ def compute_groups(
         plugins: the loaded plugins.
         searched: returns the searched pool; called for trainers that need problems.
     """
-    recipe, store = run.recipe, Store.beside(run.path)
+    recipe, store = run.recipe, Store.for_run(run.path)
     digests, arguments = Digests(), resolve_model_args(recipe)
     base, is_known = describe_model(arguments, digests)
     if not is_known:
@@ -112,7 +117,7 @@ def compute_groups(
         if traits.needs_problems:
             pool = pool or _hash_pool(read_pool(), plugins, digests)
             made_from["searched"] = pool
-        groups[arm] = store.group(_STEP, VERSION, made_from)
+        groups[arm] = store.find_group(_STEP, VERSION, made_from)
         if run.manifest().get("reuse_versions") and not is_stored(groups[arm]):
             other_groups = filter(is_stored, find_other_versions(groups[arm]))
             groups[arm] = next(other_groups, groups[arm])
@@ -155,7 +160,13 @@ def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> st
         verifiers.append([rule.name, describe_argument(dict(rule.params), digests), code])
         rule = rule.permissive
     problems = [
-        [problem.id, problem.prompt, problem.gold, list(map(dict, problem.turns)), list(searched.prompt_ids[problem.id])]
+        [
+            problem.id,
+            problem.prompt,
+            problem.gold,
+            list(map(dict, problem.turns)),
+            list(searched.prompt_ids[problem.id]),
+        ]
         for problem in searched.problems
     ]
     return content_hash([problems, asdict(searched.decoding), verifiers, dict(searched.states)])
@@ -168,7 +179,9 @@ def find_trained_group(group: StoreGroup, facts: Mapping[str, Any]) -> StoreGrou
         group: a group of ``compute_groups``.
         facts: ``processes`` and ``fsdp``, if known.
     """
-    made_from = {key: value for key, value in group.made_from.items() if key not in ("step", "version")}
+    made_from = {
+        key: value for key, value in group.made_from.items() if key not in ("step", "version")
+    }
     process_facts = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
     if facts.get("processes") and "fsdp" not in facts:
         process_facts["fsdp"] = False  # facts contain it only if it is true
@@ -243,7 +256,10 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
     """
     from gapft_harness.training.adapter import format_model_card, write_folder
 
-    base, trained_for = str(resolve_model_args(run.recipe)["pretrained"]), group.read_facts().get("run")
+    base, trained_for = (
+        str(resolve_model_args(run.recipe)["pretrained"]),
+        group.read_facts().get("run"),
+    )
     index = read_json(group.folder / INDEX)
     if content_hash(index.get("files")) != index.get("sha256"):
         raise damaged_file_error(group.folder / INDEX, "its hash is different")
@@ -305,7 +321,7 @@ def find_stale(run: RunDirectory, groups: Mapping[Arm, StoreGroup]) -> dict[Arm,
 
 def _list_differing_parts(run: RunDirectory, key: str | None, group: StoreGroup) -> str:
     """List the parts of a key that differ, if the store has the content of the other key."""
-    path = Store.beside(run.path).root / str(key) / "made_from.json"
+    path = Store.for_run(run.path).root / str(key) / "made_from.json"
     if not path.is_file():
         return ""
     other_key, own_key = read_json(path).get("key", {}), group.made_from
@@ -332,7 +348,9 @@ def map_originals(manifest: Manifest) -> dict[Arm, Arm]:
             continue
         arm, original = layout.parse_arm(name), layout.parse_arm(str(original_name))
         if arm is None or original is None:
-            raise GapftError(f"manifest.json: {name} was trained as {original_name!r}, which is not an arm")
+            raise GapftError(
+                f"manifest.json: {name} was trained as {original_name!r}, which is not an arm"
+            )
         original_by_arm[arm] = original
     return original_by_arm
 

@@ -20,14 +20,20 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.stages.audit import open_adapter
-from gapft_harness.stages.integrity.differences import Differences, compare_values, compare_ids
+from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.train.stored import MANIFEST_ONLY_KEYS
 from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.stages.verify.keys import KeyChecker
 from gapft_harness.stages.verify.versions import has_recorded_versions
-from gapft_harness.training.ledger import OPTIMIZER, PlannedStep, build_ledger, compute_ledger_facts, hash_sequences
-from gapft_harness.training.plan import budget, plan_steps, build_sequences
+from gapft_harness.training.ledger import (
+    OPTIMIZER,
+    PlannedStep,
+    build_ledger,
+    compute_ledger_facts,
+    hash_sequences,
+)
+from gapft_harness.training.plan import budget, build_sequences, plan_steps
 
 #: Facts that must be equal for all arms of a run, of one trainer, and of the same settings.
 _RUN_KEYS = ("base_sha256",)
@@ -65,7 +71,9 @@ def check_adapter(
     folder = run.path / where
     facts = json.loads((folder / "training.json").read_text("utf-8"))
     sequences_by_slot = {s.slot: s for s in build_sequences(examples, settings)}
-    steps = build_ledger(plan_steps(sequences_by_slot, settings, arm.seed), sequences_by_slot, settings)
+    steps = build_ledger(
+        plan_steps(sequences_by_slot, settings, arm.seed), sequences_by_slot, settings
+    )
     expected = {
         "condition": arm.condition,
         "seed": arm.seed,
@@ -85,7 +93,9 @@ def check_adapter(
         expected = {key: value for key, value in expected.items() if key in facts}
     yield from compare_values(f"{where}/training.json", facts, expected)
     manifest_facts = manifest["training"].get(arm.name, {})
-    recorded = {key: value for key, value in manifest_facts.items() if key not in MANIFEST_ONLY_KEYS}
+    recorded = {
+        key: value for key, value in manifest_facts.items() if key not in MANIFEST_ONLY_KEYS
+    }
     yield from compare_values(f"{where}/training.json", facts, recorded, "the manifest has")
     if not recorded:
         yield f"manifest.json: has no facts on the training of {arm.name}"
@@ -162,7 +172,9 @@ def _check_config(where: str, config: dict[str, Any], settings: Training) -> Ite
     from gapft_harness.training.adapter import build_default_config, build_saved_config
 
     free_keys = {*_FREE_KEYS, *(_REWRITTEN_KEYS if config.get("target_parameters") else ())}
-    expected = {k: _empty_to_none(v) for k, v in build_saved_config(settings).items() if k not in free_keys}
+    expected = {
+        k: _empty_to_none(v) for k, v in build_saved_config(settings).items() if k not in free_keys
+    }
     recorded = {k: _empty_to_none(v) for k, v in (build_default_config() | config).items()}
     yield from compare_values(where, recorded, expected)
     for key in sorted(config.keys() - expected.keys() - free_keys):
@@ -184,19 +196,25 @@ def _read_own_config(path: Path) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in _FREE_KEYS}
 
 
-def _check_log(where: str, path: Path, steps: Sequence[PlannedStep], facts: dict[str, Any]) -> Iterable[str]:
+def _check_log(
+    where: str, path: Path, steps: Sequence[PlannedStep], facts: dict[str, Any]
+) -> Iterable[str]:
     """Compare the log with the planned steps: order, members, tokens and weights."""
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     if len(lines) != len(steps):
         yield f"{where}: has {len(lines)} steps, but the plan has {len(steps)}"
     for number, (line, step) in enumerate(zip(lines, steps, strict=False), start=1):
-        yield from compare_values(f"{where}, line {number}", line, step.to_log_line(), "the plan gives")
+        yield from compare_values(
+            f"{where}, line {number}", line, step.to_log_line(), "the plan gives"
+        )
         for key in ("loss", "grad_norm"):
             if not math.isfinite(line[key]):
                 yield f"{where}, line {number}: {key} is {line[key]}"
     if lines:
         losses = {"first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
-        yield from compare_values(where.replace("_log.jsonl", ".json"), facts, losses, "the log has")
+        yield from compare_values(
+            where.replace("_log.jsonl", ".json"), facts, losses, "the log has"
+        )
 
 
 def check_decisions(
@@ -224,18 +242,24 @@ def check_decisions(
         for audit in audits:
             table = layout.audit_decisions_path(arm, audit)
             if table in manifest["files"]:
-                check_table(run, manifest, table, layout.audit_split(audit), judge_of, keys, findings)
+                check_table(
+                    run, manifest, table, layout.audit_split(audit), judge_of, keys, findings
+                )
                 if not (run.path / layout.adapter_path(arm)).is_dir():
                     findings.differences.append(
                         f"{table}: exists, but {layout.adapter_path(arm)} does not"
                     )
     for audit in audits:
         files = {layout.audit_decisions_path(arm, audit): arm for arm in trained}
-        decided_tables = {file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]}
+        decided_tables = {
+            file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]
+        }
         findings.collect(layout.DECISIONS, partial(check_decoding_adapters, run, decided_tables))
         audit_text = f" on {audit}" if audit else ""
         findings.missing += [
-            f"{arm.name} is not audited{audit_text}" for file, arm in files.items() if file not in decided_tables
+            f"{arm.name} is not audited{audit_text}"
+            for file, arm in files.items()
+            if file not in decided_tables
         ]
         if decided_tables:
             audit_owner = f"the audit {audit}'s" if audit else "the audit's"
@@ -269,7 +293,10 @@ def check_table(
         ids: the problems that it must answer; None for all problems of the split.
         sampled: whether it contains samples, equally many of each problem.
     """
-    problems, judge = layout.problems_path(split), judge_of.get(layout.find_audit_name(split), judge_of[""])
+    problems, judge = (
+        layout.problems_path(split),
+        judge_of.get(layout.find_audit_name(split), judge_of[""]),
+    )
 
     def compare() -> Iterable[str]:
         expected = read_ids(run.path / problems) if ids is None else ids
@@ -281,7 +308,9 @@ def check_table(
     findings.collect(table, partial(keys.check_table, table, split))
 
 
-def check_decoding_adapters(run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]) -> Iterable[str]:
+def check_decoding_adapters(
+    run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]
+) -> Iterable[str]:
     """Yield a sentence for each table of decisions that names another adapter than its own.
 
     If no table records its adapter, nothing is compared.

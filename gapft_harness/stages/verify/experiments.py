@@ -20,13 +20,13 @@ from gapft_harness.run_directory.parquet import read_ids
 from gapft_harness.stages.experiment import Decode, Experiment, Step, View, load_experiments
 from gapft_harness.stages.experiment.steps import (
     RUN_FOLDERS,
-    compute_key,
     build_step_facts,
+    compute_key,
     list_inputs,
     make_file,
 )
 from gapft_harness.stages.integrity.differences import Differences, compare_values
-from gapft_harness.stages.verify.arms import check_table, check_decoding_adapters
+from gapft_harness.stages.verify.arms import check_decoding_adapters, check_table
 from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.stages.verify.keys import KeyChecker
 
@@ -53,7 +53,9 @@ def check_experiments(
     """
     checker = _Checker(run, manifest, plugins, judge_of, keys, findings)
     view = View(run, plugins, trained)
-    experiments = findings.try_reading("recipe.yaml, experiments", lambda: load_experiments(run.recipe, plugins))
+    experiments = findings.try_reading(
+        "recipe.yaml, experiments", lambda: load_experiments(run.recipe, plugins)
+    )
     for experiment in experiments or ():
         checker.check_experiment(experiment, view)
     checker.check_unrequested()
@@ -81,7 +83,7 @@ class _Checker:
         recomputed_count = decode_count = made_count = 0
 
         def check_steps() -> None:
-            nonlocal computed, sampled, made
+            nonlocal recomputed_count, decode_count, made_count
             for next_steps in experiment.steps(view):
                 missing = [file for file in next_steps if file not in self.manifest["files"]]
                 self.findings.missing += [f"{file} is not made" for file in missing]
@@ -149,7 +151,9 @@ class _Checker:
         """Check sealed files that no experiment of the recipe requests, from their records."""
         for file in self.manifest["files"].keys() - self.requested:
             place, folder = layout.parse_path(file), layout.find_top_folder(file)
-            is_decoded = place is not None and place.kind == layout.DECISIONS and place.experiment != ""
+            is_decoded = (
+                place is not None and place.kind == layout.DECISIONS and place.experiment != ""
+            )
             if is_decoded or folder not in (*RUN_FOLDERS, layout.RECIPE):
                 self.findings.collect(file, partial(self._check_recorded, file))
 

@@ -13,17 +13,17 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import replace_start_ids
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
     SPLITS,
     RunDirectory,
 )
-from gapft_harness.run_directory.manifest import Manifest, read_manifest, find_task
+from gapft_harness.run_directory.manifest import Manifest, find_task, read_manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
+from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
 from gapft_harness.stages.generation.generation import can_stop_early
-from gapft_harness.stages.integrity.differences import Differences, compare_values, compare_ids
+from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.states import Window, compute_state
 from gapft_harness.version import __version__
 
@@ -164,7 +164,10 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
         yield from compare_values(where, task, {"name": recipe.data.task}, "the recipe has")
         audit_facts, choice = manifest["audits"][name], run.recipe.audits[name]
         yield from compare_values(
-            f"manifest.json, {split}", audit_facts, {"said": choice.dump_set_keys()}, "the recipe has"
+            f"manifest.json, {split}",
+            audit_facts,
+            {"said": choice.dump_set_keys()},
+            "the recipe has",
         )
     recipe_settings: dict[str, Any] = {}
     if recipe.verifier.name is not None:
@@ -195,7 +198,9 @@ def check_states(
     rule, search = plugins.get("response rule", keep), run.recipe.search
     stop = can_stop_early(search, split)
     judged = read_judged(run.path / layout.responses_path(split))
-    for (problem_id, responses), recorded_state in zip(judged, read_states(run.path / table), strict=True):
+    for (problem_id, responses), recorded_state in zip(
+        judged, read_states(run.path / table), strict=True
+    ):
         for key, value in asdict(
             compute_state(problem_id, responses, search.k, stop, rule, window)
         ).items():

@@ -72,7 +72,9 @@ class TableJudge:
         difference_count = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(split)
-        pairs = _pair_with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        pairs = (
+            _pair_with_golds(problems, table) if self.verifier else ((None, j) for _, j in table)
+        )
         answers = find_answer_reader(self.verifier) if self.verifier else None
         facts = read_facts(run.path / relative)
         imported = manifest.get("imported", {}).get(place.name)
@@ -88,13 +90,19 @@ class TableJudge:
             for _, problem_responses in batch:
                 if sampled and expected_indices == [GREEDY]:
                     expected_indices = [*range(len(problem_responses))]
-                if greedy_only and [j.response.index for j in problem_responses] != expected_indices:
+                if (
+                    greedy_only
+                    and [j.response.index for j in problem_responses] != expected_indices
+                ):
                     problem_id = problem_responses[0].response.problem_id
                     sample_fault = f"other responses than samples 1 to {len(expected_indices)}"
                     fault = sample_fault if sampled else "more than its greedy decode"
                     yield f"{relative}: problem {problem_id} has {fault}"
                 for judged_response in problem_responses:
-                    if judged_response.verdict.reason.startswith(IMPORTED_PREFIX) != has_file_verdicts:
+                    if (
+                        judged_response.verdict.reason.startswith(IMPORTED_PREFIX)
+                        != has_file_verdicts
+                    ):
                         yield (
                             f"{_format_response(relative, judged_response)}: the recorded source of this verdict does not "
                             "match the manifest"
@@ -111,7 +119,9 @@ class TableJudge:
         if difference_count > _MAX_NAMED:
             more = difference_count - _MAX_NAMED
             yield f"{relative}: {more} further verdicts or answers differ when judged again"
-        counted: dict[str, Any] = {key: dict(sorted(counter.items())) for key, counter in counts.items()}
+        counted: dict[str, Any] = {
+            key: dict(sorted(counter.items())) for key, counter in counts.items()
+        }
         counted["drawn"] = drawn
         yield from compare_values(f"{relative}, its facts", facts, counted)
         sections: Mapping[str, Any] = manifest
@@ -135,8 +145,13 @@ class TableJudge:
     ) -> Iterable[str]:
         if self.verifier is None:
             return
-        pairs = [(judged_response, gold) for gold, of_problem in batch for judged_response in of_problem]
-        responses, golds = [judged_response.response for judged_response, _ in pairs], [gold for _, gold in pairs]
+        pairs = [
+            (judged_response, gold) for gold, of_problem in batch for judged_response in of_problem
+        ]
+        responses, golds = (
+            [judged_response.response for judged_response, _ in pairs],
+            [gold for _, gold in pairs],
+        )
         results = judge_and_answer(self.verifier, answers, responses, golds)
         self.report_count(len(pairs))
         self.verdict_count += 0 if relative in self.imported_differences else len(pairs)
@@ -259,11 +274,19 @@ def open_judges(
             keys = ("verifier", "verifier_params")
             if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
                 audit_manifest: Manifest = {**manifest, "task": audit["task"]}
-                judges_by_audit[name] = stack.enter_context(open_judge(audit_manifest, plugins, findings))
+                judges_by_audit[name] = stack.enter_context(
+                    open_judge(audit_manifest, plugins, findings)
+                )
         yield judges_by_audit
-    differences_by_table = {table: lines for judge in judges_by_audit.values() for table, lines in judge.imported_differences.items()}
+    differences_by_table = {
+        table: lines
+        for judge in judges_by_audit.values()
+        for table, lines in judge.imported_differences.items()
+    }
     for split, facts in manifest.get("imported", {}).items():
-        findings.checked.append(_describe_import(split, facts, differences_by_table.get(layout.responses_path(split))))
+        findings.checked.append(
+            _describe_import(split, facts, differences_by_table.get(layout.responses_path(split)))
+        )
 
 
 def _describe_import(split: str, facts: ImportFacts, differences: list[str] | None) -> str:

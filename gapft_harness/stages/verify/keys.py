@@ -22,7 +22,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
-from gapft_harness.recipe.recipe import select_bound_args, build_sampler_settings
+from gapft_harness.recipe.recipe import build_sampler_settings, select_bound_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, find_task
@@ -31,14 +31,14 @@ from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     VERSION,
-    count_chunk_problems,
-    read_decoding,
-    describe_phase,
     build_greedy_phase,
     build_sample_phases,
     build_sampled_decoding,
     build_search_phases,
     can_stop_early,
+    count_chunk_problems,
+    describe_phase,
+    read_decoding,
 )
 from gapft_harness.stages.generation.made_from import REPORTED_MODEL_KEYS
 from gapft_harness.stages.generation.verdicts import VERSION as JUDGE_VERSION
@@ -113,8 +113,12 @@ class KeyChecker:
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
         # a server gives the model another name for each adapter
         model = {"model": sampler["model"].get("files")}
-        faults += self._compare_with_first(relative, split, _COMMON_SAMPLER_PARTS, {**sampler, **model})
-        faults += self._compare_with_first(relative, f"verdicts on {split}", _COMMON_VERIFIER_PARTS, verifier)
+        faults += self._compare_with_first(
+            relative, split, _COMMON_SAMPLER_PARTS, {**sampler, **model}
+        )
+        faults += self._compare_with_first(
+            relative, f"verdicts on {split}", _COMMON_VERIFIER_PARTS, verifier
+        )
         yield from faults
         if not faults:
             self.tables[relative] = split
@@ -151,7 +155,9 @@ class KeyChecker:
                 f"{where}: trainer is {content['trainer']['name']}, but the recipe has {name}"
             )
         faults += _compare_weights(where, content["base"], facts.get("base_sha256"))
-        faults += self._compare_with_first(where, f"trainer {name}", _COMMON_TRAINING_PARTS, content)
+        faults += self._compare_with_first(
+            where, f"trainer {name}", _COMMON_TRAINING_PARTS, content
+        )
         yield from faults
         if not faults:
             self.adapters.append(arm)
@@ -197,8 +203,13 @@ class KeyChecker:
         for problem_id, judged in read_judged(self.run.path / table):
             for judged_response in judged:
                 other = rows.get((problem_id, judged_response.response.index), judged_response)
-                is_late = {judged_response.verdict.status, other.verdict.status} & {"timeout", "error"}
-                if judged_response.response != other.response or (judged_response != other and not is_late):
+                is_late = {judged_response.verdict.status, other.verdict.status} & {
+                    "timeout",
+                    "error",
+                }
+                if judged_response.response != other.response or (
+                    judged_response != other and not is_late
+                ):
                     yield (
                         f"{table}: has the keys of {original}, but differs on problem {problem_id}"
                     )
@@ -351,7 +362,9 @@ class GeneratedTable:
         model = sampler["model"]
         yield from _compare_weights(self._where, model, source.get("weights_sha256"))
         if "files" not in model:
-            keys = REPORTED_MODEL_KEYS if "source" in self.facts else ("weights_sha256", "start_ids")
+            keys = (
+                REPORTED_MODEL_KEYS if "source" in self.facts else ("weights_sha256", "start_ids")
+            )
             reported = {key: source[key] for key in keys if key in source}
             name = [
                 str(settings.model_args.get(key)) for key in ("pretrained", "model", "revision")
@@ -393,7 +406,11 @@ class GeneratedTable:
         """Check that every response has its stream's seed, and that no sample is missing."""
         search, streams = self.run.recipe.search, self.build_streams()
         expected_indices = None
-        if self._arm is None and self.split != CALIBRATION and not can_stop_early(search, self.split):
+        if (
+            self._arm is None
+            and self.split != CALIBRATION
+            and not can_stop_early(search, self.split)
+        ):
             expected_indices = [GREEDY, *range(search.k)]
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]
@@ -401,7 +418,10 @@ class GeneratedTable:
                 yield f"{self.relative}: problem {problem_id} has samples other than 0 to K - 1"
                 return
             for judged_response in judged:
-                attempt, index = len(judged_response.response.attempts) + 1, judged_response.response.index
+                attempt, index = (
+                    len(judged_response.response.attempts) + 1,
+                    judged_response.response.index,
+                )
                 (seed,) = streams.derive_seeds(problem_id, attempt, [index])
                 if judged_response.response.seed != seed:
                     yield (
@@ -451,6 +471,8 @@ def _insert_hashes(setting: Any, recorded: Any) -> Any:
 def _describe_difference(first_value: Any, value: Any) -> str:
     """Describe the difference of two values; of two mappings only the differing entries."""
     if isinstance(first_value, Mapping) and isinstance(value, Mapping):
-        keys = sorted(key for key in {*first_value, *value} if first_value.get(key) != value.get(key))
+        keys = sorted(
+            key for key in {*first_value, *value} if first_value.get(key) != value.get(key)
+        )
         return ", ".join(f"{key} {first_value.get(key)} and {value.get(key)}" for key in keys)
     return f"{first_value} and {value}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.extras import is_installed, install_command
+from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Progress
@@ -28,7 +28,11 @@ from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.stages.experiment.steps import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
-from gapft_harness.stages.integrity.inputs import read_fixed_inputs, compare_inputs, list_search_folders
+from gapft_harness.stages.integrity.inputs import (
+    compare_inputs,
+    list_search_folders,
+    read_fixed_inputs,
+)
 from gapft_harness.stages.integrity.subsets import check_subsets
 from gapft_harness.stages.search.data import check_splits, find_matched_ids
 from gapft_harness.stages.train.stored import TRAINED_AS
@@ -39,8 +43,8 @@ from gapft_harness.stages.verify.files import (
     check_states,
     check_tables,
     check_task,
-    open_run,
     describe_other_version,
+    open_run,
 )
 from gapft_harness.stages.verify.judging import TableJudge, open_judges
 from gapft_harness.stages.verify.keys import KeyChecker
@@ -73,7 +77,9 @@ def verify(
     return findings
 
 
-def _compare_inputs(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
+def _compare_inputs(
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
+) -> None:
     """Compare the inputs of the run with the present ones, as far as these are available."""
     if not manifest["files"]:
         return
@@ -95,7 +101,9 @@ def _compare_inputs(run: RunDirectory, manifest: Manifest, plugins: Plugins, fin
     findings.checked += input_check.unchecked
 
 
-def _check_run(run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences) -> None:
+def _check_run(
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
+) -> None:
     names = [layout.SCALED, *(experiment.name for experiment in load_all_experiments(plugins))]
     output_folders = {*names, *map(layout.find_top_folder, manifest.get("steps", {}))}
     folders = [layout.ADAPTERS, *sorted(output_folders.difference(RUN_FOLDERS))]
@@ -146,13 +154,19 @@ def _iterate_state_tables(run: RunDirectory, manifest: Manifest, split: str) -> 
             yield name
 
 
-def _find_searched_splits(run: RunDirectory, manifest: Manifest, findings: Differences) -> list[str]:
+def _find_searched_splits(
+    run: RunDirectory, manifest: Manifest, findings: Differences
+) -> list[str]:
     """List the splits whose search is sealed."""
     splits = list_splits(run.recipe)
-    recorded_audits = map(layout.audit_split, manifest.get("audits", {}))  # also those no longer in the recipe
+    recorded_audits = map(
+        layout.audit_split, manifest.get("audits", {})
+    )  # also those no longer in the recipe
     all_splits = dict.fromkeys([*splits, *recorded_audits])
     searched_splits = [s for s in all_splits if layout.responses_path(s) in manifest["files"]]
-    findings.missing += [f"the {split} is not searched" for split in splits if split not in searched_splits]
+    findings.missing += [
+        f"the {split} is not searched" for split in splits if split not in searched_splits
+    ]
     return [str(split) for split in searched_splits]
 
 
@@ -224,7 +238,11 @@ def _check_adapters(
     check_decisions(run, manifest, [*examples], trained, judge_of, keys, findings)
     check_experiments(run, manifest, plugins, trained, judge_of, keys, findings)
     places = {file: layout.parse_path(file) for file in manifest["files"]}
-    tables = [file for file, is_documented in sorted(places.items()) if is_documented and is_documented.kind == layout.DECISIONS]
+    tables = [
+        file
+        for file, is_documented in sorted(places.items())
+        if is_documented and is_documented.kind == layout.DECISIONS
+    ]
     findings.collect("manifest.json, training", partial(keys.check_shared, trained, tables))
     _report_keys(keys, trained, findings)
 

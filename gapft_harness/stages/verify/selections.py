@@ -20,21 +20,25 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, list_shared_sets
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import Differences, compare_values
-from gapft_harness.stages.selection.budgets import require_similar_tokens, group_by_budget, find_unmatched
+from gapft_harness.stages.selection.budgets import (
+    find_unmatched,
+    group_by_budget,
+    require_similar_tokens,
+)
 from gapft_harness.stages.selection.choosing import (
-    NotEvidence,
     ConditionPools,
-    TrainingSet,
+    NotEvidence,
     SourceSet,
-    find_evidence,
+    TrainingSet,
     build_training_set,
-    list_differing_columns,
-    group_by_state,
     count_condition_slots,
     count_slots,
+    find_evidence,
+    group_by_state,
+    list_differing_columns,
 )
 from gapft_harness.stages.selection.other_runs import OtherRunSets, parse_set_name
-from gapft_harness.stages.selection.stage import list_arms, build_condition_facts
+from gapft_harness.stages.selection.stage import build_condition_facts, list_arms
 from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.training.plan import budget
 
@@ -68,7 +72,8 @@ def check_selections(
         return {}
     n = count_slots(run.recipe.budget.n, pools.read_pool())
     findings.collect(
-        "n", lambda: compare_values("manifest.json", manifest, {"n": n}, "the recipe and the pool give")
+        "n",
+        lambda: compare_values("manifest.json", manifest, {"n": n}, "the recipe and the pool give"),
     )
     if not n:
         findings.differences += [f"{folder}/{f.name}: there is nothing to select" for f in files]
@@ -82,11 +87,15 @@ def check_selections(
     other_runs, foreign_count = OtherRunSets(run, plugins), 0
     for arm in list_arms(run.recipe):
         relative, n = layout.selection_path(arm), slots[arm.condition]
-        stored_examples = findings.try_reading(relative, partial(read_examples, run.path / relative))
+        stored_examples = findings.try_reading(
+            relative, partial(read_examples, run.path / relative)
+        )
         if stored_examples is None:
             continue
         examples[arm] = stored_examples
-        check = _SelectionCheck(run, arm, plugins, stored_examples, pools.read_evidence(arm.condition))
+        check = _SelectionCheck(
+            run, arm, plugins, stored_examples, pools.read_evidence(arm.condition)
+        )
         if check.traits.is_foreign:
             foreign_count += 1
             recorded[arm] = check.check_foreign(manifest, other_runs, judge, n, findings)
@@ -156,8 +165,14 @@ def _check_budgets(
         if computed is None:
             continue
         recorded = manifest["budgets"].get(arm.name, {})
-        expected_facts = {"condition": None, **build_condition_facts(run.recipe, arm), **expected[arm]}
-        findings.collect(subject, partial(_compare_budget, arm, {**asdict(computed), **expected_facts}, recorded))
+        expected_facts = {
+            "condition": None,
+            **build_condition_facts(run.recipe, arm),
+            **expected[arm],
+        }
+        findings.collect(
+            subject, partial(_compare_budget, arm, {**asdict(computed), **expected_facts}, recorded)
+        )
         if expected_facts.get("matched", recorded.get("matched", True)):
             matched[arm] = computed
     for group in group_by_budget(matched, slots, run.recipe, list_shared_sets(manifest)):
@@ -171,7 +186,9 @@ def _check_budgets(
         )
 
 
-def _compare_budget(arm: Arm, expected: Mapping[str, Any], recorded: Mapping[str, Any]) -> Iterable[str]:
+def _compare_budget(
+    arm: Arm, expected: Mapping[str, Any], recorded: Mapping[str, Any]
+) -> Iterable[str]:
     for key, value in expected.items():
         if recorded.get(key) != value:
             yield (
@@ -197,7 +214,9 @@ class _SelectionCheck:
 
     @property
     def traits(self) -> SelectorTraits:
-        return self.plugins.find_selector_traits(self.run.recipe.conditions[self.arm.condition].selector)
+        return self.plugins.find_selector_traits(
+            self.run.recipe.conditions[self.arm.condition].selector
+        )
 
     def check_own(self, n: int, findings: Differences) -> dict[str, Any]:
         """Compare a set with the pool's evidence, and with its selector's choice.
@@ -226,13 +245,17 @@ class _SelectionCheck:
         if len(chosen_examples) != len(self.examples):
             yield f"{where}: has {len(self.examples)} examples, its selector chooses {len(chosen_examples)}"
             return
-        for slot, (example, chosen_example) in enumerate(zip(self.examples, chosen_examples, strict=True)):
+        for slot, (example, chosen_example) in enumerate(
+            zip(self.examples, chosen_examples, strict=True)
+        ):
             if example.problem_id != chosen_example.problem_id:
                 yield (
                     f"{where}: slot {slot} has problem {example.problem_id}, its selector chooses "
                     f"{chosen_example.problem_id}"
                 )
-            elif self.traits.can_use_other_responses and example != chosen_example:  # else ``_compare_evidence`` reports it
+            elif (
+                self.traits.can_use_other_responses and example != chosen_example
+            ):  # else ``_compare_evidence`` reports it
                 yield (
                     f"{self._format_slot(slot, example)}: is not the example that its selector chooses; "
                     f"differing: {list_differing_columns(example, chosen_example)}"
@@ -260,7 +283,9 @@ class _SelectionCheck:
         """
         where, difference_count = layout.selection_path(self.arm), len(findings.differences)
         task = manifest["task"].get("episode")
-        has_conversations = task is not None and task["attempts"] > 1  # prompts follow earlier attempts
+        has_conversations = (
+            task is not None and task["attempts"] > 1
+        )  # prompts follow earlier attempts
         findings.collect(where, partial(self._compare_pool, has_conversations))
         source_path, source_arm = parse_set_name(self.run.recipe, self.arm)
         recorded = manifest["budgets"].get(self.arm.name, {})
@@ -273,7 +298,13 @@ class _SelectionCheck:
                     f"prompt{prompts}; its verdicts and its budget were not verified, because the "
                     f"run that it comes from is not on this machine: {source_path}"
                 )
-            return {"taken": {**recorded.get("taken", {}), "run": str(source_path), "arm": source_arm.name}}
+            return {
+                "taken": {
+                    **recorded.get("taken", {}),
+                    "run": str(source_path),
+                    "arm": source_arm.name,
+                }
+            }
         source = findings.try_reading(where, partial(other_runs.read_set, self.arm))
         if source is None:
             return {}

@@ -38,7 +38,9 @@ def check_versions(
     for step, toolchains_of_step in mixed.items():
         if len(toolchains_of_step) > 1:
             counts = Counter(word for item in toolchains_of_step for word in item.split(", "))
-            differing = sorted(word for word, count in counts.items() if count < len(toolchains_of_step))
+            differing = sorted(
+                word for word, count in counts.items() if count < len(toolchains_of_step)
+            )
             findings.checked.append(
                 f"made by several versions or on several devices ({step}): {', '.join(differing)}; "
                 "the report marks the contrasts"
@@ -47,5 +49,7 @@ def check_versions(
 
 def has_recorded_versions(manifest: Manifest, *arms: Arm) -> bool:
     """Return whether the manifest records different versions for the training of arms."""
-    toolchains: list[Any] = [manifest["training"].get(arm.name, {}).get("made_with") for arm in arms]
+    toolchains: list[Any] = [
+        manifest["training"].get(arm.name, {}).get("made_with") for arm in arms
+    ]
     return None not in toolchains and len({*toolchains}) > 1

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file
 
-from gapft_harness.core.read_records import Example
+from gapft_harness.core.records import Example
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.training.lora import train
 from tests.tiny_models import byte_llama

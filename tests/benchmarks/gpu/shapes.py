@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.read_records import Example
+from gapft_harness.core.records import Example
 
 
 @dataclass(frozen=True)

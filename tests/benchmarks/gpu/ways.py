@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.core.read_records import Arm
+from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
@@ -23,7 +23,7 @@ from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora
 from gapft_harness.training.passes import cut_step
-from gapft_harness.training.plan import TrainingSequence, plan_steps, build_sequences
+from gapft_harness.training.plan import TrainingSequence, build_sequences, plan_steps
 from gapft_harness.training.speed import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
@@ -132,7 +132,9 @@ class Bench:
             return self._measured(name, model, settings, self._steps(job, settings, model))
 
     def _steps(self, job: TrainingJob, settings: Training, model: Any) -> Any:
-        def go(end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any) -> list[float]:
+        def go(
+            end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any
+        ) -> list[float]:
             told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
             devices = Devices.of(job)
             checkpoint = Checkpoint.for_output(job.output, {}, devices, None)
@@ -148,7 +150,9 @@ class Bench:
         settings = self.settings({})
         model = add_lora(self.shape.model(self.device, None), settings, 13)
 
-        def go(end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any) -> list[float]:
+        def go(
+            end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any
+        ) -> list[float]:
             trainable = [p for p in model.parameters() if p.requires_grad]
             optimizer = torch.optim.AdamW(
                 trainable, lr=settings.learning_rate, weight_decay=settings.weight_decay
@@ -174,7 +178,8 @@ class Bench:
 
     def _measured(self, way: str, model: Any, settings: Training, go: Any) -> Measured:
         fitted = {
-            s.slot: s for s in build_sequences(self.shape.examples(16 * (WARM + self.steps)), settings)
+            s.slot: s
+            for s in build_sequences(self.shape.examples(16 * (WARM + self.steps)), settings)
         }
         steps = build_ledger(plan_steps(fitted, settings, 13), fitted, settings)
         stamps: list[float] = []

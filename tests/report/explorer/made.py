@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.report.explorer import packing
-from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, ExplorerModel, classify_outcome
+from gapft_harness.report.explorer.content import (
+    ExplorerContent,
+    ExplorerModel,
+    ProblemTexts,
+    classify_outcome,
+)
 from gapft_harness.report.explorer.packing import PROBLEMS, TEXTS
 
 CONDITIONS = {"gapft": "GapFT", "uniform": "uniform", "replay": "replay", "all_verified": "all"}

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.report.rendering.differences import find_differences, estimate_steps
+from gapft_harness.report.rendering.differences import estimate_steps, find_differences
 from gapft_harness.report.rendering.visible import make_visible
 
 SCRIPT = (

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, ExplorerModel
+from gapft_harness.report.explorer.content import ExplorerContent, ExplorerModel, ProblemTexts
 from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
 from tests.report.explorer.made import CONDITIONS, SEEDS, explored, write
 
@@ -65,7 +65,9 @@ CHOSEN: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-def test_filters_list_the_problems_that_fit(made: ExplorerContent, opened: Callable[..., Any]) -> None:
+def test_filters_list_the_problems_that_fit(
+    made: ExplorerContent, opened: Callable[..., Any]
+) -> None:
     browser = opened()
     for (states, outcomes), seed in itertools.product(CHOSEN, ["any", "every", "21"]):
         chosen = [f"state={states}", f"seed={seed}", *(f"in.{k}={v}" for k, v in outcomes.items())]
@@ -299,7 +301,9 @@ def test_what_was_searched_for_is_marked_in_the_texts(opened: Callable[..., Any]
     assert found == ["take it"] * (1 + 4 + 8)
 
 
-def test_a_screen_reader_is_told_what_a_row_is(made: ExplorerContent, opened: Callable[..., Any]) -> None:
+def test_a_screen_reader_is_told_what_a_row_is(
+    made: ExplorerContent, opened: Callable[..., Any]
+) -> None:
     browser = opened("#state=S", height=900)
     tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
     roles = [node["role"]["value"] for node in tree if not node["ignored"]]
@@ -351,7 +355,9 @@ def test_models_of_other_seeds_numbers_and_no_states_are_shown_too(
         ExplorerModel("a", "a", "2", ["0.25", "1", "1"], "eee"),
         ExplorerModel("b", "b", "1", ["0", "0", "0"], "lll"),
     ]
-    entries = [ProblemTexts(f"ask {i}", "gold", ["was", "one", "two", "three"], {}) for i in range(3)]
+    entries = [
+        ProblemTexts(f"ask {i}", "gold", ["was", "one", "two", "three"], {}) for i in range(3)
+    ]
     page = write(
         ExplorerContent(
             title="numbers", noun="document", before="before", verdicts=["0.25", "1", "1"],

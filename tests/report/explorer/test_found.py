@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent, Judging
+from gapft_harness.report.explorer.content import ExplorerContent, Judging, ProblemTexts
 from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
 from tests.report.explorer.made import HOSTILE, explored, write
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gapft_harness.report.explorer.content import ProblemTexts, ExplorerContent
+from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts
 from tests.report.chromium import show
 from tests.report.explorer.driving import press, searched, until
 from tests.report.explorer.made import explored, write

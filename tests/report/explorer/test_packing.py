@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.read_records import Attempt, Problem, Response, Verdict
+from gapft_harness.core.records import Attempt, Problem, Response, Verdict
 from gapft_harness.report import write_report
 from gapft_harness.report.explorer import packing
-from gapft_harness.report.explorer.content import ProblemTexts, Judging
-from gapft_harness.report.explorer.run_content import collect_audit
+from gapft_harness.report.explorer.content import Judging, ProblemTexts
 from gapft_harness.report.explorer.packing import pack_content
+from gapft_harness.report.explorer.run_content import collect_audit
 from gapft_harness.report.reading.texts import Unread
 from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory import layout
@@ -82,7 +82,9 @@ def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
         ProblemTexts(e.prompt, e.gold, e.responses, {"f": "a"} if i % 3 else {})
         for i, e in enumerate(of.entries())
     ]
-    field = unpacked(packing.render_explorer(replace(of, entries=lambda: iter(entries))))[0]["fields"]["f"]
+    field = unpacked(packing.render_explorer(replace(of, entries=lambda: iter(entries))))[0][
+        "fields"
+    ]["f"]
     assert field["values"] == ["", "a"]
     assert field["codes"] == [1 if i % 3 else 0 for i in range(60)]
 
@@ -100,7 +102,9 @@ def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> N
     assert re.search(r"First add 0 .*\n… [12],\d{3} characters left out …\n", texts)
     assert "So the source says 0." in texts, "what an answer ends with is there"
     text = "a" * 700 + "b" * 700
-    assert packing._cut_middle(text, 1000) == f"{'a' * 500}\n… 400 characters left out …\n{'b' * 500}"
+    assert (
+        packing._cut_middle(text, 1000) == f"{'a' * 500}\n… 400 characters left out …\n{'b' * 500}"
+    )
     assert packing._cut_middle(text, 1400) == text
 
 
@@ -165,7 +169,9 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
         assert was == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
-        packing.render_explorer(collect_audit(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another"))
+        packing.render_explorer(
+            collect_audit(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another")
+        )
 
 
 def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> None:

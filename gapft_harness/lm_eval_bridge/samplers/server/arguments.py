@@ -103,7 +103,9 @@ def check_arguments(backend: str, model_args: Mapping[str, Any]) -> ServerArgume
                 f"{_UNSUPPORTED[key]}"
             )
         if key not in _KNOWN_ARGUMENTS:
-            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, _KNOWN_ARGUMENTS)}")
+            raise UserError(
+                f"model.args: unknown argument {key!r}; {did_you_mean(key, _KNOWN_ARGUMENTS)}"
+            )
     model = args.get("model") or args.get("pretrained")
     if not isinstance(model, str):
         raise UserError(

@@ -80,7 +80,9 @@ def probe_server(
             raise _failed_check_error(arguments, plain) from plain
         has_extensions = False
     _check_tokenizer(arguments, reply, decode)
-    return ServerFacts(models, _ask_version(client, arguments), has_extensions, reply.token_ids is not None)
+    return ServerFacts(
+        models, _ask_version(client, arguments), has_extensions, reply.token_ids is not None
+    )
 
 
 def check_model(

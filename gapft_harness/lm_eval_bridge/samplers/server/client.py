@@ -34,8 +34,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import ServerArguments
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
-    TemporaryError,
     ServerError,
+    TemporaryError,
     TooLongError,
     read_error_message,
     status_error,
@@ -225,7 +225,9 @@ class ServerClient:
         except aiohttp.ClientConnectorError as error:
             raise TemporaryError("no connection", self._redact(str(error))) from error
         except aiohttp.ClientHttpProxyError as error:
-            detail = self._redact(f"the proxy refuses the connection: {error.status} {error.message}")
+            detail = self._redact(
+                f"the proxy refuses the connection: {error.status} {error.message}"
+            )
             raise ServerError("refused by the proxy", detail) from error
         except aiohttp.ClientError as error:
             raise TemporaryError("dropped connection", self._redact(str(error))) from error

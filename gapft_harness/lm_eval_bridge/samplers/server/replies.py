@@ -19,7 +19,9 @@ from gapft_harness.core.text import replace_surrogates
 from gapft_harness.lm_eval_bridge.samplers.endings import ids_of_text
 
 #: Statuses of temporary failures: the same request may succeed later.
-_TEMPORARY_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+_TEMPORARY_STATUSES = frozenset(
+    {408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529}
+)
 #: Statuses of a prompt beyond the model's context, and the texts in these errors: OpenAI and vLLM
 #: "maximum context length", vLLM's engine "maximum model length", SGLang "context length",
 #: llama.cpp "context size".
@@ -78,7 +80,9 @@ def parse_json(body: bytes) -> Any:
     try:
         return replace_surrogates(json.loads(body))
     except ValueError as error:
-        raise TemporaryError("no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}") from error
+        raise TemporaryError(
+            "no JSON", f"found {body[:80].decode('utf-8', 'replace')!r}"
+        ) from error
 
 
 def parse_retry_after(value: str) -> float:
@@ -135,7 +139,9 @@ class ServerReply:
     token_ids: tuple[int, ...] | None
     stop: str | None
 
-    def find_text_ids(self, decode: Callable[[Sequence[int]], str] | None) -> tuple[int, ...] | None:
+    def find_text_ids(
+        self, decode: Callable[[Sequence[int]], str] | None
+    ) -> tuple[int, ...] | None:
         """Return the ids of ``text``, or None if they cannot be found exactly.
 
         Args:

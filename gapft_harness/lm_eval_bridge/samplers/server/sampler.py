@@ -27,7 +27,11 @@ from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
     ServerArguments,
     check_arguments,
 )
-from gapft_harness.lm_eval_bridge.samplers.server.checks import ServerFacts, check_model, probe_server
+from gapft_harness.lm_eval_bridge.samplers.server.checks import (
+    ServerFacts,
+    check_model,
+    probe_server,
+)
 from gapft_harness.lm_eval_bridge.samplers.server.client import (
     Outcomes,
     RetryPolicy,
@@ -36,9 +40,9 @@ from gapft_harness.lm_eval_bridge.samplers.server.client import (
 )
 from gapft_harness.lm_eval_bridge.samplers.server.payloads import SHORT_REQUEST, Payloads
 from gapft_harness.lm_eval_bridge.samplers.server.replies import (
-    TemporaryError,
     ServerError,
     ServerReply,
+    TemporaryError,
     read_reply,
 )
 from gapft_harness.lm_eval_bridge.samplers.text import check_context, find_fitting
@@ -54,7 +58,10 @@ class ServerSampler:
     """
 
     def __init__(
-        self, settings: SamplerSettings, adapter: Adapter | None, retry_policy: RetryPolicy | None = None
+        self,
+        settings: SamplerSettings,
+        adapter: Adapter | None,
+        retry_policy: RetryPolicy | None = None,
     ) -> None:
         """Check arguments and server, and make the server load the adapter if there is one.
 
@@ -215,7 +222,9 @@ class ServerSampler:
             UserError: it refuses, so ``max_gen_toks`` leaves no room for any prompt.
         """
         prompt, extended = self._payloads.build_prompt(SHORT_REQUEST), self._facts.has_extensions
-        payload = self._payloads.build_generation(self._model, prompt, decoding, 0, has_extensions=extended)
+        payload = self._payloads.build_generation(
+            self._model, prompt, decoding, 0, has_extensions=extended
+        )
         outcomes = self._client.post_all(self._arguments.base_url, [payload], read_reply)
         if outcomes.too_long:
             raise UserError(
@@ -227,7 +236,9 @@ class ServerSampler:
             raise self._failure_error([SHORT_REQUEST], outcomes)
         self._checked_limits.add(decoding.max_gen_toks)
 
-    def _failure_error(self, sent_requests: Sequence[Request], outcomes: Outcomes[ServerReply]) -> GapftError:
+    def _failure_error(
+        self, sent_requests: Sequence[Request], outcomes: Outcomes[ServerReply]
+    ) -> GapftError:
         for place, error in outcomes.errors.items():
             if not isinstance(error, TemporaryError):
                 detail = f" ({error.detail})" if error.detail else ""
@@ -388,7 +399,9 @@ def unload_adapter(client: ServerClient, arguments: ServerArguments, name: str) 
     client.send("POST", arguments.build_url("unload_lora_adapter"), bytes, {"lora_name": name})
 
 
-def _format_refusal(arguments: ServerArguments, adapter: Adapter, rank: int, error: ServerError) -> str:
+def _format_refusal(
+    arguments: ServerArguments, adapter: Adapter, rank: int, error: ServerError
+) -> str:
     where = f"server {strip_credentials(arguments.base_url)}"
     folder = Path(adapter.path).resolve()
     if error.status in (404, 405):

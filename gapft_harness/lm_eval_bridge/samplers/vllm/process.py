@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.extras import is_installed, find_version
+from gapft_harness.core.extras import find_version, is_installed
 
 #: Environment variables that vLLM reads; values that are already set are kept.
 _ENVIRONMENT = {

@@ -35,18 +35,26 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, check_adapter, misfit_error
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
+    AdapterFolder,
+    check_adapter,
+    misfit_error,
+)
 from gapft_harness.lm_eval_bridge.samplers.endings import (
-    to_id_set,
-    find_end_ids,
     cut_response,
+    find_end_ids,
+    find_turn_end_ids,
     format_ignored_entries,
     split_generation_config,
-    find_turn_end_ids,
+    to_id_set,
 )
 from gapft_harness.lm_eval_bridge.samplers.hf import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error, replace_start_ids
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
+    Retokenizer,
+    replace_start_ids,
+    summarize_error,
+)
 from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 from gapft_harness.lm_eval_bridge.samplers.vllm.process import release_engine
 
@@ -80,7 +88,9 @@ def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
     known_arguments = _known_arguments()
     for key in arguments:
         if key not in known_arguments:
-            raise UserError(f"model.args: unknown argument {key!r}; {did_you_mean(key, known_arguments)}")
+            raise UserError(
+                f"model.args: unknown argument {key!r}; {did_you_mean(key, known_arguments)}"
+            )
     if _parse_number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
         raise UserError(
             "model.args: data_parallel_size: expected 1: lm_eval's parallel engines share one "
@@ -189,7 +199,9 @@ class VllmSampler:
         self._own_end_ids |= to_id_set(self._lm.tokenizer.eos_token_id)
         self._own_end_ids |= find_turn_end_ids(self._lm.tokenizer, settings)
         self._notes = (
-            [format_ignored_entries(arguments["pretrained"], self._ignored)] if self._ignored else []
+            [format_ignored_entries(arguments["pretrained"], self._ignored)]
+            if self._ignored
+            else []
         )
         self._settings = settings
         self._arguments = arguments
@@ -215,7 +227,9 @@ class VllmSampler:
         stops = [*decoding.until, self._lm.tokenizer.eos_token or ""]
         settings = {
             row_decoding: _build_sampling(row_decoding, [stop for stop in stops if stop], ends)
-            for row_decoding in {decoding.for_index(index) for request in requests for index in request.indices}
+            for row_decoding in {
+                decoding.for_index(index) for request in requests for index in request.indices
+            }
         }
         inputs = [
             (
@@ -262,7 +276,9 @@ class VllmSampler:
             release_engine(self._lm)
             self._lm = None
 
-    def _encode_prompts(self, requests: Sequence[Request], decoding: Decoding) -> list[list[int] | None]:
+    def _encode_prompts(
+        self, requests: Sequence[Request], decoding: Decoding
+    ) -> list[list[int] | None]:
         """Encode each request's prompt; None if it does not fit. Equal prompts are encoded once."""
         texts = [self._retokenizer.render(request) for request in requests]
         unique = list(dict.fromkeys(texts))
@@ -409,7 +425,10 @@ class VllmAdapterBase:
         Raises:
             UserError: the engine does not start, or does not support this rank.
         """
-        lora = {"lora_local_path": adapter.path, "max_lora_rank": find_rank_limit(adapter.path, rank)}
+        lora = {
+            "lora_local_path": adapter.path,
+            "max_lora_rank": find_rank_limit(adapter.path, rank),
+        }
         try:
             self.lm: Any = get_model("vllm").create_from_arg_obj(arguments | lora, dict(options))
         except (*START_ERRORS, VLLMError) as error:
@@ -444,4 +463,7 @@ class VllmAdapterBase:
             lora_request=self.lm.lora_request,
         )
         log_probabilities = output.prompt_logprobs[1:]
-        return [float(token_logprobs[token].logprob) for token_logprobs, token in zip(log_probabilities, ids[1:], strict=True)]
+        return [
+            float(token_logprobs[token].logprob)
+            for token_logprobs, token in zip(log_probabilities, ids[1:], strict=True)
+        ]
