@@ -96,7 +96,7 @@ def test_unmatched_budgets_are_refused_by_name() -> None:
 
 
 @given(
-    st.list_methods(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
     st.floats(0, 0.99),
 )
 def test_tokens_may_differ_by_the_tolerance_within_a_seed(

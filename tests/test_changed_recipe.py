@@ -529,8 +529,8 @@ def recipe(conditions: list[str], seeds: list[int]) -> Recipe:
     return check_recipe(content, "test")
 
 
-names = st.list_methods(st.sampled_from("abcd"), min_size=1, unique=True)
-numbers = st.list_methods(st.integers(0, 3), min_size=1, unique=True)
+names = st.lists(st.sampled_from("abcd"), min_size=1, unique=True)
+numbers = st.lists(st.integers(0, 3), min_size=1, unique=True)
 
 
 @given(names, numbers, names, numbers, st.data())
@@ -538,7 +538,7 @@ def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
     earlier: list[str], before: list[int], asked: list[str], seeds: list[int], data: st.DataObject
 ) -> None:
     every = [Arm(c, s) for c in "abcd" for s in range(4)]
-    trained = data.draw(st.list_methods(st.sampled_from(every), unique=True))
+    trained = data.draw(st.lists(st.sampled_from(every), unique=True))
     wanted = recipe(asked, seeds)
     found = extend_recipe(
         recipe(earlier, before),

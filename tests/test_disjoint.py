@@ -32,7 +32,7 @@ KEYED = st.tuples(
 
 
 @settings(deadline=None)
-@given(st.list_methods(KEYED, max_size=6), st.list_methods(KEYED, max_size=6))
+@given(st.lists(KEYED, max_size=6), st.lists(KEYED, max_size=6))
 def test_two_splits_share_a_problem_from_either_side(
     one: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:

@@ -105,7 +105,7 @@ def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:
     assert seen.tell(200, "audit a", 200, 1000) == line
 
 
-@given(st.list_methods(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
 def test_any_reports_are_taken_and_a_job_ends_once(reports: list[tuple[int, int]]) -> None:
     seen = Seen()
     printed = [seen.tell(i, "x", done, total) for i, (done, total) in enumerate(reports)]

@@ -154,8 +154,8 @@ def states(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return {row["problem_id"]: row for row in rows}
 
 
-scripts = st.list_methods(
-    st.list_methods(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6
+scripts = st.lists(
+    st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6
 )
 
 

@@ -113,8 +113,8 @@ def by_index(responses: Responses, of: Sequence[Problem]) -> dict[tuple[str, int
     return {(e.problem_id, r.index): r for e in entries for r in e.responses}
 
 
-attempts_of_one = st.list_methods(st.sampled_from(["good", "bad", "ugly"]), min_size=3, max_size=3)
-scripts = st.list_methods(attempts_of_one, min_size=12, max_size=12).map(
+attempts_of_one = st.lists(st.sampled_from(["good", "bad", "ugly"]), min_size=3, max_size=3)
+scripts = st.lists(attempts_of_one, min_size=12, max_size=12).map(
     lambda rows: {
         (f"p{i // 4}", i % 4 - 1): [f"{word} {i}.{n}" for n, word in enumerate(row)]
         for i, row in enumerate(rows)

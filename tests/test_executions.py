@@ -28,7 +28,7 @@ STATUSES = ("pass", "fail", "timeout", "error")
 
 
 @given(
-    st.list_methods(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2)
+    st.lists(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2)
 )
 def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
     label = find_majority([Verdict(status) for status in statuses])

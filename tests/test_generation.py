@@ -290,7 +290,7 @@ def drawn(
 def test_no_division_changes_a_sample(data: st.DataObject) -> None:
     """Parts, chunks, rounds and workers of any number: each sample has a stream of its own."""
     of, k = problems(9), 4
-    part = data.draw(st.list_methods(st.integers(0, 2), min_size=9, max_size=9))
+    part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
     parts = [[p for p, s in zip(of, part, strict=True) if s == number] for number in range(3)]
     size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
     rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]

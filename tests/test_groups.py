@@ -48,7 +48,7 @@ def selected(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list
 
 
 @given(
-    st.list_methods(st.tuples(st.sampled_from(SELECTS[1:3]), SLOTS), min_size=1, max_size=5),
+    st.lists(st.tuples(st.sampled_from(SELECTS[1:3]), SLOTS), min_size=1, max_size=5),
     st.integers(0, 6),
     st.integers(1, 6),
     st.integers(0, 3),

@@ -14,7 +14,7 @@ from gapft_harness.core.identities import (
 )
 
 # Few distinct values, so that equal ids and equal contents are common.
-documents = st.list_methods(
+documents = st.lists(
     st.fixed_dictionaries(
         {
             "id": st.integers(0, 3),
@@ -95,7 +95,7 @@ own_ids = st.text(max_size=20) | st.from_regex(
 )
 
 
-@given(st.list_methods(st.tuples(own_ids, st.sampled_from("abc")), max_size=12))
+@given(st.lists(st.tuples(own_ids, st.sampled_from("abc")), max_size=12))
 def test_no_own_id_is_taken_for_a_repeat_or_hides_one(rows):
     documents = [{"own": own, "text": text} for own, text in rows]
     named = assign_problem_ids(documents, [own for own, _ in rows], ["text"])

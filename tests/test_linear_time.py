@@ -24,7 +24,7 @@ PIECES = [
     *("/proc/self/fd/1", "^", "{1}", "said ", "🙂", "１", "\u2028", "\xa0", "\0", "\x1f", "+}"),
     *("\\frac", "1 1/2 ", "**", "$1 ", "1,234", "(1, ", "\\(", "\\text{", "~", "Answer: "),
 ]
-RUN = st.list_methods(
+RUN = st.lists(
     st.sampled_from(PIECES) | st.text(min_size=1, max_size=2), min_size=1, max_size=4
 )
 
@@ -78,7 +78,7 @@ def reader() -> Iterator[Reader]:
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(runs=st.list_methods(RUN.map("".join), min_size=1, max_size=3))
+@given(runs=st.lists(RUN.map("".join), min_size=1, max_size=3))
 @example(runs=["9", "x"])
 @example(runs=["9", ".5."])
 @example(runs=["9", "e"])

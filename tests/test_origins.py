@@ -58,7 +58,7 @@ def test_a_lent_response_keeps_problem_prompt_and_says_its_origin(
 ) -> None:
     source = pool(solved, recovered, missed)
     everyone = [*source.verified, *source.missed]
-    taken = data.draw(st.list_methods(st.sampled_from(everyone), min_size=1, unique_by=id))
+    taken = data.draw(st.lists(st.sampled_from(everyone), min_size=1, unique_by=id))
     lenders = [data.draw(st.sampled_from(source.verified)) for _ in taken]
 
     def lending(p: Pool, n: int, rng: Stream) -> list[Evidence]:

@@ -414,7 +414,7 @@ own = st.fixed_dictionaries(
 )
 
 
-@given(st.list_methods(own, min_size=1, max_size=5), st.data())
+@given(st.lists(own, min_size=1, max_size=5), st.data())
 def test_conditions_of_one_group_have_the_same_settings(
     given_: list[dict[str, Any]], data: Any
 ) -> None:

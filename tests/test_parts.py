@@ -208,13 +208,13 @@ def test_a_sampler_that_gives_another_number_of_responses_is_caught(given_texts:
         build_response_records([request_for("a", "?", (0, 1))], [answer(*given_texts)])
 
 
-calls = st.list_methods(
+calls = st.lists(
     st.tuples(st.sampled_from("abc"), st.sets(st.integers(GREEDY, 6), min_size=1).map(sorted)),
     max_size=6,
 )
 
 
-@given(calls, st.list_methods(st.sampled_from([0, 1, 2]), min_size=8, max_size=8))
+@given(calls, st.lists(st.sampled_from([0, 1, 2]), min_size=8, max_size=8))
 def test_lines_are_split_by_index_without_losing_one(
     of: list[tuple[str, list[int]]], phase_of: list[int]
 ) -> None:

@@ -71,8 +71,8 @@ lines = st.text(st.characters(exclude_characters="`~\r\n", exclude_categories=["
 
 
 @given(
-    st.list_methods(lines),
-    st.list_methods(lines),
+    st.lists(lines),
+    st.lists(lines),
     st.sampled_from(["", "python", "py"]),
     st.integers(3, 6),
 )

@@ -31,7 +31,7 @@ def seen(verdicts: list[Verdict]) -> Reasons:
     return reasons
 
 
-@given(st.list_methods(VERDICTS))
+@given(st.lists(VERDICTS))
 def test_every_verdict_that_is_no_pass_is_counted_once_under_its_kind(
     verdicts: list[Verdict],
 ) -> None:

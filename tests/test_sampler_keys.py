@@ -90,7 +90,7 @@ def test_settings_beside_the_arguments_count_and_threads_do_not(model: Path, bac
 values = st.recursive(
     st.booleans() | st.integers(-(2**40), 2**40) | st.text(st.characters(codec="ascii"), max_size=5)
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.list_methods(inner, max_size=3)
+    lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip

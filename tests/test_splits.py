@@ -112,7 +112,7 @@ def test_a_limited_pool_stays_as_it_is_where_there_are_problems_enough(
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.list_methods(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=8, max_size=25))
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=8, max_size=25))
 def test_problems_of_the_content_that_is_taken_leave_the_pool(
     contents: list[tuple[int, int]],
 ) -> None:
@@ -143,7 +143,7 @@ def test_problems_of_the_content_that_is_taken_leave_the_pool(
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(8, 40),
-    st.list_methods(
+    st.lists(
         st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9
     ),
     st.integers(1, 12),

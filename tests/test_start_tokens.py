@@ -201,7 +201,7 @@ def test_the_training_prompt_alone_may_have_another_number(
     assert "key 'training': start_tokens is 1" in " ".join(refused.stderr.split())
 
 
-@given(st.list_methods(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
+@given(st.lists(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
 def test_a_training_prompt_is_the_same_text_behind_its_start_tokens(
     text: list[int], seen: int, wanted: int
 ) -> None:
@@ -275,7 +275,7 @@ def test_one_is_what_lm_eval_makes_of_a_text_and_two_is_one_more(folder: Path, c
     assert [a.generations for a in answers[2]] != [a.generations for a in answers[1]]
 
 
-@given(st.list_methods(st.integers(0, 5)), st.none() | st.integers(1, 2))
+@given(st.lists(st.integers(0, 5)), st.none() | st.integers(1, 2))
 def test_start_tokens_stand_in_place_of_a_prompts_own(ids: list[int], count: int | None) -> None:
     start = None if count is None else [BOS] * count
     found = replace_start_ids(ids, start)

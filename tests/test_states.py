@@ -18,8 +18,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.stages.search.states import write_split_states
 
-problems = st.list_methods(
-    st.tuples(st.booleans(), st.list_methods(st.booleans(), min_size=8, max_size=8)), max_size=30
+problems = st.lists(
+    st.tuples(st.booleans(), st.lists(st.booleans(), min_size=8, max_size=8)), max_size=30
 )
 
 

@@ -35,7 +35,7 @@ from gapft_harness.run_directory.tables import (
 )
 
 words = st.text(max_size=5)
-ids = st.list_methods(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
+ids = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
 attempts = st.builds(Attempt, words, ids, st.sampled_from(["stop", "length"]), words)
 judged = st.builds(
     JudgedResponse,
@@ -48,7 +48,7 @@ judged = st.builds(
         finish_reason=words,
         seed=st.integers(0, 2**31),
         tokens_from=words,
-        attempts=st.list_methods(attempts, max_size=2).map(tuple),
+        attempts=st.lists(attempts, max_size=2).map(tuple),
         context_ids=ids,
     ),
     st.builds(Verdict, st.sampled_from(STATUSES), words),
@@ -60,7 +60,7 @@ def rows(found: list[JudgedResponse]) -> list[Values]:
     return [build_response_row(each.response, each.verdict, each.answer) for each in found]
 
 
-@given(st.list_methods(judged, max_size=6))
+@given(st.lists(judged, max_size=6))
 def test_responses_come_back_as_they_were(
     tmp_path_factory: Any, found: list[JudgedResponse]
 ) -> None:

@@ -30,7 +30,7 @@ def test_any_text_can_be_written_after_and_no_other_character_changes(text: str)
 def values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
     """JSON values of such texts."""
     return st.recursive(
-        st.none() | st.integers() | texts, lambda v: st.list_methods(v) | st.dictionaries(texts, v)
+        st.none() | st.integers() | texts, lambda v: st.lists(v) | st.dictionaries(texts, v)
     )
 
 

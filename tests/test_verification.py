@@ -11,11 +11,11 @@ from gapft_harness.verification.judging import check_golds, judge_once_each, ver
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (
-        st.list_methods(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
     ),
     max_leaves=5,
 )
-pairs = st.list_methods(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["a", "b"])))
+pairs = st.lists(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["a", "b"])))
 
 
 class Recording:

@@ -72,7 +72,7 @@ def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int 
 @given(
     st.dictionaries(
         st.text("ab~é", min_size=1, max_size=3),
-        st.list_methods(st.booleans(), min_size=1, max_size=4),
+        st.lists(st.booleans(), min_size=1, max_size=4),
         max_size=12,
     ),
     st.integers(1, 5),

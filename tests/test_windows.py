@@ -25,7 +25,7 @@ from tests.test_states import OUTCOMES, searched
 K = 8
 outcomes = st.tuples(
     st.booleans(),
-    st.list_methods(st.tuples(st.booleans(), st.integers(1, 4)), min_size=K, max_size=K),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 4)), min_size=K, max_size=K),
 )
 rules = st.sampled_from(["shortest", "first"])
 

@@ -73,14 +73,14 @@ def test_the_mean_counts_every_seed_the_same():
     assert mean.contrast == (one.contrast + other.contrast) / 2
 
 
-decisions = st.list_methods(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+decisions = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
 @given(decisions, st.data())
 def test_with_equal_halves_the_contrast_is_the_mean_difference_over_both(of_a, data):
     size = len(of_a)
     of_b = data.draw(
-        st.list_methods(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
+        st.lists(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
     )
     pairs = [*of_a, *of_b]
     diffuse, concentrated = (np.array([pair[i] for pair in pairs]) for i in (0, 1))

@@ -138,7 +138,7 @@ def test_an_interval_that_touches_zero_does_not_exclude_it():
     assert Interval(-0.2, -0.1).excludes_zero
 
 
-@given(st.list_methods(st.integers(-3, 3) | st.integers(-10_000, 10_000), min_size=1, max_size=200))
+@given(st.lists(st.integers(-3, 3) | st.integers(-10_000, 10_000), min_size=1, max_size=200))
 def test_p_is_below_five_percent_exactly_where_the_interval_excludes_zero(counts):
     """Also where an interpolated bound is zero itself, as between -39 and 1 of 2,000 replicates."""
     values = np.array(counts)

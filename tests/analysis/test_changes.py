@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.analysis.paired import DecisionChanges, count_changes
 
-pairs = st.list_methods(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
+pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
 @given(pairs)

@@ -22,9 +22,9 @@ counts = st.integers(1, 6).flatmap(
         st.just(n),
         st.integers(1, 8).flatmap(
             lambda problems: st.tuples(
-                st.list_methods(st.integers(0, n), min_size=problems, max_size=problems),
-                st.list_methods(
-                    st.list_methods(st.integers(0, n), min_size=problems, max_size=problems),
+                st.lists(st.integers(0, n), min_size=problems, max_size=problems),
+                st.lists(
+                    st.lists(st.integers(0, n), min_size=problems, max_size=problems),
                     min_size=1,
                     max_size=4,
                 ),

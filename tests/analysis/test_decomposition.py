@@ -16,7 +16,7 @@ from gapft_harness.analysis.decomposition import (
     pool_counts,
 )
 
-AUDITS = st.list_methods(st.tuples(st.sampled_from("GSU"), st.booleans()), min_size=1, max_size=60)
+AUDITS = st.lists(st.tuples(st.sampled_from("GSU"), st.booleans()), min_size=1, max_size=60)
 
 
 def arrays(audit):
@@ -47,7 +47,7 @@ def test_the_terms_sum_to_the_change_of_pass_at_1_exactly(audit):
 def test_a_contrast_is_the_sum_of_its_term_differences(data):
     states, passed = arrays(data.draw(AUDITS))
     other = np.array(
-        data.draw(st.list_methods(st.booleans(), min_size=len(states), max_size=len(states)))
+        data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states)))
     )
     a, b = decompose(states, passed), decompose(states, other)
     assert (a.terms - b.terms).total == a.pass_at_1 - b.pass_at_1
@@ -64,7 +64,7 @@ def test_order_changes_nothing(data):
 def test_pooling_seeds_gives_the_mean_of_rates_and_terms(data):
     states, first = arrays(data.draw(AUDITS))
     second = np.array(
-        data.draw(st.list_methods(st.booleans(), min_size=len(states), max_size=len(states)))
+        data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states)))
     )
     parts = [decompose(states, first), decompose(states, second)]
     pooled = pool_counts(parts)
@@ -102,10 +102,10 @@ def test_rates_on_few_problems_are_named():
 @given(st.data())
 def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone(data):
     problems, samples = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 5))
-    bits = st.list_methods(st.booleans(), min_size=problems * samples, max_size=problems * samples)
+    bits = st.lists(st.booleans(), min_size=problems * samples, max_size=problems * samples)
     passed = np.array(data.draw(bits)).reshape(problems, samples)
     greedy = np.array(
-        data.draw(st.list_methods(st.booleans(), min_size=problems, max_size=problems)), dtype=bool
+        data.draw(st.lists(st.booleans(), min_size=problems, max_size=problems)), dtype=bool
     )
     before = np.where(greedy, "G", "U")  # no sample
     for k in range(1, samples + 1):

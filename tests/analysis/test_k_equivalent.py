@@ -13,7 +13,7 @@ from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 @given(st.integers(1, 12), st.data())
 def test_it_is_the_largest_k_that_the_source_does_not_exceed(samples, data):
-    passing = np.array(data.draw(st.list_methods(st.integers(0, samples), min_size=1, max_size=20)))
+    passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     total = data.draw(st.integers(1, 60))
     pass_at_1 = Fraction(data.draw(st.integers(0, total)), total)
     reached = [k for k in range(1, samples + 1) if mean_pass_at_k(passing, samples, k) <= pass_at_1]
@@ -34,7 +34,7 @@ def test_below_sampled_pass_at_1_is_written_as_less_than_one():
 
 @given(st.integers(1, 10), st.data())
 def test_bounds_hold_what_the_whole_curve_gives(samples, data):
-    passing = np.array(data.draw(st.list_methods(st.integers(0, samples), min_size=1, max_size=20)))
+    passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     pass_at_1 = Fraction(data.draw(st.integers(0, 40)), 40)
     curve = {k: mean_pass_at_k(passing, samples, k) for k in range(1, samples + 1)}
     known = data.draw(st.sets(st.sampled_from(sorted(curve))))

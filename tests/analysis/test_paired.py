@@ -26,7 +26,7 @@ def test_mcnemar_is_the_sum_of_both_tails_of_fair_coins(gained: int, lost: int) 
 
 
 @given(
-    st.list_methods(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10)
+    st.lists(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10)
 )
 def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
     flipped = flip_signs(np.array(values), flips=2**10, stream=STREAM)
@@ -51,7 +51,7 @@ def test_drawn_sign_flips_come_near_the_exact_law() -> None:
         flip_signs(values, flips=0, stream=STREAM)
 
 
-@given(st.list_methods(st.floats(0, 1), max_size=12))
+@given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float]) -> None:
     adjusted = adjust_p_values(p_values)
     for level in (0.01, 0.05, 0.3):

@@ -56,7 +56,7 @@ def test_it_grows_with_k_and_with_passing_samples(samples, data):
 
 @given(st.integers(1, 40), st.data())
 def test_the_mean_is_the_mean_and_ignores_order(samples, data):
-    counts = np.array(data.draw(st.list_methods(st.integers(0, samples), min_size=1, max_size=30)))
+    counts = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=30)))
     k = data.draw(st.integers(1, samples))
     mean = mean_pass_at_k(counts, samples, k)
     assert mean == sum(exact(int(c), samples, k) for c in counts) / Fraction(len(counts))

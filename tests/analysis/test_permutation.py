@@ -53,8 +53,8 @@ outcomes = st.integers(1, 3).flatmap(
     lambda seeds: st.integers(1, 9).flatmap(
         lambda items: st.tuples(
             *[
-                st.list_methods(
-                    st.list_methods(st.booleans(), min_size=items, max_size=items),
+                st.lists(
+                    st.lists(st.booleans(), min_size=items, max_size=items),
                     min_size=seeds, max_size=seeds,
                 ).map(np.array)
             ] * 2

@@ -19,7 +19,7 @@ from gapft_harness.analysis.scaling import (
 
 counts = st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 levels = st.floats(0.001, 0.3)
-bounds = st.list_methods(st.floats(0, 0.3), min_size=4, max_size=4).map(
+bounds = st.lists(st.floats(0, 0.3), min_size=4, max_size=4).map(
     lambda found: dict(zip(SCALES, found, strict=True))
 )
 

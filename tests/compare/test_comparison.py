@@ -19,7 +19,7 @@ from gapft_harness.compare.document import build_results
 from tests.compare.logs import row, write
 
 #: Numbers of each document before and after, 0 or 1.
-PAIRS = st.list_methods(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
+PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 
 
 def compared(before: Path, *after: object, **choice: Any) -> Comparison:
@@ -73,7 +73,7 @@ def test_laws_of_two_logs(pairs: list[tuple[int, int]], random: Any) -> None:
 
 
 @settings(max_examples=20)
-@given(st.list_methods(st.tuples(*[st.integers(0, 1)] * 6), min_size=2, max_size=12))
+@given(st.lists(st.tuples(*[st.integers(0, 1)] * 6), min_size=2, max_size=12))
 def test_states_sum_to_the_difference_and_tests_are_enumerated(rows: list[tuple[int, ...]]) -> None:
     """Two seeds after, three samples before, against plain loops."""
     with tempfile.TemporaryDirectory() as name:

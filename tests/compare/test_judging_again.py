@@ -115,8 +115,8 @@ def test_several_responses_of_a_document(tmp_path: Path) -> None:
     assert keyed(judged(log, STRICT)) == {("0", 1, False), ("0", 2, True)}
 
 
-cells = st.list_methods(
-    st.list_methods(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3), min_size=1, max_size=8
+cells = st.lists(
+    st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3), min_size=1, max_size=8
 )
 
 

@@ -133,7 +133,7 @@ def test_a_chosen_metric_that_only_one_side_has_is_that_sides(tmp_path: Path) ->
     assert "em of its lighteval logs is compared with f1" in told(found)
 
 
-@given(st.list_methods(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
+@given(st.lists(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
 def test_normalising_is_done_once_and_for_all(parts: list[str]) -> None:
     """It is its own repetition, and blind to white space around words."""
     text = normalise(" ".join(parts))

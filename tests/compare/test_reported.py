@@ -80,7 +80,7 @@ def test_a_negative_mark_without_a_reported_number_is_asked_about(tmp_path: Path
     assert means(compared(log, log, metric="128")) == (0.5, 0.5)
 
 
-logliks = st.list_methods(st.floats(-20, -0.01), min_size=4, max_size=8)
+logliks = st.lists(st.floats(-20, -0.01), min_size=4, max_size=8)
 
 
 def perplexity_log(folder: Path, values: list[float], beside: bool = True) -> Path:

@@ -38,7 +38,7 @@ from gapft_harness.recipe.recipe import resolve_model
 if TYPE_CHECKING:
     from pathlib import Path
 
-ascii_text = st.list_methods(
+ascii_text = st.lists(
     st.one_of(
         st.characters(min_codepoint=32, max_codepoint=126),
         st.sampled_from([*phrases(), "78", "07", "100", "\n"]),

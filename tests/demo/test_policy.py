@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A printable character, alone or in the phrases that have a token of their own.
-ascii_text = st.list_methods(
+ascii_text = st.lists(
     st.one_of(
         st.characters(min_codepoint=32, max_codepoint=126),
         st.sampled_from([*VERBS, "By eye; ", r"\boxed{78}", "; ", " +", "07", "100", "\n"]),

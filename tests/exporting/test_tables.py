@@ -30,7 +30,7 @@ def shown(text: str) -> str:
 
 
 @given(
-    rows=st.list_methods(st.list_methods(TEXT, min_size=3, max_size=3), min_size=1, max_size=45),
+    rows=st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=45),
     note=TEXT,
     words=st.integers(1, 3),
 )

@@ -43,8 +43,8 @@ def test_states_are_those_of_the_verdicts_whatever_the_order_of_lines(
     made = letters(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
     k = data.draw(st.integers(1, 4))
     table = data.draw(
-        st.list_methods(
-            st.list_methods(st.integers(0, 1), min_size=k + 1, max_size=k + 1),
+        st.lists(
+            st.lists(st.integers(0, 1), min_size=k + 1, max_size=k + 1),
             min_size=5,
             max_size=5,
         )

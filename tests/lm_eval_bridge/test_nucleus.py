@@ -53,10 +53,10 @@ ANY = st.floats(-8, 8, width=32)
 def cases(draw: st.DrawFn) -> tuple[Any, Decoding, int]:
     vocabulary = draw(st.integers(2, 40))
     values = draw(st.sampled_from([TIED, ANY, st.one_of(TIED, ANY)]))
-    row = st.list_methods(values, min_size=vocabulary, max_size=vocabulary).filter(
+    row = st.lists(values, min_size=vocabulary, max_size=vocabulary).filter(
         lambda row: max(row) > -torch.inf
     )
-    logits = torch.tensor(draw(st.list_methods(row, min_size=1, max_size=4)))
+    logits = torch.tensor(draw(st.lists(row, min_size=1, max_size=4)))
     decoding = Decoding(
         True,
         1,
@@ -91,7 +91,7 @@ def test_an_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: in
     assert certain.sum() >= 30
 
 
-@given(st.list_methods(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
+@given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
 def test_a_boundary_within_rounding_is_not_certain(weights: list[int], kept: int) -> None:
     """The first tokens have a probability of p, to the last bit of some sum or other."""
     weights.sort(reverse=True)

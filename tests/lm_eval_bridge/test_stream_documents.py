@@ -103,7 +103,7 @@ def test_what_gzip_packed_is_read(read, tmp_path):
 
 
 @given(
-    st.list_methods(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=9)),
+    st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=9)),
     st.booleans(),
 )
 def test_lines_are_those_of_the_whole_text(lines, mark):

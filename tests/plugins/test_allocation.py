@@ -19,7 +19,7 @@ from tests.pools import evidence
 from tests.training.examples import settings
 
 #: Response tokens of recovered problems; few values, so that ties are common.
-LENGTHS = st.list_methods(st.integers(1, 12) | st.integers(1, 2000), min_size=2, max_size=30)
+LENGTHS = st.lists(st.integers(1, 12) | st.integers(1, 2000), min_size=2, max_size=30)
 SEEDS = st.sampled_from([13, 21, 42])
 
 

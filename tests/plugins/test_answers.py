@@ -22,7 +22,7 @@ pieces = st.sampled_from(
     ["A", "B", "(C)", "D.", "E", "the answer is ", "not ", " or ", "\n", "rain fell", "a cat", ". ",
      "\\boxed{", "}", "A man", "wait, "]
 )  # fmt: skip
-texts = st.sampled_from([row[0] for row in TABLE]) | st.list_methods(pieces, max_size=6).map(
+texts = st.sampled_from([row[0] for row in TABLE]) | st.lists(pieces, max_size=6).map(
     "".join
 )
 
@@ -155,7 +155,7 @@ class InOnePass(Words):
 
 
 @given(
-    st.list_methods(texts, min_size=1, max_size=8),
+    st.lists(texts, min_size=1, max_size=8),
     st.sampled_from(RULES),
     st.sampled_from([*LETTERS, "E", ""]),
     st.booleans(),

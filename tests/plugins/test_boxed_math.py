@@ -207,7 +207,7 @@ def test_integers_of_any_length():
     assert compare_directly("1" * 5000, "1" * 5001).status == "fail"
 
 
-@given(st.list_methods(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
+@given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
 @settings(max_examples=30, deadline=None)
 def test_any_text_gets_a_verdict(verifier, items):
     responses = [f"\\boxed{{{text}}}" if boxed else text for text, _, boxed in items]

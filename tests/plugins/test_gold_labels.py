@@ -19,7 +19,7 @@ from tests.plugins.test_replacing_replay import chosen
 from tests.pools import evidence
 from tests.training.examples import settings
 
-LETTERS = st.list_methods(st.sampled_from("ABC"), min_size=1, max_size=20)
+LETTERS = st.lists(st.sampled_from("ABC"), min_size=1, max_size=20)
 SEEDS = st.sampled_from([13, 21, 73])
 
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_given_to_another_problem_is_refused(
 
 
 @given(
-    st.list_methods(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS
+    st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS
 )
 def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
     targets: list[tuple[str, bool]], seed: int

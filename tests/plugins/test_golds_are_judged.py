@@ -73,10 +73,10 @@ leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 odd = st.sampled_from(sorted(ODD))
 anything: st.SearchStrategy[Any] = odd | st.recursive(
     leaves | odd,
-    lambda inner: st.list_methods(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     max_leaves=4,
 )
-tests = st.list_methods(
+tests = st.lists(
     st.fixed_dictionaries({"input": calls, "output": calls})
     | st.fixed_dictionaries({"input": calls, "expected": calls})
     | anything,
@@ -95,7 +95,7 @@ functions = st.fixed_dictionaries(
     {
         "kind": st.just("function"),
         "function": st.just("f"),
-        "tests": st.list_methods(
+        "tests": st.lists(
             st.fixed_dictionaries({"input": calls, "output": calls}), min_size=1, max_size=2
         ),
     }
@@ -103,7 +103,7 @@ functions = st.fixed_dictionaries(
 choices = st.fixed_dictionaries(
     {"answer": st.sampled_from("AB") | anything},
     optional={
-        "options": st.list_methods(st.text(max_size=3), max_size=3) | anything,
+        "options": st.lists(st.text(max_size=3), max_size=3) | anything,
         "more": anything,
     },
 )

@@ -237,7 +237,7 @@ def test_only_the_permissive_rule_misses_the_options_texts():
 
 
 @pytest.mark.parametrize("rule", RULES)
-@given(golds=st.list_methods(golds))
+@given(golds=st.lists(golds))
 def test_check_gold_refuses_exactly_what_verify_cannot_judge_by(rule, golds):
     verifier = OptionLetter(rule)
     for gold in golds:
@@ -277,11 +277,11 @@ def test_an_unknown_rule_names_the_nearest():
 words = st.sampled_from(
     [*"ABCDE", "A.", "(B)", "the", "answer", "is", "not", "wrong", "so", "and", "or", ",", "\n"]
 )
-texts = st.text() | st.list_methods(words).map(" ".join)
+texts = st.text() | st.lists(words).map(" ".join)
 
 
 @pytest.mark.parametrize("rule", RULES)
-@given(items=st.list_methods(st.tuples(texts, golds)), random=st.randoms(use_true_random=False))
+@given(items=st.lists(st.tuples(texts, golds)), random=st.randoms(use_true_random=False))
 def test_any_text_gets_a_verdict_that_does_not_depend_on_order(rule, items, random):
     verifier = OptionLetter(rule)
     verdicts = verifier.verify([t for t, _ in items], [g for _, g in items])
@@ -365,7 +365,7 @@ def test_a_statement_counts_however_it_is_emphasised_and_whatever_else_is_reject
 
 
 @given(
-    st.list_methods(
+    st.lists(
         st.sampled_from([f for f in [*LEADS, *STATEMENTS, *REMARKS] if "A)" not in f]),
         max_size=5,
     ),
@@ -397,7 +397,7 @@ HOSTILE = [
 ]
 
 
-@given(st.list_methods(st.sampled_from(HOSTILE), min_size=1, max_size=3))
+@given(st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=3))
 @settings(max_examples=20, deadline=None)
 def test_hostile_text_states_letters_or_says_why_not(parts):
     found = find_first_statement(("".join(parts) * 5_000)[:5_000], "H")

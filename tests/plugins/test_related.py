@@ -21,7 +21,7 @@ from tests.pools import pool as plain
 K = 8
 SEEDS = st.sampled_from([13, 21, 73])
 #: The texts of each problem's passing samples, by number: few, so that some are the same.
-TEXTS = st.list_methods(st.sampled_from(["a", "b", "a b", "a  b", "c"]), min_size=1, max_size=5)
+TEXTS = st.lists(st.sampled_from(["a", "b", "a b", "a  b", "c"]), min_size=1, max_size=5)
 
 
 def problem(name: str, state: Any, texts: list[str], samples: int | None = K) -> Evidence:
@@ -51,7 +51,7 @@ def variety(texts: list[str]) -> int:
 
 
 @given(
-    st.list_methods(TEXTS, max_size=6), st.list_methods(TEXTS, min_size=1, max_size=6), st.integers(1, 4),
+    st.lists(TEXTS, max_size=6), st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 4),
     SEEDS, st.data(),
 )  # fmt: skip
 def test_distinct_paths_fills_slots_with_different_responses_of_few_problems(

@@ -23,7 +23,7 @@ from tests.training.examples import settings
 K = 8
 SEEDS = st.sampled_from([13, 21, 73])
 #: The first passing sample of every recovered failure.
-FIRST = st.list_methods(st.integers(0, K - 1), min_size=1, max_size=30)
+FIRST = st.lists(st.integers(0, K - 1), min_size=1, max_size=30)
 
 
 def pool(first: list[int], solved: int) -> Pool:
@@ -86,7 +86,7 @@ def test_inclusion_of_all_is_gapft_and_of_none_is_the_depth_of_the_early_ones(
     assert included(0) == chosen(of, "search_depth", n, seed, k=within)
 
 
-@given(FIRST, st.integers(0, 9), SEEDS, st.list_methods(st.integers(0, 20), min_size=2, max_size=2))
+@given(FIRST, st.integers(0, 9), SEEDS, st.lists(st.integers(0, 20), min_size=2, max_size=2))
 def test_a_share_of_the_late_failures_joins_and_a_smaller_one_is_a_part_of_it(
     first: list[int], more: int, seed: int, twentieths: list[int]
 ) -> None:

@@ -19,7 +19,7 @@ def response(index: int, tokens: int, text: str = "t") -> Response:
 
 
 #: Passing samples of one problem: distinct sample numbers in any order, lengths that often tie.
-PASSING = st.list_methods(
+PASSING = st.lists(
     st.builds(response, st.integers(0, 15), st.integers(1, 5)),
     min_size=1,
     max_size=10,

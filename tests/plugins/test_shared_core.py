@@ -24,7 +24,7 @@ from tests.training.examples import settings
 
 K = 8
 SEEDS = st.sampled_from([13, 21, 42])
-LENGTHS = st.list_methods(st.integers(1, 30), min_size=1, max_size=20)
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=20)
 
 
 def pool(recovered: str | list[str], missed: str | list[str], solved: list[int]) -> Pool:
@@ -95,14 +95,14 @@ def test_repeats_process_as_many_tokens_where_lengths_allow_it(
     """A solved problem of each failure's length: then every depth processes the same."""
     plain = pool(recovered, "", [1])
     own = size(evidence("G", "G")) - len(evidence("G", "G").prompt_ids)
-    other = data.draw(st.list_methods(st.integers(1, 9), min_size=more, max_size=more))
+    other = data.draw(st.lists(st.integers(1, 9), min_size=more, max_size=more))
     of = pool(recovered, "", [*(size(e) - own for e in plain.recovered), *other])
     n = len(of.verified)
     sizes = {tokens(at_depth(of, n, seed, k)) for k in range(K + 1)}
     assert len(sizes) == 1
 
 
-@given(st.list_methods(st.integers(1, 30), min_size=1, max_size=40), LENGTHS, SEEDS)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), LENGTHS, SEEDS)
 def test_a_repeat_is_the_nearest_to_its_failure_and_what_earlier_ones_lack(
     wanted: list[int], solved: list[int], seed: int
 ) -> None:

@@ -28,7 +28,7 @@ BY = ["subject", "level"]
 STREAM = Stream(13, "test")
 COUNTS = st.dictionaries(st.sampled_from([("a",), ("b",), ("c",), ("d",)]), st.integers(0, 4))
 #: Of each problem: its subject, its level, its response's tokens.
-PROBLEMS = st.list_methods(
+PROBLEMS = st.lists(
     st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2]), st.integers(1, 60)),
     min_size=1,
     max_size=40,
@@ -202,8 +202,8 @@ def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> No
 
 
 @given(
-    st.list_methods(
-        st.list_methods(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30
+    st.lists(
+        st.lists(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30
     ),
     SEEDS,
     st.sampled_from(["drawn", "nearest"]),

@@ -205,7 +205,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.list_methods(pieces, max_size=12).map("".join))
+@given(st.lists(pieces, max_size=12).map("".join))
 def test_a_second_reading_removes_nothing(text: str) -> None:
     once = remove_thoughts(text)
     assert remove_thoughts(once) == once

@@ -154,7 +154,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.list_methods(pieces, max_size=14).map("".join))
+@given(st.lists(pieces, max_size=14).map("".join))
 def test_cleaning_keeps_every_letter(text: str) -> None:
     kept = [letter for letter in text.replace("~~a~~", "") if letter.isalnum()]
     assert [letter for letter in clean_response(text) if letter.isalnum()] == kept

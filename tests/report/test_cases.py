@@ -28,7 +28,7 @@ from gapft_harness.report.rendering.differences import (
 from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
-WORDS = st.list_methods(
+WORDS = st.lists(
     st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30
 )
 

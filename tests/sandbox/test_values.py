@@ -27,7 +27,7 @@ from gapft_harness.sandbox.values import (
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.list_methods(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 JUNK = st.text(alphabet='[]{},:" 1-eatrunls\\\n\r\x0b\xa0\u2028', max_size=12)
 
@@ -38,7 +38,7 @@ ENDINGS = st.builds(
     Ending,
     st.integers(-64, 255),
     st.builds(Usage, SECONDS, SECONDS, st.sampled_from(["", "cpu", "wall"])),
-    st.list_methods(st.builds(AnsweredCall, SECONDS, SECONDS, SIZE, SIZE, SIZE), max_size=20),
+    st.lists(st.builds(AnsweredCall, SECONDS, SECONDS, SIZE, SIZE, SIZE), max_size=20),
     st.booleans(),
     SECONDS,
     st.text(),

@@ -42,7 +42,7 @@ def refused(text: str, **limits: int) -> str:
 
 
 @given(
-    st.list_methods(st.tuples(texts, texts, st.sampled_from(["stdin", "functional"]))),
+    st.lists(st.tuples(texts, texts, st.sampled_from(["stdin", "functional"]))),
     st.booleans(),
 )
 def test_decoding_gives_back_what_was_packed(tests, escaped):

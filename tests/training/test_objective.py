@@ -75,7 +75,7 @@ def reference(
 
 
 @given(
-    st.list_methods(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
+    st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
     st.sampled_from(NORMALIZATIONS[:2]),
 )
 def test_weights_of_a_mean_sum_to_one(

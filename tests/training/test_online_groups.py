@@ -25,7 +25,7 @@ from gapft_harness.training.groups import (
     read_groups,
 )
 
-REWARDS = st.list_methods(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
+REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_size=8)
 
 
 @given(REWARDS)
@@ -41,7 +41,7 @@ def test_a_group_whose_mean_rounds_is_decided_by_its_rewards() -> None:
     assert not is_flat([1.0, 1.0, 1.0 - 2**-53])
 
 
-IDS = st.list_methods(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
+IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
 
 
 @given(IDS, st.integers(1, 20), st.integers(1, 5), st.randoms())
@@ -111,7 +111,7 @@ def test_what_groups_come_to() -> None:
     }  # fmt: skip
 
 
-@given(st.list_methods(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
+@given(st.lists(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
 def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> None:
     drawn = [(state, max(size, passed), passed) for state, size, passed in drawn]
     found = count_flat_groups(drawn)

@@ -10,7 +10,7 @@ from gapft_harness.recipe.sections import Training
 from gapft_harness.training.passes import Member, cut_step, cut_step_evenly
 from gapft_harness.training.plan import TrainingSequence
 
-LENGTHS = st.list_methods(st.integers(1, 60), min_size=1, max_size=24)
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=24)
 
 
 def fitted(lengths: list[int]) -> list[TrainingSequence]:
@@ -54,7 +54,7 @@ def test_the_order_of_members_changes_nothing(lengths: list[int], random: object
         assert cut_step(members, ones, settings) == cut_step(shuffled, ones, settings)
 
 
-@given(st.list_methods(st.integers(1, 60), min_size=4, max_size=24), st.integers(2, 4))
+@given(st.lists(st.integers(1, 60), min_size=4, max_size=24), st.integers(2, 4))
 def test_shares_differ_by_no_more_than_the_longest_sequence(
     lengths: list[int], shares: int
 ) -> None:

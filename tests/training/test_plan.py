@@ -15,7 +15,7 @@ from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import budget, build_sequences, hash_table, plan_steps
 from tests.training.examples import example, examples, settings
 
-SLOTS = st.list_methods(st.text(min_size=1, max_size=6), min_size=1, max_size=30, unique=True)
+SLOTS = st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=30, unique=True)
 SHAPES = st.builds(
     lambda micro, accumulation, repetitions: settings(
         micro_batch=micro, accumulation=accumulation, repetitions=repetitions
@@ -174,7 +174,7 @@ def test_table_hash_is_the_sha256_of_its_json() -> None:
 
 
 @given(
-    st.list_methods(
+    st.lists(
         st.tuples(st.integers(1, 9), st.integers(1, 9), st.booleans()), min_size=1, max_size=20
     ),
     SHAPES | GROUPED,
@@ -211,7 +211,7 @@ def test_a_repeated_problem_gets_slots_of_its_own_whatever_ids_look_like() -> No
     assert slots[:2] == ["a", "a~2"]
 
 
-@given(st.list_methods(st.text(alphabet="a~2", min_size=1, max_size=4), min_size=1, max_size=12))
+@given(st.lists(st.text(alphabet="a~2", min_size=1, max_size=4), min_size=1, max_size=12))
 def test_slots_are_distinct_and_do_not_depend_on_order(ids: list[str]) -> None:
     chosen = [example(name, index=i) for i, name in enumerate(ids)]
     slots = [s.slot for s in build_sequences(chosen, settings())]

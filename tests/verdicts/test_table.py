@@ -12,8 +12,8 @@ from gapft_harness.core.records import state_of
 from gapft_harness.verdicts.table import Verdicts
 
 K = 4
-problems = st.list_methods(
-    st.tuples(st.booleans(), st.list_methods(st.booleans(), min_size=K, max_size=K)), min_size=1
+problems = st.lists(
+    st.tuples(st.booleans(), st.lists(st.booleans(), min_size=K, max_size=K)), min_size=1
 )
 
 

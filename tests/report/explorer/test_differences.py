@@ -17,7 +17,7 @@ SCRIPT = (
     .joinpath("templates", "explorer", "differences.js")
     .read_text("utf-8")
 )
-TEXTS = st.list_methods(
+TEXTS = st.lists(
     st.sampled_from(["a", "b", "c ", "\n", " ", "dd\t", "é", "\xa0", "\u2003", "\ufeff", "𝛼 "]),
     max_size=30,
 ).map(lambda parts: make_visible("".join(parts)))
@@ -34,7 +34,7 @@ def in_page(browser: Any, pairs: list[tuple[str, str]], most: float = 5e6) -> An
 
 
 @settings(max_examples=20)
-@given(st.list_methods(st.tuples(TEXTS, TEXTS), min_size=1, max_size=30))
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=30))
 def test_the_page_marks_the_words_that_the_report_marks(
     browser: Any, pairs: list[tuple[str, str]]
 ) -> None:
