@@ -72,7 +72,7 @@ def gapft(
             if read_at_import(environment) == _server()[1]:
                 return _forked(words, cwd, environment, timeout)
         finally:
-            _ALONE.unpin()
+            _ALONE.release()
     return subprocess.run(
         [sys.executable, "-m", "gapft_harness.cli.main", *words],
         cwd=cwd,

@@ -43,8 +43,8 @@ def chunks_in(
             "unsolved": phase.only_unsolved,
             "streams": asdict(streams),
         }
-        groups[phase] = store.group("generate", 1, made_from)
-        groups[phase].open({})
+        groups[phase] = store.find_group("generate", 1, made_from)
+        groups[phase].create({})
     several = episodes is not None and episodes.attempts > 1
     return [
         Chunk.place_files(members, groups, several)
@@ -85,8 +85,8 @@ def stored(chunks: Sequence[Chunk]) -> StoredResponses:
     responses = StoredResponses()
     for chunk in chunks:
         for phase in chunk.places:
-            if chunk.path(phase).exists():
-                responses.add(chunk.path(phase))
+            if chunk.find_path(phase).exists():
+                responses.add(chunk.find_path(phase))
     return responses
 
 

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gapft_harness.sandbox.build_outcome import TestOutcome
-
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
@@ -24,6 +22,7 @@ from gapft_harness.report.explorer.packing import _Heads
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.sandbox import Limits, Test
+from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 from gapft_harness.verification.feedback import failure_feedback
 from gapft_harness.verification.programs import last_program, last_program_lcb
@@ -66,7 +65,7 @@ def _heads(text: str) -> None:
     heads = _Heads()
     heads.add(text)
     heads.add(f"{text}x")
-    heads.shown()
+    heads.build_heads()
 
 
 READERS: dict[str, tuple[int, Callable[[str], object]]] = {

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from gapft_harness.executors.find_folder import LocalExecutor
 
 from gapft_harness.core.errors import PluginError
+from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory

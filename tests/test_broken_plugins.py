@@ -82,7 +82,7 @@ def test_a_verifiers_verdicts(tmp_path: Path, body: str) -> None:
         tmp_path, "register_verifiers", "mine", of_class("verify(self, texts, golds)", body)
     )
     with pytest.raises(PluginError) as caught:
-        verify_unique(loaded.verifier("mine", {}), ["a", "b"], ["a", "b"])
+        verify_unique(loaded.create_verifier("mine", {}), ["a", "b"], ["a", "b"])
     assert VERDICTS[body] in blamed(caught, "verifier", "register_verifiers", path, True)
 
 
@@ -92,7 +92,7 @@ def test_a_reason_that_no_file_can_hold_is_made_whole_and_lists_are_the_plugins_
     body = "texts.sort(); return [Verdict('pass', 'said \\ud800')] * len(texts)"
     code = of_class("verify(self, texts, golds)", body)
     loaded, _ = plugins(tmp_path, "register_verifiers", "mine", code)
-    verdicts = verify_unique(loaded.verifier("mine", {}), ["b", "a"], [1, 1])
+    verdicts = verify_unique(loaded.create_verifier("mine", {}), ["b", "a"], [1, 1])
     assert verdicts == [Verdict("pass", "said �")] * 2
 
 
@@ -103,7 +103,7 @@ def test_a_verifiers_other_methods(tmp_path: Path, body: str) -> None:
         for method in ("check_gold(self, gold)", "feedback(self, texts, golds)", "describe(self)")
     )
     loaded, path = plugins(tmp_path, "register_verifiers", "mine", code)
-    verifier = loaded.verifier("mine", {})
+    verifier = loaded.create_verifier("mine", {})
     for call in (
         lambda: check_golds(verifier, [("gold", "pool.jsonl, line 1")]),
         lambda: build_episodes(verifier, 2, "mine").feedback(["a"], ["b"]),
@@ -117,14 +117,14 @@ def test_a_verifiers_other_methods(tmp_path: Path, body: str) -> None:
 def test_a_verifier_without_verify_and_one_that_cannot_be_closed(tmp_path: Path) -> None:
     loaded, path = plugins(tmp_path, "register_verifiers", "mine", "made = lambda: 3")
     with pytest.raises(PluginError) as caught:
-        loaded.verifier("mine", {})
+        loaded.create_verifier("mine", {})
     assert "has no method verify" in blamed(caught, "verifier", "register_verifiers", path, True)
     code = of_class("verify(self, texts, golds)", "return []") + (
         "    def close(self):\n        raise SystemExit(1)\n"
     )
     (tmp_path / "other").mkdir()
     loaded, path = plugins(tmp_path / "other", "register_verifiers", "mine", code)
-    with pytest.raises(PluginError) as caught, closing_verifier(loaded.verifier("mine", {})):
+    with pytest.raises(PluginError) as caught, closing_verifier(loaded.create_verifier("mine", {})):
         pass
     blamed(caught, "verifier", "register_verifiers", path, True)
 
@@ -158,7 +158,7 @@ def test_a_samplers_answers(tmp_path: Path, answer: str) -> None:
         "    def close(self):\n        raise SystemExit\n"
     )
     loaded, path = plugins(tmp_path, "register_samplers", "mine", code)
-    sampler = loaded.sampler(SamplerSettings("mine", {}), None)
+    sampler = loaded.create_sampler(SamplerSettings("mine", {}), None)
     requests = [request_for(name, "?", (0,)) for name in "pq"]
     with pytest.raises(PluginError) as caught:
         generate_all(sampler, requests, Decoding(True, 4), 0)
@@ -201,7 +201,7 @@ def test_what_a_selector_returns(tmp_path: Path, returned: str) -> None:
     code = f"def made(pool, n, rng):\n    return {returned}\n"
     loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
     with pytest.raises(PluginError) as caught:
-        run_selector(*loaded.selector("mine"), pool(0, 4), 2, Arm("mine", 13))
+        run_selector(*loaded.find_selector("mine"), pool(0, 4), 2, Arm("mine", 13))
     blamed(caught, "selector", "register_selectors", path, True)
 
 
@@ -238,7 +238,7 @@ def test_an_executors_results(tmp_path: Path, results: str) -> None:
         "    def close(self):\n        pass\n"
     )
     loaded, path = plugins(tmp_path, "register_executors", "mine", code)
-    executor = loaded.executor({"name": "mine"}, ())
+    executor = loaded.create_executor({"name": "mine"}, ())
     with pytest.raises(PluginError) as caught:
         CheckedExecutor(loaded.get("executor", "mine"), executor).run(
             [Job("search pool", "m:f", {})], lambda *_: None

@@ -24,7 +24,7 @@ MATCHED = ["gapft", "uniform", "replay", "diffuse", "concentrated"]
 
 
 def arm(of: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
-    return fill_slots(*load_plugins().selector(condition), of, n, replay, Arm(condition, seed))
+    return fill_slots(*load_plugins().find_selector(condition), of, n, replay, Arm(condition, seed))
 
 
 @given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([13, 21, 42]))

@@ -209,7 +209,7 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
     scaling = {"calibration": "validation"}
     run = done.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
     lines: list[str] = []
-    store_searched_recipe(replace(done.context(run), say=lines.append))
+    store_searched_recipe(replace(done.context(run), report_line=lines.append))
     kept = RunDirectory.open(run.path).recipe
     assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)

@@ -245,10 +245,10 @@ def test_what_stands_in_a_recipes_place_is_said(
 
 def test_a_run_goes_on_by_the_command_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
-    recipe = check_recipe({**yaml.safe_load(TINY)}, "test").with_whole_paths()
+    recipe = check_recipe({**yaml.safe_load(TINY)}, "test").with_absolute_paths()
     run = RunDirectory.create_or_open(tmp_path / "r", recipe)
     given = find_recipe(str(run.path / "recipe.yaml"))
-    again = check_recipe(read_recipe(given), "test").with_whole_paths()
+    again = check_recipe(read_recipe(given), "test").with_absolute_paths()
     assert RunDirectory.create_or_open(run.path, again).recipe == recipe
 
 

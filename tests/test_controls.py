@@ -205,7 +205,7 @@ def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> Non
     ]
     panels = draw_parts_by_state(findings, steps=steps).axes
     for axes, step in zip(panels, steps[1:], strict=True):
-        contrast = findings.contrast(step.condition, "gapft")
+        contrast = findings.find_contrast(step.condition, "gapft")
         bars = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
         terms = contrast.terms
         assert bars == pytest.approx([100 * float(of) for of in (terms.g, terms.s, terms.u)])
@@ -270,7 +270,7 @@ def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
     assert any(re.search(far, line) for line in forged.holds())
     context = forged.context(RunDirectory.open(forged.folder / "r"))
     with pytest.raises(UserError, match=r"'experiments\.shared_core': arm core_2-seed13: 1"):
-        check_experiments(context, context.arms())
+        check_experiments(context, context.list_trainable_arms())
 
 
 def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:

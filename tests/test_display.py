@@ -29,7 +29,7 @@ class Seen:
         """A report at that second; what was printed because of it."""
         self.now = at
         before = len(self._text.getvalue())
-        self.display.job(label, done, total, tokens, note)
+        self.display.report_progress(label, done, total, tokens, note)
         return self._text.getvalue()[before:]
 
     def bar(self) -> str:
@@ -76,11 +76,11 @@ def test_a_total_that_falls_ends_the_job_with_what_was_done() -> None:
 
 def test_a_jobs_end_tells_how_long_the_rest_of_the_run_takes() -> None:
     seen = Seen()
-    seen.display.stage("search")
+    seen.display.start_stage("search")
     seen.tell(0, "search audit", 0, 100)
     seen.tell(10, "search audit", 100, 100)  # 10 responses a second
-    seen.display.stage("train")
-    seen.display.expect({"steps": 60, "responses": 300})
+    seen.display.start_stage("train")
+    seen.display.set_remaining({"steps": 60, "responses": 300})
     for arm in ("a", "b"):  # side by side: 2 steps a second together, whatever came before
         seen.tell(100, f"train {arm}", 0, 20)
     for at in range(101, 120):
@@ -91,7 +91,7 @@ def test_a_jobs_end_tells_how_long_the_rest_of_the_run_takes() -> None:
     assert "in 20 s · run: 40 s left" in seen.tell(120, "train b", 20, 20)
     seen.tell(200, "train c", 0, 20)  # its loading is no step's time
     assert "run: 30 s left" in seen.tell(210, "train c", 20, 20)
-    seen.display.stage("audit")
+    seen.display.start_stage("audit")
     seen.tell(300, "audit a", 0, 300)
     assert "left" not in seen.tell(330, "audit a", 300, 300), "nothing is"
 

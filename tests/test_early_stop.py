@@ -154,9 +154,7 @@ def states(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return {row["problem_id"]: row for row in rows}
 
 
-scripts = st.lists(
-    st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6
-)
+scripts = st.lists(st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_size=1, max_size=6)
 
 
 @given(script=scripts, size=st.integers(1, K + 1), twice=st.booleans())

@@ -206,7 +206,7 @@ def test_an_attempt_that_nobody_needs_is_not_asked_for(tmp_path: Path) -> None:
     sampler, episodes = Scripted(script), build_episodes(Words(), 3, "words")
     run(tmp_path, of, sampler, episodes)
     assert sampler.calls == 1
-    assert not [c for c in chunks_in(tmp_path, of, PHASES, episodes=episodes) if c.missing()]
+    assert not [c for c in chunks_in(tmp_path, of, PHASES, episodes=episodes) if c.list_missing()]
 
 
 def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
     episodes = build_episodes(Words(), 3, "words")
     run(tmp_path, of, Scripted(script), episodes)
     [chunk] = chunks_in(tmp_path, of, PHASES, episodes=episodes)
-    lines = [line for phase in PHASES for line in read_part(chunk.path(phase))]
+    lines = [line for phase in PHASES for line in read_part(chunk.find_path(phase))]
     responses = [response for line in lines for response in line["responses"]]
     seeds = [seed for index, seed, *_ in responses if index >= 0]
     assert len(set(seeds)) == len(seeds) == 9

@@ -27,9 +27,7 @@ from tests.asking import request_for
 STATUSES = ("pass", "fail", "timeout", "error")
 
 
-@given(
-    st.lists(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2)
-)
+@given(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2))
 def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
     label = find_majority([Verdict(status) for status in statuses])
     assert label.passed == (2 * statuses.count("pass") > len(statuses))
@@ -80,7 +78,7 @@ def test_an_episode_is_replayed_attempt_by_attempt() -> None:
         },
     )
     runs = RepeatedExecutions(3)
-    labels = runs.label(
+    labels = runs.find_labels(
         [episode("a", "a1", "a2"), episode("b", "b1"), episode("c", "c1")],
         ["g"] * 3,
         [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
@@ -89,22 +87,22 @@ def test_an_episode_is_replayed_attempt_by_attempt() -> None:
     )
     assert [label.passed for label in labels] == [True, True, False]
     assert labels[1].reason == "2 of 3 executions passed"
-    assert runs.facts() == {
+    assert runs.build_facts() == {
         "times": 3,
         "episodes": 3,
         "verdicts_differ": ["b"],
         "feedback_differs": ["a", "c"],
     }
-    assert "3 of 3 greedy episodes did not repeat in 3 executions (1 got" in runs.warning()
+    assert "3 of 3 greedy episodes did not repeat in 3 executions (1 got" in runs.build_warning()
 
 
 def test_nothing_is_said_where_all_repeats() -> None:
     verifier = Flaky({"a1": "+++"}, {})
     runs = RepeatedExecutions(3)
     single = Episodes(1, lambda texts, golds: [])
-    runs.label([episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single)
-    assert runs.warning() == ""
-    assert runs.facts()["verdicts_differ"] == []
+    runs.find_labels([episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single)
+    assert runs.build_warning() == ""
+    assert runs.build_facts()["verdicts_differ"] == []
 
 
 @pytest.mark.parametrize("executions", [1, 3])

@@ -128,6 +128,6 @@ def test_it_is_said_once_and_right_after_the_first_chunk(tmp_path: Path) -> None
     search()
     assert [done for done, _ in seen] == [4]
     search()
-    chunks_in(tmp_path, of, [phase], 4)[1].path(phase).unlink()
+    chunks_in(tmp_path, of, [phase], 4)[1].find_path(phase).unlink()
     search()
     assert len(seen) == 1, "a run that goes on has no first chunk"

@@ -118,7 +118,7 @@ def test_adapters_updates_and_audits_are_those_of_the_run(searched: Path, name: 
     run = RunDirectory.create_or_open(searched / "run", recipe)
     context = Context(run, Here(), [], [], SPLITS, None)
     run_stages(context, ["states", "select"], lambda stage: None)
-    arms = context.arms()
+    arms = context.list_trainable_arms()
     keys = compute_groups(run, arms, plugins, lambda: read_searched_pool(run, plugins, []))
     once = {group.key: arm for arm, group in reversed(keys.items())}
     taken = {arm for arm in arms if arm not in once.values()}
@@ -134,7 +134,7 @@ def test_adapters_updates_and_audits_are_those_of_the_run(searched: Path, name: 
     assert foreseen.audits() == 24 * len(trained)
     budgets = run.manifest()["budgets"]
     for arm in trained:
-        known = isinstance(recipe.slots(arm.condition), int) and budgets[arm.name].get(
+        known = isinstance(recipe.find_slots(arm.condition), int) and budgets[arm.name].get(
             "matched", True
         )
         said, steps = foreseen.updates(arm.condition, not known), budgets[arm.name]["steps"]

@@ -151,19 +151,19 @@ def test_a_chunk_that_another_command_works_on_is_left_to_the_end(
     class Awaited(SeededSampler):
         def generate(self, *given: Any) -> list[Generated]:
             if len(self.calls) == 1:
-                assert chunks[0].missing(), "passed over"
+                assert chunks[0].list_missing(), "passed over"
                 if is_made:
                     made = chunks_in(tmp_path / "other", of, PHASES, 4)[0]
                     for phase in PHASES:
                         group, name = chunks[0].places[phase]
-                        group.commit(name, made.path(phase).read_bytes())
+                        group.store_file(name, made.find_path(phase).read_bytes())
                 other.close()
             return super().generate(*given)
 
     sampler = Awaited()
     seen: list[tuple[int, int]] = []
     with other:
-        assert other.enter_context(chunks[0].claim(wait=False))
+        assert other.enter_context(chunks[0].claim_files(wait=False))
         run(
             tmp_path / "here", sampler, of,
             progress=lambda done, total, *_, **__: seen.append((done, total)),
@@ -196,7 +196,7 @@ def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(
     run(tmp_path, SeededSampler(), of)
     whole = contents(tmp_path)
     chunk = chunks_in(tmp_path, of, PHASES, 4)[1]
-    chunk.path(lost).unlink()
+    chunk.find_path(lost).unlink()
     again = SeededSampler()
     run(tmp_path, again, of)
     assert again.calls == [[problem.id for problem in chunk.members]]
@@ -338,8 +338,8 @@ def test_the_seeds_of_one_problem_differ_in_31_bits_too(problem: str, seed: int)
 def watched(samples: Sequence[Sequence[str]]) -> str:
     watch = CopyDetector()
     for of_problem in samples:
-        watch.see(of_problem)
-    return watch.warning()
+        watch.add(of_problem)
+    return watch.format_warning()
 
 
 def test_one_response_dealt_k_times_is_noticed() -> None:

@@ -55,7 +55,7 @@ def requests(folder: Path) -> Any:
     search = check_recipe(RECIPE, "test").search
     problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
     phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search, stop=False)
-    groups = {of: Store(folder).group("generate", 1, {"phase": of.name}) for of in phases}
+    groups = {of: Store(folder).find_group("generate", 1, {"phase": of.name}) for of in phases}
     streams = SampleStreams(7, "search", "pool")
     return [
         [
@@ -83,7 +83,9 @@ def judged(folder: Path) -> Any:
     }
     found = []
     for name, (responses, gold) in cases.items():
-        pairs = judge_unique(load_plugins().verifier(name, {}), responses, [gold] * len(responses))
+        pairs = judge_unique(
+            load_plugins().create_verifier(name, {}), responses, [gold] * len(responses)
+        )
         found.append(
             build_verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",))
         )
@@ -100,7 +102,7 @@ def states(folder: Path) -> Any:
 
 
 def examples(condition: str) -> Any:
-    select, entry = load_plugins().selector(condition)
+    select, entry = load_plugins().find_selector(condition)
     return build_training_set(select, entry, pool(9, 9), 5, 3, Arm(condition, 13)).examples
 
 

@@ -74,7 +74,7 @@ def test_within_a_group_n_exposures_and_steps_are_equal(
     )
     training = Training(repetitions=repetitions, micro_batch=2, accumulation=1)
     training = training.model_copy(update={"update_groups": groups})
-    wanted = {name: count_slots(of.slots(name), source) for name in named}
+    wanted = {name: count_slots(of.find_slots(name), source) for name in named}
     without = [n for name, n in wanted.items() if named[name]["selector"] == "uniform"]
     if replay > solved or max(without, default=0) > solved + recovered - replay:
         with pytest.raises(UserError, match="too few"):

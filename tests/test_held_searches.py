@@ -125,7 +125,9 @@ def test_a_part_of_a_plugin_goes_by_the_hash_of_its_file(tmp_path: Path) -> None
         file.write_text(text)
         _load_cached.cache_clear()
         plugins = load_plugins([str(file)])
-        codes = {plugins.code("selector", name) for name in ("plain", "partial", "lambda")}
+        codes = {
+            plugins.find_code_hash("selector", name) for name in ("plain", "partial", "lambda")
+        }
         assert codes == {hashlib.sha256(file.read_bytes()).hexdigest()}
         seen |= codes
     assert len(seen) == 3
@@ -146,7 +148,7 @@ def test_what_a_package_defines_in_another_module_is_noticed(
         for name in ("picking", "picking.own"):
             sys.modules.pop(name, None)
         registered = collect_registrations("picking", importlib.import_module("picking"))
-        return next(entry.code for entry in registered if entry.name == "plain")
+        return next(entry.code_hash for entry in registered if entry.name == "plain")
 
     before = code()
     own.write_text("def pick(pool, n, rng):\n    return [1]\n")

@@ -380,7 +380,7 @@ def verdicts_of(
     """Judge the responses to chunks, and give the places of their verdicts."""
     places = []
     for chunk in chunks:
-        heads = {phase: read_head(chunk.path(phase)) for phase in chunk.places}
+        heads = {phase: read_head(chunk.find_path(phase)) for phase in chunk.places}
         places.append(place_verdicts(chunk, heads, {}, step.executions))
     judge_chunks(places, responses, step, lambda done, total: None)
     return places
@@ -409,7 +409,7 @@ def test_a_table_is_the_same_from_stored_verdicts(
     step = ChunkJudge(judging, build_episodes(judging, 2, "right"), executions, "run")
     for chunk in verdicts_of(store, chunks, responses, step):
         for phase in phases:
-            responses.add_verdicts(chunk.path(phase), "run")
+            responses.add_verdicts(chunk.find_path(phase), "run")
     asked = len(judging.judged)
     again = write_responses(
         tmp_path / "stored", responses, of, judging, extra={}, executions=executions,
@@ -434,4 +434,6 @@ def test_a_package_counts_with_all_its_files(tmp_path: Path) -> None:
         (home / name).write_text("2")
         seen.append(describe_code(entry, digests))
         assert seen[-1] not in seen[:-1]
-    assert describe_code(replace(entry, code=""), digests) == "", "what is bundled has a version"
+    assert describe_code(replace(entry, code_hash=""), digests) == "", (
+        "what is bundled has a version"
+    )

@@ -24,9 +24,7 @@ PIECES = [
     *("/proc/self/fd/1", "^", "{1}", "said ", "🙂", "１", "\u2028", "\xa0", "\0", "\x1f", "+}"),
     *("\\frac", "1 1/2 ", "**", "$1 ", "1,234", "(1, ", "\\(", "\\text{", "~", "Answer: "),
 ]
-RUN = st.lists(
-    st.sampled_from(PIECES) | st.text(min_size=1, max_size=2), min_size=1, max_size=4
-)
+RUN = st.lists(st.sampled_from(PIECES) | st.text(min_size=1, max_size=2), min_size=1, max_size=4)
 
 
 class Reader:

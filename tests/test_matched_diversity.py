@@ -202,7 +202,7 @@ def test_a_recipe_that_is_no_such_control_is_refused_at_once(
 
 def test_the_papers_recipe_has_its_table_6() -> None:
     recipe = load_recipe(list_bundled_recipes()["paper/qwen-math"])
-    slots = {recipe.slots(name) for name in recipe.conditions}
+    slots = {recipe.find_slots(name) for name in recipe.conditions}
     assert slots == {188}
     training = recipe.training
     assert count_steps(188 * training.repetitions, training) == 188 * training.repetitions == 752

@@ -295,8 +295,8 @@ def selected(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Ex
     """What a condition's arm is given, before anything is sealed of it."""
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     selector, entry = find_selector(run.recipe, name, plugins)
-    pool, arm = ConditionPools(run).of(name), Arm(name, 13)
-    n = count_slots(run.recipe.slots(name), pool)
+    pool, arm = ConditionPools(run).read_pool(name), Arm(name, 13)
+    n = count_slots(run.recipe.find_slots(name), pool)
     return [build_example(e) for e in fill_slots(selector, entry, pool, n, replay, arm)]
 
 
@@ -314,19 +314,19 @@ def test_a_set_of_a_smaller_k_can_be_taken_by_another_run(folder: Path, tmp_path
     shutil.copytree(folder / "run", tmp_path / "source")
     source = RunDirectory.open(tmp_path / "source")
     early = with_condition(source, "early", Condition(selector="gapft", k=1))
-    RunDirectory(source.path, early.recipe).commit()
+    RunDirectory(source.path, early.recipe).write_recipe()
     examples = selected(early, "early", folder, 4)
     assert any(e.state == "G" and e.first_success is None for e in examples)
     plain = dict(zip(("n", "repetitions", "exposures", "tokens"), range(4), strict=True))
     budget = Budget(**plain, supervised_tokens=4, steps=5)
     write_examples(source.path / layout.selection_path(Arm("early", 13)), examples, budget)
     early.seal(layout.selection_path(Arm("early", 13)))
-    said = {"condition": early.recipe.conditions["early"].said("early")}
+    said = {"condition": early.recipe.conditions["early"].dump_settings("early")}
     early.update_manifest(lambda manifest: manifest["budgets"].update({"early-seed13": said}))
     params = {"run": str(source.path), "condition": "early"}
     theirs = Condition(selector="training_set", params=params)
     run = with_condition(RunDirectory.open(folder / "run"), "theirs", theirs)
-    found = OtherRunSets(run, load_plugins()).read(Arm("theirs", 13))
+    found = OtherRunSets(run, load_plugins()).read_set(Arm("theirs", 13))
     assert [*map(build_example, found.evidence)] == examples
     assert found.facts["k"] == 1
 
@@ -420,7 +420,9 @@ def test_conditions_of_one_group_have_the_same_settings(
 ) -> None:
     of = recipe({f"c{i}": said for i, said in enumerate(given_)})
     slots = {name: data.draw(st.integers(1, 2)) for name in of.conditions}
-    settled = {name: (slots[name], of.k(name), of.resolve_training(name)) for name in of.conditions}
+    settled = {
+        name: (slots[name], of.find_k(name), of.resolve_training(name)) for name in of.conditions
+    }
     groups = group_by_budget({Arm(name, 13): None for name in of.conditions}, slots, of, {})
     for group in groups:
         assert len({settled[arm.condition] for arm in group}) == 1

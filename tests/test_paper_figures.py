@@ -66,14 +66,14 @@ def test_every_figure_of_a_search_is_what_was_counted_by_hand(tmp_path: Path) ->
     }  # fmt: skip
     sealed(tmp_path, VERDICTS)
     found = measure_search(tmp_path, recipe({"Table 1": counts}), "pool")
-    assert {f"pool.{of.what}": of.measured for of in found} == counts
-    assert all(of.apart == 0 for of in found)
+    assert {f"pool.{of.quantity}": of.measured for of in found} == counts
+    assert all(of.standard_errors == 0 for of in found)
     sealed(tmp_path, VERDICTS, "audit")
     # of a, c and d two of four samples pass, of e one: Pass@1 7/24, Pass@2 (3 * 5/6 + 1/2) / 6
     rates = {"audit.greedy": 33.3, "audit.pass@1": 29.2, "audit.pass@2": 50.0}
     found = measure_search(tmp_path, recipe({"Table 12": rates}), "audit")
     assert [round(of.measured or 0, 3) for of in found] == [33.333, 29.167, 50.0]
-    assert [of.shown(of.measured or 0) for of in found] == ["33.3%", "29.2%", "50.0%"]
+    assert [of.format_value(of.measured or 0) for of in found] == ["33.3%", "29.2%", "50.0%"]
 
 
 def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_chance_does_not_explain_is_off() -> None:
     near = PublishedValue("Table 1", "pool", "recovered@8", 3190, 3286, 12_356)
     far = PublishedValue("Table 1", "pool", "recovered@8", 3190, 3289, 12_356)
     assert (near.is_far, far.is_far) == (False, True)
-    assert round(far.apart or 0, 2) == 2.04
+    assert round(far.standard_errors or 0, 2) == 2.04
     assert [said.line for said in describe_differences([near])] == [
         "pool: recovered within 8 samples: 3,286 in this run, 3,190 in the paper (Table 1)"
     ]
@@ -107,7 +107,7 @@ def test_what_chance_does_not_explain_is_off() -> None:
     assert said[-1].startswith("warning: the source differs from the paper's source")
     assert PublishedValue("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"
     zero = PublishedValue("Table 1", "pool", "recovered@8", 0, 0, 100)
-    assert zero.apart == 0
+    assert zero.standard_errors == 0
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_the_recipes_print_what_the_paper_prints() -> None:
     early = {"llama-logiqa": (831, 2324), "llama-reclor": (241, 653)}
     for name, row in rows.items():
         read = load_recipe(list_bundled_recipes()[f"paper/{name}"]).model_dump(mode="json")
-        found = {f"{of.of}.{of.what}": of.printed for of in list_published(read)}
+        found = {f"{of.subject}.{of.quantity}": of.printed for of in list_published(read)}
         assert tuple(found[key] for key in names) == row, name
         if name in early:
             assert (found["pool.recovered@1"], found["pool.recovered@4"]) == early[name]
@@ -168,8 +168,8 @@ def test_conditions_that_figures_are_of_are_conditions_of_the_recipe() -> None:
     for name, file in list_bundled_recipes().items():
         read = load_recipe(file)
         for figure in list_published(read.model_dump(mode="json")):
-            if figure.of not in ("pool", "audit"):
-                assert {*figure.conditions} <= {"source", *read.conditions}, (name, figure.of)
+            if figure.subject not in ("pool", "audit"):
+                assert {*figure.conditions} <= {"source", *read.conditions}, (name, figure.subject)
 
 
 def test_budgets_and_differences_are_those_of_the_report() -> None:
@@ -181,7 +181,7 @@ def test_budgets_and_differences_are_those_of_the_report() -> None:
     inputs = planted.inputs()
     inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
     findings = compute_findings(inputs)
-    here = {f"{of.of}.{of.what}": of.measured for of in collect_figures(inputs, findings)}
+    here = {f"{of.subject}.{of.quantity}": of.measured for of in collect_figures(inputs, findings)}
     assert list(here) == list(paper)
     budgets = findings.conditions["gapft"].budgets
     for key in ("n", "exposures", "tokens", "supervised_tokens", "steps"):
@@ -198,7 +198,9 @@ def test_budgets_and_differences_are_those_of_the_report() -> None:
 def figures_of(recipe: str) -> dict[str, float]:
     """The printed figures of a bundled recipe by their names."""
     read = load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json")
-    return {f"{figure.of}.{figure.what}": figure.printed for figure in list_published(read)}
+    return {
+        f"{figure.subject}.{figure.quantity}": figure.printed for figure in list_published(read)
+    }
 
 
 def test_the_rows_of_math_and_of_the_diagnostic_are_printed() -> None:
@@ -276,8 +278,8 @@ def test_no_recipe_prints_what_its_own_problems_cannot_give() -> None:
     pools: dict[str, set[float]] = {}
     for name, file in list_bundled_recipes().items():
         figures = list_published(load_recipe(file).model_dump(mode="json"))
-        assert [figure.label for figure in figures if figure.why] == [], name
-        pools[name] = {figure.printed for figure in figures if figure.of == "pool"}
+        assert [figure.label for figure in figures if figure.reason] == [], name
+        pools[name] = {figure.printed for figure in figures if figure.subject == "pool"}
     assert {655, 916, 3049} <= pools["paper/older-llama-reclor-pool"]
     assert {50, 63} <= pools["paper/older-qwen-reclor-pool"]
 

@@ -88,9 +88,12 @@ def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
     places = mapped()
     for name, file in list_bundled_recipes().items():
         for figure in list_published(load_recipe(file).model_dump(mode="json")):
-            keys, values, _ = places[figure.where][name]
-            assert f"`{figure.result}`" in keys
-            assert f"{figure.of}.{figure.what} {figure.shown(figure.printed)}" in values
+            keys, values, _ = places[figure.table][name]
+            assert f"`{figure.results_key}`" in keys
+            assert (
+                f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}"
+                in values
+            )
     text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
     for line in text.splitlines():
         place, *_ = re.findall(r"^\| ((?:Table|Figure|Appendix) \w+)", line) or [""]
@@ -114,7 +117,7 @@ def test_the_keys_of_the_map_are_in_results(name: str) -> None:
     inputs = replace(planted.inputs(), pool_recovered=(3,))
     content = build_results(inputs, compute_findings(inputs))
     of, _, what = name.rpartition(".")
-    for key in PublishedValue("Table 1", of, what, 1.0).result.split("."):
+    for key in PublishedValue("Table 1", of, what, 1.0).results_key.split("."):
         if key == "*":
             content = content[0] if isinstance(content, list) else next(iter(content.values()))
         else:

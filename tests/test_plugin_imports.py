@@ -114,7 +114,7 @@ def test_the_hash_of_a_part_follows_what_it_imports(
     def code() -> str:
         *_, (name, load) = find_plugins([str(file)])
         [entry] = collect_registrations(name, load())
-        return entry.code
+        return entry.code_hash
 
     before = code()
     assert code() == before

@@ -85,7 +85,7 @@ def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
 
 def test_an_unknown_verifier_parameter_is_the_users_mistake() -> None:
     with pytest.raises(UserError, match=r"verifier 'option_letter' .*'rulle'"):
-        load_plugins().verifier("option_letter", {"rulle": "x"})
+        load_plugins().create_verifier("option_letter", {"rulle": "x"})
 
 
 def test_a_plugin_given_twice_is_loaded_once(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_two_files_of_one_name_are_two_plugins(tmp_path: Path) -> None:
     assert [entry.plugin for entry in found] == files
     modules = [type(entry.value).__module__ for entry in found]
     assert [sys.modules[m].__file__ for m in modules] == files
-    assert len({entry.code for entry in found}) == 2
+    assert len({entry.code_hash for entry in found}) == 2
     alone = load_plugins(files[:1]).get("selector", "one")
-    assert (alone.code, type(alone.value).__module__) == (found[0].code, modules[0])
+    assert (alone.code_hash, type(alone.value).__module__) == (found[0].code_hash, modules[0])
 
 
 def test_what_a_plugin_raises_names_it_and_our_own_errors_pass(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_a_plugin_raises_names_it_and_our_own_errors_pass(tmp_path: Path) -
     )
     plugins = load_plugins(files)
     with pytest.raises(PluginError) as caught:
-        plugins.verifier("unlucky", {})
+        plugins.create_verifier("unlucky", {})
     message = str(caught.value)
     assert message.startswith("verifier 'unlucky' (plugin ")
     assert "mine.py, hook register_verifiers) failed: RuntimeError: no luck" in message

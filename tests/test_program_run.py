@@ -125,7 +125,7 @@ def load_problems(folder: Path) -> Sequence[Any]:
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
     task = load_task("times", [folder])
-    return [*task.pool(), *task.audit()]
+    return [*task.read_pool(), *task.read_audit()]
 
 
 def recipe_of(folder: Path, **keys: Any) -> dict[str, Any]:

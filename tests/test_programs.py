@@ -173,7 +173,7 @@ def test_public_tests_come_first_and_hidden_ones_after():
     suite = read_suite(GOLD)
     assert suite.tests == (Test("1\n", "2\n"), Test("3\n", "6\n"))
     assert suite.public_tests == suite.tests[:1]
-    assert suite.program("pass") == Program("pass")
+    assert suite.build_program("pass") == Program("pass")
 
 
 def test_a_gold_with_all_its_tests_in_the_open():
@@ -182,7 +182,7 @@ def test_a_gold_with_all_its_tests_in_the_open():
     suite = read_suite(gold)
     assert suite.public_tests == (Test("1", "2"),)
     assert len(suite.tests) == 2
-    assert suite.program("x") == Program("x", "function", "double")
+    assert suite.build_program("x") == Program("x", "function", "double")
     del gold["public"]
     assert read_suite(gold).public == 2
 

@@ -27,7 +27,7 @@ VERDICTS = st.builds(Verdict, STATUSES, st.sampled_from(["", "no box", "said 3",
 def seen(verdicts: list[Verdict]) -> Reasons:
     reasons = Reasons()
     for verdict in verdicts:
-        reasons.see(verdict)
+        reasons.add(verdict)
     return reasons
 
 
@@ -73,8 +73,8 @@ def test_it_is_told_where_nothing_passes_or_much_is_not_judged(
     counts: dict[str, int], warned: str, telling: bool
 ) -> None:
     reasons = seen([Verdict(s, "no box") for s, n in counts.items() for _ in range(n)])  # type: ignore[arg-type]
-    assert warned in reasons.warning()
-    assert bool(reasons.warning()) == bool(warned)
+    assert warned in reasons.describe_failures()
+    assert bool(reasons.describe_failures()) == bool(warned)
     assert needs_explanation(counts) == telling
 
 

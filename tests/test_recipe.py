@@ -207,14 +207,17 @@ def test_a_recipe_in_another_encoding_is_told_by_its_line(tmp_path: Path) -> Non
 
 def test_identity_is_what_the_search_was_made_by() -> None:
     recipe = check_recipe(MINIMAL, "x")
-    assert recipe.identity()["model"]["args"] == recipe.model.args
-    free = set(Recipe.model_fields) - set(recipe.identity())
+    assert recipe.build_search_identity()["model"]["args"] == recipe.model.args
+    free = set(Recipe.model_fields) - set(recipe.build_search_identity())
     assert free == {
         "conditions", "seeds", "budget", "executor", "trackers", "description",
         "notes", "statistics", "evidence", "training", "audits", "paper",
     }  # fmt: skip
     assert set(recipe.build_training_identity()) == {"evidence", "training", "budget"}
-    assert check_recipe(recipe.identity(), "again").identity() == recipe.identity()
+    assert (
+        check_recipe(recipe.build_search_identity(), "again").build_search_identity()
+        == recipe.build_search_identity()
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,10 @@ def test_of_scaling_only_what_it_takes_out_of_the_pool_is_bound(
     one: dict[str, Any] | None, other: dict[str, Any], same: bool
 ) -> None:
     asked = [{} if each is None else {"scaling": each} for each in (one, other)]
-    found = [check_recipe({**MINIMAL, "experiments": each}, "x").identity() for each in asked]
+    found = [
+        check_recipe({**MINIMAL, "experiments": each}, "x").build_search_identity()
+        for each in asked
+    ]
     assert (found[0] == found[1]) == same
 
 
@@ -261,9 +267,11 @@ def test_how_a_model_is_asked_is_no_part_of_a_runs_identity(
     backend: str, args: dict[str, Any]
 ) -> None:
     plain = model(backend)
-    assert model(backend, **args).identity() == plain.identity()
+    assert model(backend, **args).build_search_identity() == plain.build_search_identity()
     assert model(backend, **args) != plain
-    assert model("hf", **args).identity() != model("hf").identity(), "hf has no such arguments"
+    assert model("hf", **args).build_search_identity() != model("hf").build_search_identity(), (
+        "hf has no such arguments"
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +289,7 @@ def test_how_a_model_is_asked_is_no_part_of_a_runs_identity(
     ],
 )
 def test_what_can_change_a_sample_is(backend: str, args: dict[str, Any]) -> None:
-    assert model(backend, **args).identity() != model(backend).identity()
+    assert model(backend, **args).build_search_identity() != model(backend).build_search_identity()
 
 
 @pytest.mark.parametrize("name", sorted(list_bundled_recipes()))

@@ -81,7 +81,7 @@ def test_conditions_seeds_and_executor_may_change(tmp_path: Path) -> None:
     run = RunDirectory.create_or_open(tmp_path / "run", changed)
     assert run.recipe == changed
     assert RunDirectory.open(tmp_path / "run").recipe == recipe(), "not before it is committed"
-    run.commit()
+    run.write_recipe()
     assert RunDirectory.open(tmp_path / "run").recipe == changed
     assert run.manifest()["recipe"] == changed.model_dump(mode="json")
 

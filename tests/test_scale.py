@@ -556,7 +556,9 @@ def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) 
     from gapft_harness.experiments.scaling.report import build_content
 
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    pooled = json.loads(json.dumps(build_content(pool_scaling([str(run.path)], ["gapft"]).found)))
+    pooled = json.loads(
+        json.dumps(build_content(pool_scaling([str(run.path)], ["gapft"]).findings))
+    )
     assert pooled["environments"].items() <= results["environments"].items()
     assert all(of in results["checkpoints"] for of in pooled["checkpoints"])
     assert pooled["mean"] is results["mean"] is None
@@ -570,15 +572,15 @@ def test_several_runs_are_environments_in_any_order(
     pooled = pool_scaling(places, ["gapft"])
     again = pool_scaling(places[::-1], ["gapft"])
     assert pooled.document.to_markdown() == again.document.to_markdown()
-    mean = pooled.found.mean
+    mean = pooled.findings.mean
     assert mean is not None
     assert mean.environments == ("other/gapft", "scaled/gapft")
-    assert mean.checkpoints == 3
+    assert mean.n_checkpoints == 3
     means = []
     for place in places:
-        (alone,) = pool_scaling([place], ["gapft"]).found.environments.values()
-        means.append(alone.against["source"].mean)
-    assert mean.against["source"].mean == sum(means) / 2
+        (alone,) = pool_scaling([place], ["gapft"]).findings.environments.values()
+        means.append(alone.comparisons["source"].mean)
+    assert mean.comparisons["source"].mean == sum(means) / 2
     pooled.document.write(tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "scaling.csv", "scaling.json", "scaling.md", "scaling_bounds.csv",

@@ -27,7 +27,7 @@ CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 
 
 def run(condition: str, of: Pool, n: int, seed: int = 13) -> list[Evidence]:
-    return run_selector(*load_plugins().selector(condition), of, n, Arm(condition, seed))
+    return run_selector(*load_plugins().find_selector(condition), of, n, Arm(condition, seed))
 
 
 def mine(select: Any, **options: Any) -> Registration:

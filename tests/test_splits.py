@@ -143,9 +143,7 @@ def test_problems_of_the_content_that_is_taken_leave_the_pool(
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(8, 40),
-    st.lists(
-        st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9
-    ),
+    st.lists(st.tuples(st.integers(0, 39), st.sampled_from(["id", "hash", "prompt"])), max_size=9),
     st.integers(1, 12),
 )
 def test_what_the_audit_has_too_is_not_taken_and_stays_in_the_pool(

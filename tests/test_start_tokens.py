@@ -305,7 +305,7 @@ def test_a_model_without_a_start_token_is_refused_by_name(folder: Path, tmp_path
 def test_a_backend_that_sends_text_is_refused_before_anything(folder: Path, backend: str) -> None:
     message = rf"start_tokens: found 2, .* backend '{backend}' .* or use hf, .*vllm"
     with pytest.raises(UserError, match=message):
-        load_plugins().sampler(replace(settings(folder, 2), backend=backend), None)
+        load_plugins().create_sampler(replace(settings(folder, 2), backend=backend), None)
     refused = gapft(
         "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--dry-run", "--set",
         "model.start_tokens=2", "--set", f"model.backend={backend}", cwd=folder,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.core.records import GREEDY, state_of
+from gapft_harness.core.records import GREEDY, classify_state
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
@@ -28,7 +28,7 @@ def test_every_problem_is_in_exactly_the_state_its_outcomes_say(
     outcomes: list[tuple[bool, list[bool]]], k: int
 ) -> None:
     for greedy, samples in outcomes:
-        state = state_of(greedy, samples[:k])
+        state = classify_state(greedy, samples[:k])
         assert (state == "G") == greedy
         assert (state == "S") == (not greedy and True in samples[:k])
         assert (state == "U") == (not greedy and True not in samples[:k])
@@ -41,7 +41,7 @@ def test_with_more_samples_recovered_problems_stay_recovered(
     recovered: set[int] = set()
     missed = set(range(len(outcomes)))
     for k in range(9):
-        now = [state_of(greedy, samples[:k]) for greedy, samples in outcomes]
+        now = [classify_state(greedy, samples[:k]) for greedy, samples in outcomes]
         assert recovered <= {i for i, state in enumerate(now) if state == "S"}
         assert {i for i, state in enumerate(now) if state == "U"} <= missed
         recovered = {i for i, state in enumerate(now) if state == "S"}

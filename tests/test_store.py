@@ -22,8 +22,8 @@ from gapft_harness.store.store import FORMAT, STORE_VARIABLE, Store, StoreGroup
 
 
 def group_in(folder: Path) -> StoreGroup:
-    group = Store(folder).group("generate", 1, {"model": "a"})
-    group.open({"source": {"weights_sha256": "abc"}})
+    group = Store(folder).find_group("generate", 1, {"model": "a"})
+    group.create({"source": {"weights_sha256": "abc"}})
     return group
 
 
@@ -33,8 +33,8 @@ def names(folder: Path) -> set[str]:
 
 def test_the_first_content_of_a_name_is_kept(tmp_path: Path) -> None:
     group = group_in(tmp_path)
-    path = group.commit("a.jsonl", b"first")
-    assert group.commit("a.jsonl", b"second") == path
+    path = group.store_file("a.jsonl", b"first")
+    assert group.store_file("a.jsonl", b"second") == path
     assert path.read_bytes() == b"first"
     assert names(group.folder) == {"a.jsonl", "made_from.json"}, "nothing partial is left"
 
@@ -48,9 +48,9 @@ def test_it_is_kept_without_hard_links_too(
 
     monkeypatch.setattr(os, "link", link)
     group = group_in(tmp_path)
-    path = group.commit("a.jsonl", b"first")
+    path = group.store_file("a.jsonl", b"first")
     if again:
-        group.commit("a.jsonl", b"second")
+        group.store_file("a.jsonl", b"second")
     assert path.read_bytes() == b"first"
     assert names(group.folder) == {"a.jsonl", "made_from.json"}
 
@@ -65,21 +65,21 @@ def test_a_commit_that_fails_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(UserError, match=STORE_VARIABLE):
-        group.commit("a.jsonl", b"first")
+        group.store_file("a.jsonl", b"first")
     assert names(group.folder) == {"made_from.json"}
 
 
 def test_the_key_is_of_the_step_its_version_and_all_that_it_is_made_from(tmp_path: Path) -> None:
     store = Store(tmp_path)
     made_from = {"model": {"files": {"a": "1"}}, "decoding": {"until": ["\n"]}}
-    group = store.group("generate", 1, made_from)
+    group = store.find_group("generate", 1, made_from)
     turned = dict(reversed(made_from.items()))
-    assert store.group("generate", 1, turned).folder == group.folder
+    assert store.find_group("generate", 1, turned).folder == group.folder
     others = [
-        store.group("other", 1, made_from),
-        store.group("generate", 2, made_from),
-        store.group("generate", 1, {**made_from, "model": {"files": {"a": "2"}}}),
-        store.group("generate", 1, {**made_from, "more": None}),
+        store.find_group("other", 1, made_from),
+        store.find_group("generate", 2, made_from),
+        store.find_group("generate", 1, {**made_from, "model": {"files": {"a": "2"}}}),
+        store.find_group("generate", 1, {**made_from, "more": None}),
     ]
     assert len({of.folder for of in (group, *others)}) == 5
     assert not any(of.exists() for of in others)
@@ -112,14 +112,14 @@ def start_holder(folder: Path, *more: str) -> subprocess.Popen[str]:
 def test_a_claim_excludes_another_process_and_can_be_waited_for(tmp_path: Path) -> None:
     group = group_in(tmp_path)
     with start_holder(tmp_path, "commit") as holder:
-        with group.claim("a.jsonl", wait=False) as held:
+        with group.claim_file("a.jsonl", wait=False) as held:
             assert not held
-        with group.claim("b.jsonl", wait=False) as held:
+        with group.claim_file("b.jsonl", wait=False) as held:
             assert held, "of another file"
         assert holder.stdin is not None
         holder.stdin.write("\n")
         holder.stdin.flush()
-        with group.claim("a.jsonl", wait=True) as held:
+        with group.claim_file("a.jsonl", wait=True) as held:
             assert held
             assert (group.folder / "a.jsonl").read_bytes() == b"of the holder"
             waiting = subprocess.run(
@@ -136,15 +136,15 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     with start_holder(tmp_path) as holder:
         holder.kill()
         holder.wait()
-        with group.claim("a.jsonl", wait=False) as held:
+        with group.claim_file("a.jsonl", wait=False) as held:
             assert held
 
 
 def test_a_claim_ends_with_an_error_in_its_block(tmp_path: Path) -> None:
     group = group_in(tmp_path)
-    with pytest.raises(KeyboardInterrupt), group.claim("a.jsonl", wait=False):
+    with pytest.raises(KeyboardInterrupt), group.claim_file("a.jsonl", wait=False):
         raise KeyboardInterrupt
-    with group.claim("a.jsonl", wait=False) as held:
+    with group.claim_file("a.jsonl", wait=False) as held:
         assert held
 
 
@@ -154,7 +154,7 @@ def test_who_takes_a_claim_right_after_another_keeps_it(
     """The first one's lock file is not taken away from under the second one."""
     group = group_in(tmp_path)
     second = FileLock(group.folder / ".a.jsonl.lock")
-    release = FileLock.unpin
+    release = FileLock.release
 
     def release_and_acquire(lock: FileLock, force: bool = False) -> None:
         release(lock, force)
@@ -163,11 +163,11 @@ def test_who_takes_a_claim_right_after_another_keeps_it(
 
     with monkeypatch.context() as changed:
         changed.setattr(FileLock, "release", release_and_acquire)
-        with group.claim("a.jsonl", wait=False) as held:
+        with group.claim_file("a.jsonl", wait=False) as held:
             assert held
-    with group.claim("a.jsonl", wait=False) as held:
+    with group.claim_file("a.jsonl", wait=False) as held:
         assert not held
-    second.unpin()
+    second.release()
 
 
 #: A process on a file system without locks: it refuses them before the store is imported.
@@ -195,7 +195,7 @@ def test_without_locks_a_file_excludes_others_until_its_process_is_dead(
         holder.kill()
         holder.wait()
     monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(getattr(errno, error)))
-    with group.claim("a.jsonl", wait=True) as held:
+    with group.claim_file("a.jsonl", wait=True) as held:
         assert held, "it is taken over from the dead process"
     assert names(group.folder) == {"made_from.json"}
 
@@ -209,7 +209,7 @@ def test_another_error_of_a_lock_is_no_lack_of_locks(
 ) -> None:
     group = group_in(tmp_path)
     monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(errno.EIO))
-    with pytest.raises(UserError, match=STORE_VARIABLE), group.claim("a.jsonl", wait=True):
+    with pytest.raises(UserError, match=STORE_VARIABLE), group.claim_file("a.jsonl", wait=True):
         pass
 
 
@@ -228,11 +228,11 @@ def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, content: str) ->
 
 
 def test_a_store_that_was_written_is_opened_again(tmp_path: Path) -> None:
-    facts = group_in(tmp_path).facts()
-    again = Store(tmp_path).group("generate", 1, {"model": "a"})
-    assert again.facts() == facts == {"source": {"weights_sha256": "abc"}}
-    again.open({"source": "another"})
-    assert again.facts() == facts, "the first ones stay"
+    facts = group_in(tmp_path).read_facts()
+    again = Store(tmp_path).find_group("generate", 1, {"model": "a"})
+    assert again.read_facts() == facts == {"source": {"weights_sha256": "abc"}}
+    again.create({"source": "another"})
+    assert again.read_facts() == facts, "the first ones stay"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_place_that_cannot_be_written_is_named_with_its_setting(
 ) -> None:
     """A file stands in the folder's place, where no rights help."""
     (tmp_path / "file").write_text("")
-    group = Store(tmp_path / "file").group("generate", 1, {})
+    group = Store(tmp_path / "file").find_group("generate", 1, {})
     with pytest.raises(UserError, match=STORE_VARIABLE):
         use(group)
 
@@ -288,7 +288,7 @@ def test_an_edited_description_is_refused(tmp_path: Path, edited: str) -> None:
         del content["key"]
     path.write_text("{" if edited == "no JSON" else json.dumps(content))
     with pytest.raises(UserError, match=r"made_from\.json"):
-        group.facts()
+        group.read_facts()
 
 
 def test_a_large_file_is_hashed_again_only_if_it_may_have_changed(
@@ -298,11 +298,11 @@ def test_a_large_file_is_hashed_again_only_if_it_may_have_changed(
     weights.write_bytes(b"a" * (1 << 20))
     expected, hashed = files.sha256(weights), []
     monkeypatch.setattr(digests, "sha256", lambda path: hashed.append(path) or files.sha256(path))
-    of = Digests(tmp_path / "store").of
+    of = Digests(tmp_path / "store").hash_file
     assert of(weights) == of(weights) == expected
     assert len(hashed) == 2, "it was written just now"
     monkeypatch.setattr(digests, "RECENT_CHANGE_NS", -(10**12))
-    assert of(weights) == of(weights) == Digests(tmp_path / "store").of(weights) == expected
+    assert of(weights) == of(weights) == Digests(tmp_path / "store").hash_file(weights) == expected
     assert len(hashed) == 3
     weights.write_bytes(b"b" * (1 << 20))
     assert of(weights) == files.sha256(weights) != expected

@@ -416,7 +416,7 @@ def test_verify_says_what_it_cannot_judge_again(work: Path) -> None:
     plugin = "costly.py"
     Path(plugin).write_text(CONTAINS.replace(", Contains)", ", Contains, rejudge=False)"))
     sealed = {run: manifest_of(run) for run in ("source", "taking")}
-    code = load_plugins([plugin]).code("verifier", "contains")
+    code = load_plugins([plugin]).find_code_hash("verifier", "contains")
     for run, manifest in sealed.items():
         manifest["rests_on"]["plugins"]["verifier contains"] = code
         write_json(Path(run, "manifest.json"), manifest)
@@ -486,7 +486,7 @@ def test_the_paths_among_parameters_are_found_from_any_folder(work: Path) -> Non
     """Those that a plugin of one's own declares too."""
     Path("own.py").write_text(OWN)
     conditions = {"theirs": condition_of("source", "gapft"), "own": {"params": {"list": "a.txt"}}}
-    known = recipe(conditions).with_whole_paths(load_plugins(["own.py"])).conditions
+    known = recipe(conditions).with_absolute_paths(load_plugins(["own.py"])).conditions
     assert known["theirs"].params == {"run": str(work / "source"), "condition": "gapft"}
     assert known["own"].params == {"list": str(work / "a.txt")}
 

@@ -80,9 +80,15 @@ def recipe(**args: Any) -> Recipe:
 
 def test_a_plugins_sampler_says_which_arguments_bind_no_run(tmp_path: Path) -> None:
     plugins = load_plugins([plugin(tmp_path, "sampler", "operational=['port']")])
-    assert recipe(port=1).identity(plugins) == recipe(port=2).identity(plugins)
-    assert recipe(size=1).identity(plugins) != recipe(size=2).identity(plugins)
-    assert recipe(port=1).identity() != recipe(port=2).identity(), "nobody says so"
+    assert recipe(port=1).build_search_identity(plugins) == recipe(port=2).build_search_identity(
+        plugins
+    )
+    assert recipe(size=1).build_search_identity(plugins) != recipe(size=2).build_search_identity(
+        plugins
+    )
+    assert recipe(port=1).build_search_identity() != recipe(port=2).build_search_identity(), (
+        "nobody says so"
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> 
     def code(declared: str) -> str | None:
         plugins, faults = examine_plugins([plugin(tmp_path, "sampler", declared)])
         assert faults == []
-        return plugins.code("sampler", "mine")
+        return plugins.find_code_hash("sampler", "mine")
 
     assert code("check=made") == code("check=made")
     assert len({code("check=made"), code("check=broken"), code("")}) == 3

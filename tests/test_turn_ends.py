@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gapft_harness.plugins.list_trainers.lora import lora
 from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
@@ -17,6 +16,7 @@ from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVerifier
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training.model import load_end_token
 from tests.chat_models import CHATML, KINDS, chat_model, set_generation_ends
 from tests.tiny_models import CHAT_TEMPLATE

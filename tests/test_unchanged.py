@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gapft_harness.cli.build_outcome import Outcome, Scope
 
 import gapft_harness
 from gapft_harness.cli import unchanged
 from gapft_harness.cli.options import Options
+from gapft_harness.cli.outcome import Outcome, Scope
 from gapft_harness.cli.summary import run_and_print
 from gapft_harness.cli.unchanged import RecordedCommand, Watched, describe_run_command
 from gapft_harness.store.store import STORE_VARIABLE
@@ -83,7 +83,7 @@ def _asked(choice: Options) -> RecordedCommand:
 
 def _record(files: set[str], folders: set[str]) -> None:
     watched = Watched(files, folders)
-    _asked(_choice()).keep(watched, watched.read_status(), "printed")
+    _asked(_choice()).write_record(watched, watched.read_status(), "printed")
 
 
 def _recall() -> str | None:
@@ -92,7 +92,7 @@ def _recall() -> str | None:
 
 def _again() -> None:
     """Record the present state as that of a finished command."""
-    record = json.loads(_asked(_choice()).record.read_text())
+    record = json.loads(_asked(_choice()).record_path.read_text())
     _record(set(record["files"]), set(record["folders"]))
     assert _recall() == "printed"
 
@@ -235,12 +235,12 @@ def test_a_change_within_a_tick_of_the_clock_is_seen_by_the_hash(
 
 
 def test_a_folder_that_changed_just_now_is_not_recorded(folder: Path) -> None:
-    record = _asked(_choice()).record
+    record = _asked(_choice()).record_path
     record.unlink()
     watched = Watched({str(folder)}, set())
     looks = watched.read_status()
     looks[str(folder)][-1] = time.time_ns() + 10**12
-    _asked(_choice()).keep(watched, looks, "printed")
+    _asked(_choice()).write_record(watched, looks, "printed")
     assert not record.exists()
 
 
@@ -248,13 +248,13 @@ def test_a_folder_that_changed_just_now_is_not_recorded(folder: Path) -> None:
     "content", ["", "{", "[]", "{}", '{"looks": 1, "files": [], "folders": 3}']
 )
 def test_a_record_that_is_not_understood_leads_the_ordinary_way(folder: Path, content: str) -> None:
-    _asked(_choice()).record.write_text(content)
+    _asked(_choice()).record_path.write_text(content)
     assert _recall() is None
 
 
 @pytest.mark.parametrize("when", ["while it worked", "never"])
 def test_what_changed_while_the_command_worked_is_not_recorded(folder: Path, when: str) -> None:
-    record = _asked(_choice()).record
+    record = _asked(_choice()).record_path
     record.unlink()
     scope = Scope(Watched({"recipe.yaml"}, {"tasks"}), {}, RUN)
     outcome = Outcome(_asked(_choice()), lambda: scope)

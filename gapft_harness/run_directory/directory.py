@@ -172,7 +172,7 @@ class RunDirectory:
         """Append changed settings to ``history.jsonl``; record a warning for late changes.
 
         Args:
-            others: changes of other inputs than the recipe, or of the model.
+            other_changes: changes of other inputs than the recipe, or of the model.
 
         Returns:
             A sentence for each change that was made after decisions existed.

@@ -29,8 +29,8 @@ class RecipeChanges:
     """Settings that differ between a run's recipe and a new one, each with both values.
 
     Attributes:
-        of_search: settings that the whole run depends on.
-        of_selection: settings that only training sets and the files made from them depend on.
+        search_changes: settings that the whole run depends on.
+        selection_changes: settings that only training sets and the files made from them depend on.
     """
 
     search_changes: tuple[str, ...] = ()
@@ -135,8 +135,8 @@ def _fill_task_values(
     """Fill in the task's values where the earlier recipe left them unset and the new one does not.
 
     Args:
-        before: the search identity of the earlier recipe.
-        now: that of the new recipe.
+        earlier_identity: the search identity of the earlier recipe.
+        identity: that of the new recipe.
         task: the task's facts in the manifest.
     """
     task_values: dict[str, dict[str, Any]] = {

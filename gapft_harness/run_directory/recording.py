@@ -121,7 +121,7 @@ def require_same_rules(
         manifest: the run's manifest.
         name: the split or arm to judge.
         verifier: the name of its verifier; tables of other verifiers are not compared.
-        said: the verifier's description, with its ``rules``.
+        judge_facts: the verifier's description, with its ``rules``.
 
     Raises:
         UserError: an earlier table was judged by different rules.

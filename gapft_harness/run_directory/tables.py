@@ -210,7 +210,7 @@ def parse_status(status: Any, path: Path, place: str = "") -> Status:
     Args:
         status: the value that was read.
         path: the file, for the message.
-        where: the place in the file, for the message.
+        place: the place in the file, for the message.
 
     Raises:
         GapftError: the value is not a valid status.

@@ -28,7 +28,7 @@ def list_alternatives(run: RunDirectory, shown_recipe: Recipe) -> list[str]:
 
     Args:
         run: the run.
-        shown: its recipe, with the conditions and seeds that the report shows.
+        shown_recipe: its recipe, with the conditions and seeds that the report shows.
 
     Raises:
         UserError: the store has another format.

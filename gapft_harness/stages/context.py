@@ -25,13 +25,13 @@ class Context:
         plugin_files: files given by ``--plugin``, for jobs to load.
         include_paths: folders with task YAML, for jobs to search.
         splits: the splits that the search stage searches.
-        alone: whether the task needs only these splits and may lack the others.
-        searching: function of the jobs that replace the search of a split (``gapft import``).
+        only_these_splits: whether the task needs only these splits and may lack the others.
+        import_search: function of the jobs that replace the search of a split (``gapft import``).
         conditions: the conditions that the report shows; empty for all of the run.
         seeds: the training seeds that the report shows; empty for all.
         progress: called with the progress of jobs.
-        say: called with a line to show now, such as a warning or a count of dropped problems.
-        made: objects that are built once for a context, such as its experiments.
+        report_line: called with a line to show now, such as a warning or a count of dropped problems.
+        cache: objects that are built once for a context, such as its experiments.
     """
 
     run: RunDirectory

@@ -41,7 +41,7 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
 
     Args:
         context: the run, with the new recipe.
-        given: folders with task YAML given to the command; empty for the folders of the search.
+        include_paths: folders with task YAML given to the command; empty for the folders of the search.
         stages: the stages that will run.
 
     Raises:

@@ -46,9 +46,7 @@ def test_the_terms_sum_to_the_change_of_pass_at_1_exactly(audit):
 @given(st.data())
 def test_a_contrast_is_the_sum_of_its_term_differences(data):
     states, passed = arrays(data.draw(AUDITS))
-    other = np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states)))
-    )
+    other = np.array(data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states))))
     a, b = decompose(states, passed), decompose(states, other)
     assert (a.terms - b.terms).total == a.pass_at_1 - b.pass_at_1
 

@@ -25,9 +25,7 @@ def test_mcnemar_is_the_sum_of_both_tails_of_fair_coins(gained: int, lost: int) 
     assert mcnemar(gained, lost) == mcnemar(lost, gained)
 
 
-@given(
-    st.lists(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10)
-)
+@given(st.lists(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10))
 def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
     flipped = flip_signs(np.array(values), flips=2**10, stream=STREAM)
     totals = [

@@ -36,9 +36,9 @@ def measure(folder: Path) -> list[Figure]:
         "batch_size": 256,
     }
     task = load_task("gapft_demo")
-    problems = task.pool()
+    problems = task.read_pool()
     prompts = [problem.prompt for problem in problems]
-    greedy = task.decoding()
+    greedy = task.build_decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     number = itertools.count()
 
@@ -58,7 +58,7 @@ def measure(folder: Path) -> list[Figure]:
     bare_search()
     whole = in_turn(our_search, bare_search, ROUNDS)
 
-    sampler = load_plugins().sampler(SamplerSettings("hf", arguments), None)
+    sampler = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
     lm = HFLM(**arguments)
     our_generation()
     _bare(lm, prompts, greedy)

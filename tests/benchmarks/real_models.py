@@ -70,7 +70,7 @@ def _measure_model(folder: Path, model: Path) -> Iterator[Figure]:
         "device": "cpu",
         "batch_size": BATCH,
     }
-    sampler = load_plugins().sampler(SamplerSettings("hf", arguments), None)
+    sampler = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
     lm = HFLM(**arguments)
     lm.model.generation_config = sampler._sampler._lm.model.generation_config
     words = _word_problems(lm)

@@ -38,7 +38,7 @@ def _figure(rule: Rule, problems: int, samples: int) -> Figure:
     own = rule.name == "math"
     plugins = load_plugins([])
     with (
-        closing_verifier(plugins.verifier(rule.name, rule.params)) as verifier,
+        closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier,
         open_judge(rule) as judge,
     ):
 

@@ -6,9 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from gapft_harness.sandbox.read_records import TIERS
-
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
 from tests.benchmarks.measure import Figure
 
 PROGRAMS, LOOPING, EXECUTIONS = 10_000, 20, 5_000

@@ -8,9 +8,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gapft_harness.sandbox.read_records import TIERS
-
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
 from tests.benchmarks.measure import Figure, in_turn
 
 WORKERS, ROUNDS = 2, 9

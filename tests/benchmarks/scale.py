@@ -119,7 +119,7 @@ def work(path: Path, responses: int) -> None:
     problems = problems_of(responses)
     stored_responses = stored(chunks_in(store, problems, PHASES, CHUNK))
     (path / "pool").mkdir()
-    write_problems(path / "pool/problems.parquet", problems, stored_responses.prompt_ids)
+    write_problems(path / "pool/problems.parquet", problems, stored_responses.iterate_prompt_ids)
     extra = {"task": TASK, "source": {"weights_sha256": "none"}}
     write_responses(
         path / "pool/responses.parquet", stored_responses, problems, LastWord(), extra=extra

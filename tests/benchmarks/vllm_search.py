@@ -41,10 +41,12 @@ def measure(folder: Path) -> list[Figure]:
 
 def _against_bare(folder: Path) -> Figure:
     task = load_task("gapft_demo")
-    problems = task.pool()
-    greedy = task.decoding()
+    problems = task.read_pool()
+    greedy = task.build_decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
-    sampler: Any = load_plugins().sampler(_settings("vllm", resolve_model("bundled:demo")), None)
+    sampler: Any = load_plugins().create_sampler(
+        _settings("vllm", resolve_model("bundled:demo")), None
+    )
     work = _Work(
         folder / "demo", problems, [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
     )
@@ -86,7 +88,7 @@ def _against_hf(folder: Path) -> list[Figure]:
     long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
     work = _Work(folder / "long", problems, build_sample_phases(long, K))
     samplers = [
-        load_plugins().sampler(_settings(backend, model, device="cpu"), None)
+        load_plugins().create_sampler(_settings(backend, model, device="cpu"), None)
         for backend in ("hf", "vllm")
     ]
     hf, vllm = samplers
@@ -109,7 +111,7 @@ def _against_hf(folder: Path) -> list[Figure]:
 def _top_p(folder: Path, model: Path) -> Figure:
     """Top-p beside plain sampling with a real model: vLLM sorts the vocabulary on a CPU."""
     arguments = {"dtype": "bfloat16", "device": "cpu", "max_model_len": 256}
-    sampler = load_plugins().sampler(_settings("vllm", str(model), **arguments), None)
+    sampler = load_plugins().create_sampler(_settings("vllm", str(model), **arguments), None)
     problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
     top_p, plain = (
         _Work(

@@ -144,7 +144,7 @@ def test_groups_are_in_the_order_that_people_count_in(tmp_path: Path) -> None:
     ]
     before = write(tmp_path / "a", rows=rows)
     of = compare(str(before), [str(write(tmp_path / "b", rows=rows))], CompareChoice(by="part"))
-    assert [*of.found.groups] == [f"c{n}" for n in range(12)]
+    assert [*of.findings.groups] == [f"c{n}" for n in range(12)]
 
 
 @pytest.mark.parametrize("show", [3, 10_000])

@@ -163,10 +163,10 @@ def test_each_way_to_count_samples_gives_the_same_states(before: Path, tmp_path:
     for place in [*places, [f"{tmp_path}/k*"], [str(path) for path in apart]]:
         comparison = compare(str(before), [str(after)], CompareChoice(source_samples=place))
         assert comparison.samples is not None
-        assert comparison.found.states is not None
+        assert comparison.findings.states is not None
         found.append(
             (comparison.samples.passing.tolist(), comparison.samples.k,
-             comparison.found.states.tolist())
+             comparison.findings.states.tolist())
         )  # fmt: skip
     assert all(one == found[0] for one in found)
     states = dict(zip((item[1] for item in comparison.items), found[0][2], strict=True))
@@ -200,13 +200,13 @@ def test_a_path_stands_for_itself_whatever_signs_it_holds(
         (f"tuned={name}/seed*", "tuned", 2),
     ):
         found = compare(str(before), [argument], CompareChoice())
-        (paired,) = found.found.models.values()
+        (paired,) = found.findings.models.values()
         assert (paired.before, paired.after, paired.seeds) == (0.5, 1.0, seeds), argument
-        assert model in (None, *found.found.models), argument
+        assert model in (None, *found.findings.models), argument
 
 
 def test_a_name_counts_where_nothing_has_the_whole_of_it(before: Path, tmp_path: Path) -> None:
     after = write(tmp_path / "after", [1] * 4).parent
-    (model,) = compare(str(before), [f"tuned={after}"], CompareChoice()).found.models
+    (model,) = compare(str(before), [f"tuned={after}"], CompareChoice()).findings.models
     assert model == "tuned"
     assert "matches no file" in refused(before, f"tuned={tmp_path}/nothing*")

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from gapft_harness.report.rendering.to_markdown import escape
 from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner, Result
@@ -17,6 +16,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import build_sections
 from gapft_harness.core.errors import GapftError
+from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write
 from tests.exporting import latex_reader
@@ -113,7 +113,7 @@ def test_the_gate_fails_where_the_whole_interval_lies_below(tmp_path: Path) -> N
     before = write(tmp_path / "before", [1] * 200)
     after = write(tmp_path / "after", [0] * 20 + [1] * 180)
     comparison = compare(str(before), [str(after)], CompareChoice())
-    (model,) = comparison.found.models.values()
+    (model,) = comparison.findings.models.values()
     high = model.interval.high
     assert -0.1 < high < -0.04
     for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 0), (0.2, 0)):

@@ -128,7 +128,7 @@ def test_one_task_by_the_two_programs_is_compared(turned: bool, tmp_path: Path) 
     first, second = by_inspect(tmp_path / "inspect", BEFORE), by_lm_eval(tmp_path / "lm", AFTER)
     before, after = (second, first) if turned else (first, second)
     found = compare(before, [f"tuned={after}"], CompareChoice())
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     downs = sum(a > b for a, b in zip(BEFORE, AFTER, strict=True))
     if turned:
@@ -137,7 +137,7 @@ def test_one_task_by_the_two_programs_is_compared(turned: bool, tmp_path: Path) 
     assert "differ: 6 of 6 documents before and 6 after" in told(found)
     assert found.higher_is_better is (True if turned else None)  # lm_eval's results are of its own
     on = ["question=input" if turned else "input=question"]
-    (again,) = compare(before, [after], CompareChoice(on=on)).found.models.values()
+    (again,) = compare(before, [after], CompareChoice(on=on)).findings.models.values()
     assert (again.gained, again.lost) == (ups, downs)
 
 
@@ -153,7 +153,7 @@ def test_epochs_are_samples_in_every_command(tmp_path: Path) -> None:
     (path,) = Path(samples).iterdir()
     rows = list(read_rows(open_log(path)))
     assert [row.doc_id for row in rows] == [f"q{n}" for n in range(1, SUMS + 1)]
-    assert [row.value("match") for row in rows] == pytest.approx([n / 3 for n in passing])
+    assert [row.require_number("match") for row in rows] == pytest.approx([n / 3 for n in passing])
     assert {row.metrics[0] for row in rows} == {"includes"}
     choice = RejudgeChoice(Rule("boxed_math"), metric="match")
     judged = judge_logs([samples], choice, flips := Flips(3))
@@ -286,10 +286,10 @@ def test_samples_without_a_score_are_named_and_left_out_on_request(
 @pytest.mark.parametrize("metric", [None, "correct", "parts.correct"])
 def test_entries_of_a_score_are_metrics(metric: str | None, tmp_path: Path) -> None:
     before, after = scored(tmp_path / "b", "parts", BEFORE), scored(tmp_path / "a", "parts", AFTER)
-    (paired,) = compare(before, [after], CompareChoice(metric=metric)).found.models.values()
+    (paired,) = compare(before, [after], CompareChoice(metric=metric)).findings.models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
-    (short,) = compare(before, [after], CompareChoice(metric="short")).found.models.values()
+    (short,) = compare(before, [after], CompareChoice(metric="short")).findings.models.values()
     assert short.before == 1.0
     with pytest.raises(UserError, match=r"parts\.correct, parts\.short; choose one"):
         [*read_inspect(next(Path(before).iterdir()), ImportChoice([]), False)]
@@ -300,5 +300,5 @@ def test_entries_of_a_score_are_metrics(metric: str | None, tmp_path: Path) -> N
 def test_a_folder_of_logs_in_json_is_found(tmp_path: Path) -> None:
     folder = scored(tmp_path / "b", "whole", BEFORE, "json")
     (tmp_path / "b" / "notes.json").write_text("{}")
-    (paired,) = compare(folder, [folder], CompareChoice()).found.models.values()
+    (paired,) = compare(folder, [folder], CompareChoice()).findings.models.values()
     assert paired.before == 0.5

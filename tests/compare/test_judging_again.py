@@ -45,7 +45,7 @@ def judged(log: Path, now: Rule, was: Rule | None = None) -> LogsJudged:
 
 
 def keyed(found: LogsJudged) -> set[tuple[str, int, bool]]:
-    return {(flip.document, flip.index, flip.right) for flip in found.flips.kept}
+    return {(flip.document, flip.index, flip.is_right) for flip in found.flips.kept}
 
 
 #: Text, and whether whole_response and first_explicit take it for B (docs/verifiers.md).
@@ -338,9 +338,11 @@ def test_a_document_in_several_logs_is_one(tmp_path: Path) -> None:
     """A second log of the same documents says nothing new of how sure the first is."""
     rows = letters([["B" if number < 5 else "C"] for number in range(20)], exact_match=0)
     logs = [str(write(tmp_path / name, rows=rows)) for name in "ab"]
-    (once,) = judge_logs(logs[:1], RejudgeChoice(STRICT), Flips(9)).found().models.values()
+    (once,) = (
+        judge_logs(logs[:1], RejudgeChoice(STRICT), Flips(9)).compute_findings().models.values()
+    )
     both = judge_logs(logs, RejudgeChoice(STRICT), Flips(9))
-    (twice,) = both.found().models.values()
+    (twice,) = both.compute_findings().models.values()
     assert (once.items, once.units, once.test, once.p_value) == (20, 20, "mcnemar", 0.0625)
     assert (twice.items, twice.units, twice.test) == (40, 20, "sign_flip")
     assert twice.p_value == pytest.approx(0.0625, abs=0.01)
@@ -348,7 +350,7 @@ def test_a_document_in_several_logs_is_one(tmp_path: Path) -> None:
     assert twice.interval
     width = once.interval.high - once.interval.low
     assert twice.interval.high - twice.interval.low == pytest.approx(width, abs=0.06)
-    for by in both.found().groups.values():
+    for by in both.compute_findings().groups.values():
         assert [(one.units, one.test, one.p_value) for one in by.values()] == [
             (20, "mcnemar", 0.0625)
         ]

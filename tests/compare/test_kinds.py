@@ -50,7 +50,7 @@ def told(found: Comparison) -> str:
 def test_logs_of_two_kinds_are_joined_by_question_and_gold(turned: bool, tmp_path: Path) -> None:
     """Whichever is before, in whatever order; each by its own metric; and a note says so."""
     found = mixed(tmp_path, sums([4, 2, 1, 3]), turned=turned)
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     # before: 1 and 2 are right; after: 2 and 4
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 1, 1)
     kinds = ("lighteval", "lm-eval") if turned else ("lm-eval", "lighteval")
@@ -128,7 +128,7 @@ def test_on_two_fields_joins_instead(tmp_path: Path) -> None:
 def test_a_chosen_metric_that_only_one_side_has_is_that_sides(tmp_path: Path) -> None:
     rows = [{**one, "metrics": ["exact_match", "f1"], "f1": 0.5} for one in sums([1, 2, 3, 4])]
     found = mixed(tmp_path, rows, metric="f1")
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     assert (paired.before, paired.after) == (0.5, 0.5)
     assert "em of its lighteval logs is compared with f1" in told(found)
 

@@ -34,7 +34,7 @@ def ours(name: str, folder: Path) -> Paired:
         write(folder / side, values(of[side]))
     choice = CompareChoice(cluster="passage" if name == "passages of four" else None)
     found = compare(str(folder / "before"), [str(folder / "after")], choice)
-    (model,) = found.found.models.values()
+    (model,) = found.findings.models.values()
     return model
 
 

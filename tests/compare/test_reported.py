@@ -53,7 +53,7 @@ def told(found: Comparison) -> str:
 
 
 def means(found: Comparison) -> tuple[float, float]:
-    paired = found.found.models["after"]
+    paired = found.findings.models["after"]
     return paired.before, paired.after
 
 

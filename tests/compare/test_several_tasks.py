@@ -149,7 +149,7 @@ def test_the_python_face_takes_them_too(evaluated: Path, tmp_path: Path) -> None
 def test_an_interval_of_tasks_that_count_alike_is_that_of_their_means(evaluated: Path) -> None:
     """Against a bootstrap of its own, which draws documents within each task."""
     of = compare(str(evaluated / "before"), [str(evaluated / "after")], CompareChoice())
-    (found,) = of.found.aggregates["alike"].values()
+    (found,) = of.findings.aggregates["alike"].values()
     (after,) = of.table.after.values()
     tasks = np.array([task for task, _, _ in of.items])
     generator = np.random.default_rng(1)

@@ -208,12 +208,12 @@ def test_another_version_of_the_package_shares_responses_and_no_verdicts(
 
     run, plugins = RunDirectory.open(undisturbed), load_plugins()
     task = run.manifest()["task"]
-    verifier = plugins.verifier(task["verifier"], task["verifier_params"])
+    verifier = plugins.create_verifier(task["verifier"], task["verifier_params"])
     store = Store.for_run(undisturbed)
 
     def key() -> str:
         made = made_from.describe_verifier(task, plugins, verifier)
-        return store.group("judge", 1, {"verifier": made}).key
+        return store.find_group("judge", 1, {"verifier": made}).key
 
     before = key()
     monkeypatch.setattr(made_from, "__version__", "99.0")

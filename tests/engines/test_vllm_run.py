@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def prompts() -> dict[str, str]:
     task = load_task("gapft_demo")
-    return {problem.id: problem.prompt for problem in (*task.pool(), *task.audit())}
+    return {problem.id: problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gapft_harness.executors.find_folder import LocalExecutor
 
 from gapft_harness.core import processes
 from gapft_harness.core.errors import GapftError, PluginError, UserError
+from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.executors import job_functions
@@ -53,7 +53,7 @@ def hanging(folder):
 
 @pytest.fixture
 def executor():
-    made = load_plugins().executor({"name": "local", "workers": 2, "threads": 3}, ())
+    made = load_plugins().create_executor({"name": "local", "workers": 2, "threads": 3}, ())
     assert isinstance(made, LocalExecutor)
     yield made
     made.close()

@@ -58,7 +58,7 @@ def pids(folder: Path) -> list[int]:
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
     """The one Ray of this module; it starts with the first job."""
-    made = load_plugins().executor(SETTINGS, ())
+    made = load_plugins().create_executor(SETTINGS, ())
     assert isinstance(made, RayExecutor)
     made.run([job("nap", value=0)], silent)
     yield made

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from gapft_harness.executors.find_folder import LocalExecutor
 
 from gapft_harness.core.records import Arm
+from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context

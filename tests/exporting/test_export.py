@@ -49,7 +49,7 @@ def otherwise(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
     """A copy of the run that was made by another recipe."""
     shutil.copytree(run.path, folder)
     made = RunDirectory(folder, run.recipe.model_copy(update=sections))
-    made.commit()
+    made.write_recipe()
     return made
 
 

@@ -119,7 +119,7 @@ def test_each_library_finds_the_fields_that_it_documents(
     )
     shutil.copytree(run.path, tmp_path / "chat")
     chat = RunDirectory(tmp_path / "chat", run.recipe.model_copy(update={"model": model}))
-    chat.commit()
+    chat.write_recipe()
     chat.update_manifest(lambda manifest: manifest["task"]["episode"].update(attempts=3))
     form = PROMPT_FORMATS[to]
     for of, system in ((run, ""), (chat, "Spell.")):
@@ -143,7 +143,7 @@ def test_a_row_alone_judges_as_the_search_did(
     sealed = Run(run).read("responses", split="pool").to_pylist()
     for row in read(run, "trl-grpo", tmp_path / "out"):
         texts = [each["text"] for each in sealed if each["problem_id"] == row["problem_id"]]
-        verifier = plugins.verifier(row["verifier"], json.loads(row["verifier_params"]))
+        verifier = plugins.create_verifier(row["verifier"], json.loads(row["verifier_params"]))
         passed = [
             verdict.status == "pass"
             for verdict in verifier.verify(texts, [json.loads(row["gold"])] * len(texts))

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from gapft_harness.report.rendering.to_markdown import escape
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from gapft_harness.exporting import tables
 from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.exporting.tables import write_tables
 from gapft_harness.report.rendering.blocks import Section, Table
+from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory

@@ -213,7 +213,7 @@ def our_prompts(folder: Path, name: str, model: Path, layout: ChatLayout | None)
     retokenizer = Retokenizer(settings)
     return [
         retokenizer.render(request(problem))
-        for problem in load_task(name, [folder], layout).audit()
+        for problem in load_task(name, [folder], layout).read_audit()
     ]
 
 
@@ -236,14 +236,14 @@ def test_prompts_are_lm_evals_own(folder: Path, models: dict[str, Path], name: s
 def test_each_example_is_two_turns_and_the_description_the_systems(
     folder: Path, models: dict[str, Path]
 ) -> None:
-    (problem, *_) = load_task("nq_open", [folder], ChatLayout("Be brief.")).audit()
+    (problem, *_) = load_task("nq_open", [folder], ChatLayout("Be brief.")).read_audit()
     roles = [turn["role"] for turn in problem.turns]
     assert roles == ["system", *["user", "assistant"] * 3, "user"]
     assert problem.turns[0]["content"] == "Be brief.\nAnswer these questions:\n\n"
     assert "T100" in problem.turns[2]["content"]
-    (single, *_) = load_task("nq_open", [folder], ChatLayout(None, False)).audit()
+    (single, *_) = load_task("nq_open", [folder], ChatLayout(None, False)).read_audit()
     assert [turn["role"] for turn in single.turns] == ["system", "user"]
-    assert load_task("nq_open", [folder]).audit()[0].turns == ()
+    assert load_task("nq_open", [folder]).read_audit()[0].turns == ()
 
 
 @pytest.mark.parametrize(("multiturn", "turns"), [("true", 3), ("false", 1)])

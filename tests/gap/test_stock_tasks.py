@@ -101,8 +101,8 @@ def test_compare_reads_the_logs(folder: Path) -> None:
         CompareChoice(source_samples=[str(place / "samples")]),
     )
     results = json.loads((place / "results.json").read_text())
-    assert found.found.states is not None
-    states = {state: int((found.found.states == state).sum()) for state in "GSU"}
+    assert found.findings.states is not None
+    states = {state: int((found.findings.states == state).sum()) for state in "GSU"}
     assert states == results["filters"]["strict-match"]["states"]
     assert found.figure.filter == "strict-match"
     assert found.higher_is_better is True

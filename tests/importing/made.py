@@ -66,7 +66,7 @@ def imported(
         "search": {"k": k}, "seeds": [13], **(keys or {}),
     }  # fmt: skip
     run = RunDirectory.create_or_open(made.folder / name, check_recipe(content, "test"))
-    how = ImportChoice(files, **choice).arguments()
+    how = ImportChoice(files, **choice).to_arguments()
     context = made.context(run, (split,))
     object.__setattr__(context, "searching", partial(import_split, choice=how))
     run_stages(context, ["search"], lambda stage: None)

@@ -17,6 +17,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
+from gapft_harness.lm_eval_bridge.samplers import adapter_evaluation
 from tests.tiny_models import byte_adapter, byte_llama
 
 WRITTEN = """
@@ -173,7 +174,7 @@ def test_mistakes_are_told_before_the_model_is_loaded(
     others: list[str],
     told: str,
 ) -> None:
-    monkeypatch.setattr(in_turn, "_AdapterSwitch", None)
+    monkeypatch.setattr(adapter_evaluation, "_AdapterSwitch", None)
     with pytest.raises(UserError, match=told):
         evaluate(
             folder,
@@ -206,4 +207,4 @@ def test_an_embeddings_update_is_zero_if_a_factor_is(folder: Path, tmp_path: Pat
     saved = load_file(tmp_path / "adapter_model.safetensors")
     assert any("lora_embedding_A" in name for name in saved)
     assert any(weight.any() for weight in saved.values())
-    assert in_turn._is_zero(in_turn.NamedAdapter("new", str(tmp_path)))
+    assert adapter_evaluation._is_zero(adapter_evaluation.NamedAdapter("new", str(tmp_path)))

@@ -81,9 +81,7 @@ def test_tasks_may_have_different_numbers_of_candidates(metric: CodeEval) -> Non
 
 
 @settings(deadline=None)
-@given(
-    st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
-)
+@given(st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
 def test_the_mean_is_that_of_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
     if not counts:
         return

@@ -67,7 +67,7 @@ def error(folder, name="mine") -> str:
 def test_a_task_by_yaml_alone(folder, monkeypatch):
     monkeypatch.chdir("/")  # Data files stand beside the YAML, not in the working directory.
     task = load_task("mine", [folder])
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     assert (task.name, task.version, task.keep) == ("mine", "3", "first")
     assert [p.gold for p in pool] == ["1", "2", "3", "4", "5"]
     assert audit[0].prompt == "Add. 7 + 1?\nAnswer:"
@@ -78,9 +78,9 @@ def test_a_task_by_yaml_alone(folder, monkeypatch):
         "mine audit: 1 of 3 problems repeat the content of another; they are kept, with #2, #3, "
         "... in their ids"
     ]
-    decoding = task.decoding()
+    decoding = task.build_decoding()
     assert (decoding.do_sample, decoding.max_gen_toks, decoding.until) == (False, 9, ("\n\n",))
-    assert load_task(str(folder / "mine.yaml")).audit() == audit
+    assert load_task(str(folder / "mine.yaml")).read_audit() == audit
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_without_stop_strings_only_the_model_ends_a_response(folder, given):
     (line,) = (line for line in YAML.splitlines(keepends=True) if "until" in line)
     edit(folder, line, given)
     task = load_task("mine", [folder])
-    assert task.decoding().until == ()
-    assert task.config()["generation_kwargs"]["until"] == [], "for lm_eval, too"
+    assert task.build_decoding().until == ()
+    assert task.resolve_config()["generation_kwargs"]["until"] == [], "for lm_eval, too"
 
 
 def test_a_field_for_the_gold_alone_stays_out_of_the_record(folder):
     edit(folder, "keep: first", "keep: first, gold: answer, gold_only: [answer]")
-    (problem, *_) = load_task("mine", [folder]).audit()
+    (problem, *_) = load_task("mine", [folder]).read_audit()
     assert problem.gold == "8"
     assert problem.document == {"number": 7, "question": "7 + 1?"}
     edit(folder, "keep: first", "keep: first, gold_only: answer")
@@ -113,28 +113,28 @@ def test_prompts_are_those_of_lm_eval_itself(folder):
     task = manager.load(["mine"])["tasks"]["mine"]
     task.build_all_requests()
     assert [i.args[0] for i in task.instances] == [
-        p.prompt for p in load_task("mine", [folder]).audit()
+        p.prompt for p in load_task("mine", [folder]).read_audit()
     ]
 
 
 def test_the_fingerprint_follows_the_configuration_and_not_the_place(folder, tmp_path_factory):
-    before = load_task("mine", [folder]).fingerprint()
+    before = load_task("mine", [folder]).compute_fingerprint()
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "copy"
     folder.rename(elsewhere)
-    assert load_task("mine", [elsewhere]).fingerprint() == before
+    assert load_task("mine", [elsewhere]).compute_fingerprint() == before
     edit(elsewhere, "Answer:", "A:")
-    assert load_task("mine", [elsewhere]).fingerprint() != before
+    assert load_task("mine", [elsewhere]).compute_fingerprint() != before
 
 
 def test_a_split_that_neither_pool_nor_audit_is_read_from_changes_no_task(folder):
-    bare = load_task("mine", [folder]).fingerprint()
+    bare = load_task("mine", [folder]).compute_fingerprint()
     path = folder / "mine.yaml"
     plain = path.read_text()
     for split in ("calibration", "another"):
         path.write_text(f"{plain}validation_split: {split}\n")
-        assert load_task("mine", [folder]).fingerprint() == bare
+        assert load_task("mine", [folder]).compute_fingerprint() == bare
     edit(folder, "Answer:", "A:")
-    assert load_task("mine", [folder]).fingerprint() != bare
+    assert load_task("mine", [folder]).compute_fingerprint() != bare
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_record_without_a_field_is_named(folder):
     text = "\n".join(json.dumps(row) for row in rows)
     (folder / "data" / "pool.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"pool\.jsonl, line 2: .*'question' is undefined"):
-        load_task("mine", [folder]).pool()
+        load_task("mine", [folder]).read_pool()
 
 
 def opened(folder, name):
@@ -369,7 +369,7 @@ def test_a_stock_task_says_what_its_examples_are_drawn_from(stock, folder):
     def examples(line):
         written = text.replace("fewshot_split: train\n", line)
         (folder / "stock_mine.yaml").write_text(written, encoding="utf-8")
-        return [question for _, question in load_task("stock_mine", [folder]).examples()]
+        return [question for _, question in load_task("stock_mine", [folder]).list_examples()]
 
     audit = {problem.document["question"] for problem in stock.audit()}
     assert set(examples("")) == {problem.document["question"] for problem in stock.pool()}
@@ -393,9 +393,9 @@ def test_option_letter_golds_of_a_choice_task(folder):
     text = text.replace("{{question}}", "{{q}}").replace('"{{answer}}"', "label")
     (folder / "mine.yaml").write_text(text, encoding="utf-8")
     task = load_task("mine", [folder])
-    gold = task.pool()[0].gold
+    gold = task.read_pool()[0].gold
     assert gold == {"answer": "B", "options": ["x", "y"]}
     verdicts = load_verifier("option_letter").verify(["B", "A"], [gold, gold])
     assert [v.passed for v in verdicts] == [True, False]
     with pytest.raises(UserError, match=r"audit\.json, record 2: .*'C' is not an option"):
-        task.audit()
+        task.read_audit()

@@ -58,9 +58,9 @@ def requests(folder):
 def test_a_null_or_empty_target_is_refused_by_file_and_line(written, target, answer):
     folder = written({"answer": answer}, target)
     task = load_task("sums", [folder])
-    assert [problem.gold.strip() for problem in task.pool()] == ["30"]
+    assert [problem.gold.strip() for problem in task.read_pool()] == ["30"]
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: .*(found|is) (null|empty)"):
-        task.audit()
+        task.read_audit()
     _, build = requests(folder)
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: "):
         build()
@@ -72,14 +72,14 @@ def test_a_null_or_empty_target_is_refused_by_file_and_line(written, target, ans
 def test_so_is_one_that_the_key_gold_makes(written, gold):
     folder = written({"answer": None}, verifier=f"boxed_math, gold: {gold}")
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: .*null"):
-        load_task("sums", [folder]).audit()
+        load_task("sums", [folder]).read_audit()
 
 
 def test_a_member_of_a_gold_that_is_no_answer_may_be_null(written):
     spec = "mine, gold: {answer: answer, hidden: hidden}"
     folder = written({"hidden": None}, verifier=spec)
     (folder / "pool.jsonl").write_text(json.dumps({**GOOD, "hidden": None}), encoding="utf-8")
-    assert load_task("sums", [folder]).pool()[0].gold == {"answer": "30", "hidden": None}
+    assert load_task("sums", [folder]).read_pool()[0].gold == {"answer": "30", "hidden": None}
 
 
 def test_the_verifier_that_will_judge_is_asked_for_every_gold(written):

@@ -27,7 +27,9 @@ def test_it_gives_what_reading_the_whole_file_gives(tmp_path):
         whole = read_documents(path)
         streamed = list(stream_documents(path))
         assert [record for record, _ in streamed] == list(whole) == RECORDS
-        assert [place for _, place in streamed] == [whole.place(row) for row in range(len(whole))]
+        assert [place for _, place in streamed] == [
+            whole.describe_place(row) for row in range(len(whole))
+        ]
 
 
 def test_it_holds_one_line_at_a_time(tmp_path):

@@ -52,9 +52,9 @@ def edit(folder: Path, old: str, new: str) -> None:
 def used(folder: Path, name: str) -> None:
     """Loads a task, reads it, and asks for its decode, as search does."""
     task = load_task(name, [folder])
-    task.pool()
-    task.audit()
-    task.decoding(Search())
+    task.read_pool()
+    task.read_audit()
+    task.build_decoding(Search())
     task.check_golds(load_verifier("boxed_math"), "pool")
 
 
@@ -183,12 +183,12 @@ def test_records_may_be_filtered_as_lm_evals_tasks_do(folder: Path) -> None:
     text = "def some(docs): return docs.filter(lambda doc: doc['name'] != 'n3')\n"
     (folder / "utils.py").write_text(text, encoding="utf-8")
     edit(folder, "training_split", "process_docs: !function utils.some\ntraining_split")
-    assert len(load_task("sums", [folder]).pool()) == 5
+    assert len(load_task("sums", [folder]).read_pool()) == 5
 
 
 def test_an_id_that_repeats_by_the_data_is_no_mistake(folder: Path) -> None:
     edit(folder, "id: name", "id: kind")
-    assert [problem.id[:4] for problem in load_task("sums", [folder]).pool()] == ["sum-"] * 6
+    assert [problem.id[:4] for problem in load_task("sums", [folder]).read_pool()] == ["sum-"] * 6
 
 
 def test_a_record_without_the_field_of_the_id_is_no_word_either(folder: Path) -> None:
@@ -238,18 +238,18 @@ def test_what_agrees_with_the_recipe_is_taken(
     options: str, length: int, stops: tuple[str, ...], folder: Path
 ) -> None:
     edit(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
-    found = load_task("sums", [folder]).decoding()
+    found = load_task("sums", [folder]).build_decoding()
     assert (found.do_sample, found.max_gen_toks, found.until) == (False, length, stops)
 
 
 def test_a_tasks_sampling_may_be_the_recipes(folder: Path) -> None:
     edit(folder, "do_sample: false", "do_sample: true, temperature: 1.0, top_k: 20")
     task = load_task("sums", [folder])
-    assert task.decoding(Search(temperature=1.0, top_k=20)).max_gen_toks == 9
+    assert task.build_decoding(Search(temperature=1.0, top_k=20)).max_gen_toks == 9
     with pytest.raises(
         UserError, match=r"temperature: found 1\.0, expected 0\.7 \(search\.temperature"
     ):
-        task.decoding(Search(top_k=20))
+        task.build_decoding(Search(top_k=20))
 
 
 def test_examples_that_the_verifier_fails_are_refused_and_shown(folder: Path) -> None:
@@ -261,7 +261,7 @@ def test_examples_that_the_verifier_fails_are_refused_and_shown(folder: Path) ->
     lines = "training_split: pool\nnum_fewshot: 2\nfewshot_config: {doc_to_target: worked}"
     edit(folder, "training_split: pool", lines)
     task = load_task("sums", [folder])
-    assert "\\boxed{" in task.audit()[0].prompt
+    assert "\\boxed{" in task.read_audit()[0].prompt
     task.check_golds(load_verifier("boxed_math"), "audit")
 
 
@@ -271,7 +271,7 @@ def test_one_odd_answer_among_many_is_let_pass(folder: Path) -> None:
     rows = [record(n, worked=f"\\boxed{{{n + 1}}}" if n else "?") for n in range(40)]
     (folder / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     task = load_task("sums", [folder])
-    task.audit()
+    task.read_audit()
     task.check_golds(load_verifier("boxed_math"), "audit")
 
 
@@ -298,13 +298,13 @@ def test_examples_may_be_listed_in_the_task(folder: Path, sampler: str) -> None:
     first = json.loads((folder / "audit.jsonl").read_text("utf-8").splitlines()[0])
     spare = {"question": "Spare 1?", "answer": "\\boxed{1}"}
     list_examples(folder, sampler, 1, [spare, first])
-    problem, *others = load_task("sums", [folder]).audit()
+    problem, *others = load_task("sums", [folder]).read_audit()
     assert problem.prompt.startswith("Spare 1?")
     assert problem.prompt.count(str(first["question"])) == 1
     for other in others:
         assert other.prompt.startswith(("Spare 1?", str(first["question"])))
     list_examples(folder, sampler, 2, [spare, record(77)])
-    for problem in load_task("sums", [folder]).audit():
+    for problem in load_task("sums", [folder]).read_audit():
         assert problem.prompt.count("\n\n") == 2
 
 

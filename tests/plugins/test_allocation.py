@@ -29,7 +29,7 @@ def recovered(lengths: list[int]) -> Pool:
 
 
 def arm(condition: str, of: Pool, n: int, seed: int = 13) -> list[Evidence]:
-    return run_selector(*load_plugins().selector(condition), of, n, Arm(condition, seed))
+    return run_selector(*load_plugins().find_selector(condition), of, n, Arm(condition, seed))
 
 
 def ids(chosen: list[Evidence] | tuple[Evidence, ...]) -> Counter[str]:

@@ -22,9 +22,7 @@ pieces = st.sampled_from(
     ["A", "B", "(C)", "D.", "E", "the answer is ", "not ", " or ", "\n", "rain fell", "a cat", ". ",
      "\\boxed{", "}", "A man", "wait, "]
 )  # fmt: skip
-texts = st.sampled_from([row[0] for row in TABLE]) | st.lists(pieces, max_size=6).map(
-    "".join
-)
+texts = st.sampled_from([row[0] for row in TABLE]) | st.lists(pieces, max_size=6).map("".join)
 
 
 @given(texts, st.sampled_from(RULES), st.booleans())
@@ -201,7 +199,7 @@ def test_sealing_and_lm_eval_read_a_text_once(monkeypatch: pytest.MonkeyPatch) -
     assert read == ["I say B."]
     judge = CachingJudge(verifier)
     judge.judge_new([("I say C.", "B")])
-    assert (judge.verdicts(["I say C."], "B"), judge.answers(["I say C."], "B")) == (
+    assert (judge.verdicts(["I say C."], "B"), judge.read_answers(["I say C."], "B")) == (
         [Verdict("fail", "said C")], ["C"])  # fmt: skip
     assert read == ["I say B.", "I say C."]
 

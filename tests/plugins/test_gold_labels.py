@@ -102,9 +102,7 @@ def test_what_cannot_be_given_to_another_problem_is_refused(
         chosen(of, "gold_labels", 1, 13)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS
-)
+@given(st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), min_size=1, max_size=12), SEEDS)
 def test_a_slot_whose_target_says_more_keeps_gapfts_own_example(
     targets: list[tuple[str, bool]], seed: int
 ) -> None:

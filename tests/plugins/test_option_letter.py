@@ -401,7 +401,7 @@ HOSTILE = [
 @settings(max_examples=20, deadline=None)
 def test_hostile_text_states_letters_or_says_why_not(parts):
     found = find_first_statement(("".join(parts) * 5_000)[:5_000], "H")
-    assert bool(found.letters) != bool(found.why)
+    assert bool(found.letters) != bool(found.reason)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Lu", "Ll", "Lo", "Lt", "Lm"])))

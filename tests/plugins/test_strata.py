@@ -202,9 +202,7 @@ def test_a_drawn_response_is_any_that_passed_and_the_problems_are_gapfts() -> No
 
 
 @given(
-    st.lists(
-        st.lists(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30
-    ),
+    st.lists(st.lists(st.integers(1, 60), min_size=2, max_size=4), min_size=12, max_size=30),
     SEEDS,
     st.sampled_from(["drawn", "nearest"]),
     st.booleans(),

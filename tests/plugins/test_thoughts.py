@@ -171,13 +171,13 @@ def test_a_plugins_verifier_need_not_know_and_may_ask_for_thoughts(tmp_path: Pat
     plugins = load_plugins([str(tmp_path / "plugin.py")])
     text = "<think>no</think>yes"
     for name, shown in (("starts", "yes"), ("whole", text)):
-        verifier: Any = plugins.verifier(name, {})
+        verifier: Any = plugins.create_verifier(name, {})
         assert verifier.verify([text], [shown])[0].passed
         assert verifier.feedback([text], [shown]) == [shown]
         assert verifier.answer(text) == shown
         assert not hasattr(verifier, "opening")
     assert "thought_rules" in plugins.verifier("starts", {}).describe()  # type: ignore[attr-defined]
-    assert not hasattr(plugins.verifier("whole", {}), "describe")
+    assert not hasattr(plugins.create_verifier("whole", {}), "describe")
 
 
 @pytest.mark.parametrize(

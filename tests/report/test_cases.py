@@ -28,9 +28,7 @@ from gapft_harness.report.rendering.differences import (
 from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
-WORDS = st.lists(
-    st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30
-)
+WORDS = st.lists(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)
 
 
 def parts(of: list[Piece], *, changed: bool) -> list[str]:
@@ -101,7 +99,9 @@ def inputs() -> ReportInputs:
 
 def under(inputs: ReportInputs, condition: str, position: int) -> list[int]:
     before = inputs.audit.verdicts.greedy
-    return [of.arm.seed for of in inputs.of(condition) if of.passed[position] != before[position]]
+    return [
+        of.arm.seed for of in inputs.find_arms(condition) if of.passed[position] != before[position]
+    ]
 
 
 def test_results_name_the_cases_of_every_condition_by_the_printed_rule(

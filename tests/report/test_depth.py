@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gapft_harness.report.rendering.to_markdown import render
 
 from gapft_harness.experiments.controls.control import ControlStep
 from gapft_harness.experiments.controls.search import describe_shares
 from gapft_harness.report import document
 from gapft_harness.report.findings import computation
+from gapft_harness.report.rendering.markdown import render
 from tests.report import planted
 
 

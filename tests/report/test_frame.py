@@ -74,9 +74,9 @@ def test_every_rendering_marks_ranks() -> None:
 
 def test_a_column_of_a_part_has_its_value_and_its_mark_or_what_stands_for_none() -> None:
     rate = COLUMNS[1]
-    whole = rate.of(lambda pair: pair[0])
+    whole = rate.map_rows(lambda pair: pair[0])
     rows: list[tuple[Row | None]] = [(("a", Fraction(1, 2), 4),), (("b", None, 0),), (None,)]
-    assert [whole.cell(row) for row in rows] == ["50.0%†", "–", "–"]
+    assert [whole.format_cell(row) for row in rows] == ["50.0%†", "–", "–"]
     assert [whole.value(row) for row in rows] == [Fraction(1, 2), None, None]
     assert (whole.key, whole.title, whole.meaning) == (rate.key, rate.title, rate.meaning)
-    assert rate.of(lambda pair: pair[0], missing="ref.").cell((None,)) == "ref."
+    assert rate.map_rows(lambda pair: pair[0], missing="ref.").format_cell((None,)) == "ref."

@@ -36,7 +36,7 @@ def test_a_ledger_by_hand() -> None:
     findings = compute_findings(inputs)
     of = compute_ledger(inputs, findings)
     assert (of.search.tokens, of.search.seconds) == (68_000, pytest.approx(136.0))
-    assert of.a_sample.tokens == 20
+    assert of.per_sample.tokens == 20
     gapft, condition = of.entries[0], findings.conditions["gapft"]
     tokens = sum(seed.budget.tokens for seed in condition.seeds.values()) / 2
     assert (gapft.training.tokens, gapft.training.seconds) == (tokens, 4.5)
@@ -62,7 +62,7 @@ def test_a_model_that_gains_nothing_is_never_paid() -> None:
     )
     entry = compute_ledger(worse, compute_findings(worse)).entries[0]
     assert entry.gain < 0
-    cheaper = replace(entry, saved=Spending(80.0, 0.1), all=Spending(2e6, 2.0))
+    cheaper = replace(entry, saved=Spending(80.0, 0.1), total=Spending(2e6, 2.0))
     assert paid(replace(cheaper, gain=0.01)) == (25_000, 20)
     assert paid(cheaper) == (None, None), "the source's own decode answers as well"
     assert entry.per_point.tokens is entry.per_point.seconds is None
@@ -76,7 +76,7 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     inputs = with_tokens()
     untold = replace(inputs, seconds={}, training={}, generated={})
     of = compute_ledger(untold, compute_findings(untold))
-    assert of.search.tokens is of.search.seconds is of.a_sample.tokens is None
+    assert of.search.tokens is of.search.seconds is of.per_sample.tokens is None
     assert paid(of.entries[0]) == (None, None)
     assert of.entries[0].training.tokens is not None, "L is sealed with the training set"
     (table,) = build_costs(untold, compute_findings(untold))

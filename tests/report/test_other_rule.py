@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from gapft_harness.report.rendering.to_markdown import render
 
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.report import document
 from gapft_harness.report.findings import computation
 from gapft_harness.report.reading.columns import PASS, codes
+from gapft_harness.report.rendering.markdown import render
 from gapft_harness.report.results import build_results
 from gapft_harness.stages.report import judge_by_other_rule
 from tests.report import planted
@@ -96,7 +96,7 @@ def test_what_has_the_runs_own_verdicts_under_the_other_rule_has_its_contrasts(i
     ],
 )  # fmt: skip
 def test_the_letter_that_a_response_opens_with(text, letter):
-    verifier = load_plugins().verifier("option_letter", {"rule": "whole_response"})
+    verifier = load_plugins().create_verifier("option_letter", {"rule": "whole_response"})
     assert verifier.opening(text, json.loads(GOLD)) == letter
 
 

@@ -257,7 +257,9 @@ def compared():
 
 def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
-    found = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).read("allocation")
+    found = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).find_part_data(
+        "allocation"
+    )
     expected = compared.read("allocation")
     assert (found.diffuse, found.concentrated) == ("diffuse", "concentrated")
     for ours, theirs in zip(found.seeds, expected.seeds, strict=True):
@@ -269,7 +271,7 @@ def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
 def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
     manifest = write_run(tmp_path, replace(compared, parts=()))
     manifest["recipe"]["experiments"] = {}
-    assert read_inputs(tmp_path, manifest, PARTS).read("allocation") is None
+    assert read_inputs(tmp_path, manifest, PARTS).find_part_data("allocation") is None
 
 
 def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_path):

@@ -36,7 +36,7 @@ def inputs(same_weights: Sequence[bool] = (False,) * 3) -> ReportInputs:
 
 def repeated(made: ReportInputs) -> ReportInputs:
     """The same run, where the replicate answers what the training that it repeats answers."""
-    by_seed = {trained.arm.seed: trained for trained in made.of("gapft")}
+    by_seed = {trained.arm.seed: trained for trained in made.find_arms("gapft")}
     arms = tuple(
         replace(by_seed[trained.arm.seed], arm=trained.arm)
         if trained.arm.condition == "uniform"
@@ -67,7 +67,8 @@ def test_decisions_are_counted_in_both_directions() -> None:
     (found,) = build_results(made, findings)["replicates"]
     assert (found["condition"], found["original"]) == ("uniform", "gapft")
     first, second = (
-        np.array([trained.passed for trained in made.of(name)]) for name in ("gapft", "uniform")
+        np.array([trained.passed for trained in made.find_arms(name)])
+        for name in ("gapft", "uniform")
     )
     assert found["n"] == first.size
     assert found["lost"] == int((first & ~second).sum()) > 0
@@ -130,5 +131,5 @@ def test_a_run_without_replicates_has_no_section_and_no_table() -> None:
 def test_a_report_of_the_replicate_alone_compares_nothing() -> None:
     made = inputs()
     recipe = {**made.recipe, "conditions": {"uniform": {"selector": "gapft", "replicate": 1}}}
-    alone = replace(made, recipe=recipe, conditions=("uniform",), arms=made.of("uniform"))
+    alone = replace(made, recipe=recipe, conditions=("uniform",), arms=made.find_arms("uniform"))
     assert compute_findings(alone).replicates == ()

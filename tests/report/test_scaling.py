@@ -61,10 +61,10 @@ def test_means_count_environments_alike() -> None:
     mean = compute_scaling([one, two], 20, 0, pooled=True).mean
     assert mean is not None
     gain = Fraction(50 - 4, 100)
-    assert mean.against["source"].mean == gain / 2
-    assert mean.against["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
-    assert mean.against["trained"].mean == (0 - Fraction(50, 100)) / 2
-    assert mean.chosen == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
+    assert mean.comparisons["source"].mean == gain / 2
+    assert mean.comparisons["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
+    assert mean.comparisons["trained"].mean == (0 - Fraction(50, 100)) / 2
+    assert mean.count_by_scale == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
 
 
 def shifted(arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float) -> ScaledArm:
@@ -101,14 +101,14 @@ def test_the_papers_eight_environments_and_their_24_checkpoints() -> None:
     found = compute_scaling(runs, 400, 0, pooled=True)
     mean = found.mean
     assert mean is not None
-    assert (len(mean.environments), mean.checkpoints) == (8, 24)
-    assert mean.chosen == {0.0: 0, 0.25: 0, 0.5: 1, 0.75: 6, 1.0: 17}
+    assert (len(mean.environments), mean.n_checkpoints) == (8, 24)
+    assert mean.count_by_scale == {0.0: 0, 0.25: 0, 0.5: 1, 0.75: 6, 1.0: 17}
     assert (mean.above_before, mean.above_after) == (4, 0)
     # of 100, 100, 200 and 400 problems: (0 + 10 + 20 + 30 + 0 + 10 + 20 + 50) / 8 points
-    assert mean.against["source"].mean == Fraction(140, 800)
+    assert mean.comparisons["source"].mean == Fraction(140, 800)
     assert build_content(found)["mean"]["against_source"]["mean"] == 0.175
     alone = found.environments["run3/uniform_4"]
-    assert (alone.checkpoints, alone.against["source"].mean) == (3, Fraction(1, 2))
+    assert (alone.n_checkpoints, alone.comparisons["source"].mean) == (3, Fraction(1, 2))
 
 
 def test_the_interval_of_the_mean_draws_environments() -> None:
@@ -116,17 +116,17 @@ def test_the_interval_of_the_mean_draws_environments() -> None:
     low, high = run("low", {"a-1": (0, 0.0)}), run("high", {"a-1": (0, 1.0)}, solved=0)
     mean = compute_scaling([low, high], 2000, 0, pooled=True).mean
     assert mean is not None
-    assert mean.against["source"].mean == Fraction(1, 2)
-    interval = mean.against["source"].interval
+    assert mean.comparisons["source"].mean == Fraction(1, 2)
+    interval = mean.comparisons["source"].interval
     assert (interval.low, interval.high) == (0.0, 1.0)
 
 
 def test_a_copied_adapter_is_one_checkpoint() -> None:
     made = run("r", {"a-1": (0, 1.0), "a-2": (0, 1.0), "b-1": (0, 1.0)})
-    copied = replace(made.checkpoints[2], copied=True)
+    copied = replace(made.checkpoints[2], is_copy=True)
     found = compute_scaling([replace(made, checkpoints=(*made.checkpoints[:2], copied))], 20, 0)
-    assert len(found.distinct) == 2
-    assert found.environments["r/b"].checkpoints == 1
+    assert len(found.distinct_checkpoints) == 2
+    assert found.environments["r/b"].n_checkpoints == 1
 
 
 def test_a_source_that_solves_nothing_has_no_rate() -> None:

@@ -4,11 +4,11 @@ import json
 from fractions import Fraction
 
 import pytest
-from gapft_harness.report.rendering.to_markdown import escape
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.report.rendering.visible import make_visible
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.sandbox import Limits, Sandbox
+from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.outside_world import World
 
 #: Small: a hostile program's attack must not disturb the machine that the tests run on.

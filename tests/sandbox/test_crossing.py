@@ -15,9 +15,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 
 SHOW_FRAMES = """

@@ -10,12 +10,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.forking import OneCpu
+from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import living_below
 
@@ -108,7 +108,7 @@ def test_programs_and_workers_may_use_every_cpu(tier):
 def test_a_worker_holds_to_the_cpu_where_it_runs():
     def watch():
         cpu = OneCpu()
-        cpu.hold()
+        cpu.pin()
         held = os.sched_getaffinity(0)
         cpu.unpin()
         return held, os.sched_getaffinity(0)
@@ -125,7 +125,7 @@ def test_where_cpus_may_not_be_chosen_they_are_left_alone(monkeypatch):
 
     cpu, before = OneCpu(), os.sched_getaffinity(0)
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    cpu.hold()
+    cpu.pin()
     cpu.unpin()
     assert os.sched_getaffinity(0) == before
 

@@ -6,9 +6,9 @@ import json
 import textwrap
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
 
 ISOLATIONS = ("test", "program")
 

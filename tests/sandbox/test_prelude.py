@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 
 #: Right with LiveCodeBench's names; in plain Python a NameError, or too deep a recursion.

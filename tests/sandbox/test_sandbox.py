@@ -20,11 +20,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe_tiers
 from gapft_harness.sandbox.probes import _CANARIES, _build_canary
+from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import descendants, mounts
 

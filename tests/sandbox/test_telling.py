@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from gapft_harness.sandbox.read_records import TIERS
 
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
 from gapft_harness.sandbox.process import SandboxWorker
+from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.telling import FILES, FUNCTION, GOLDS, NOTES, STDIN, forget
 
 SAMPLES = 40

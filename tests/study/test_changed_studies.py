@@ -19,7 +19,9 @@ from tests.study.sealed import cell, content, recipe_of, seal, study, write_stud
 
 def resolve(name, **changes):
     """The recipe of a cell that names one: A is run as ``runs/a``, B as ``runs/b``."""
-    return check_recipe(recipe_of(cell("AB".index(name)), **changes), "planted").with_whole_paths()
+    return check_recipe(
+        recipe_of(cell("AB".index(name)), **changes), "planted"
+    ).with_absolute_paths()
 
 
 # The folder

@@ -92,7 +92,7 @@ def test_its_interval_is_that_of_a_plain_loop_over_joint_draws(three):
             values.append((a - b)[seeds][:, drawn[key]].mean())
         means.append(np.mean(values))
     low, high = np.quantile(means, [0.025, 0.975])
-    interval = found.mean("gapft", "uniform").interval
+    interval = found.find_mean("gapft", "uniform").interval
     # 200 replicates and 4,000: within a third of the interval's width
     assert interval.low == pytest.approx(low, abs=(high - low) / 3)
     assert interval.high == pytest.approx(high, abs=(high - low) / 3)
@@ -112,7 +112,7 @@ def test_a_study_of_one_cell_is_that_cells_report(three):
     found = compute_study(study_of("a"), [of])
     alone = compute_findings(of.inputs)
     for mean in found.means:
-        contrast = alone.contrast(mean.a, mean.b)
+        contrast = alone.find_contrast(mean.a, mean.b)
         assert (mean.delta, mean.interval) == (contrast.delta, contrast.interval)
         assert mean.resampled.p_value == contrast.resampled.p_value
     said, expected = (
@@ -133,12 +133,12 @@ def test_the_order_of_cells_changes_no_number(three, order):
 
 def test_terms_sum_exactly_to_every_cells_change(three):
     for of in compute_study(study_of(three), list(three.values())).cells:
-        n, states = of.found.source.n, of.found.source.states
-        for name, condition in of.found.conditions.items():
+        n, states = of.findings.source.n, of.findings.source.states
+        for name, condition in of.findings.conditions.items():
             mean = condition.mean
             p_g, p_s, p_u = (Fraction(states[s], n) for s in "GSU")
             sums = p_s * mean.kappa_s + p_u * mean.kappa_u - p_g * mean.rho_g
-            assert sums == of.found.contrast(name, "source").delta == mean.terms.total
+            assert sums == of.findings.find_contrast(name, "source").delta == mean.terms.total
 
 
 def test_no_mean_is_given_while_a_cell_lacks_something(three):
@@ -153,8 +153,8 @@ def test_no_mean_is_given_while_a_cell_lacks_something(three):
 def test_shares_are_gain_by_gain_and_problems_by_problems(three):
     (of,) = compute_study(study_of("a"), [three["a"]]).cells
     (share,) = compute_shares(of, "gapft")
-    gains = [of.found.contrast(name, "source").delta for name in ("gapft", "all_verified")]
-    assert (share.full, share.gain) == ("all_verified", gains[0] / gains[1])
+    gains = [of.findings.find_contrast(name, "source").delta for name in ("gapft", "all_verified")]
+    assert (share.reference, share.gain) == ("all_verified", gains[0] / gains[1])
     assert share.problems == Fraction(100, 295)
 
 
@@ -164,7 +164,7 @@ def test_the_first_conditions_own_tokens_stand_beside_those_of_its_group(three):
     (table,) = build_budgets(found)
     at = table.columns.index("L of GapFT")
     for one in found.cells:
-        own = [arm.budget.tokens for arm in one.inputs.of("gapft")]
+        own = [arm.budget.tokens for arm in one.inputs.find_arms("gapft")]
         row, *others = [row for row in table.rows if row[0] == one.name]
         assert row[at] == f"{round(sum(own) / len(own)):,}"
         assert [other[at] for other in others] == ["–"]

@@ -9,10 +9,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from gapft_harness.report.rendering.to_markdown import escape
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
+from gapft_harness.report.rendering.markdown import escape
 from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.study.document import read_sections
 from gapft_harness.study.driver import check_study_folder, describe_study, read_recipes
@@ -250,7 +250,7 @@ def test_bundled_studies_resolve_and_have_one_protocol(name):
 
     def resolve(cell):
         return resolve_recipe(
-            Options(of.cells[cell].recipe, None, None, of.overrides(cell), (), of.seeds)
+            Options(of.cells[cell].recipe, None, None, of.list_overrides(cell), (), of.seeds)
         )
 
     recipes = read_recipes(of, Path("nowhere"), resolve)

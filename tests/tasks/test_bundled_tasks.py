@@ -52,35 +52,35 @@ def test_twins_differ_from_their_task_in_the_decode_alone(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
     twin = load_task(f"gapft_{benchmark}_passk")
     pool = load_task(f"gapft_{benchmark}_pool")
-    assert [p.prompt for p in twin.audit()] == [p.prompt for p in task.audit()]
-    assert [p.id for p in pool.audit()] == [p.id for p in task.pool()]
-    assert task.decoding() == twin.decoding() == pool.decoding()
-    assert not task.decoding().do_sample
+    assert [p.prompt for p in twin.read_audit()] == [p.prompt for p in task.read_audit()]
+    assert [p.id for p in pool.read_audit()] == [p.id for p in task.read_pool()]
+    assert task.build_decoding() == twin.build_decoding() == pool.build_decoding()
+    assert not task.build_decoding().do_sample
     folder = tasks_path() / benchmark
     text = (folder / f"gapft_{benchmark}_passk.yaml").read_text(encoding="utf-8")
     options = yaml.safe_load(text)["generation_kwargs"]
     assert options["do_sample"] is True
     assert (options["temperature"], options["top_p"]) == (0.7, 0.95)
-    assert options["max_gen_toks"] == task.decoding().max_gen_toks
-    assert tuple(options["until"]) == task.decoding().until
+    assert options["max_gen_toks"] == task.build_decoding().max_gen_toks
+    assert tuple(options["until"]) == task.build_decoding().until
 
 
 @each_benchmark
 def test_pool_and_audit_are_disjoint(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     assert not {p.prompt for p in pool} & {p.prompt for p in audit}
     for problems in (pool, audit):
         assert len({p.id for p in problems}) == len(problems)
 
 
 def test_a_pool_task_has_no_pool_of_its_own(data, error_of):
-    assert "training_split" in error_of(load_task("gapft_demo_pool").pool)
+    assert "training_split" in error_of(load_task("gapft_demo_pool").read_pool)
 
 
 def test_logiqa(data):
     task = load_task("gapft_logiqa")
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     assert [p.document["id"] for p in audit] == [2, 2]
     assert len(pool) == 3
     assert task.dropped == [
@@ -89,10 +89,10 @@ def test_logiqa(data):
         "#2, #3, ... in their ids",
         "LogiQA 2.0 audit: 1 of 3 records of test.txt dropped (prompt is in train.txt); 2 kept",
     ]
-    found, expected = task.published().found, task.published().expected
+    found, expected = task.read_published().found, task.read_published().expected
     assert found == {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
     assert expected == {"audit": 1_367, "dropped from the pool": 211, "whole test split": 1_572}
-    assert not task.published().is_equal
+    assert not task.read_published().is_equal
     assert pool[2].id == f"{pool[0].id}#2"
     assert audit[0].id.startswith("2-")
     assert audit[0].prompt == (
@@ -105,23 +105,23 @@ def test_logiqa(data):
     assert audit[0].gold["options"][3] == "It was not locked"
     assert (task.verifier, task.verifier_params) == ("option_letter", {"rule": "first_explicit"})
     assert task.keep == "shortest"
-    assert task.decoding().max_gen_toks == 64
+    assert task.build_decoding().max_gen_toks == 64
 
 
 def test_the_whole_logiqa_holds_pool_and_audit_and_what_they_share(data):
     """The older protocol's splits, whole; the prompts of its problems are those of the main one."""
     task, whole = load_task("gapft_logiqa"), load_task("gapft_logiqa_whole")
-    audit = {problem.prompt for problem in task.audit()}
-    every = {problem.prompt for problem in whole.audit()}
+    audit = {problem.prompt for problem in task.read_audit()}
+    every = {problem.prompt for problem in whole.read_audit()}
     assert audit < every
-    assert len(whole.audit()) == 3
-    assert not {problem.prompt for problem in task.pool()} & every
-    pool = {problem.prompt for problem in whole.pool()}
-    assert {problem.prompt for problem in task.pool()} < pool
+    assert len(whole.read_audit()) == 3
+    assert not {problem.prompt for problem in task.read_pool()} & every
+    pool = {problem.prompt for problem in whole.read_pool()}
+    assert {problem.prompt for problem in task.read_pool()} < pool
     assert len(pool & every) == 1
     older = load_task("gapft_logiqa_whole_pool")
-    assert [p.id for p in older.pool()] == [p.id for p in whole.pool()]
-    assert [p.id for p in older.audit()] == [p.id for p in task.audit()]
+    assert [p.id for p in older.read_pool()] == [p.id for p in whole.read_pool()]
+    assert [p.id for p in older.read_audit()] == [p.id for p in task.read_audit()]
     assert "counts differ from the paper: found whole test split 3" in whole.warnings[0]
 
 
@@ -131,7 +131,7 @@ def test_the_whole_logiqa_holds_pool_and_audit_and_what_they_share(data):
 def test_the_two_rules_of_logiqa_in_the_stock_lm_eval(name, passed, data):
     """Table 4: by the whole response for Llama and Qwen; elsewhere by the first explicit answer."""
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
-    letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").audit()}
+    letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").read_audit()}
     for said, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
         model = CannedModel(lambda prompt, said=said: said.format(letters[prompt]))
         found = simple_evaluate(model, tasks=[name], task_manager=manager, bootstrap_iters=0)
@@ -140,20 +140,20 @@ def test_the_two_rules_of_logiqa_in_the_stock_lm_eval(name, passed, data):
 
 def test_reclor(data):
     task = load_task("gapft_reclor")
-    assert [p.id.split("-")[0] for p in task.pool()] == ["train_0", "train_1", "train_2"]
-    assert [p.gold["answer"] for p in task.audit()] == ["D", "C"]
+    assert [p.id.split("-")[0] for p in task.read_pool()] == ["train_0", "train_1", "train_2"]
+    assert [p.gold["answer"] for p in task.read_audit()] == ["D", "C"]
     assert (task.verifier, task.keep, task.dropped) == ("option_letter", "shortest", [])
 
 
 def test_gsm8k(data):
     task = load_task("gapft_gsm8k")
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     assert [problem.gold for problem in pool] == ["1000", "2000", "3000"]
     assert [problem.gold for problem in audit] == ["4000", "5000"]
     assert audit[0].document["solution"] == "She has 4*1000=4,000 pens."
     assert audit[0].prompt.endswith("How many pens are there?")
     assert (task.verifier, task.keep, task.dropped) == ("math", "shortest", [])
-    assert task.decoding().max_gen_toks == 512
+    assert task.build_decoding().max_gen_toks == 512
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_bad_record_of_gsm8k_is_named(change, expected, data, error_of):
 
 def test_math_takes_its_audit_from_the_test_split(data):
     task = load_task("gapft_math")
-    audit, pool = task.audit(), task.pool()
+    audit, pool = task.read_audit(), task.read_pool()
     assert len(audit) == 600
     assert all(p.document["unique_id"].startswith("test/") for p in audit)
     texts = {p.document["problem"] for p in audit}
@@ -189,40 +189,43 @@ def test_math_takes_its_audit_from_the_test_split(data):
         f"MATH pool: {shared} of 650 problems of train dropped (also in the audit); "
         f"{650 - shared} kept",
     ]
-    assert task.published() is None
+    assert task.read_published() is None
     assert audit[0].id.startswith("counting_and_probability-")
     assert (task.verifier, task.keep) == ("boxed_math", "first")
-    assert task.decoding().max_gen_toks == 1024
+    assert task.build_decoding().max_gen_toks == 1024
 
 
 def test_the_second_audit_of_math_shares_nothing_with_pool_and_first(data):
     first, second = load_task("gapft_math"), load_task("gapft_math_second")
-    parts = [{p.prompt for p in of} for of in (second.audit(), first.audit(), first.pool())]
+    parts = [
+        {p.prompt for p in of}
+        for of in (second.read_audit(), first.read_audit(), first.read_pool())
+    ]
     assert parts[0]
     assert not parts[0] & (parts[1] | parts[2])
-    assert [p.prompt for p in second.pool()] == [p.prompt for p in first.pool()]
-    assert [p.prompt for p in second.audit()] == [p.prompt for p in first.read_validation()]
+    assert [p.prompt for p in second.read_pool()] == [p.prompt for p in first.read_pool()]
+    assert [p.prompt for p in second.read_audit()] == [p.prompt for p in first.read_validation()]
 
 
 def test_math_without_a_test_file_divides_the_training_split(data):
-    before = {p.id for p in load_task("gapft_math").audit()}
+    before = {p.id for p in load_task("gapft_math").read_audit()}
     train, test = data / "MATH" / "train.jsonl", data / "MATH" / "test.jsonl"
     lines = test.read_text(encoding="utf-8").splitlines()
     test.unlink()
     # The rule reads texts, not the order of the file or its name.
     train.write_text("\n".join(reversed(lines)), encoding="utf-8")
     task = load_task("gapft_math")
-    assert {p.id for p in task.audit()} == before
-    assert len(task.pool()) == 100
+    assert {p.id for p in task.read_audit()} == before
+    assert len(task.read_pool()) == 100
 
 
 def test_demo():
     task = load_task("gapft_demo")
-    assert (len(task.pool()), len(task.audit())) == (400, 1000)
-    first = task.pool()[0]
+    assert (len(task.read_pool()), len(task.read_audit())) == (400, 1000)
+    first = task.read_pool()[0]
     assert first.prompt == first.document["question"]
     assert first.gold == first.document["answer"]
-    assert task.decoding().max_gen_toks == 32
+    assert task.build_decoding().max_gen_toks == 32
 
 
 def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, error_of):
@@ -230,15 +233,18 @@ def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, err
     (kept,) = load_task("gapft_logiqa").read_validation()
     assert "Some birds swim." in kept.prompt
     held = load_task("gapft_math")
-    apart = [{p.prompt for p in of} for of in (held.read_validation(), held.pool(), held.audit())]
+    apart = [
+        {p.prompt for p in of}
+        for of in (held.read_validation(), held.read_pool(), held.read_audit())
+    ]
     assert not apart[0] & (apart[1] | apart[2])
     new = [math_record(n, "test")["problem"] for n in range(650, 1300)]
     left = {text for text in new if not any(text in prompt for prompt in apart[2])}
     assert len(apart[0]) == len(left) > 50, "all of test's that are in neither audit nor training"
     (data / "MATH" / "test.jsonl").unlink()
     (data / "logiqa2" / "dev.txt").unlink()
-    assert load_task("gapft_math").audit()
-    assert load_task("gapft_logiqa").published()
+    assert load_task("gapft_math").read_audit()
+    assert load_task("gapft_logiqa").read_published()
     message = error_of(load_task("gapft_math").read_validation)
     assert "test.jsonl" in message
     assert "experiments.scaling.calibration" in message

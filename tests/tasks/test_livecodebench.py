@@ -28,7 +28,7 @@ def replace(data: Path, **change: object) -> Path:
 
 def test_the_audit_are_the_later_contests_and_the_pool_the_earlier_ones(data):
     task = load_task("gapft_livecodebench")
-    audit, pool = task.audit(), task.pool()
+    audit, pool = task.read_audit(), task.read_pool()
     assert [p.document["question_id"] for p in audit] == ["abc004_a", "5"]
     assert [p.document["question_id"] for p in pool] == ["3", "abc002_a"]
     assert task.dropped == [
@@ -39,7 +39,7 @@ def test_the_audit_are_the_later_contests_and_the_pool_the_earlier_ones(data):
     assert audit[0].id.startswith("abc004_a-")
     params = {"prelude": "lcb"}
     assert (task.verifier, task.verifier_params, task.keep) == ("program_tests", params, "shortest")
-    assert task.decoding().max_gen_toks == 1536
+    assert task.build_decoding().max_gen_toks == 1536
 
 
 def test_the_yaml_says_what_the_loader_does_by_default():
@@ -87,7 +87,7 @@ def test_errata_are_found_by_id_or_by_title():
 
 
 def test_a_program_that_reads_and_writes_is_asked_for_as_one(data):
-    (problem, _) = load_task("gapft_livecodebench").audit()
+    (problem, _) = load_task("gapft_livecodebench").read_audit()
     assert problem.prompt == (
         "Solve the programming problem below in Python 3. Write a whole program that reads from "
         "standard input and writes to standard output. It is run on many inputs, so leave out "
@@ -106,7 +106,7 @@ def test_a_program_that_reads_and_writes_is_asked_for_as_one(data):
 
 
 def test_a_function_comes_with_its_starter_code(data):
-    (_, problem) = load_task("gapft_livecodebench").audit()
+    (_, problem) = load_task("gapft_livecodebench").read_audit()
     assert "standard input" not in problem.prompt
     assert problem.prompt.endswith(
         "Problem:\n\nMultiply the given number by 5.\n\nCode to complete:\n\n```python\n"
@@ -117,7 +117,7 @@ def test_a_function_comes_with_its_starter_code(data):
 
 
 def test_hidden_tests_are_in_the_gold_alone(data):
-    for problem in load_task("gapft_livecodebench").audit():
+    for problem in load_task("gapft_livecodebench").read_audit():
         assert problem.gold["public"] == len(problem.gold["tests"]) == 1
         assert "hidden" not in problem.document
         text = json.dumps(problem.document)
@@ -134,10 +134,10 @@ def test_sixteen_samples_are_asked_for(data):
 def test_plain_json_and_no_hidden_tests_are_read_too(data):
     tests = [coded("1\n", "4\n"), coded("2\n", "8\n")]
     replace(data, private_test_cases=json.dumps(tests))
-    (problem,) = [p for p in load_task("gapft_livecodebench").audit() if "004" in p.id]
+    (problem,) = [p for p in load_task("gapft_livecodebench").read_audit() if "004" in p.id]
     assert len(read_suite(problem.gold).tests) == 3
     replace(data, private_test_cases=packed([]))
-    (problem,) = [p for p in load_task("gapft_livecodebench").audit() if "004" in p.id]
+    (problem,) = [p for p in load_task("gapft_livecodebench").read_audit() if "004" in p.id]
     assert len(read_suite(problem.gold).tests) == 1
     assert problem.gold["hidden"] is None
 

@@ -26,7 +26,7 @@ def real(*names: str) -> list[Path]:
 
 def test_logiqa_comes_to_the_papers_counts():
     real("logiqa2/train.txt", "logiqa2/test.txt")
-    published = logiqa.load(revision="the local files").published()
+    published = logiqa.load(revision="the local files").read_published()
     assert published.found == published.expected == logiqa.PAPER_COUNTS
 
 
@@ -40,7 +40,7 @@ def test_the_real_logiqa_validation_file_as_pool_and_audit(tmp_path, monkeypatch
         (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     task = load_task("gapft_logiqa")
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     assert not {p.prompt for p in pool} & {p.prompt for p in audit}
     assert len({p.id for p in pool + audit}) == len(pool) + len(audit)
     assert len(pool) <= 800
@@ -73,8 +73,8 @@ def test_what_the_older_pool_shares_with_its_audit_is_counted_on_the_real_file(
     (said,) = (line for line in read["pool"].warnings if "also in the audit" in line)
     found = [int(word) for word in said.split() if word.isdigit()]
     apart = load_task("gapft_logiqa")
-    assert found[0] == 900 - len(apart.pool()) >= 100
-    assert found[2] == len(lines) - 800 - len(apart.audit()) >= 100
+    assert found[0] == 900 - len(apart.read_pool()) >= 100
+    assert found[2] == len(lines) - 800 - len(apart.read_audit()) >= 100
 
 
 def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
@@ -87,7 +87,7 @@ def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
         (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     task = load_task("gapft_logiqa")
-    seen = {problem.prompt for problem in (*task.pool(), *task.audit())}
+    seen = {problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
     kept = task.read_validation()
     assert not seen & {problem.prompt for problem in kept}
     assert 0 < len(kept) <= len(lines) - 900
@@ -101,7 +101,7 @@ def test_the_whole_validation_file_has_unique_ids_and_its_known_repeats(tmp_path
     record = '{"id": 0, "answer": 0, "text": "t", "question": "q", "options": ["a", "b"]}'
     (folder / "train.txt").write_text(record, encoding="utf-8")
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
-    ids = [problem.id for problem in load_task("gapft_logiqa").audit()]
+    ids = [problem.id for problem in load_task("gapft_logiqa").read_audit()]
     assert (len(ids), len(set(ids))) == (1_569, 1_569)
     assert sum(not is_repeat(name) for name in ids) == 1_555
 
@@ -111,7 +111,7 @@ def test_math_without_its_test_split():
     if (train.parent / "test.jsonl").is_file():
         pytest.skip("GAPFT_DATA_DIR has MATH's test split")
     task = load_task("gapft_math")
-    assert (len(task.pool()), len(task.audit())) == (6_898, 600)
+    assert (len(task.read_pool()), len(task.read_audit())) == (6_898, 600)
     assert (
         "MATH train: 2 of 7500 problems dropped, their gold answer is empty; 7498 kept"
     ) in task.dropped

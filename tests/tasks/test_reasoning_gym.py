@@ -144,7 +144,7 @@ def test_the_first_problems_of_a_split_are_of_all_generators() -> None:
 def test_a_few_lines_make_a_task(tmp_path: Path) -> None:
     write(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
     task = load_task("sums", [tmp_path])
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     assert (len(pool), len(audit)) == (12, 6)
     assert audit[0].prompt.endswith("\n\nReply with only the final result, as: Answer: RESULT")
     assert audit[0].id.startswith("gcd-")
@@ -164,7 +164,7 @@ def test_examples_are_shown_as_answers_are_read(tmp_path: Path) -> None:
     with (tmp_path / "sums.yaml").open("a") as file:
         file.write("num_fewshot: 2\n")
     task = load_task("sums", [tmp_path])
-    assert task.audit()[0].prompt.count(" Answer: ") == 5
+    assert task.read_audit()[0].prompt.count(" Answer: ") == 5
     with load_verifier(task.verifier) as verifier:  # type: ignore[attr-defined]
         task.check_golds(verifier, "audit")
 
@@ -174,7 +174,7 @@ def test_the_stock_command_evaluates_it(tmp_path: Path) -> None:
     from lm_eval.tasks import TaskManager
 
     write(tmp_path, generators={"prime_factorization": {}}, pool=2, audit=8)
-    right = {p.prompt: p.gold["answer"] for p in load_task("sums", [tmp_path]).audit()}
+    right = {p.prompt: p.gold["answer"] for p in load_task("sums", [tmp_path]).read_audit()}
     texts = iter(["x", "3 * 11"])
 
     def answer(prompt: str) -> str:
@@ -201,7 +201,7 @@ def test_the_packages_version_is_recorded(tmp_path: Path) -> None:
 
 def test_listed_examples_of_the_word_problems_are_shown_and_pass() -> None:
     task = load_task("gapft_rg_word_problems")
-    problem = task.audit()[0]
+    problem = task.read_audit()[0]
     assert problem.prompt.startswith("A baker makes 12 rolls")
     assert problem.prompt.count("Answer: RESULT") == 3
     with load_verifier(task.verifier) as verifier:  # type: ignore[attr-defined]

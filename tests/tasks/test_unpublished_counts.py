@@ -41,20 +41,20 @@ def test_a_run_on_other_files_warns_once_of_each_split(
 
 def test_each_split_is_warned_of_when_it_is_read(data: Path) -> None:
     task = load_task("gapft_logiqa")
-    task.audit()
+    task.read_audit()
     assert task.warnings == [AUDIT]
-    task.pool()
-    task.audit()
+    task.read_pool()
+    task.read_audit()
     assert task.warnings == [AUDIT, POOL]
     reclor = load_task("gapft_reclor")
-    reclor.pool()
+    reclor.read_pool()
     assert reclor.warnings == []
-    reclor.audit()
+    reclor.read_audit()
     assert (
         "audit: counts differ from the paper: found audit 2; expected audit 500"
         in (reclor.warnings[0])
     )
     for name in ("gapft_demo", "gapft_math"):
         other = load_task(name)
-        other.audit()
+        other.read_audit()
         assert other.warnings == []

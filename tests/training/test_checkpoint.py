@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
+from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.loop import Checkpoint, read_random_state

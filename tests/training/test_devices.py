@@ -81,7 +81,7 @@ def test_more_processes_than_gpus_do_for_a_training_on_the_cpu(
     for others in ("cpu", "mps"):
         assert of(others).device == torch.device("cpu")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    assert of(None).shares == 1
+    assert of(None).process_count == 1
 
 
 def test_a_job_takes_its_own_device_whatever_the_process_trained_on_before(

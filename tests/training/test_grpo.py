@@ -264,11 +264,11 @@ def test_a_hanging_verifier_is_ended(tmp_path: Path) -> None:
 
     plugin = tmp_path / "moody.py"
     plugin.write_text(MOODY.format(first="oops", second="zzz"))
-    load = partial(load_plugins([str(plugin)]).verifier, "moody", {})
+    load = partial(load_plugins([str(plugin)]).create_verifier, "moody", {})
     verifier = TaskVerifier("moody", {}, load, files=[str(plugin)])
     with Rewards(verifier, seconds=1.0) as rewards:
         right, wrong = "\\boxed{7}", "\\boxed{8}"
-        given = rewards.of([([right, "zzz", "oops", wrong], "7"), ([wrong, right], "8")])
+        given = rewards.judge_groups([([right, "zzz", "oops", wrong], "7"), ([wrong, right], "8")])
     assert given == [[1.0, None, None, 0.0], [1.0, 0.0]]
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 from safetensors.torch import load_file, save_file
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import TrainingJob
+from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import adapter
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import build_ledger

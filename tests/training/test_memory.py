@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.memory import measure_free_memory
+from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop, memory, objective
 from gapft_harness.training import lora as trainer
 from gapft_harness.training.devices import Devices

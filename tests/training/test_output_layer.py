@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 from peft import LoraConfig, get_peft_model
 
+from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.recipe.sections import Normalization
 from gapft_harness.training import loop, objective
 from gapft_harness.training.ledger import compute_token_weights

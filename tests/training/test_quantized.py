@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 from safetensors.torch import load_file
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.model import load_base
 from tests.tiny_models import byte_llama

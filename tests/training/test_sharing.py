@@ -193,7 +193,7 @@ def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> N
     recipe = RunDirectory.open(run).recipe
     asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
     context = Context(RunDirectory(run, asked), Here(), [str(made / "plugin.py")])
-    assert {arm.condition for arm in context.arms()} == {"same"}
+    assert {arm.condition for arm in context.list_trainable_arms()} == {"same"}
     run_audit_stage(context)
     assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
     succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=made)

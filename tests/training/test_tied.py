@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -15,6 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
+from gapft_harness.plugins.trainers.lora import lora
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, job
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from gapft_harness.plugins.list_trainers.lora import lora
 
 from gapft_harness.core.records import Example
+from gapft_harness.plugins.trainers.lora import lora
 from tests.tiny_models import byte_llama
 from tests.training.examples import examples, job
 

@@ -61,7 +61,7 @@ def test_a_plugins_logs_are_compared(answers: str, tmp_path: Path) -> None:
     before = table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
     after = table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
     found = compare(before, [after], CompareChoice(plugin_files=[answers]))
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
     write_comparison(found, tmp_path / "out")
     assert "boxed{2} after" in (tmp_path / "out" / "items.csv").read_text()
@@ -97,7 +97,7 @@ def test_a_plugins_logs_are_imported(answers: str, tmp_path: Path, tokenizer: Re
         for index, verdict in entry.verdicts.items()
     }
     assert set(gathering.formats.values()) == {"answers"}
-    assert gathering.told_by.keys() == {"its verdicts"}
+    assert gathering.verdict_sources.keys() == {"its verdicts"}
     assert passed == {
         ("p0", GREEDY): True, ("p0", 0): True, ("p0", 1): True,
         ("p1", GREEDY): False, ("p1", 0): False, ("p1", 1): False,
@@ -154,7 +154,7 @@ def test_what_ships_recognises_its_own_and_is_compared(name: str, tmp_path: Path
     if name == "lm-eval":
         return  # its number 1 is also its document
     found = compare(str(wrong), [str(right)], CompareChoice())
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     assert (paired.before, paired.after) == (0, 1)
 
 
@@ -170,7 +170,11 @@ def test_rows_of_any_reader_are_found_again(answers: str, tmp_path: Path) -> Non
 def test_a_row_of_several_responses_tells_how_many_passed(tmp_path: Path) -> None:
     log = open_log(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b"], passed=[True, False], metrics={"f1": 0.25})
-    assert (row.value("pass@1"), row.value("f1"), row.statuses) == (0.5, 0.25, ["pass", "fail"])
+    assert (row.require_number("pass@1"), row.require_number("f1"), row.statuses) == (
+        0.5,
+        0.25,
+        ["pass", "fail"],
+    )
     assert row.metrics == ["pass@1", "f1"]
 
 
@@ -180,14 +184,14 @@ def test_verdicts_by_metric_speak_of_the_one_that_is_chosen(tmp_path: Path) -> N
     passed = {"loose": [True, True, False], "strict": [False, True, False]}
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b", "c"], passed=passed)
     assert row.metrics == ["loose", "strict"]
-    assert row.value("strict") == pytest.approx(1 / 3)
+    assert row.require_number("strict") == pytest.approx(1 / 3)
     for chosen, leading, counts in (
         (None, None, "loose"), (None, "strict", "strict"), ("strict", None, "strict"),
         ("strict", "loose", "strict"), (None, "other", "loose"),
     ):  # fmt: skip
         criterion = Criterion.of(row, chosen, "", leading)
-        assert criterion.passed(row) == passed[counts]
-        assert criterion.passing(row) == (sum(passed[counts]), 3)
+        assert criterion.find_passed(row) == passed[counts]
+        assert criterion.count_passing(row) == (sum(passed[counts]), 3)
 
 
 def test_in_a_folder_only_those_json_files_that_inspect_wrote_are_logs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.records import state_of
+from gapft_harness.core.records import classify_state
 from gapft_harness.verdicts.table import Verdicts
 
 K = 4
@@ -22,10 +22,10 @@ def test_a_window_is_judged_by_its_samples_alone(
     drawn: list[tuple[bool, list[bool]]], first: int, k: int
 ) -> None:
     greedy, passed = map(np.array, zip(*drawn, strict=True))
-    found = Verdicts.of(greedy, passed).window(first, k)
-    states = [state_of(one, samples[first : first + k]) for one, samples in drawn]
+    found = Verdicts.of(greedy, passed).select_samples(first, k)
+    states = [classify_state(one, samples[first : first + k]) for one, samples in drawn]
     assert found.states.tolist() == states
     assert found.sizes == {state: states.count(state) for state in ("G", "S", "U")}
-    assert found.pass_at(found.k) == Fraction(
+    assert found.compute_pass_at(found.k) == Fraction(
         sum(any(samples[first : first + k]) for _, samples in drawn), len(drawn)
     )

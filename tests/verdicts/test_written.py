@@ -22,7 +22,7 @@ def test_details_of_lighteval_are_compared_folder_by_folder(tmp_path: Path) -> N
     found = compare(str(before), [str(after)], CompareChoice())
     assert found.figures.keys() == {"toy|0"}
     assert str(found.figure) == "em"
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 
 
@@ -33,12 +33,12 @@ def test_of_lightevals_samples_the_mean_says_how_many_passed(tmp_path: Path) -> 
     assert (row.texts, row.count, row.gold) == (["6", "9", "6", "9"], 4, "6")
     assert row.metrics == ["pass@k:k=1&n=4", "avg@n:n=4", "pass@1"]
     criterion = Criterion.of(row, None, "name another")
-    assert criterion.passing(row) == (2, 4)
+    assert criterion.count_passing(row) == (2, 4)
     with pytest.raises(UserError, match=r"pass@1 of 0.5 does not say which of them passed"):
-        criterion.passed(row)
+        criterion.find_passed(row)
     options = copied(tmp_path / "options", "lighteval_options")
     row = next(iter(read_rows(open_log(next(options.iterdir())))))
-    assert (row.response, row.metrics, row.value("acc")) == ("option 1: 6", ["acc"], 1)
+    assert (row.response, row.metrics, row.require_number("acc")) == ("option 1: 6", ["acc"], 1)
 
 
 def test_lightevals_samples_give_states(tmp_path: Path) -> None:
@@ -61,25 +61,25 @@ def test_records_are_read_by_result_with_the_epochs_together() -> None:
     ]  # fmt: skip
     assert len(rows) == 6
     assert rows[1].texts == ["ANSWER: 2", "ANSWER: 99"]
-    assert (rows[1].value("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
+    assert (rows[1].require_number("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
     with pytest.raises(UserError, match=r"2 responses, and score does not say how many of them"):
-        Criterion.of(rows[1], None, "").passing(rows[1])
+        Criterion.of(rows[1], None, "").count_passing(rows[1])
     of_lm_eval = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
     assert of_lm_eval.task == "sums_text"
-    assert [row.value("score") for row in read_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
+    assert [row.require_number("score") for row in read_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
 
 
 def test_records_are_compared() -> None:
     before, epochs = (str(WRITTEN / f"every_eval_ever_{of}.jsonl") for of in ("before", "epochs"))
     found = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
 
 
 def test_epochs_without_verdicts_have_a_mean_and_no_curve() -> None:
     epochs = str(WRITTEN / "every_eval_ever_epochs.jsonl")
     found = compare(epochs, [epochs], CompareChoice())
-    (paired,) = found.found.models.values()
+    (paired,) = found.findings.models.values()
     assert (paired.before, found.curves) == (0.5, {})
 
 
@@ -100,7 +100,7 @@ def test_samples_of_json_lines_are_responses_of_one_row(tmp_path: Path) -> None:
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = [
-        (row.filter, row.texts, row.value("pass@1"))
+        (row.filter, row.texts, row.require_number("pass@1"))
         for row in read_rows(open_log(tmp_path / "log.jsonl"))
     ]
     assert rows == [

@@ -20,6 +20,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.stages.integrity import inputs
 from gapft_harness.stages.integrity.inputs import (
     compare_files,
     compare_inputs,
@@ -146,7 +147,7 @@ def test_a_model_that_no_hub_has_is_not_here_and_a_fault_is_none_of_that(
     def broken(arguments: Any) -> Path:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(rests_on, "find_weights_folder", broken)
+    monkeypatch.setattr(inputs, "find_weights_folder", broken)
     with pytest.raises(RuntimeError, match="a fault"):
         read_model_state(recipe)
 
@@ -325,7 +326,7 @@ def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> No
 def test_large_files_are_not_read_again_unless_they_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rests_on, "_ALWAYS_HASHED", 4 << 20)
+    monkeypatch.setattr(inputs, "_ALWAYS_HASHED", 4 << 20)
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"x")
     large.write_bytes(bytes(5 << 20))

@@ -32,7 +32,7 @@ class BatchSizes:
         """Store the requested size.
 
         Args:
-            asked: ``model.args.batch_size``: a whole number, or ``auto``.
+            batch_size: ``model.args.batch_size``: a whole number, or ``auto``.
             device: the device whose memory counts.
             processes: number of processes that share this memory.
         """

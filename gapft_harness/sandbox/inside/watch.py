@@ -40,9 +40,9 @@ class Calls:
         channel: descriptor of the socket to the program.
         inputs: descriptor of all inputs, each after its length.
         files: descriptors of standard output, standard error and report; the program has them too.
-        kept: descriptor of the stored answers; the program does not have it.
+        answer_file: descriptor of the stored answers; the program does not have it.
         file_bytes: the size of the largest file that can be written.
-        tidy: checks whether the working folder is unchanged.
+        is_folder_untouched: checks whether the working folder is unchanged.
         answered: the answered calls except the last.
     """
 
@@ -65,7 +65,7 @@ class Calls:
         Args:
             descriptors: inputs, standard output, standard error, report, source, stored answers.
             file_bytes: see the attribute.
-            tidy: see the attribute.
+            is_folder_untouched: see the attribute.
         """
         inputs, output, errors, report, _, answer_file = descriptors
         own_socket, program_socket = socket.socketpair()

@@ -92,7 +92,7 @@ class CheckedExperiment:
     """An experiment or its part whose return values are checked.
 
     Attributes:
-        lists: methods that return a list, with the type of its items.
+        list_methods: methods that return a list, with the type of its items.
         pairs: methods that return a list of pairs of a name and an object of this type.
         one: methods that return one object, with its allowed types.
     """

@@ -20,7 +20,7 @@ class DecodePhase:
         name: the suffix of the names of their files.
         decoding: the decoding of samples; ``GREEDY`` is decoded greedily with the same limits.
         indices: ``GREEDY``, sample numbers, or both.
-        unsolved: whether problems solved by an earlier phase are left out.
+        only_unsolved: whether problems solved by an earlier phase are left out.
     """
 
     name: str

@@ -252,7 +252,7 @@ class ChunkGenerator:
         Args:
             chunk: the problems and the files of their responses.
             report: receives progress.
-            first: whether it is a split's first chunk, whose responses are checked.
+            is_first: whether it is a split's first chunk, whose responses are checked.
         """
         missing = chunk.list_missing()
         if joint_phases := [phase for phase in missing if not phase.only_unsolved]:
@@ -396,7 +396,7 @@ def generate_chunks(
 
     Args:
         chunks: all chunks of a split.
-        generator: loads the model; called if anything is missing.
+        make_generator: loads the model; called if anything is missing.
         progress: called with the numbers of finished and of all required responses.
         attempts: maximum number of attempts of an episode.
         share: (worker number from 0, number of workers) among which the chunks are divided.
@@ -500,7 +500,7 @@ def answer_problems(
         progress: called as by ``generate_chunks``, then with verdicts.
         extra: returns further facts, from the sampler's description.
         adapter: the adapter; None for the source model.
-        generated: called with the responses before they are judged.
+        on_generated: called with the responses before they are judged.
         share: generate and judge only the chunks of one worker, and write no table.
 
     Returns:

@@ -116,7 +116,7 @@ def count_missing_verdicts(
     """Add the missing verdicts on stored responses to the counts.
 
     Args:
-        found: the counts of the responses.
+        reuse: the counts of the responses.
         verdicts: chunks with the places of their verdicts.
         stored: for each chunk, the responses by phase that were stored before.
     """
@@ -134,7 +134,7 @@ def describe_tables(arm_counts: Sequence[ReuseCounts], run: Path) -> str:
     """Describe how many arms' decodes are new and how many are reused, with their source.
 
     Args:
-        found: the counts of each arm.
+        arm_counts: the counts of each arm.
         run: the run directory.
     """
     new_arms = [counts for counts in arm_counts if counts.new]

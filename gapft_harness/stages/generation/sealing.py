@@ -317,7 +317,7 @@ def write_responses(
         extra: further facts; its ``warnings`` come first.
         episodes: the settings of episodes.
         executions: how often greedy responses are verified; the majority labels them.
-        judges: whether the verdicts are the verifier's; otherwise ``judged_by`` is left out.
+        has_verifier: whether the verdicts are the verifier's; otherwise ``judged_by`` is left out.
         progress: see ``iterate_judged``.
 
     Returns:
@@ -386,7 +386,7 @@ def build_context_warning(unfitting_counts: Mapping[str, int]) -> str:
     """Warn of responses that were not generated because the context was too small.
 
     Args:
-        beyond: the number of such responses by problem id.
+        unfitting_counts: the number of such responses by problem id.
     """
     if not unfitting_counts:
         return ""

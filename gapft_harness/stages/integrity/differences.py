@@ -75,10 +75,10 @@ def compare_values(
     """Yield a sentence for each expected value that differs from the recorded one.
 
     Args:
-        where: the file, the start of each sentence.
-        said: the recorded values. They may have more keys than expected; sections in them may not.
+        place: the file, the start of each sentence.
+        recorded: the recorded values. They may have more keys than expected; sections in them may not.
         expected: the recomputed values, by key.
-        says: the words between the recorded and the expected value.
+        relation: the words between the recorded and the expected value.
     """
     for key, value in expected.items():
         if key not in recorded:

@@ -206,7 +206,7 @@ def require_same_inputs(run: RunDirectory, inputs: Mapping[str, Any]) -> None:
 
     Args:
         run: the run.
-        now: present sections of the inputs; missing ones are not compared.
+        inputs: present sections of the inputs; missing ones are not compared.
 
     Raises:
         InputsChanged: an input changed; the message names it.
@@ -219,7 +219,7 @@ class InputsChanged(UserError):
     """Inputs of a run changed since its search.
 
     Attributes:
-        lines: a sentence for each change.
+        changes: a sentence for each change.
     """
 
     changes: tuple[str, ...] = ()
@@ -460,7 +460,7 @@ class InputCheck:
     """The result of comparing a run's inputs with the present ones.
 
     Attributes:
-        again: the new places of task and data, if they were read again.
+        new_places: the new places of task and data, if they were read again.
         compared: names of the inputs that were compared and are unchanged.
         unchecked: sentences on inputs that could not be checked on this machine.
     """

@@ -55,7 +55,7 @@ def check_data(
         progress: called at the start and at the end.
         recipe: the recipe, if it is not yet on disk.
         only: the splits to read, if the run has no others.
-        trains: whether the run trains on the pool; then its conditions must be trainable on it.
+        will_train: whether the run trains on the pool; then its conditions must be trainable on it.
 
     Returns:
         The inputs of the run (``stages/integrity``), without its model.

@@ -37,7 +37,7 @@ class ReadSplit:
     Attributes:
         problems: at least one.
         dropped: sentences with counts of dropped problems.
-        golds: the task's split that contains the gold answers.
+        gold_split: the task's split that contains the gold answers.
         warnings: sentences on counts that differ from the paper's.
     """
 

@@ -341,7 +341,7 @@ def _seal_finished(
     Args:
         context: the run.
         splits: the splits to seal.
-        made: the facts of this command's jobs, which contain more than their tables.
+        facts_by_split: the facts of this command's jobs, which contain more than their tables.
     """
     while splits and (facts := read_finished_facts(context.run.path, splits[0])) is not None:
         split = splits.popleft()

@@ -54,11 +54,11 @@ def group_by_budget(
     """Group the values of arms by comparison group.
 
     Args:
-        of_arms: a value for each arm.
+        values_by_arm: a value for each arm.
         slots: n by condition.
         recipe: the recipe; a condition with its own settings is grouped with those that have the
             same settings.
-        taken: the sources of training sets of other runs, by condition; settings of those runs
+        shared_sets: the sources of training sets of other runs, by condition; settings of those runs
             count too.
     """
     own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)

@@ -28,9 +28,9 @@ class TrainingSet:
 
     Attributes:
         examples: the examples, in order.
-        matched: whether its budget is the comparison's matched budget.
+        is_matched: whether its budget is the comparison's matched budget.
         ends_unknown: number of examples whose generator did not report how they ended.
-        taken: the source of a set of another run.
+        source_facts: the source of a set of another run.
     """
 
     examples: list[Example]
@@ -50,7 +50,7 @@ class SourceSet:
 
     Attributes:
         evidence: for each example, in order, a problem of that run's pool with its response.
-        matched: whether its budget is that run's matched budget, not a reference's own.
+        is_matched: whether its budget is that run's matched budget, not a reference's own.
         facts: its source.
     """
 
@@ -69,7 +69,7 @@ def count_slots(setting: int | str, pool: Pool) -> int:
     """Return n, the slots of a matched selector; 0 if it is the recovered count and that is 0.
 
     Args:
-        wanted: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
+        setting: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
         pool: the pool.
     """
     if isinstance(setting, int):
@@ -293,7 +293,7 @@ def find_evidence(
 
     Args:
         example: the example.
-        known: the pool's evidence by problem id.
+        pool_evidence: the pool's evidence by problem id.
         responses: the allowed responses, as ``SelectorTraits.responses``.
 
     Raises:

@@ -119,7 +119,7 @@ def check_source_runs(run: RunDirectory, plugins: Plugins, inputs: Mapping[str, 
     Args:
         run: the run, which need not exist yet.
         plugins: the loaded plugins.
-        now: the run's inputs for the search; empty if they are not known yet.
+        inputs: the run's inputs for the search; empty if they are not known yet.
 
     Raises:
         UserError: a set cannot be used; the message names the key.
@@ -169,7 +169,7 @@ def _require_compatible(
         run: the run.
         condition: the condition that uses a set of the other run.
         source: the other run.
-        now: the run's inputs before its search; None if it is searched.
+        inputs: the run's inputs before its search; None if it is searched.
 
     Raises:
         UserError: one of them differs; the message has both values.

@@ -83,7 +83,7 @@ def compute_groups(
         run: the run; its selections are sealed.
         arms: arms of its recipe.
         plugins: the loaded plugins.
-        searched: returns the searched pool; called for trainers that need problems.
+        read_pool: returns the searched pool; called for trainers that need problems.
     """
     recipe, store = run.recipe, Store.for_run(run.path)
     digests, arguments = Digests(), resolve_model_args(recipe)

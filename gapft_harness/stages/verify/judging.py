@@ -36,7 +36,7 @@ class TableJudge:
         verifier: the task's verifier; None if its verdicts are not recomputed.
         timed_out: differences because of a timeout then or now: they depend on the machine's
             speed, and do not indicate a change.
-        taken: by table with imported verdicts, the differing verdicts: not differences of the run.
+        imported_differences: by table with imported verdicts, the differing verdicts: not differences of the run.
     """
 
     verifier: Verifier | None

@@ -19,7 +19,7 @@ from gapft_harness.report.explorer import packing
 from gapft_harness.report.explorer.content import Judging, ProblemTexts
 from gapft_harness.report.explorer.packing import pack_content
 from gapft_harness.report.explorer.run_content import collect_audit
-from gapft_harness.report.reading.texts import Unread
+from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.parquet import write_batches
@@ -139,7 +139,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         table = tmp_path / layout.decisions_path(trained.arm)
         table.parent.mkdir(exist_ok=True)
         write_batches(table, response_schema(), [rows])
-    of_tables = collect_audit(replace(inputs, unread=Unread(tmp_path)), "a run")
+    of_tables = collect_audit(replace(inputs, unread=AuditTexts(tmp_path)), "a run")
     index, texts = unpacked(packing.render_explorer(of_tables))
     earlier = [("first", "it failed"), ("second", "again")]
     for entry in of_tables.entries():
@@ -170,7 +170,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         assert was == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render_explorer(
-            collect_audit(replace(inputs.at(ids[1:]), unread=Unread(tmp_path)), "another")
+            collect_audit(replace(inputs.at(ids[1:]), unread=AuditTexts(tmp_path)), "another")
         )
 
 

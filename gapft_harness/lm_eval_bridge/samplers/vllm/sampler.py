@@ -418,7 +418,7 @@ class VllmAdapterBase:
 
         Args:
             arguments: the model arguments.
-            others: lm_eval's other options.
+            options: lm_eval's other options.
             adapter: any of the adapters; it enables the engine to serve all.
             rank: the highest rank of all adapters.
 
