@@ -51,7 +51,7 @@ def import_split(
 
     Args:
         run_path: the run directory.
-        split: one of ``splits_of``; ``calibration`` gets only greedy responses.
+        split: one of ``list_splits``; ``calibration`` gets only greedy responses.
         choice: the fields of ``rows.ImportChoice``.
         plugin_files: files given by ``--plugin``.
         include_paths: folders with task YAML given by ``--include-path``.

@@ -403,7 +403,7 @@ class RunDirectory:
             path.unlink(missing_ok=True)
 
     def sealed(self, relative: str) -> Path:
-        """Return the path of a sealed file after checking its hash (``sha256_once``).
+        """Return the path of a sealed file after checking its hash (``sha256_cached``).
 
         Raises:
             UserError: the stage that writes it has not run, or the file was changed since.

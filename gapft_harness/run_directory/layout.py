@@ -148,7 +148,7 @@ class RunFile:
         split: the split of problems, responses, states or items; else empty.
         window: first sample number and number of samples, for states of some samples.
         arm: the arm of a training set, adapter or decisions; None for a split's table.
-        of: the experiment of decisions that are not on the audit.
+        experiment: the experiment of decisions that are not on the audit.
     """
 
     kind: str

@@ -95,7 +95,7 @@ class ConditionFindings:
         interval: the 95% interval of its mean Pass@1.
         mean: counts pooled over seeds, so that rates, terms and Pass@1 are means over seeds.
         seeds: findings by seed, ascending.
-        own: its own settings, in place of the run's (``own_settings``).
+        own: its own settings, in place of the run's (``find_own_settings``).
         label: its name for people, with these settings.
     """
 

@@ -93,8 +93,8 @@ class CheckedExperiment:
 
     Attributes:
         list_methods: methods that return a list, with the type of its items.
-        pairs: methods that return a list of pairs of a name and an object of this type.
-        one: methods that return one object, with its allowed types.
+        pair_methods: methods that return a list of pairs of a name and an object of this type.
+        object_methods: methods that return one object, with its allowed types.
     """
 
     list_methods: Mapping[str, type] = dict.fromkeys(("conditions", "faults", "warnings"), str)

@@ -396,7 +396,7 @@ def compare_model(
 
     Args:
         recipe: the recipe.
-        recorded: the result of ``model_state`` at search.
+        recorded: the result of ``read_model_state`` at search.
         source: the manifest's description of the model that generated.
 
     Returns:

@@ -142,7 +142,7 @@ def foresee_search(
     plugins: Plugins,
     store: Store,
 ) -> ReuseCounts | None:
-    """Count the parts of a split's search that the store has; see ``generation.foresee``.
+    """Count the parts of a split's search that the store has; see ``generation.count_reuse``.
 
     Args:
         recipe: the recipe.

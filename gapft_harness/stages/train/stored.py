@@ -330,7 +330,7 @@ def _list_differing_parts(run: RunDirectory, key: str | None, group: StoreGroup)
 
 
 def remove_stale(run: RunDirectory, stale: Mapping[Arm, str], say: Callable[[str], None]) -> None:
-    """Remove the adapters of ``list_stale`` and report the reasons; the run's lock must be held."""
+    """Remove the adapters of ``find_stale`` and report the reasons; the run's lock must be held."""
     for arm, reason in stale.items():
         run.unseal([layout.adapter_path(arm)])
         say(f"{reason}; an earlier command left it unsealed, so it is removed and trained again")

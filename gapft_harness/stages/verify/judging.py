@@ -242,7 +242,7 @@ def _pair_with_golds(
 def _build_batches(
     pairs: Iterable[tuple[Gold, list[JudgedResponse]]],
 ) -> Iterator[list[tuple[Gold, list[JudgedResponse]]]]:
-    """Yield batches of complete problems with at least ``_AT_ONCE`` responses."""
+    """Yield batches of complete problems with at least ``_RESPONSE_BATCH`` responses."""
     batch: list[tuple[Gold, list[JudgedResponse]]] = []
     size = 0
     for gold, of_problem in pairs:
