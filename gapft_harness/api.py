@@ -288,7 +288,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "RecipeSection",  # the base class of settings (pydantic)
     "Recipe",  # the recipe of a run
     "RunDirectory",  # a run on disk: path, recipe, sealed()
-    "layout",  # the paths of a run directory: layout.selection_path(arm), layout.decisions_path(arm), ...
+    "layout",  # the paths of a run directory: selection_path(arm), decisions_path(arm), ...
     "read_problems",  # reads problems.parquet, with token ids of the prompts
     "read_judged",  # reads responses.parquet or a table of decisions
     "read_examples",  # reads the training set of an arm

@@ -14,7 +14,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.integrity.disjoint import (
-    ProblemIndex,
+    DuplicateIndex,
     require_disjoint,
     warn_of_near_duplicates,
 )
@@ -42,10 +42,10 @@ def test_two_splits_share_a_problem_from_either_side(
         return a[0][-12:] == b[0][-12:] or a[1].strip() == b[1].strip()
 
     shared = [a for a in sorted(one) if any(same(a, b) for b in other)]
-    found = ProblemIndex(other).list_shared(one)
+    found = DuplicateIndex(other).list_shared(one)
     assert [name for name, _ in found] == [name for name, _ in shared]
     assert all(any(b[0] == there for b in other) for _, there in found)
-    assert bool(found) == bool(ProblemIndex(one).list_shared(other))
+    assert bool(found) == bool(DuplicateIndex(one).list_shared(other))
     if not found:
         require_disjoint(one, other, "pool", "audit", "t")
         return

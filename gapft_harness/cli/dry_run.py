@@ -273,7 +273,8 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
     yield f"train: {', '.join(parts)}"
     decoded_arms = [arm for arm in trained_arms if layout.decisions_path(arm) in files]
     n_undecoded = len(all_arms) - len(decoded_arms)
-    yield f"audit: {f'at most {n_undecoded} of {len(all_arms)} arms new' if n_undecoded else 'in the run'}"
+    undecoded_text = f"at most {n_undecoded} of {len(all_arms)} arms new"
+    yield f"audit: {undecoded_text if n_undecoded else 'in the run'}"
 
 
 def _describe_changes(lines: Sequence[str]) -> str:
@@ -557,8 +558,8 @@ def _describe_adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[s
     ]
     count = len(recipe.conditions) - len(shared)
     lines = [
-        f"train   {count * seeds} adapters ({count} conditions x {seeds} seeds{''.join(sharing_notes)}) "
-        f"-> {run_dir}/{layout.ADAPTERS}/"
+        f"train   {count * seeds} adapters ({count} conditions x {seeds} seeds"
+        f"{''.join(sharing_notes)}) -> {run_dir}/{layout.ADAPTERS}/"
     ]
     if count > 1:
         lines.append("        at most; conditions that select the same examples share adapters")
@@ -619,7 +620,8 @@ def _describe_start_tokens(recipe: Recipe) -> list[str]:
     for n, names in conditions_by_count.items():
         condition_text = f" of {', '.join(names)}" if len(names) < len(counts) else ""
         lines.append(
-            f"        start tokens: {n} in the training prompt{condition_text}, {search_count} in search and audit"
+            f"        start tokens: {n} in the training prompt{condition_text}, "
+            f"{search_count} in search and audit"
         )
     return lines
 

@@ -103,7 +103,8 @@ def print_summary(
     print_sections([Section("", [Frame(SUMMARY_COLUMNS, rows).table()])], console)
     if any(figures.get("own") for figures in results["conditions"].values()):
         console.print(
-            f"{UNMATCHED_MARK} different settings: not comparable with conditions that have other settings"
+            f"{UNMATCHED_MARK} different settings: not comparable with conditions that have other "
+            "settings"
         )
     for name, entry in results.get("audits", {}).items():
         console.print(_format_audit(name, entry), markup=False)

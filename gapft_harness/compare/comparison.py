@@ -232,8 +232,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     if not has_common_mean and choice.by is not None:
         raise UserError(
             f"--by {choice.by}: found several metrics "
-            f"({', '.join(sorted({quote_unprintable(f.metric) for f in figures.values()}))}), which have no "
-            "common mean; choose one task: --task NAME"
+            f"({', '.join(sorted({quote_unprintable(f.metric) for f in figures.values()}))}), "
+            "which have no common mean; choose one task: --task NAME"
         )
     samples, source_counts, curves_by_model = None, None, {}
     figure = _find_common(figures.values())
@@ -252,8 +252,9 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         if choice.source_samples and not is_right_or_wrong:
             metric_names = dict.fromkeys(name for names in first.metrics.values() for name in names)
             raise UserError(
-                f"--source-samples: found the metric {quote_unprintable(figure.metric)}; expected one of 0 or "
-                f"1 that is better when higher; metrics of the log: {', '.join(map(quote_unprintable, metric_names))}"
+                f"--source-samples: found the metric {quote_unprintable(figure.metric)}; expected "
+                "one of 0 or 1 that is better when higher; metrics of the log: "
+                f"{', '.join(map(quote_unprintable, metric_names))}"
             )
         if choice.source_samples:
             source_counts = reader.read_option(choice.source_samples, "--source-samples")

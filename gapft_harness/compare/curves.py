@@ -131,7 +131,7 @@ def tuned_models(arguments: Sequence[str], names: Sequence[str]) -> list[ModelRu
         return [ModelRuns(names[0], runs)]
     if {*models_by_name} != {*names}:
         raise UserError(
-            f"--tuned-samples: found {', '.join(models_by_name)}; expected one for each AFTER with the "
-            f"same name: {', '.join(f'{name}=LOGS' for name in names)}"
+            f"--tuned-samples: found {', '.join(models_by_name)}; expected one for each AFTER with "
+            f"the same name: {', '.join(f'{name}=LOGS' for name in names)}"
         )
     return [models_by_name[name] for name in names]

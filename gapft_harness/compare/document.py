@@ -180,7 +180,10 @@ def _format_margin_check(comparison: Comparison, check: MarginCheck) -> Text:
         remedy = f"about {check.times:.2g} times as many seeds and {unit}s would decide this"
     else:
         needed = math.ceil(check.times * check.units)
-        remedy = f"about {format_count(needed)} {unit}s (now {format_count(check.units)}) would decide this"
+        remedy = (
+            f"about {format_count(needed)} {unit}s (now {format_count(check.units)}) "
+            "would decide this"
+        )
     return Text(
         f"{check.name}: undecided whether it is worse than before by more than {margin:g}. At this "
         f"difference and spread, {remedy} (power 80%)."
@@ -232,7 +235,8 @@ def _format_opening(comparison: Comparison) -> str:
     by = "" if comparison.figure is None else f", {comparison.figure}"
     return (
         f"{', '.join(tasks[:5])}{f' and {len(tasks) - 5} more' if len(tasks) > 5 else ''}"
-        f"{': ' if tasks else ''}{format_count(len(comparison.items))} documents{by}; before: {comparison.before_name}"
+        f"{': ' if tasks else ''}{format_count(len(comparison.items))} documents{by}; before: "
+        f"{comparison.before_name}"
     )
 
 
@@ -446,7 +450,8 @@ def _format_note(comparison: Comparison) -> str:
     seeds = any(pair.seeds > 1 for pair in comparison.findings.models.values())
     drawn = "documents"
     if comparison.table.clusters is not None:
-        drawn = f"{format_count(int(comparison.table.clusters.max()) + 1)} clusters ({comparison.choice.cluster})"
+        cluster_count = int(comparison.table.clusters.max()) + 1
+        drawn = f"{format_count(cluster_count)} clusters ({comparison.choice.cluster})"
     note = (
         f"Interval: {format_count(REPLICATES)} bootstrap replicates of {drawn}"
         f"{' and training seeds together' if seeds else ''}. "
@@ -457,7 +462,10 @@ def _format_note(comparison: Comparison) -> str:
     if len(comparison.findings.models) > 1:
         note += f" p (Holm): adjusted for the {len(comparison.findings.models)} models."
     if len(comparison.figures) > 1:
-        note += f" Over all documents of {len(comparison.figures)} tasks; lm_eval does not report this mean."
+        note += (
+            f" Over all documents of {len(comparison.figures)} tasks; lm_eval does not report this "
+            "mean."
+        )
     return note + _format_small_units(comparison, comparison.findings.models.values())
 
 
@@ -592,8 +600,14 @@ CURVES: tuple[Column[CurvePoint], ...] = (
     Column("state", "of the documents, by the model before", lambda one: one.state, "state"),
     Column("documents", _HOW_MANY, lambda one: one.documents, "documents", format_count),
     Column("k", "samples", lambda one: one.k, "k"),
-    Column("before", _PASS_AT_K, lambda one: one.select_value(one.any_right.before), "before", percent),
-    Column("after", _PASS_AT_K, lambda one: one.select_value(one.any_right.after), "after", percent),
+    Column(
+        "before", _PASS_AT_K, lambda one: one.select_value(one.any_right.before),
+        "before", percent,
+    ),
+    Column(
+        "after", _PASS_AT_K, lambda one: one.select_value(one.any_right.after),
+        "after", percent,
+    ),
     Column(
         "difference", _MINUS, lambda one: one.select_value(one.any_right.difference),
         "difference (points)", points,

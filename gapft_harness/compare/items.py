@@ -142,8 +142,8 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
     left_out = ""
     if len(positions) < len(comparison.items):
         left_out = (
-            f" This page has {len(positions):,} of {len(comparison.items):,} documents: changed ones "
-            f"first, then others, chosen by a hash."
+            f" This page has {len(positions):,} of {len(comparison.items):,} documents: changed "
+            "ones first, then others, chosen by a hash."
         )
     return ExplorerContent(
         title=f"{', '.join(dict.fromkeys(filter(None, tasks))) or 'Comparison'}: before and after",

@@ -50,16 +50,17 @@ def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
     if before.tasks != after.tasks:
         only = sorted(set(before.tasks) ^ set(after.tasks))
         raise UserError(
-            f"{before} has the tasks {_format_tasks(before.tasks)}, {after} has {_format_tasks(after.tasks)}; "
-            f"expected the same tasks (only in one: {_format_tasks(only)}); --task NAME selects tasks"
+            f"{before} has the tasks {_format_tasks(before.tasks)}, {after} has "
+            f"{_format_tasks(after.tasks)}; expected the same tasks (only in one: "
+            f"{_format_tasks(only)}); --task NAME selects tasks"
         )
     for log_before, log_after in zip(before.logs, after.logs, strict=True):
         has_versions = None not in (log_before.version, log_after.version)
         if has_versions and log_before.version != log_after.version:
             raise UserError(
-                f"task {log_before.task}: {log_before.path} has version {log_before.version}, {log_after.path} has "
-                f"version {log_after.version}, so prompts or scores may differ; evaluate both with one "
-                "version"
+                f"task {log_before.task}: {log_before.path} has version {log_before.version}, "
+                f"{log_after.path} has version {log_after.version}, so prompts or scores may "
+                "differ; evaluate both with one version"
             )
 
 
@@ -84,9 +85,9 @@ def join(before: RunRows, afters: Sequence[RunRows], *, common: bool) -> JoinedR
     everything = set().union(*indices)
     if not shared:
         raise UserError(
-            f"{before.describe_place(0)} and {afters[0].describe_place(0)}: no common document; check that both were "
-            "run on the same data. If a field differs between runs (shuffled options), join on "
-            "other fields: --on FIELD"
+            f"{before.describe_place(0)} and {afters[0].describe_place(0)}: no common document; "
+            "check that both were run on the same data. If a field differs between runs (shuffled "
+            "options), join on other fields: --on FIELD"
         )
     if not common:
         for rows, item_index in zip(afters, indices[1:], strict=True):
@@ -120,9 +121,9 @@ def index_items(rows: RunRows, *, with_task: bool) -> dict[Item, int]:
         item = (task, content, rows.doc_ids[row] if counts[task, content] > 1 else "")
         if item in rows_by_item:
             raise UserError(
-                f"{rows.describe_place(rows_by_item[item])} and {rows.describe_place(row)}: duplicate document "
-                f"({rows.describe_document(row)}); check whether a log was written twice, or choose fields "
-                "for --on that identify documents"
+                f"{rows.describe_place(rows_by_item[item])} and {rows.describe_place(row)}: "
+                f"duplicate document ({rows.describe_document(row)}); check whether a log was "
+                "written twice, or choose fields for --on that identify documents"
             )
         rows_by_item[item] = row
     return rows_by_item
@@ -138,8 +139,8 @@ def _refuse_missing(
     message = "; ".join(filter(None, missing))
     if message:
         raise UserError(
-            f"{message}; check that both were run on the same data with the same --limit, or compare "
-            "only the documents that all logs contain and score: --common"
+            f"{message}; check that both were run on the same data with the same --limit, or "
+            "compare only the documents that all logs contain and score: --common"
         )
 
 

@@ -76,8 +76,8 @@ def _choose_nearest(log: Log, metric: ComparedMetric, chosen: str | None) -> Com
 
 
 def join_kinds(
-    model: str, before: RunRows, after: RunRows, figures_before: Mapping[str, ComparedMetric], figures_after: Mapping[str, ComparedMetric],
-    choice: CompareChoice,
+    model: str, before: RunRows, after: RunRows, figures_before: Mapping[str, ComparedMetric],
+    figures_after: Mapping[str, ComparedMetric], choice: CompareChoice,
 ) -> Iterator[Text]:  # fmt: skip
     """Set the contents of rows after to those of their matches before, and yield notes on it.
 

@@ -52,8 +52,8 @@ def list_notes(
         graded = [task for task in figures if not table.select(tasks == task).is_binary()]
         which = "" if len(numbers) == len(table.after) else f" of {', '.join(numbers)}"
         yield Text(
-            f"{_format_metrics(figures, graded)} has values other than 0 and 1{which}: means are compared, "
-            "and tested by sign flips"
+            f"{_format_metrics(figures, graded)} has values other than 0 and 1{which}: means are "
+            "compared, and tested by sign flips"
         )
     if numbers or lower:
         yield Text("higher and lower: documents whose number rose or fell")
@@ -150,13 +150,17 @@ def _note_same_logs(before: RunRows, after: Mapping[str, Sequence[Selected]]) ->
             same = [pair for pair in logs if filecmp.cmp(*pair, shallow=False)]
             if len(same) == len(before.logs):
                 path_before, path_after = same[0]
-                yield Text(
-                    f"{model} is BEFORE compared with itself: {path_after} and {path_before} are the same log"
-                    if path_before.resolve() == path_after.resolve()
-                    else f"{model} has an identical log to the one before: {path_after} is a copy of "
-                    f"{path_before}",
-                    "warning",
-                )
+                if path_before.resolve() == path_after.resolve():
+                    warning = (
+                        f"{model} is BEFORE compared with itself: {path_after} and {path_before} "
+                        "are the same log"
+                    )
+                else:
+                    warning = (
+                        f"{model} has an identical log to the one before: {path_after} is a copy "
+                        f"of {path_before}"
+                    )
+                yield Text(warning, "warning")
                 break
 
 

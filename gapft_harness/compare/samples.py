@@ -137,15 +137,15 @@ class SampleReader:
         missing = [key for key in keys if key not in counts]
         if missing:
             raise UserError(
-                f"{title}: no samples of {len(missing)} of {len(keys)} compared documents; expected "
-                "samples of all"
+                f"{title}: no samples of {len(missing)} of {len(keys)} compared documents; "
+                "expected samples of all"
             )
         sizes = sorted({counts[key].samples for key in keys})
         if len(sizes) > 1:
             fewest_key = next(key for key in keys if counts[key].samples == sizes[0])
             raise UserError(
-                f"{counts[fewest_key].place}: found {sizes[0]} samples of this document and {sizes[-1]} "
-                "of another; expected the same number for each"
+                f"{counts[fewest_key].place}: found {sizes[0]} samples of this document and "
+                f"{sizes[-1]} of another; expected the same number for each"
             )
         return self._build_counts([counts[key] for key in keys], paths, title)
 

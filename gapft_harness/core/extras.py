@@ -25,8 +25,8 @@ def missing_package_error(error: ModuleNotFoundError) -> UserError | None:
     if package not in _EXTRAS:
         return None
     return UserError(
-        f"the package {package} is required, but is not installed: {install_command(package)} (in a "
-        f"clone: pip install -c constraints.txt '.[{_EXTRAS[package]}]')"
+        f"the package {package} is required, but is not installed: {install_command(package)} "
+        f"(in a clone: pip install -c constraints.txt '.[{_EXTRAS[package]}]')"
     )
 
 

@@ -47,7 +47,8 @@ def find_turn_end(tokenizer: Any, template_args: Mapping[str, Any] | None = None
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
             f"model.chat_template: the template of {tokenizer.name_or_path!r} cannot render a "
-            f"user's and an assistant's turn ({reason}); repair it, or set model.chat_template: false"
+            f"user's and an assistant's turn ({reason}); repair it, or set "
+            "model.chat_template: false"
         ) from error
     _, answer, text = str(rendered).rpartition(_ANSWER)
     if not answer:

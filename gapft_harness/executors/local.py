@@ -152,7 +152,8 @@ def _worker_died_error(job: Job, worker: _JobWorker) -> GapftError:
     ending = worker.describe_death()
     cause = " (often because memory ran out)" if "SIGKILL" in ending else ""
     return GapftError(
-        f"{job.label}: its worker process died, {ending}{cause}. {RESUME_HINT}{_format_output(worker)}"
+        f"{job.label}: its worker process died, {ending}{cause}. "
+        f"{RESUME_HINT}{_format_output(worker)}"
     )
 
 

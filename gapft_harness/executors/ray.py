@@ -252,8 +252,8 @@ class RayExecutor:
             raise UserError(
                 f"executor: no node of the Ray cluster has the resources of one job: expected "
                 f"{self._threads} CPUs (threads), {gpus:g} GPUs (gpus) and "
-                f"{self._memory / 1e9:.1f} GB (memory_gb); found the nodes: {node_texts}. Lower these "
-                "keys or add a node"
+                f"{self._memory / 1e9:.1f} GB (memory_gb); found the nodes: {node_texts}. Lower "
+                "these keys or add a node"
             )
         return {
             "num_cpus": self._threads,

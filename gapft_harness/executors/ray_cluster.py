@@ -88,8 +88,8 @@ def _start_with_retries(ray: Any, cpus: int) -> None:
             ray.shutdown()
             if attempt == _START_ATTEMPTS:
                 raise GapftError(
-                    f"executor ray: Ray did not start on this machine in {_START_ATTEMPTS} attempts: "
-                    f"{' '.join(str(error).split())}. {RESUME_HINT}"
+                    f"executor ray: Ray did not start on this machine in {_START_ATTEMPTS} "
+                    f"attempts: {' '.join(str(error).split())}. {RESUME_HINT}"
                 ) from error
 
 

@@ -130,8 +130,8 @@ def find_halves(
         counts = (once[example], twice[example])
         if counts not in ((1, 2), (1, 0)):
             raise api.UserError(
-                f"{arm_names}: an example of problem {example.problem_id} was selected {counts[0]} and "
-                f"{counts[1]} times; expected 1 and 2 (half A) or 1 and 0 (half B); {remedy}"
+                f"{arm_names}: an example of problem {example.problem_id} was selected {counts[0]} "
+                f"and {counts[1]} times; expected 1 and 2 (half A) or 1 and 0 (half B); {remedy}"
             )
         (a if counts == (1, 2) else b).append(example.problem_id)
     if len(a) != len(b) or not a:
@@ -148,8 +148,8 @@ def find_halves(
             {e.problem_id for e in (*(replay - other_replay), *(other_replay - replay))}
         )
         raise api.UserError(
-            f"{arm_names}: replayed examples of {len(differing_ids)} solved problems differ (first: "
-            f"{differing_ids[0]}); expected the same examples in both; {remedy}"
+            f"{arm_names}: replayed examples of {len(differing_ids)} solved problems differ "
+            f"(first: {differing_ids[0]}); expected the same examples in both; {remedy}"
         )
     return Halves(tuple(a), tuple(b), replay.total())
 
@@ -190,7 +190,8 @@ class AllocationExperiment(api.Experiment):
             slots = recipe.find_slots(name)
             if isinstance(slots, int) and slots % 2:
                 raise api.UserError(
-                    f"{where}': expected an even budget.n, which is split into halves, found {slots}"
+                    f"{where}': expected an even budget.n, which is split into halves, found "
+                    f"{slots}"
                 )
         if settings.diffuse == settings.concentrated:
             raise api.UserError(
@@ -624,7 +625,10 @@ class AllocationPart(api.Part):
         part_findings: AllocationFindings,
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, quantities, and training sets."""
-        text = f"{_describe_result(part_findings)} {_describe_terms(part_findings)} {_describe_transfer(findings, part_findings)}"
+        text = (
+            f"{_describe_result(part_findings)} {_describe_terms(part_findings)} "
+            f"{_describe_transfer(findings, part_findings)}"
+        )
         tables = _build_success_table(inputs, part_findings), _build_training_table(part_findings)
         content_blocks: list[api.Block] = [
             api.Text(text),
@@ -746,8 +750,8 @@ def _build_figure(findings: api.ReportFindings, coverage: AllocationFindings) ->
         )
         + " points.",
         "Left: success on the shared half A and the new half B by exposures, with 95% intervals"
-        f"{seed_note}. Right: the difference on the audit, {difference_text}, as the sum of its parts by source "
-        "state.",
+        f"{seed_note}. Right: the difference on the audit, {difference_text}, as the sum of its "
+        "parts by source state.",
     )
 
 

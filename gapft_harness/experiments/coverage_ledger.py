@@ -452,7 +452,8 @@ def _write_note(part_findings: LedgerFindings, name: str) -> str:
     seed_note = notes_by_count.get(min(seeds), "")
     return (
         f"Pass@k: at least one of k samples is right; unbiased, mean over seeds. Difference from "
-        f"{name} in percentage points, with a simultaneous 95% band for all k, over {resampled}.{seed_note}"
+        f"{name} in percentage points, with a simultaneous 95% band for all k, over "
+        f"{resampled}.{seed_note}"
     )
 
 

@@ -243,7 +243,8 @@ class MatchedDiversity(api.Experiment):
             if len({*map(str, values.values())}) > 1:
                 value_texts = ", ".join(f"{name} {value}" for name, value in values.items())
                 raise api.UserError(
-                    f"{where} expected the same {quantity} in all compared conditions, found {value_texts}"
+                    f"{where} expected the same {quantity} in all compared conditions, found "
+                    f"{value_texts}"
                 )
         if recipe.budget.token_tolerance is None:
             raise api.UserError(
@@ -307,7 +308,8 @@ class DiversityPart(api.Part):
     ) -> Iterator[api.Section]:
         """Return the section: result, figure, outcomes, and matching."""
         gain_texts = "; ".join(
-            f"{condition_name(name)} {points(findings.find_contrast(name, api.SOURCE).delta)} points"
+            f"{condition_name(name)} {points(findings.find_contrast(name, api.SOURCE).delta)} "
+            "points"
             for name in part_findings.compared.names
         )
         figure = api.Figure(
@@ -390,8 +392,8 @@ def _describe_result(findings: api.ReportFindings, part_findings: Matching) -> s
     ]
     largest = max(part_findings.find_largest_difference(name) for name in compared.names)
     strata_text = (
-        f"The problems of all conditions are matched by {listed([*compared.stratum_fields])}, to one "
-        f"problem per stratum; the largest difference of a stratum is {largest:g}."
+        f"The problems of all conditions are matched by {listed([*compared.stratum_fields])}, to "
+        f"one problem per stratum; the largest difference of a stratum is {largest:g}."
         if compared.stratum_fields
         else "The problems are not matched in strata."
     )

@@ -489,8 +489,8 @@ def _write_rule_note(inputs: api.ReportInputs) -> str:
     if other is None or other.reason:
         return f"{rule_text} No other rule: {other.reason if other else 'none was computed'}."
     return (
-        f"{rule_text} Other rule: {other.name} {dict(other.params)}. Invalid: the audit's verifier reads "
-        "no answer. Open right: share of these that open with the right letter."
+        f"{rule_text} Other rule: {other.name} {dict(other.params)}. Invalid: the audit's verifier "
+        "reads no answer. Open right: share of these that open with the right letter."
     )
 
 
@@ -509,8 +509,8 @@ _COST_NOTE = (
 def _write_search_note(inputs: api.ReportInputs, part_findings: OnlineFindings) -> str:
     return (
         f"The K = {inputs.k} samples of each pool problem as one group, by the audit's rule. Of "
-        f"the flat groups, {percent(compute_solved_share(part_findings.search_groups))} are in G. Groups of U are flat "
-        "by definition."
+        f"the flat groups, {percent(compute_solved_share(part_findings.search_groups))} are in G. "
+        "Groups of U are flat by definition."
     )
 
 

@@ -245,7 +245,8 @@ def _build_figure(part_findings: RedistributionFindings) -> api.Figure:
     )
     return api.Figure(
         "redistribution",
-        f"Observed rates of correction against those of redistributed answers: {'; '.join(rate_texts)}.",
+        "Observed rates of correction against those of redistributed answers: "
+        f"{'; '.join(rate_texts)}.",
         "Filled: the share that each condition corrects, mean over seeds. Hollow: the share that "
         "its own answers correct after redistribution. Numbers on the right: both, in this order.",
     )
@@ -257,16 +258,19 @@ def _write_note(part_findings: RedistributionFindings) -> str:
         "over seeds. Null: the expected share if the answers given after training are permuted "
         "among problems with the same state and the same answer of the source, which keeps the "
         "frequency of each answer. Difference in percentage points. p: one-sided, from "
-        f"{wording.format_count(part_findings.permutations)} permutations, each applied to all seeds. Fixed: "
-        "problems whose answer is the same in every permutation, because all answers in their "
-        "stratum are equal; with many of them, the null rate is close to the observed one in any "
-        "case."
+        f"{wording.format_count(part_findings.permutations)} permutations, each applied to all "
+        "seeds. Fixed: problems whose answer is the same in every permutation, because all answers "
+        "in their stratum are equal; with many of them, the null rate is close to the observed one "
+        "in any case."
     )
     small_states = sorted(
         {f"{row[1]} ({row[2].items})" for row in part_findings.rate_frame.rows if _is_small(row)}
     )
     if small_states:
-        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: {listed(small_states)}."
+        note += (
+            f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} problems: "
+            f"{listed(small_states)}."
+        )
     return note
 
 

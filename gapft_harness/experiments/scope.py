@@ -263,7 +263,10 @@ def _write_note(part_findings: ScopeFindings) -> str:
     )
     if unstable_states:
         state_texts = listed([f"{state} at K = {k}" for k, state in unstable_states])
-        note += f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems ({state_texts})."
+        note += (
+            f" {wording.UNSTABLE} Unstable: fewer than {STABLE_ITEMS} audit problems "
+            f"({state_texts})."
+        )
     return f"{note} No null rates: {part_findings.reason}." if part_findings.reason else note
 
 

@@ -432,12 +432,12 @@ def _describe_result(part_findings: StabilityFindings) -> str:
     if set_agreement is None:
         return f"The source solves every audit problem in one decode, so {sets} cannot differ."
     return (
-        f"Under {sets}, {percent(set_agreement.unstable)} of the {wording.format_count(set_agreement.failures)} audit "
-        "problems that the source gets wrong are in S by one set and in U by another. Two sets "
-        f"agree on {percent(set_agreement.same)} of them, and their S have a Jaccard index of "
-        f"{percent(set_agreement.jaccard)} (both: mean over pairs of sets). These changes only shift "
-        "correction between S and U: total gain, G regression and combined correction do not "
-        "depend on the samples."
+        f"Under {sets}, {percent(set_agreement.unstable)} of the "
+        f"{wording.format_count(set_agreement.failures)} audit problems that the source gets wrong "
+        f"are in S by one set and in U by another. Two sets agree on {percent(set_agreement.same)} "
+        f"of them, and their S have a Jaccard index of {percent(set_agreement.jaccard)} (both: "
+        "mean over pairs of sets). These changes only shift correction between S and U: total "
+        "gain, G regression and combined correction do not depend on the samples."
         f"{f' {api.SCALED}' if part_findings.adapters == 'scaled' else ''}"
     )
 
@@ -445,14 +445,17 @@ def _describe_result(part_findings: StabilityFindings) -> str:
 def _build_figure(part_findings: StabilityFindings) -> api.Figure:
     range_texts = (
         f"{condition_name(name)} S flow {_format_range(condition.spreads['S_flow'].range)}, κ_S "
-        f"{_format_range(condition.spreads['kappa_S'].range)}, κ_U {_format_range(condition.spreads['kappa_U'].range)}"
+        f"{_format_range(condition.spreads['kappa_S'].range)}, κ_U "
+        f"{_format_range(condition.spreads['kappa_U'].range)}"
         for name, condition in part_findings.conditions.items()
     )
     return api.Figure(
         "stability",
-        f"Ranges over the {len(part_findings.sizes)} sample sets, in points: {'; '.join(range_texts)}.",
-        f"A marker for each of the {len(part_findings.sizes)} sample sets, mean over seeds. S and U flow "
-        "change in opposite directions; their sum, the regression and the total gain are constant.",
+        f"Ranges over the {len(part_findings.sizes)} sample sets, in points: "
+        f"{'; '.join(range_texts)}.",
+        f"A marker for each of the {len(part_findings.sizes)} sample sets, mean over seeds. S and "
+        "U flow change in opposite directions; their sum, the regression and the total gain are "
+        "constant.",
     )
 
 
@@ -464,10 +467,10 @@ def _describe_sets(part_findings: StabilityFindings) -> str:
         ]
     )
     return (
-        f"Sets: samples {window_texts} of the source, those of the search first. S and U: audit problems, "
-        "from the smallest to the largest number of any set. Unstable: the share of the source's "
-        "failures that are in S by one set and in U by another. Agreement, and the Jaccard index "
-        "of S: means over pairs of sets."
+        f"Sets: samples {window_texts} of the source, those of the search first. S and U: audit "
+        "problems, from the smallest to the largest number of any set. Unstable: the share of the "
+        "source's failures that are in S by one set and in U by another. Agreement, and the "
+        "Jaccard index of S: means over pairs of sets."
     )
 
 
@@ -486,8 +489,8 @@ def _describe_ranges(part_findings: StabilityFindings) -> str:
         note += " A dash: by some set the state is empty, so its rate is undefined."
     if part_findings.is_unstable:
         note += (
-            f" Unstable: by some set S or U has {part_findings.smallest_state} problems, fewer than "
-            f"{STABLE_ITEMS}, so κ depends on single problems."
+            f" Unstable: by some set S or U has {part_findings.smallest_state} problems, fewer "
+            f"than {STABLE_ITEMS}, so κ depends on single problems."
         )
     return note
 

@@ -177,9 +177,9 @@ def _build_evidence_card(
     ]
     text = (
         f"Problems of {', '.join(sorted(_find_tasks(run, counts)))} with the responses of "
-        f"{find_model_name(run.recipe)} (one greedy response and up to {run.recipe.search.k} samples "
-        "each), their verdicts, and the resulting states. The problems come from the benchmark and "
-        "have its licence."
+        f"{find_model_name(run.recipe)} (one greedy response and up to {run.recipe.search.k} "
+        "samples each), their verdicts, and the resulting states. The problems come from the "
+        "benchmark and have its licence."
     )
     return build_dataset_card(
         run,

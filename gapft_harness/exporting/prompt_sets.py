@@ -224,15 +224,15 @@ def _build_opening(
 ) -> list[Block]:
     task, k = run.manifest()["task"], run.recipe.search.k
     text = (
-        f"Prompts of {task['name']} in the format of {prompt_format.library}, with the state and solve rate "
-        f"of each problem, from {k} samples and the greedy response of {find_model_name(run.recipe)}. "
-        "The problems come from the benchmark and have its licence."
+        f"Prompts of {task['name']} in the format of {prompt_format.library}, with the state and "
+        f"solve rate of each problem, from {k} samples and the greedy response of "
+        f"{find_model_name(run.recipe)}. The problems come from the benchmark and have its licence."
     )
     blocks: list[Block] = [Text(text), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
     if prompt_format.chat and not run.recipe.model.chat_template:
         warning = (
-            f"{prompt_format.library} applies a chat template, but the search did not: states and solve "
-            "rates belong to the plain prompts."
+            f"{prompt_format.library} applies a chat template, but the search did not: states and "
+            "solve rates belong to the plain prompts."
         )
         blocks.append(Text(warning, "warning"))
     if task.get("episode", {"attempts": 1})["attempts"] > 1:

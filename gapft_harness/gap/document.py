@@ -150,29 +150,30 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
     for name, filter_findings in findings.items():
         if filter_findings.errors:
             yield Text(
-                f"filter {name}: {format_count(filter_findings.errors)} of {format_count(len(search.ids) * (search.k + 1))} "
-                "responses could not be judged and count as not passed; see the logs for reasons"
+                f"filter {name}: {format_count(filter_findings.errors)} of "
+                f"{format_count(len(search.ids) * (search.k + 1))} responses could not be judged "
+                "and count as not passed; see the logs for reasons"
             )
     if search.changed:
         yield Text(
-            f"filter {next(iter(findings))}: {format_count(search.changed)} verdicts differed when judged "
-            "again; the figures use those of the search",
+            f"filter {next(iter(findings))}: {format_count(search.changed)} verdicts differed when "
+            "judged again; the figures use those of the search",
             "warning",
         )
 
 
 def _format_lead(task: str, split: str, problems: int, k: int, judge: str) -> str:
     return (
-        f"{task}, {split}: {format_count(problems)} problems, one greedy decode and {k} samples of each; "
-        f"{judge}."
+        f"{task}, {split}: {format_count(problems)} problems, one greedy decode and {k} samples of "
+        f"each; {judge}."
     )
 
 
 def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFindings) -> Section:
     bound = (
-        f"On {_format_percent(findings.shares['S'])} of all problems the greedy decode fails and one of {k} "
-        "samples passes. This is p_S, the largest gain in greedy accuracy from correcting "
-        "recovered problems."
+        f"On {_format_percent(findings.shares['S'])} of all problems the greedy decode fails and "
+        f"one of {k} samples passes. This is p_S, the largest gain in greedy accuracy from "
+        "correcting recovered problems."
     )
     if findings.gains:
         bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
@@ -268,7 +269,9 @@ CURVE: tuple[Column[Rate], ...] = (
         names=("gain_low", "gain_high"),
     ),
     Column("", _GAIN, _gain_formatter(lambda share: points(share.value)), "− Pass@1 (points)"),
-    Column("", _GAIN, _gain_formatter(lambda share: _format_change(share.interval)), "95% interval"),
+    Column(
+        "", _GAIN, _gain_formatter(lambda share: _format_change(share.interval)), "95% interval",
+    ),
 )  # fmt: skip
 
 
@@ -309,8 +312,8 @@ _FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, _value_if_complete(lambda one: one.pass_at[-1].value), "Pass@K", percent),
     Column("", _BY, _value_if_complete(lambda one: one.gains[-1].value), "gap (points)", points),
     Column(
-        "", _BY, _value_if_complete(lambda one: one.gains[-1].interval), "95% interval", points_interval,
-        missing="",
+        "", _BY, _value_if_complete(lambda one: one.gains[-1].interval), "95% interval",
+        points_interval, missing="",
     ),
     Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", format_count),
     Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", format_count),

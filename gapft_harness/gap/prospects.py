@@ -105,8 +105,8 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
     if pool is not None and not pool.verdicts.sizes["S"]:
         verdict = TrainingAdvice(
             "not worth training",
-            f"Search recovered none of the {format_count(pool.verdicts.sizes['U'])} pool problems that "
-            "one decode missed: there is nothing to train on. Search deeper (search.k), at a "
+            f"Search recovered none of the {format_count(pool.verdicts.sizes['U'])} pool problems "
+            "that one decode missed: there is nothing to train on. Search deeper (search.k), at a "
             "higher temperature, or choose an easier pool.",
         )
     else:
@@ -132,9 +132,10 @@ def _compare_gain(
     p_s = float(judged.shares["S"].value)
     low, high = (share * p_s for share in CORRECTED)
     gain = (
-        f"Search recovers {percent(p_s)} of the problems ({format_count(judged.verdicts.sizes['S'])} of "
-        f"{format_count(len(judged.verdicts.greedy))}); correcting two fifths to two thirds of them, the "
-        f"paper's range, adds {points(low)} to {points(high)} points, and {plan} detect "
+        f"Search recovers {percent(p_s)} of the problems "
+        f"({format_count(judged.verdicts.sizes['S'])} of "
+        f"{format_count(len(judged.verdicts.greedy))}); correcting two fifths to two thirds of "
+        f"them, the paper's range, adds {points(low)} to {points(high)} points, and {plan} detect "
         f"{points(least)} or more."
     )
     if high < least:

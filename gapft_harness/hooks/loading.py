@@ -91,7 +91,8 @@ def collect_registrations(name: str, plugin: Any) -> list[Registration]:
                 raise
             except FAULTS as error:
                 raise PluginError(
-                    f"plugin {name}: {caller.name} failed: {describe_error(error)}{describe_plugin_line(error, source_root)}"
+                    f"plugin {name}: {caller.name} failed: {describe_error(error)}"
+                    f"{describe_plugin_line(error, source_root)}"
                 ) from error
     return registered
 
@@ -241,6 +242,7 @@ def _load_from_file(file: str) -> ModuleType:
         raise PluginError(f"--plugin {file}, line {error.lineno}: {error.msg}") from error
     except FAULTS as error:
         raise PluginError(
-            f"--plugin {file}: fails on import: {describe_error(error)}{describe_plugin_line(error, file)}"
+            f"--plugin {file}: fails on import: {describe_error(error)}"
+            f"{describe_plugin_line(error, file)}"
         ) from error
     return module

@@ -245,7 +245,8 @@ class Plugins:
         plugin_readers = [entry for entry in readers if entry.code_hash]
         if len(plugin_readers) > 1:
             raise UserError(
-                f"{path}: recognised by {plugin_readers[0].label} and by {plugin_readers[1].label}; load only one of them"
+                f"{path}: recognised by {plugin_readers[0].label} and by "
+                f"{plugin_readers[1].label}; load only one of them"
             )
         return next(iter([*plugin_readers, *readers]), None)
 

@@ -204,9 +204,8 @@ class Registration:
             fault: the fault and the expectation, as the rest of a sentence.
             function: the function that returned the result; default: the registered value.
         """
-        return PluginError(
-            f"{self.label} {fault}{self._describe_definition(self.value if function is None else function)}"
-        )
+        definition = self._describe_definition(self.value if function is None else function)
+        return PluginError(f"{self.label} {fault}{definition}")
 
     @staticmethod
     def _describe_definition(function: object) -> str:

@@ -93,8 +93,8 @@ class Gathering:
         numbered = {file_format.is_numbered for file_format in formats[bool(self.choice.greedy) :]}
         if len(numbered) > 1:
             raise UserError(
-                f"{all_paths}: cannot import plain JSON lines together with another format; give files "
-                "of one format"
+                f"{all_paths}: cannot import plain JSON lines together with another format; give "
+                "files of one format"
             )
         for number, (path, file_format) in enumerate(zip(paths, formats, strict=True)):
             self.formats[path] = file_format.name
@@ -109,7 +109,8 @@ class Gathering:
         seen.require_greedy(self.problems, all_paths)
         if self.samples < self.k:
             raise UserError(
-                f"{all_paths}: found {self.samples} samples of each problem, but search.k is {self.k}; "
+                f"{all_paths}: found {self.samples} samples of each problem, but search.k is "
+                f"{self.k}; "
                 + (
                     f"use fewer samples: --set search.k={self.samples}"
                     if self.samples
@@ -172,8 +173,8 @@ class Gathering:
                 option = "filter" if kind == "filter" else "metric"
                 raise UserError(
                     f"{row.place}: its verdict comes from {kind} {value!r}, but that of {place} "
-                    f"from {first_value!r}, so the same text could pass and fail; choose one for all "
-                    f"files (--{option} NAME), or have the task's verifier judge (--judge)"
+                    f"from {first_value!r}, so the same text could pass and fail; choose one for "
+                    f"all files (--{option} NAME), or have the task's verifier judge (--judge)"
                 )
 
     def _build_records(

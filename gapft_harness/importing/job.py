@@ -195,12 +195,13 @@ def _build_warnings(gathering: Gathering) -> list[str]:
     ]
     if not gathering.choice.judge:
         warnings.append(
-            f"verdicts imported from {files} ({', '.join(gathering.verdict_sources)}); this run judges other "
-            "responses with the task's verifier, which may differ: see gapft verify"
+            f"verdicts imported from {files} ({', '.join(gathering.verdict_sources)}); this run "
+            "judges other responses with the task's verifier, which may differ: see gapft verify"
         )
     if gathering.samples > gathering.k:
         warnings.append(
-            f"only the first {gathering.k} of {gathering.samples} samples of each problem were imported"
+            f"only the first {gathering.k} of {gathering.samples} samples of each problem were "
+            "imported"
         )
     if gathering.left_out:
         warnings.append(

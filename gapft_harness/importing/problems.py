@@ -61,8 +61,9 @@ class ProblemIndex:
                 f" (compared: {', '.join(self._fields)}; --on FIELD compares only some fields)"
             )
         return UserError(
-            f"{row.place}: the task's {self._split} has no problem with this {kind}{details}. Check "
-            "--split and the limits of the task, or leave such responses out (--ignore-unknown)"
+            f"{row.place}: the task's {self._split} has no problem with this {kind}{details}. "
+            "Check --split and the limits of the task, or leave such responses out "
+            "(--ignore-unknown)"
         )
 
     def _build_index(self, kind: str) -> dict[str | bytes, list[Problem]]:
@@ -131,8 +132,8 @@ class ResponsePlaces:
                 continue
             if 0 in places:
                 raise UserError(
-                    f"{files}: sample {earlier_samples + places.index(0)} of problem {problem.id} is "
-                    f"missing, but sample {earlier_samples + len(places) - 1} exists "
+                    f"{files}: sample {earlier_samples + places.index(0)} of problem {problem.id} "
+                    f"is missing, but sample {earlier_samples + len(places) - 1} exists "
                     f"({self._format_place(places[-1])}); expected all numbers from 0"
                 )
             lengths.setdefault(len(places), problem)
@@ -143,8 +144,8 @@ class ResponsePlaces:
             last = self._places[lengths[few].id][-1]
             raise UserError(
                 f"{files}: problem {lengths[few].id} has {few} samples (the last: "
-                f"{self._format_place(last)}), but problem {lengths[many].id} has {many}; expected the "
-                "same number for each problem"
+                f"{self._format_place(last)}), but problem {lengths[many].id} has {many}; expected "
+                "the same number for each problem"
             )
         return next(iter(lengths), 0)
 
@@ -174,6 +175,7 @@ def _missing_responses_error(
     files: str, missing_part: str, missing_ids: Sequence[str], problems: Sequence[Problem]
 ) -> UserError:
     return UserError(
-        f"{files}: {missing_part} for {len(missing_ids)} of {len(problems)} problems, first: {missing_ids[0]}; "
-        "expected all problems of the split; use --task for a task with other problems"
+        f"{files}: {missing_part} for {len(missing_ids)} of {len(problems)} problems, first: "
+        f"{missing_ids[0]}; expected all problems of the split; use --task for a task with other "
+        "problems"
     )

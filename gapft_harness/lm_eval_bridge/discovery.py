@@ -98,7 +98,8 @@ def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path 
         ) from error
     if name in manager.all_tasks and name not in manager.all_subtasks:
         raise NoSuchTaskError(
-            f"{name!r} is a group or a tag; expected one of its tasks: {_list_members(manager, name)}"
+            f"{name!r} is a group or a tag; expected one of its tasks: "
+            f"{_list_members(manager, name)}"
         )
     return _build_task(manager, name, paths)
 

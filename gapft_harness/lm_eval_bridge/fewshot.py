@@ -82,8 +82,8 @@ def find_examples(task: Any) -> Documents:
     split = fewshot.split or config.training_split
     if split is None:
         raise UserError(
-            f"{describe_task(config)}: few-shot examples need the key fewshot_split or training_split "
-            "(the split to draw them from); add one, or set num_fewshot to 0"
+            f"{describe_task(config)}: few-shot examples need the key fewshot_split or "
+            "training_split (the split to draw them from); add one, or set num_fewshot to 0"
         )
     documents: Documents = task.split(split).documents
     return documents
@@ -116,10 +116,10 @@ def check_examples(
         return
     row, text, verdict = failed[0]
     raise UserError(
-        f"{describe_task(task.config)}: the task's own verifier does not pass the answers of few-shot "
-        f"examples: {len(failed)} of {len(rows)} checked, such as {text!r:.200} for "
-        f"{documents.describe_place(row)} ({verdict.status}: {verdict.reason}); expected answers in the "
-        "form of a response: set fewshot_config: {doc_to_target: ...}, or num_fewshot: 0"
+        f"{describe_task(task.config)}: the task's own verifier does not pass the answers of "
+        f"few-shot examples: {len(failed)} of {len(rows)} checked, such as {text!r:.200} for "
+        f"{documents.describe_place(row)} ({verdict.status}: {verdict.reason}); expected answers "
+        "in the form of a response: set fewshot_config: {doc_to_target: ...}, or num_fewshot: 0"
     )
 
 

@@ -157,8 +157,8 @@ class LoadedTask:
         """
         if not self._task.has_training_docs():
             raise UserError(
-                f"{describe_task(self._task.config)}: the key training_split is missing, so there is no "
-                "pool to search; add it with the split to learn from, or choose another task"
+                f"{describe_task(self._task.config)}: the key training_split is missing, so there "
+                "is no pool to search; add it with the split to learn from, or choose another task"
             )
         return self._read_problems(
             "pool", self._task.config.training_split, self._task.training_docs
@@ -188,15 +188,15 @@ class LoadedTask:
         task = self._task
         if not task.has_validation_docs():
             raise UserError(
-                f"{describe_task(task.config)}: the key validation_split is missing; add it to the task, "
-                "or set experiments.scaling.calibration to a number of problems to take from the "
-                "training split"
+                f"{describe_task(task.config)}: the key validation_split is missing; add it to the "
+                "task, or set experiments.scaling.calibration to a number of problems to take from "
+                "the training split"
             )
         if not task.has_test_docs():
             raise UserError(
-                f"{describe_task(task.config)}: without test_split, the validation split is the audit; "
-                "set experiments.scaling.calibration to a number of problems to take from the "
-                "training split"
+                f"{describe_task(task.config)}: without test_split, the validation split is the "
+                "audit; set experiments.scaling.calibration to a number of problems to take from "
+                "the training split"
             )
         return self._read_problems(
             "calibration", task.config.validation_split, task.validation_docs

@@ -295,7 +295,8 @@ def _choose_metric_and_filter(
     filter_name = filter_name or filters[0]
     if filter_name not in filters:
         raise UserError(
-            f"task {task.config.task!r}: unknown filter {filter_name!r}; {did_you_mean(filter_name, filters)}"
+            f"task {task.config.task!r}: unknown filter {filter_name!r}; "
+            f"{did_you_mean(filter_name, filters)}"
         )
     if filter_name not in single_filters:
         others = ", ".join(single_filters) or "(none)"
@@ -305,7 +306,7 @@ def _choose_metric_and_filter(
         )
     if task.higher_is_better().get(metric_name) is False:
         raise UserError(
-            f"task {task.config.task!r}: metric {metric_name!r}: lower is better; expected a metric for "
-            "which higher is better"
+            f"task {task.config.task!r}: metric {metric_name!r}: lower is better; expected a "
+            "metric for which higher is better"
         )
     return metric_name, filter_name

@@ -137,9 +137,9 @@ class Recipe(RecipeSection):
         for name in conditions:
             if characters := {*"@/"}.intersection(name):
                 raise ValueError(
-                    f"{name!r} contains {' and '.join(sorted(characters))}, but conditions name files, "
-                    "where @ begins the name of a variant and / separates folders; register the "
-                    "selector under another name"
+                    f"{name!r} contains {' and '.join(sorted(characters))}, but conditions name "
+                    "files, where @ begins the name of a variant and / separates folders; register "
+                    "the selector under another name"
                 )
         return conditions
 
@@ -158,7 +158,8 @@ class Recipe(RecipeSection):
                 raise ValueError(f"{name!r} {fault}")
             if choice.of is not None and choice.of not in audit_names:
                 raise ValueError(
-                    f"{name!r}: unknown audit {choice.of!r} in `of`; known: {', '.join(audit_names)}"
+                    f"{name!r}: unknown audit {choice.of!r} in `of`; "
+                    f"known: {', '.join(audit_names)}"
                 )
         return audits
 

@@ -58,8 +58,8 @@ def build_sections(judged: LogsJudged) -> list[Section]:
     else:
         right = judged.reasons.statuses["pass"]
         lead = (
-            f"{format_count(judged.responses)} responses to {documents}, judged by {new_rule}: {format_count(right)} are "
-            "right; the log has no verdicts to compare with"
+            f"{format_count(judged.responses)} responses to {documents}, judged by {new_rule}: "
+            f"{format_count(right)} are right; the log has no verdicts to compare with"
         )
     return [
         Section(
@@ -172,8 +172,8 @@ def _flip_sections(flips: Flips) -> Iterator[Section]:
         note = ""
         if count > len(shown_flips):
             note = (
-                f"{format_count(len(shown_flips))} of {format_count(count)}; --show N shows more, and --out writes all "
-                "with complete texts to flips.csv."
+                f"{format_count(len(shown_flips))} of {format_count(count)}; --show N shows more, "
+                "and --out writes all with complete texts to flips.csv."
             )
         rows = [(flip, _format_place(flip, has_logs)) for flip in shown_flips]
         yield Section(title, [Frame(FLIPS, rows).table(note, words=5)])

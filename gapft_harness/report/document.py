@@ -138,8 +138,8 @@ def _build_conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     ]
     if online:
         note += (
-            f" {capitalize_first(listed([*dict.fromkeys(online)]))}: trained online. Here n, N and L "
-            "describe the set that determines J; it is not used as a training set."
+            f" {capitalize_first(listed([*dict.fromkeys(online)]))}: trained online. Here n, N and "
+            "L describe the set that determines J; it is not used as a training set."
         )
     if len(findings.groups) > 1:
         note += (
@@ -245,16 +245,16 @@ def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
     if not audit.parent:
         return (
             f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
-            f"verified by {other_rule.format_verifier(task['verifier'], task['verifier_params'])}. The "
-            "source was sampled and every adapter was decoded on them, as on the run's own audit. "
-            "Figures of different audits are not compared."
+            f"verified by {other_rule.format_verifier(task['verifier'], task['verifier_params'])}. "
+            "The source was sampled and every adapter was decoded on them, as on the run's own "
+            "audit. Figures of different audits are not compared."
         )
     parent = next((f.inputs for f in inputs.further if f.name == audit.parent), inputs)
     which = "the audit" if audit.parent == "audit" else f"the audit {audit.parent}"
     return (
-        f"A named subset: {n} of the {format_count(len(parent.audit.ids))} problems of {which}. Nothing "
-        "was decoded for it: the same decisions are scored on these problems only, and are never "
-        "compared with decisions on other problems."
+        f"A named subset: {n} of the {format_count(len(parent.audit.ids))} problems of {which}. "
+        "Nothing was decoded for it: the same decisions are scored on these problems only, and are "
+        "never compared with decisions on other problems."
     )
 
 
@@ -263,7 +263,10 @@ def _build_further_audit(
 ) -> list[Block]:
     source = findings.source
     states = [
-        f"{format_count(count)} {STATE_NAMES[state]} ({state}, {percent(Fraction(count, source.n))})"
+        (
+            f"{format_count(count)} {STATE_NAMES[state]} "
+            f"({state}, {percent(Fraction(count, source.n))})"
+        )
         for state, count in source.states.items()
     ]
     blocks: list[Block] = [

@@ -163,9 +163,10 @@ class RunDirectory:
         missing_keys = [key for key in keys if not store.has_group(key)]
         if missing_keys:
             raise UserError(
-                f"run directory {self.path}: settings changed: {'; '.join(self.changes.all_changes)}. "
-                f"Its work is not in the store {store.root} "
-                f"({missing_keys[0] or 'imported responses'}) and would be lost; use another --run-dir"
+                f"run directory {self.path}: settings changed: "
+                f"{'; '.join(self.changes.all_changes)}. Its work is not in the store {store.root} "
+                f"({missing_keys[0] or 'imported responses'}) and would be lost; use another "
+                "--run-dir"
             )
 
     def record_changes(self, other_changes: Sequence[str] = ()) -> list[str]:

@@ -88,8 +88,8 @@ def check_history(
     entries = read_history(run, last)
     if (line_count := len(_read_lines(run))) > len(entries):
         yield (
-            f"{layout.HISTORY}: has {line_count} lines, but the manifest records {len(entries)}; if a "
-            "command was interrupted, run it again"
+            f"{layout.HISTORY}: has {line_count} lines, but the manifest records {len(entries)}; "
+            "if a command was interrupted, run it again"
         )
     possible_hashes: tuple[str, ...] = ()
     for number, entry in enumerate(entries, start=1):

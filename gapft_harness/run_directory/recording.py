@@ -103,8 +103,8 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
             split_names = " and ".join(s for s in searched_splits if s != split) or "the run"
             raise UserError(
                 f"{split}: searched with a different model than {split_names}: {key} is {value}, "
-                f"expected {recorded_value}. All splits need one model: restore it, remove the folder "
-                f"{split}/ of the run directory if it contains responses, and run the same "
+                f"expected {recorded_value}. All splits need one model: restore it, remove the "
+                f"folder {split}/ of the run directory if it contains responses, and run the same "
                 "command again; or start a new run directory"
             )
 
@@ -131,8 +131,9 @@ def require_same_rules(
             continue
         if recorded_judge.get("rules") != judge_facts.get("rules"):
             raise UserError(
-                f"{name}: would be judged by different rules than {other}: {judge_facts.get('rules')}, "
-                f"expected {recorded_judge.get('rules') or 'none recorded'}. Rates are comparable only "
+                f"{name}: would be judged by different rules than {other}: "
+                f"{judge_facts.get('rules')}, expected "
+                f"{recorded_judge.get('rules') or 'none recorded'}. Rates are comparable only "
                 "under the same rules for the whole run: continue with the version of "
                 "gapft-harness that started it, or start a new run directory"
             )

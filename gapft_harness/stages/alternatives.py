@@ -79,7 +79,8 @@ def _describe_seeds(
             for name, item in seeds_by_condition.items()
         )
         yield (
-            f"trained with the same settings and stored, but not in this report: {'; '.join(descriptions)}"
+            "trained with the same settings and stored, but not in this report: "
+            f"{'; '.join(descriptions)}"
         )
 
 

@@ -30,7 +30,8 @@ class Context:
         conditions: the conditions that the report shows; empty for all of the run.
         seeds: the training seeds that the report shows; empty for all.
         progress: called with the progress of jobs.
-        report_line: called with a line to show now, such as a warning or a count of dropped problems.
+        report_line: called with a line to show now, such as a warning or a count of dropped
+            problems.
         cache: objects that are built once for a context, such as its experiments.
     """
 

@@ -41,7 +41,8 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
 
     Args:
         context: the run, with the new recipe.
-        include_paths: folders with task YAML given to the command; empty for the folders of the search.
+        include_paths: folders with task YAML given to the command; empty for the folders of the
+            search.
         stages: the stages that will run.
 
     Raises:
@@ -72,8 +73,8 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
             )
     elif not can_repeat_search:
         raise UserError(
-            f"run directory {run.path}: settings changed: {'; '.join(search_changes)}. Run the command "
-            "without --only and --split, or use another --run-dir"
+            f"run directory {run.path}: settings changed: {'; '.join(search_changes)}. Run the "
+            "command without --only and --split, or use another --run-dir"
         )
     run.changes = RecipeChanges(search_changes, run.changes.selection_changes)
     if not run.is_empty():

@@ -58,8 +58,8 @@ class Store:
             stored_format = read_json(about).get("format")
             if stored_format != FORMAT:
                 raise UserError(
-                    f"{about}: format {stored_format!r}, but this version reads format {FORMAT}: use the "
-                    f"version that made it, or another folder ({STORE_VARIABLE})"
+                    f"{about}: format {stored_format!r}, but this version reads format {FORMAT}: "
+                    f"use the version that made it, or another folder ({STORE_VARIABLE})"
                 )
 
     @classmethod
@@ -74,8 +74,8 @@ class Store:
         root = Path(variable).resolve() if variable else run.parent / ".store"
         if root == run or run in root.parents:
             raise UserError(
-                f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; expected a folder "
-                "outside it, which several runs can share"
+                f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; expected a "
+                "folder outside it, which several runs can share"
             )
         return cls(root)
 
@@ -272,8 +272,8 @@ class StoreGroup:
 def damaged_file_error(path: Path, reason: str) -> UserError:
     """Build the error for a stored file that was changed."""
     return UserError(
-        f"{path}: was changed after it was stored ({reason}); restore it, or delete it so that it is "
-        "made again"
+        f"{path}: was changed after it was stored ({reason}); restore it, or delete it so that it "
+        "is made again"
     )
 
 

@@ -86,7 +86,8 @@ def find_missing(study: StudyRecipe, run: RunDirectory) -> list[str]:
     current, stored = (value.model_dump(mode="json") for value in (recipe, recorded))
     if changes := list_differences(stored, current):
         return [
-            f"its {layout.RECIPE} differs from the recipe in {layout.MANIFEST}: {'; '.join(changes)}"
+            f"its {layout.RECIPE} differs from the recipe in {layout.MANIFEST}: "
+            f"{'; '.join(changes)}"
         ]
     if manifest.get("n") == 0 and not manifest["budgets"]:
         return ["the search found nothing to train on"]

@@ -151,9 +151,9 @@ def _build_main(findings: StudyFindings) -> list[Block]:
     ]
     note = (
         "Pass@1 in percent on each cell's audit: one greedy decode, mean over seeds "
-        f"{wording.listed([str(seed) for seed in findings.study.seeds])}. n: example slots of a matched "
-        "condition. Among the source and the matched conditions, the best of each row is bold and "
-        "the second-best underlined. Brackets are 95% intervals, in percentage points."
+        f"{wording.listed([str(seed) for seed in findings.study.seeds])}. n: example slots of a "
+        "matched condition. Among the source and the matched conditions, the best of each row is "
+        "bold and the second-best underlined. Brackets are 95% intervals, in percentage points."
     )
     if unmatched:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, unmatched)])}."
@@ -292,9 +292,9 @@ def _build_means(findings: StudyFindings) -> list[Block]:
             )
         ]
     note = (
-        f"Over {len(findings.cells)} cells with equal weights. A replicate draws training seeds once "
-        "for all cells, and audit problems once for all cells with the same audit. Cells are not "
-        "resampled: the mean describes these cells, not other models or tasks."
+        f"Over {len(findings.cells)} cells with equal weights. A replicate draws training seeds "
+        "once for all cells, and audit problems once for all cells with the same audit. Cells are "
+        "not resampled: the mean describes these cells, not other models or tasks."
     )
     if not all(mean.matched or mean.b == SOURCE for mean in findings.means):
         note += " * Not budget-matched."
@@ -430,8 +430,8 @@ def _build_opening(findings: StudyFindings) -> list[Block]:
     if findings.incomplete:
         complete_count = len(findings.cells)
         text = (
-            f"{complete_count} of {len(findings.collected)} cells are complete. The mean over cells needs all "
-            "cells; these are incomplete:"
+            f"{complete_count} of {len(findings.collected)} cells are complete. The mean over "
+            "cells needs all cells; these are incomplete:"
         )
         lines = [f"{name}: {'; '.join(lacks)}" for name, lacks in findings.incomplete.items()]
         return [Text(text, "warning"), Bullets(lines), *remarks]
@@ -453,9 +453,10 @@ def _build_opening(findings: StudyFindings) -> list[Block]:
         f"Over {cells} with equal weights, {condition_name(lead)} minus "
         f"{condition_name(reference)} is {_format_mean(reference_mean)} points of Pass@1"
         f"{' at the same training budget' * reference_mean.matched}; "
-        f"{wording.describe_resolution(reference_mean.interval)}. Minus the source it is {_format_mean(source_mean)} points. "
-        f"{condition_name(lead)} is above {condition_name(reference)} in {above} of {count} cells; "
-        f"the interval excludes zero, on either side, in {resolved}. Brackets are 95% intervals."
+        f"{wording.describe_resolution(reference_mean.interval)}. Minus the source it is "
+        f"{_format_mean(source_mean)} points. {condition_name(lead)} is above "
+        f"{condition_name(reference)} in {above} of {count} cells; the interval excludes zero, on "
+        f"either side, in {resolved}. Brackets are 95% intervals."
     )
     stats = [
         _build_stat(f"{condition_name(lead)} against {condition_name(reference)}", reference_mean),
@@ -670,7 +671,8 @@ def _format_verifier(inputs: ReportInputs) -> str:
     params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
     text = f"{inputs.task['verifier']} {params}"
     if inputs.splits_with_imported_verdicts:
-        text += f" (except {' and '.join(inputs.splits_with_imported_verdicts)}: verdicts of imported files)"
+        splits = " and ".join(inputs.splits_with_imported_verdicts)
+        text += f" (except {splits}: verdicts of imported files)"
     return text
 
 

@@ -88,8 +88,9 @@ def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> No
             if other_value != cell_value:
                 raise UserError(
                     f"cells {other!r} and {name!r} have different versions of task {task}: its "
-                    f"{key} is {other_value!r} in {other!r} and {cell_value!r} in {name!r}, so prompts or answers "
-                    "may differ. Run both on the same version of the task, or use separate studies"
+                    f"{key} is {other_value!r} in {other!r} and {cell_value!r} in {name!r}, so "
+                    "prompts or answers may differ. Run both on the same version of the task, or "
+                    "use separate studies"
                 )
         cell_ids, other_ids = (
             set(cell_inputs.audit.ids.tolist()),
@@ -98,9 +99,9 @@ def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> No
         if cell_ids != other_ids:
             raise UserError(
                 f"cells {other!r} and {name!r} were audited on different problems of {task}: "
-                f"{_describe_extra(other, other_ids - cell_ids)}; {_describe_extra(name, cell_ids - other_ids)}. Audit both on the "
-                "same problems (data.audit_limit, data.deduplicate, the task's data), or use "
-                "separate studies"
+                f"{_describe_extra(other, other_ids - cell_ids)}; "
+                f"{_describe_extra(name, cell_ids - other_ids)}. Audit both on the same problems "
+                "(data.audit_limit, data.deduplicate, the task's data), or use separate studies"
             )
 
 

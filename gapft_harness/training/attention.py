@@ -77,12 +77,14 @@ def attend(
         raise UserError(f"{name}: does not pass on the ends of sequences; {_PADDING_REMEDY}")
     if requested := [key for key in _UNSUPPORTED if others.get(key) is not None]:
         raise UserError(
-            f"{name}: needs {requested[0]}, which padding-free training does not support; {_PADDING_REMEDY}"
+            f"{name}: needs {requested[0]}, which padding-free training does not support; "
+            f"{_PADDING_REMEDY}"
         )
     lengths = [end - start for start, end in pairwise(cu_seq_lens_q)]
     if sliding_window is not None and max(lengths) > sliding_window:
         raise UserError(
-            f"{name}: attends back {sliding_window} tokens, but a sequence is longer; {_PADDING_REMEDY}"
+            f"{name}: attends back {sliding_window} tokens, but a sequence is longer; "
+            f"{_PADDING_REMEDY}"
         )
     kernel = find_packed_kernel(query, value) if dropout == 0 else None
     by_sequence = DENSE if is_dense(0, query.dtype, query.device) else PER_SEQUENCE

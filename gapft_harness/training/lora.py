@@ -321,7 +321,8 @@ def _train_arm(
             with explain_out_of_memory(base.estimated_memory, job.arm.name, devices.device):
                 log = run_steps(
                     job, settings, model.to(devices.device), arm_plan.steps, arm_plan.sequences,
-                    None if end is None else end.id, devices, checkpoint, start_tracking, base.is_head_last,
+                    None if end is None else end.id, devices, checkpoint, start_tracking,
+                    base.is_head_last,
                 )  # fmt: skip
             losses = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
             base_facts = {

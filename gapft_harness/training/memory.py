@@ -204,9 +204,10 @@ def check_loading_memory(model: Any, settings: Training, free: int, processes: i
     if base_bytes * processes > free:
         raise UserError(
             f"executor.fsdp: during loading, each of {processes} processes needs the complete base "
-            f"in {settings.dtype}, {base_bytes / _GB:.3g} GB, but this machine has {free / _GB:.3g} GB "
-            f"free. Lower executor.processes, or store the base in {settings.dtype}: files in the "
-            "training dtype are mapped into memory once for all processes"
+            f"in {settings.dtype}, {base_bytes / _GB:.3g} GB, but this machine has "
+            f"{free / _GB:.3g} GB free. Lower executor.processes, or store the base in "
+            f"{settings.dtype}: files in the training dtype are mapped into memory once for all "
+            "processes"
         )
 
 

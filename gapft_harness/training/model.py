@@ -279,7 +279,8 @@ def check_targets(model: Any, settings: Training) -> None:
         if not adaptable[target]:
             raise UserError(
                 f"training.target_modules: LoRA cannot adapt {target!r}, which is not a linear, "
-                f"embedding or convolution layer; modules that can be adapted: {', '.join(adaptable_names)}"
+                "embedding or convolution layer; modules that can be adapted: "
+                f"{', '.join(adaptable_names)}"
             )
 
 

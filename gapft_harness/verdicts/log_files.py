@@ -170,7 +170,8 @@ def find_single_run(
     runs = find_runs(argument, tasks, latest=latest, plugin_files=plugin_files)
     if len(runs) > 1:
         raise UserError(
-            f"{description} {argument}: expected one run, found {len(runs)} ({runs[0]}, {runs[1]}, ...)"
+            f"{description} {argument}: expected one run, found {len(runs)} "
+            f"({runs[0]}, {runs[1]}, ...)"
         )
     return runs[0]
 
@@ -283,8 +284,9 @@ def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Path]:
         return logs
     raise UserError(
         f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
-        f"FOLDER), and no log of another kind among {len(candidates)} files *{', *'.join(_SUFFIXES)} "
-        "(Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain JSON lines)"
+        f"FOLDER), and no log of another kind among {len(candidates)} files "
+        f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain "
+        "JSON lines)"
     )
 
 
@@ -333,9 +335,9 @@ def _build_evaluation(
             if latest:
                 description += " with the same date"
             raise UserError(
-                f"{by_task[task].path} and {path}: two logs {description} in one run; name one file, or "
-                "use the newest with --latest, or name both: training seeds of one model with "
-                "--seeds, additional samples with one --source-samples each"
+                f"{by_task[task].path} and {path}: two logs {description} in one run; name one "
+                "file, or use the newest with --latest, or name both: training seeds of one model "
+                "with --seeds, additional samples with one --source-samples each"
             )
         by_task[task] = log
     return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural_sort_key(log.task))))

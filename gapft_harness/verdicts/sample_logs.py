@@ -250,8 +250,8 @@ class LogRow:
         if not isinstance(value, bool | int | float) or not abs(value) <= _MAX_NUMBER:
             raise self.number_error(
                 metric,
-                f"expected a number, up to {_MAX_NUMBER:g}, for each document (corpus-level metrics "
-                "cannot be compared by document)",
+                f"expected a number, up to {_MAX_NUMBER:g}, for each document (corpus-level "
+                "metrics cannot be compared by document)",
             )
         return float(value)
 
@@ -347,8 +347,8 @@ class LogRow:
             return None
         if len(statuses) != self.count:
             raise UserError(
-                f"{self.place}: {len(statuses)} verdicts on {self.count} responses; expected one per "
-                "response (a damaged log?)"
+                f"{self.place}: {len(statuses)} verdicts on {self.count} responses; expected one "
+                "per response (a damaged log?)"
             )
         return statuses
 
@@ -492,8 +492,8 @@ class Criterion:
             raise ungraded_error(first.log, remedy)
         if first.log.higher_is_better(metric) is False:
             raise UserError(
-                f"{first.log.path}: {quote_unprintable(metric)} is better when lower (lm_eval's results "
-                "file), so it cannot show what passed; choose another metric: --metric"
+                f"{first.log.path}: {quote_unprintable(metric)} is better when lower (lm_eval's "
+                "results file), so it cannot show what passed; choose another metric: --metric"
             )
         return cls(metric, False, chosen is not None, remedy)
 
@@ -522,14 +522,16 @@ class Criterion:
         if samples == 1:
             if value not in (0, 1):
                 raise UserError(
-                    f"{row.place}: {quote_unprintable(metric)} is {value:g}, expected 0 or 1; {self.remedy}"
+                    f"{row.place}: {quote_unprintable(metric)} is {value:g}, expected 0 or 1; "
+                    f"{self.remedy}"
                 )
             return int(value), 1
         passing = round(value * samples)
         if abs(value * samples - passing) > _COUNT_TOLERANCE or not 0 <= passing <= samples:
             raise UserError(
-                f"{row.place}: {PASS_AT_1} is {row.fields[PASS_AT_1]} over {samples} responses, which "
-                "is not an integer number of them; expected the unbiased pass@1 over all samples"
+                f"{row.place}: {PASS_AT_1} is {row.fields[PASS_AT_1]} over {samples} responses, "
+                "which is not an integer number of them; expected the unbiased pass@1 over all "
+                "samples"
             )
         return passing, samples
 
@@ -548,7 +550,10 @@ class Criterion:
         return [passing == samples] * samples
 
     def _format_several(self, row: LogRow, problem: str) -> str:
-        return f"{row.place}: {row.count} responses, and {quote_unprintable(problem)} of them passed; {self.remedy}"
+        return (
+            f"{row.place}: {row.count} responses, and {quote_unprintable(problem)} of them passed; "
+            f"{self.remedy}"
+        )
 
 
 def ungraded_error(log: Log, remedy: str) -> UserError:
@@ -575,12 +580,12 @@ def read_lm_eval_rows(log: Log) -> Iterator[LogRow]:
 def unknown_log_error(place: str, record: Mapping[str, Any]) -> UserError:
     """Build the error for a log that no reader recognises."""
     return UserError(
-        f"{place}: unknown kind of log (its keys: {', '.join(map(quote_unprintable, record)) or 'none'}). "
-        "Recognised by a key of the first line: lm_eval's samples (resps), NeMo-Skills' output "
-        "(generation), plain JSON lines (text), Every Eval Ever's instance records "
-        "(evaluation_id); by name: Inspect's logs (FILE.eval, FILE.json); by the columns doc, "
-        "metric and model_response: lighteval's details (FILE.parquet). Add a reader of another "
-        "kind with --plugin FILE"
+        f"{place}: unknown kind of log (its keys: "
+        f"{', '.join(map(quote_unprintable, record)) or 'none'}). Recognised by a key of the first "
+        "line: lm_eval's samples (resps), NeMo-Skills' output (generation), plain JSON lines "
+        "(text), Every Eval Ever's instance records (evaluation_id); by name: Inspect's logs "
+        "(FILE.eval, FILE.json); by the columns doc, metric and model_response: lighteval's "
+        "details (FILE.parquet). Add a reader of another kind with --plugin FILE"
     )
 
 

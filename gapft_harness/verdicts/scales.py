@@ -71,8 +71,9 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
     low, high = float(measured.min()), float(measured.max())
     if low == high < 0 and reported in (None, low) and metric != _PERPLEXITY:
         raise UserError(
-            f"{log.path}: {quote_unprintable(metric)} is {low:g} for all {len(measured):,} documents, which marks "
-            "documents that it does not apply to; choose another metric: --metric"
+            f"{log.path}: {quote_unprintable(metric)} is {low:g} for all {len(measured):,} "
+            "documents, which marks documents that it does not apply to; choose another metric: "
+            "--metric"
         )
     if reported is None:
         if metric == _PERPLEXITY and low < 1:  # a perplexity is at least 1
@@ -81,10 +82,11 @@ def find_scale(log: Log, metric: str, filter: str, values: NDArray[np.float64]) 
         if low < 0 and others.size and others.min() >= 0 and others.max() <= 1:
             count = int((measured == low).sum())
             raise UserError(
-                f"{log.path}: {quote_unprintable(metric)} is {low:g} for {count:,} of {len(measured):,} documents "
-                "and 0 to 1 for the others. This may mark documents that are not measured, but "
-                "lm_eval's results file, which decides it, is missing beside the log or lacks the "
-                "metric; add it (results_DATE.json), or choose another metric (--metric)"
+                f"{log.path}: {quote_unprintable(metric)} is {low:g} for {count:,} of "
+                f"{len(measured):,} documents and 0 to 1 for the others. This may mark documents "
+                "that are not measured, but lm_eval's results file, which decides it, is missing "
+                "beside the log or lacks the metric; add it (results_DATE.json), or choose another "
+                "metric (--metric)"
             )
         return Scale()
     mean = float(measured.mean())
@@ -105,11 +107,11 @@ def contradiction_error(
     """Build the error for rows that do not make the reported aggregate."""
     filter_text = "" if filter == "none" else f" under filter {quote_unprintable(filter)}"
     return UserError(
-        f"{log.path}: the mean of {quote_unprintable(metric)} over {count:,} rows{filter_text} is {mean:.6g}, but "
-        f"{log.results} reports {reported:.6g}. Either the metric is not a mean over documents "
-        "(a corpus-level score, a median, a weighted mean): choose another with --metric; or the "
-        "files belong to two evaluations, or rows are missing: evaluate again, or move the "
-        "results file away to compare the rows without it"
+        f"{log.path}: the mean of {quote_unprintable(metric)} over {count:,} rows{filter_text} is "
+        f"{mean:.6g}, but {log.results} reports {reported:.6g}. Either the metric is not a mean "
+        "over documents (a corpus-level score, a median, a weighted mean): choose another with "
+        "--metric; or the files belong to two evaluations, or rows are missing: evaluate again, or "
+        "move the results file away to compare the rows without it"
     )
 
 

@@ -56,7 +56,8 @@ def failure_feedback(
     if result.verdict == "wrong_answer":
         outcome = f"{output_label}:\n{_cut_end(result.output, limit)}"
     elif result.verdict in ("runtime_error", "compile_error"):
-        outcome = f"Error:\n{_cut_start(strip_foreign_frames(result.error) or without_paths(result.reason), limit)}"
+        error = strip_foreign_frames(result.error) or without_paths(result.reason)
+        outcome = f"Error:\n{_cut_start(error, limit)}"
     else:
         outcome = f"Stopped:\n{_cut_end(without_paths(result.reason), limit)}"
     return (

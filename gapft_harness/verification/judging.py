@@ -85,8 +85,8 @@ def answer_responses(
     """Read the answer of each response; equal texts are read once (per gold if the reader uses it).
 
     Args:
-        answers: the verifier's reader of answers (``hooks.checked.find_answer_reader``); with None, no
-            response has an answer.
+        answers: the verifier's reader of answers (``hooks.checked.find_answer_reader``); with None,
+            no response has an answer.
         responses: the responses; those that were not generated have no answer.
         golds: the gold answer of each response.
 

@@ -210,8 +210,8 @@ def _parse_record(line: str, where: str) -> _Record:
     raw_tests = record["tests"]
     if not isinstance(raw_tests, list) or not raw_tests:
         raise UserError(
-            f"{where}: tests: found {'none' if raw_tests == [] else type(raw_tests).__name__}, expected a "
-            "list of at least one (a program without tests is never accepted)"
+            f"{where}: tests: found {'none' if raw_tests == [] else type(raw_tests).__name__}, "
+            "expected a list of at least one (a program without tests is never accepted)"
         )
     source = _require_text(record, "source", where)
     try:

@@ -84,8 +84,8 @@ class RecordedSampler:
         responses_path = settings.model_args.get("responses")
         if not isinstance(responses_path, str):
             raise UserError(
-                f"model.args: responses: found {responses_path!r}; the backend 'recorded' needs the path "
-                "of a JSONL file of responses"
+                f"model.args: responses: found {responses_path!r}; the backend 'recorded' needs "
+                "the path of a JSONL file of responses"
             )
         self._path = Path(responses_path)
         self._arm = adapter.arm if adapter else None
@@ -142,15 +142,15 @@ class RecordedSampler:
         by_prompt = self._records.get(("prompt", request.prompt, index, attempt))
         if by_id and by_prompt:
             raise UserError(
-                f"{self._path}: two records for {self._describe_request(request, index)}: one by its id "
-                "and one by its prompt; expected one"
+                f"{self._path}: two records for {self._describe_request(request, index)}: one by "
+                "its id and one by its prompt; expected one"
             )
         record = by_id or by_prompt
         if record is None:
             remedy = "add it, or lower search.k" if attempt == 1 else "add it"
             raise UserError(
-                f"{self._path}: no record for {self._describe_request(request, index)}, neither by its id nor "
-                f"by its exact prompt; {remedy}"
+                f"{self._path}: no record for {self._describe_request(request, index)}, neither by "
+                f"its id nor by its exact prompt; {remedy}"
             )
         return record
 

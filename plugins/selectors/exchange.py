@@ -80,9 +80,9 @@ def match_tokens(
             can_improve = offset != previous_offset
         if is_required and abs(offset) > margin:
             raise UserError(
-                f"selector {subject}: cannot match supervised tokens: GapFT's slots have {target}, the "
-                f"first problems drawn from the same strata {first_tokens} (possible: {least} to "
-                f"{most}), and the nearest selection found {target + offset}; expected within "
+                f"selector {subject}: cannot match supervised tokens: GapFT's slots have {target}, "
+                f"the first problems drawn from the same strata {first_tokens} (possible: {least} "
+                f"to {most}), and the nearest selection found {target + offset}; expected within "
                 f"{tolerance / 2:.2%} of GapFT's (half of tokens: {tolerance:g}). Provide more "
                 "problems to choose from (a larger pool, a smaller budget.n, fewer fields in by), "
                 "or raise tokens"
@@ -94,7 +94,8 @@ def _check_tolerance(tolerance: object, subject: str) -> None:
     is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
     if not is_number or not 0 < tolerance < 1:  # type: ignore[operator]
         raise UserError(
-            f"selector {subject}: tokens is {tolerance!r}, expected a share between 0 and 1, or null"
+            f"selector {subject}: tokens is {tolerance!r}, expected a share between 0 and 1, "
+            "or null"
         )
 
 

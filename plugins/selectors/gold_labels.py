@@ -86,10 +86,10 @@ def _find_text(target: Evidence) -> str:
 def _no_bare_answer_error(target: Evidence) -> UserError:
     return UserError(
         f"gold labels: no target of GapFT is the answer alone: for problem {target.problem_id} it "
-        f"is {_find_text(target)!r:.60}, with gold answer {find_answer(target)!r}; expected targets such "
-        "as 'A' or 'A.', because a longer text refers to its own problem. Use a verifier that "
-        "passes only bare answers (option_letter with rule: whole_response), or set the parameter "
-        "answer_only to false"
+        f"is {_find_text(target)!r:.60}, with gold answer {find_answer(target)!r}; expected "
+        "targets such as 'A' or 'A.', because a longer text refers to its own problem. Use a "
+        "verifier that passes only bare answers (option_letter with rule: whole_response), or set "
+        "the parameter answer_only to false"
     )
 
 

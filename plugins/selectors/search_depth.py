@@ -86,7 +86,8 @@ def check_integer(
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if not is_integer or value < least or (most is not None and value > most):  # type: ignore[operator]
         raise UserError(
-            f"selector {selector!r}: {key} is {value!r}, expected an integer from {least}{upper_text}"
+            f"selector {selector!r}: {key} is {value!r}, "
+            f"expected an integer from {least}{upper_text}"
         )
 
 

@@ -175,8 +175,9 @@ def match_counts(
             for stratum in short
         )
         raise UserError(
-            f"selector {subject}: {len(short)} of {len(target_counts)} strata have too few problems "
-            f"({'; '.join(lacking)}), but each may differ from GapFT's slots by at most one; "
+            f"selector {subject}: {len(short)} of {len(target_counts)} strata have too few "
+            f"problems ({'; '.join(lacking)}), but each may differ from GapFT's slots by at most "
+            "one; "
             + (
                 f"more than one is missing in {len(poor)}"
                 if poor
@@ -228,8 +229,9 @@ def _find_stratum(evidence: Evidence, by: Sequence[str], subject: str) -> Stratu
     for field in by:
         if not isinstance(record.get(field), str | int | float):
             raise UserError(
-                f"selector {subject}: by names {field!r}, which is not a text or number in the record "
-                f"of problem {evidence.problem_id}; its fields: {', '.join(record) or 'none'}"
+                f"selector {subject}: by names {field!r}, which is not a text or number in the "
+                f"record of problem {evidence.problem_id}; its fields: "
+                f"{', '.join(record) or 'none'}"
             )
     return tuple(record[field] for field in by)
 

@@ -16,7 +16,8 @@ from gapft_harness.experiments.controls.shared_core import SharedCore
 def register_experiments(register):  # type: ignore[no-untyped-def]
     """Register the seven controls."""
     controls = (
-        SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, FullPoolControl, CoverageControl, RelatedSelections,
+        SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, FullPoolControl, CoverageControl,
+        RelatedSelections,
     )  # fmt: skip
     for control in controls:
         register(control.name, control)

@@ -136,8 +136,8 @@ class Control(api.Experiment, ABC):
         if len(set(slots.values())) > 1:
             slot_texts = ", ".join(f"{name} {n}" for name, n in slots.items())
             raise api.UserError(
-                f"{where} expected the same n in all compared conditions, found {slot_texts}; set n "
-                "to the same value in all of them, or in none"
+                f"{where} expected the same n in all compared conditions, found {slot_texts}; set "
+                "n to the same value in all of them, or in none"
             )
         api.require_same_settings(recipe, self.name, names)
         return settings
@@ -196,8 +196,8 @@ def describe_result(findings: api.ReportFindings, steps: Sequence[ControlStep]) 
     """Describe the difference of the last step from the first."""
     contrast = compare_with_first(findings, steps)[-1]
     return (
-        f"{wording.capitalize_first(steps[-1].label)} minus {steps[0].label}, at the same n, N and J, is "
-        f"{points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
+        f"{wording.capitalize_first(steps[-1].label)} minus {steps[0].label}, at the same n, N and "
+        f"J, is {points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
         f"{wording.describe_resolution(contrast.interval)}."
     )
 
@@ -234,7 +234,8 @@ def build_contrast_table(
     if filled_states:
         note += (
             " Slots: number of examples of the pool's "
-            f"{listed([state_texts[state] for state in filled_states])}; if seeds differ, smallest to largest."
+            f"{listed([state_texts[state] for state in filled_states])}; if seeds differ, smallest "
+            "to largest."
         )
     columns = [*DIFFERENCE, *PASS_AT_1, *(build_slot_column(state) for state in filled_states)]
     return api.Frame(columns, rows).table(note)

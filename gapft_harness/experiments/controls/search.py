@@ -232,8 +232,8 @@ def add_kept_slots(
 def describe_kept_slots(steps: Sequence[ControlStep]) -> str:
     """Describe kept slots for the report, after a space; empty if none."""
     slot_texts = [
-        f"{wording.format_count(count)} of {wording.format_count(sum(step.slots[seed].values()))} slots of "
-        f"{step.label} under seed {seed}"
+        f"{wording.format_count(count)} of {wording.format_count(sum(step.slots[seed].values()))} "
+        f"slots of {step.label} under seed {seed}"
         for step in steps
         for seed, count in step.kept.items()
         if count
@@ -241,8 +241,8 @@ def describe_kept_slots(steps: Sequence[ControlStep]) -> str:
     if not slot_texts:
         return ""
     return (
-        f" Not exchanged: {listed(slot_texts)}, which keep the example of the search, because its target "
-        "contains more than the answer."
+        f" Not exchanged: {listed(slot_texts)}, which keep the example of the search, because its "
+        "target contains more than the answer."
     )
 
 
@@ -306,9 +306,9 @@ def find_differences(
         source_example = example_by_problem.get(e.origin)
         if e.state == "G" and e.origin == e.problem_id:
             continue  # replay that both share
-        if source_example is None or (source_example.response_ids, source_example.response_index) != (
-            e.response_ids, e.response_index,
-        ):  # fmt: skip
+        if source_example is None or (
+            source_example.response_ids, source_example.response_index,
+        ) != (e.response_ids, e.response_index):  # fmt: skip
             yield (
                 f"have a target that GapFT does not have: problem {e.problem_id}, origin {e.origin}"
             )
@@ -349,7 +349,8 @@ class GoldPart(TestedPart):
                 f"above it for {n_above}"
             )
         return (
-            f" {wording.capitalize_first('; '.join(sign_texts))}. Both have the same target strings, supervised "
-            "tokens, exposures and steps, and as many problems of each gold answer; this was "
-            f"checked.{describe_kept_slots(steps)}{super().write_remark(findings, part_findings)}"
+            f" {wording.capitalize_first('; '.join(sign_texts))}. Both have the same target "
+            "strings, supervised tokens, exposures and steps, and as many problems of each gold "
+            f"answer; this was checked.{describe_kept_slots(steps)}"
+            f"{super().write_remark(findings, part_findings)}"
         )

@@ -130,10 +130,11 @@ def _check_tokens(
     share = abs(tokens[arm] - tokens[deepest_arm]) / tokens[deepest_arm]
     if share > tolerance:
         yield (
-            f"arms {arm.name} and {deepest_arm.name} process {tokens[arm]} and {tokens[deepest_arm]} tokens; the "
-            f"difference is {share:.2%} of the latter, but token_tolerance is {tolerance:.2%}: the "
-            "solved problems are too few, or differ in length from the failures. Search a larger "
-            "pool, or raise experiments.shared_core.token_tolerance"
+            f"arms {arm.name} and {deepest_arm.name} process {tokens[arm]} and "
+            f"{tokens[deepest_arm]} tokens; the difference is {share:.2%} of the latter, but "
+            f"token_tolerance is {tolerance:.2%}: the solved problems are too few, or differ in "
+            "length from the failures. Search a larger pool, or raise "
+            "experiments.shared_core.token_tolerance"
         )
 
 
@@ -232,7 +233,8 @@ class SharedCorePart(TestedPart):
             )
         return (
             f"{text} Every condition contains each of the pool's solved problems once: the core."
-            f"{describe_kept_slots(part_findings.steps)}{super().write_remark(findings, part_findings)}"
+            f"{describe_kept_slots(part_findings.steps)}"
+            f"{super().write_remark(findings, part_findings)}"
         )
 
     def results(self, part_findings: SharedCoreFindings) -> dict[str, Any]:
@@ -290,11 +292,11 @@ def _build_budget_table(
         )
         rows.append(StepBudget(findings, step, core, None if step is target else difference))
     note = (
-        f"Beyond the core of {wording.format_count(core)}: examples of recovered failures (S), missed "
-        "failures (U) and repeated solved problems (G); if seeds differ, smallest to largest. "
-        f"Off: difference in processed tokens L from {target.label}, for the seed with the largest "
-        "difference. Repeats are chosen so that all depths process equally many tokens; gold "
-        "labels have the supervised tokens of the deepest one, but different prompts."
+        f"Beyond the core of {wording.format_count(core)}: examples of recovered failures (S), "
+        "missed failures (U) and repeated solved problems (G); if seeds differ, smallest to "
+        f"largest. Off: difference in processed tokens L from {target.label}, for the seed with "
+        "the largest difference. Repeats are chosen so that all depths process equally many "
+        "tokens; gold labels have the supervised tokens of the deepest one, but different prompts."
     )
     return api.Frame(BUDGETS, rows).table(note)
 

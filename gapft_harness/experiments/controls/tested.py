@@ -96,15 +96,16 @@ class TestedPart(ControlPart):
         """Describe the tests."""
         tests: tuple[ContrastTest, ...] = part_findings.tests
         test_texts = [
-            f"{test.step.label} minus {test.against.label}, p {_format_p_value(test.permutation_test)}"
+            f"{test.step.label} minus {test.against.label}, p "
+            f"{_format_p_value(test.permutation_test)}"
             for test in tests
         ]
         n_permutations = max(test.permutation_test.permutations for test in tests)
         return (
-            f" Permutation test, two-sided, by {wording.format_count(n_permutations)} permutations that exchange "
-            "the two conditions on audit problems, in the same way for all seeds: "
-            f"{'; '.join(test_texts)}. It treats the trained models as fixed; the interval also covers "
-            "the spread over seeds."
+            f" Permutation test, two-sided, by {wording.format_count(n_permutations)} permutations "
+            "that exchange the two conditions on audit problems, in the same way for all seeds: "
+            f"{'; '.join(test_texts)}. It treats the trained models as fixed; the interval also "
+            "covers the spread over seeds."
         )
 
     def results(self, part_findings: Any) -> dict[str, Any]:

@@ -106,8 +106,8 @@ class ScalingExperiment(api.Experiment):
             f"the largest scale with bounds up to {settings.tolerance:g}"
         )
         line = (
-            f"scale:  {count:,} = {n_calibration:,} x (1 + {adapters} adapters x {len(SCALES)} scales), and "
-            f"up to {n_audit:,} of the audit"
+            f"scale:  {count:,} = {n_calibration:,} x (1 + {adapters} adapters x {len(SCALES)} "
+            f"scales), and up to {n_audit:,} of the audit"
         )
         return api.Cost({work: FOLDER}, [line], count + n_audit, adapters=1)
 

@@ -532,9 +532,10 @@ def _describe_result(part_findings: ScalingFindings) -> str:
         else ""
     )
     text = (
-        f"Of {wording.format_count(total)} checkpoint{'s' * (total > 1)}{origin}, {scale_texts}. As trained, "
-        f"{wording.format_count(before)} lost more than {_format_share(part_findings.tolerance)} of the audit problems "
-        f"that the source solves; at the chosen scale, {wording.format_count(after)}."
+        f"Of {wording.format_count(total)} checkpoint{'s' * (total > 1)}{origin}, {scale_texts}. "
+        f"As trained, {wording.format_count(before)} lost more than "
+        f"{_format_share(part_findings.tolerance)} of the audit problems that the source solves; "
+        f"at the chosen scale, {wording.format_count(after)}."
     )
     if part_findings.mean is None:
         return text
@@ -561,10 +562,10 @@ def _build_environment_table(part_findings: ScalingFindings) -> api.Table:
         rows = [mean, *part_findings.environments.items()]
     return api.Frame(GROUPS, rows).table(
         "Pass@1 on the audit at the chosen scales, minus that of the source, of the fixed "
-        f"scale {_format_scale(FIXED)}, and of the trained adapters (scale 1); in percentage points, with "
-        "95% intervals. Scales chosen: in brackets the number of checkpoints. Last column: "
-        "checkpoints whose ρ_G on the audit exceeds the tolerance, as trained and at the chosen "
-        "scale.",
+        f"scale {_format_scale(FIXED)}, and of the trained adapters (scale 1); in percentage "
+        "points, with 95% intervals. Scales chosen: in brackets the number of checkpoints. Last "
+        "column: checkpoints whose ρ_G on the audit exceeds the tolerance, as trained and at the "
+        "chosen scale.",
         fill={"SHARE": _format_share(part_findings.tolerance)},
     )
 
@@ -586,7 +587,10 @@ def build_comparison_column(comparison: str, title: str) -> api.Column[Environme
 
 def _format_above_tolerance(row: EnvironmentGroupRow) -> str:
     before, after, n_checkpoints = row[1].above_before, row[1].above_after, row[1].n_checkpoints
-    return f"{wording.format_count(before)} → {wording.format_count(after)} of {wording.format_count(n_checkpoints)}"
+    return (
+        f"{wording.format_count(before)} → {wording.format_count(after)} of "
+        f"{wording.format_count(n_checkpoints)}"
+    )
 
 
 _ENVIRONMENT_MEANING = "a condition of a run: a task, a model and a budget"
@@ -737,10 +741,10 @@ CORRECTED = (
 def _build_bound_table(part_findings: ScalingFindings) -> api.Table:
     return api.Frame(_select_columns(part_findings, *BOUNDS), _list_bounds(part_findings)).table(
         "On the calibration split. Upper bound: one-sided Wilson, at level "
-        f"{part_findings.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound is at "
-        f"most {_format_share(part_findings.tolerance)}. The chosen scale is the largest for which it and all "
-        "smaller scales are safe, or 0, the source, if there is none. If the source solves no "
-        "problem, the bound is 100%.",
+        f"{part_findings.level:g} / {len(SCALES)} each (Bonferroni). A scale is safe if its bound "
+        f"is at most {_format_share(part_findings.tolerance)}. The chosen scale is the largest for "
+        "which it and all smaller scales are safe, or 0, the source, if there is none. If the "
+        "source solves no problem, the bound is 100%.",
         words=1,
         summary="Every scale of every checkpoint",
     )

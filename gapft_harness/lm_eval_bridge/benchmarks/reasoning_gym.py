@@ -208,8 +208,8 @@ def _different_problems(order: Order) -> list[Document]:
                 repeats += 1
                 if repeats >= max(_MAX_REPEATS, _MAX_REPEATS_EACH * len(problems)):
                     raise UserError(
-                        f": found {len(problems):,} different problems, expected {order.count:,} for "
-                        "pool and audit; lower dataset_kwargs.pool or .audit or the weight, or "
+                        f": found {len(problems):,} different problems, expected {order.count:,} "
+                        "for pool and audit; lower dataset_kwargs.pool or .audit or the weight, or "
                         "choose settings that allow more"
                     )
                 continue

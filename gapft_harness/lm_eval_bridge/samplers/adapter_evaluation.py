@@ -82,8 +82,8 @@ def split_adapters(arguments: Sequence[str]) -> tuple[list[NamedAdapter], list[s
         for other in adapters[:number]:
             if adapter.name == other.name:
                 raise UserError(
-                    f"--adapters: duplicate name {adapter.name!r} for {other.path} and {adapter.path}; "
-                    f"name one of them: --adapters NAME={adapter.path}"
+                    f"--adapters: duplicate name {adapter.name!r} for {other.path} and "
+                    f"{adapter.path}; name one of them: --adapters NAME={adapter.path}"
                 )
     return adapters, others
 

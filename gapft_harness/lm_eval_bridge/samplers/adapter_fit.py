@@ -65,7 +65,8 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
             raise misfit_error(
                 adapter,
                 arguments["pretrained"],
-                f"{name}: found {_format_shape(shapes.get(name))}, expected {_format_shape(expected_shapes.get(name))}",
+                f"{name}: found {_format_shape(shapes.get(name))}, expected "
+                f"{_format_shape(expected_shapes.get(name))}",
             )
     return max(int(rank) for rank in (config["r"], *(config.get("rank_pattern") or {}).values()))
 

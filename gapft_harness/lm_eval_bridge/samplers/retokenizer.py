@@ -188,7 +188,8 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
         )
         raise UserError(
             f"the model's chat template refuses the turns {roles}"
-            f"{' with the last one left open' if continued else ''} ({summarize_error(error)}); {remedy}"
+            f"{' with the last one left open' if continued else ''} ({summarize_error(error)}); "
+            f"{remedy}"
         ) from error
 
 

@@ -150,15 +150,16 @@ def check_fields(documents: Documents, fields: Mapping[str, type | tuple[type, .
             if name not in document:
                 names = ", ".join(sorted(document)) or "(none)"
                 raise UserError(
-                    f"{documents.describe_place(row)}: the field {name!r} is missing; found: {names}; "
-                    f"expected: {', '.join(fields)} (docs/tasks.md has the format)"
+                    f"{documents.describe_place(row)}: the field {name!r} is missing; found: "
+                    f"{names}; expected: {', '.join(fields)} (docs/tasks.md has the format)"
                 )
             value = document[name]
             if not isinstance(value, kind) or isinstance(value, bool):
                 kinds = kind if isinstance(kind, tuple) else (kind,)
                 expected = " or ".join(k.__name__ for k in kinds)
                 raise UserError(
-                    f"{documents.describe_place(row)}: {name!r} is {value!r:.60}; expected {expected}"
+                    f"{documents.describe_place(row)}: {name!r} is {value!r:.60}; expected "
+                    f"{expected}"
                 )
 
 
@@ -173,10 +174,11 @@ def check_choice(documents: Documents, answer: str, options: str) -> None:
         texts, index = document[options], document[answer]
         if not 2 <= len(texts) <= 26 or not all(isinstance(text, str) for text in texts):
             raise UserError(
-                f"{documents.describe_place(row)}: {options!r} is {texts!r:.60}; expected 2 to 26 texts"
+                f"{documents.describe_place(row)}: {options!r} is {texts!r:.60}; expected 2 to 26 "
+                "texts"
             )
         if not 0 <= index < len(texts):
             raise UserError(
-                f"{documents.describe_place(row)}: the gold answer {answer!r} is {index}; expected the "
-                f"index of an option, 0 to {len(texts) - 1}"
+                f"{documents.describe_place(row)}: the gold answer {answer!r} is {index}; expected "
+                f"the index of an option, 0 to {len(texts) - 1}"
             )

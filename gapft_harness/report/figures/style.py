@@ -117,8 +117,8 @@ def condition_rows(
                 100 * float(rate) for rate in row_values.get(name, ()) if rate is not None
             ]
             axes.plot(
-                percentages, [y + offset] * len(percentages), color=colour, marker=marker, markersize=5.5,
-                linewidth=1.1 if has_lines else 0, clip_on=False, zorder=3,
+                percentages, [y + offset] * len(percentages), color=colour, marker=marker,
+                markersize=5.5, linewidth=1.1 if has_lines else 0, clip_on=False, zorder=3,
                 label="" if y else wording.condition_name(name),
             )  # fmt: skip
     axes.set_yticks(range(len(rows)), list(rows), parse_math=True)

@@ -271,8 +271,8 @@ class Findings:
         text = " * Not budget-matched." if "*" in marks else ""
         if UNMATCHED_MARK in marks:
             text += (
-                f" {UNMATCHED_MARK} Not matched: the two differ in a declared setting, or in library "
-                f"versions or devices ({'; '.join(labels)}; the others are as in the run)."
+                f" {UNMATCHED_MARK} Not matched: the two differ in a declared setting, or in "
+                f"library versions or devices ({'; '.join(labels)}; the others are as in the run)."
             )
         return text
 

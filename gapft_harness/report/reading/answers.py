@@ -125,8 +125,8 @@ def answers_or_why(
 def _describe_no_answers(task: Mapping[str, Any]) -> str:
     return (
         f"the verifier {task['verifier']!r} gives no answers to redistribute (the column 'answer' "
-        f"of {layout.responses_path('audit')} is empty); remove the experiment, or use a verifier that "
-        "has a method answer(text), such as option_letter, in a new run directory"
+        f"of {layout.responses_path('audit')} is empty); remove the experiment, or use a verifier "
+        "that has a method answer(text), such as option_letter, in a new run directory"
     )
 
 
@@ -170,6 +170,6 @@ def _check_verdicts(
         raise NoAnswersError(
             f"{table}: answers cannot be redistributed: some verdicts of the verifier "
             f"{task['verifier']!r} differ from a comparison of the answer with the gold answer: "
-            f"{', '.join(mismatches[:_MISMATCHES_SHOWN])}{more}. So it is unknown which answers would be right for "
-            "other problems"
+            f"{', '.join(mismatches[:_MISMATCHES_SHOWN])}{more}. So it is unknown which answers "
+            "would be right for other problems"
         )

@@ -264,9 +264,9 @@ def _check_slots(inputs: ReportInputs) -> None:
         slots = (size if isinstance(size, int) else counts[size]) + budget["replay"]
         require_consistent(
             not trained.matched or trained.budget.n == slots,
-            f"manifest.json: the budget of {trained.arm.name} is recorded as matched, but its sealed "
-            f"training set has {trained.budget.n} slots; recipe and pool require {slots}. Restore the "
-            "manifest",
+            f"manifest.json: the budget of {trained.arm.name} is recorded as matched, but its "
+            f"sealed training set has {trained.budget.n} slots; recipe and pool require {slots}. "
+            "Restore the manifest",
         )
 
 

@@ -199,8 +199,9 @@ def describe_differences(figures: list[PublishedValue]) -> list[Text]:
 
 
 def _describe_difference(figure: PublishedValue) -> str:
+    in_paper = f"{figure.format_value(figure.printed)} in the paper ({figure.table})"
     if figure.measured is None:
         why = f", {figure.reason}" if figure.reason else ""
-        return f"{figure.format_value(figure.printed)} in the paper ({figure.table}); not comparable with this run{why}"
+        return f"{in_paper}; not comparable with this run{why}"
     off = f"; OFF by {figure.standard_errors:.1f} standard errors" if figure.is_far else ""
-    return f"{figure.format_value(figure.measured)} in this run, {figure.format_value(figure.printed)} in the paper ({figure.table}){off}"
+    return f"{figure.format_value(figure.measured)} in this run, {in_paper}{off}"

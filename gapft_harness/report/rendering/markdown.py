@@ -67,7 +67,8 @@ def _render_block(block: Block) -> Iterable[str]:
             yield "\n".join(f"- {escape_markdown(item)}" for item in items)
         case Stats(stats):
             yield "\n".join(
-                f"- {escape_markdown(s.label)}: **{escape_markdown(s.value)}** {escape_markdown(s.detail)}"
+                f"- {escape_markdown(s.label)}: **{escape_markdown(s.value)}** "
+                f"{escape_markdown(s.detail)}"
                 for s in stats
             )
         case Table():

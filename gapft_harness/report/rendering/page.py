@@ -152,4 +152,5 @@ def explorer_filename(audit: str = "") -> str:
 
 def problem_link(name: str, audit: str = "") -> str:
     """Return the address that opens a problem in the explorer, by its name on that page."""
-    return f"{explorer_filename(audit)}#{urlencode({'open': replace_text_surrogates(make_visible(name))})}"
+    fragment = urlencode({"open": replace_text_surrogates(make_visible(name))})
+    return f"{explorer_filename(audit)}#{fragment}"

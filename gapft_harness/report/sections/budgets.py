@@ -28,8 +28,8 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
             else f"{format_group(group)}: matched with each other; their"
         )
         note += (
-            f" {subject} tokens L are reported, not enforced: {format_count(low)} to {format_count(high)}, a "
-            f"difference of {percent(spread)}."
+            f" {subject} tokens L are reported, not enforced: {format_count(low)} to "
+            f"{format_count(high)}, a difference of {percent(spread)}."
         )
     tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
     if tolerance is not None:
@@ -140,8 +140,8 @@ def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, 
 def _describe_reused_sets(findings: Findings) -> list[Block]:
     """Describe the training sets that come from another run, with their hashes."""
     lines = [
-        f"{condition_name(name)}, seed {seed}: {seed_findings.reused_set['arm']} of {seed_findings.reused_set['run']}, SHA-256 "
-        f"{seed_findings.reused_set['sha256']}"
+        f"{condition_name(name)}, seed {seed}: {seed_findings.reused_set['arm']} of "
+        f"{seed_findings.reused_set['run']}, SHA-256 {seed_findings.reused_set['sha256']}"
         for name, condition in findings.conditions.items()
         for seed, seed_findings in condition.seeds.items()
         if seed_findings.reused_set
@@ -169,8 +169,8 @@ def _describe_repeated_problems(findings: Findings) -> str:
         return ""
     verb = "fill" if len(names) > 1 else "fills"
     return (
-        f" {wording.capitalize_first(wording.listed(names))} {verb} several of the n slots with the same "
-        "problem."
+        f" {wording.capitalize_first(wording.listed(names))} {verb} several of the n slots with "
+        "the same problem."
     )
 
 

@@ -244,7 +244,10 @@ def build_contrast_tables(
         f"contrasts ({len(all_contrasts)})."
     )
     if not explain:
-        note = f"Columns: as above. p is not corrected for the number of contrasts ({len(all_contrasts)})."
+        note = (
+            "Columns: as above. p is not corrected for the number of contrasts "
+            f"({len(all_contrasts)})."
+        )
     note += findings.describe_marks(all_contrasts)
     tables = [_build_contrast_table(findings, principal_contrasts, note)]
     if others:
@@ -309,8 +312,8 @@ def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Ta
         unstable_counts = [f"{state} ({findings.source.states[state]})" for state in unstable]
         note += (
             f" {UNSTABLE} Unstable: the rate is based on fewer than {STABLE_ITEMS} audit problems: "
-            f"{wording.listed(unstable_counts)}. A dash: the state is empty, so the rate is undefined and the "
-            "term is 0."
+            f"{wording.listed(unstable_counts)}. A dash: the state is empty, so the rate is "
+            "undefined and the term is 0."
         )
     rows = [ModelRow.from_condition(condition, 0) for condition in findings.conditions.values()]
     return Frame(DECOMPOSITION, rows).table(note)

@@ -84,8 +84,8 @@ EPISODES: tuple[Column[EpisodeCounts], ...] = (
 
 def _describe_repeats(repeats: Repeats) -> Text:
     opening = (
-        f"The programs of all {format_count(repeats.episodes)} greedy episodes were run {repeats.times} "
-        "times; the verdict is that of the majority."
+        f"The programs of all {format_count(repeats.episodes)} greedy episodes were run "
+        f"{repeats.times} times; the verdict is that of the majority."
     )
     if not repeats.named:
         return Text(f"{opening} All verdicts and all outcomes of public tests were the same.")
@@ -93,8 +93,8 @@ def _describe_repeats(repeats: Repeats) -> Text:
     problem_ids = [name for table, name in repeats.named if table != "pool"]
     return Text(
         f"{opening} {format_count(repeats.verdicts_differ)} got different verdicts, and "
-        f"{format_count(repeats.feedback_differs)} got different outcomes of a public test; for example "
-        f"{listed([': '.join(place) for place in repeats.named])}.",
+        f"{format_count(repeats.feedback_differs)} got different outcomes of a public test; for "
+        f"example {listed([': '.join(place) for place in repeats.named])}.",
         "warning",
         {name: page.problem_link(name) for name in problem_ids},
     )

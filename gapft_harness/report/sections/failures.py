@@ -56,7 +56,10 @@ def summarize(failures: Failures) -> str:
     errors, timeouts = (
         format_count(failures.statuses.get(name, 0)) for name in ("error", "timeout")
     )
-    return f"{opening}; {format_count(unjudged)} could not be judged ({errors} errors, {timeouts} timeouts)."
+    return (
+        f"{opening}; {format_count(unjudged)} could not be judged ({errors} errors, {timeouts} "
+        "timeouts)."
+    )
 
 
 def _build_group(failures: Failures) -> list[Block]:

@@ -224,10 +224,10 @@ def build_blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> l
     rows = [(model, models[0]) for model in models]
     kind = "more" if rule.permissive else "fewer"
     note = (
-        f"Greedy responses to the audit, all seeds of a condition together. Run's rule: {own_rule}. "
-        f"Other rule: {format_verifier(rule.name, rule.params)}, which accepts {kind} forms of answers. "
-        "Drift: the share of a model's responses on which the rules disagree, minus the same share "
-        "of the source, in percentage points."
+        "Greedy responses to the audit, all seeds of a condition together. Run's rule: "
+        f"{own_rule}. Other rule: {format_verifier(rule.name, rule.params)}, which accepts {kind} "
+        "forms of answers. Drift: the share of a model's responses on which the rules disagree, "
+        "minus the same share of the source, in percentage points."
     )
     if any(agreement.unjudged for agreement in models):
         counts = ", ".join(

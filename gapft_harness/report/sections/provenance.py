@@ -45,7 +45,8 @@ def _build_data(inputs: ReportInputs) -> list[Block]:
     judge = inputs.judged_by.get("audit", {}).get("judge")
     verifier = f"{task.get('verifier')} ({judge})" if judge else task.get("verifier")
     if inputs.splits_with_imported_verdicts:
-        verifier = f"{verifier} (except {' and '.join(inputs.splits_with_imported_verdicts)}: verdicts of imported files)"
+        splits = " and ".join(inputs.splits_with_imported_verdicts)
+        verifier = f"{verifier} (except {splits}: verdicts of imported files)"
     blocks: list[Block] = [
         Text(
             f"Task {task['name']}, version {task.get('version')}, verified by "

@@ -103,8 +103,8 @@ def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
         f"{capitalize_first(condition_name(replicate.condition))} repeats the training of "
         f"{condition_name(replicate.original)} with the same data, settings and seeds: "
         f"{_format_count(changes)} decisions changed ({percent(changes.share)}), "
-        f"{format_count(changes.lost)} from right to wrong and {format_count(changes.gained)} from wrong to "
-        f"right, and Pass@1 by {_format_points(changes.difference)} points "
+        f"{format_count(changes.lost)} from right to wrong and {format_count(changes.gained)} from "
+        f"wrong to right, and Pass@1 by {_format_points(changes.difference)} points "
         f"{points_interval(contrast.interval)}."
     )
 
@@ -116,9 +116,9 @@ def _describe_repetition(replicate: RepeatedCondition) -> str:
         return "Whether the adapters have the same bytes is not known."
     if not all(same_weights):
         return (
-            f"{format_count(same_weights.count(True))} of {format_count(len(same_weights))} adapters have the same bytes: "
-            "training is not deterministic on this machine. A difference of this size between two "
-            "conditions may have no other cause."
+            f"{format_count(same_weights.count(True))} of {format_count(len(same_weights))} "
+            "adapters have the same bytes: training is not deterministic on this machine. A "
+            "difference of this size between two conditions may have no other cause."
         )
     if any(retraining.reworded for retraining in replicate.retrainings):
         return (

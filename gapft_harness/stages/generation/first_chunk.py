@@ -134,8 +134,9 @@ def _describe_cut(cut: Sequence[_Unanswered], total: int, decoding: Decoding) ->
             "tokens)"
         )
     return (
-        f"{_format_share(len(cut), total)} of the first {total:,} responses were cut before they gave an "
-        f"answer: {counts}. Example: {example.describe()}. To change this: {'; '.join(remedies)}"
+        f"{_format_share(len(cut), total)} of the first {total:,} responses were cut before they "
+        f"gave an answer: {counts}. Example: {example.describe()}. To change this: "
+        f"{'; '.join(remedies)}"
     )
 
 
@@ -148,10 +149,9 @@ def _describe_unanswered(unanswered: Sequence[_Unanswered], total: int, verifier
     examples = "; ".join(response.describe() for response in responses)
     name = find_owner("verifier", verifier).name
     return (
-        f"{_format_share(len(unanswered), total)} of the first {total:,} responses have no answer that "
-        f"the verifier {name!r} can read. Examples: {examples}. "
-        "Check model.chat_template, the answer format that the prompt requests, and "
-        "search.max_gen_toks"
+        f"{_format_share(len(unanswered), total)} of the first {total:,} responses have no answer "
+        f"that the verifier {name!r} can read. Examples: {examples}. Check model.chat_template, "
+        "the answer format that the prompt requests, and search.max_gen_toks"
     )
 
 

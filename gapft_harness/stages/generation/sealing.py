@@ -395,8 +395,8 @@ def build_context_warning(unfitting_counts: Mapping[str, int]) -> str:
     )
     return (
         f"{problems} a prompt (or an episode's conversation) that does not fit the model's "
-        f"context with the new tokens; responses not generated: {sum(unfitting_counts.values())}, counted "
-        f"as not passed; first: {min(unfitting_counts)}"
+        f"context with the new tokens; responses not generated: {sum(unfitting_counts.values())}, "
+        f"counted as not passed; first: {min(unfitting_counts)}"
     )
 
 

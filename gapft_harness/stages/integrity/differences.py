@@ -76,7 +76,8 @@ def compare_values(
 
     Args:
         place: the file, the start of each sentence.
-        recorded: the recorded values. They may have more keys than expected; sections in them may not.
+        recorded: the recorded values. They may have more keys than expected; sections in them may
+            not.
         expected: the recomputed values, by key.
         relation: the words between the recorded and the expected value.
     """
@@ -89,7 +90,10 @@ def compare_values(
                 for extra_key in sorted(recorded[key].keys() - value.keys()):
                     yield f"{place}, {key}: unexpected entry {extra_key}"
             else:
-                yield f"{place}: {key} is {_shorten_value(recorded[key])}, {relation} {_shorten_value(value)}"
+                yield (
+                    f"{place}: {key} is {_shorten_value(recorded[key])}, {relation} "
+                    f"{_shorten_value(value)}"
+                )
 
 
 def compare_ids(
@@ -102,8 +106,8 @@ def compare_ids(
     pairs = zip([*actual_ids, "the end"], [*expected_ids, "the end"], strict=False)
     a, b = next((a, b) for a, b in pairs if a != b)
     yield (
-        f"{place}: has other problems than {other}: {len(actual_ids)} and {len(expected_ids)}; the first "
-        f"difference is {a} and {b}"
+        f"{place}: has other problems than {other}: {len(actual_ids)} and {len(expected_ids)}; the "
+        f"first difference is {a} and {b}"
     )
 
 

@@ -42,7 +42,7 @@ def key_by_prompt(problems: Iterable[Problem]) -> list[KeyedText]:
     return [(problem.id, problem.prompt) for problem in problems]
 
 
-class ProblemIndex:
+class DuplicateIndex:
     """Index of the problems of a split, to find them in another split."""
 
     def __init__(self, problems: Iterable[KeyedText]) -> None:
@@ -79,7 +79,7 @@ def require_disjoint(
         UserError: a problem is in both; the message has the count and the first pair.
     """
     problems = list(problems)
-    if shared := ProblemIndex(others).list_shared(problems):
+    if shared := DuplicateIndex(others).list_shared(problems):
         is_further_audit = other not in REMEDIES and other != "audit"
         remedy = FURTHER_AUDIT_REMEDY if is_further_audit else REMEDIES[split]
         raise UserError(
@@ -113,7 +113,7 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
     pool, overlap_warning = prompts_by_split.get("pool", []), ""
     if data.keep_shared:
         audit = prompts_by_split.get("audit", [])
-        overlap_warning, audit_index = warn_of_overlap(pool, audit), ProblemIndex(audit)
+        overlap_warning, audit_index = warn_of_overlap(pool, audit), DuplicateIndex(audit)
         pool = [problem for problem in pool if audit_index.find_same(problem) is None]
     near_warning = warn_of_near_duplicates(
         pool, chain(*(prompts_by_split[audit] for audit in audits))
@@ -124,15 +124,15 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
 def warn_of_overlap(pool: Sequence[KeyedText], audit: Sequence[KeyedText]) -> str:
     """Warn of problems that are in both pool and audit and are kept; empty if there are none."""
     pool_count, audit_count = (
-        len(ProblemIndex(audit).list_shared(pool)),
-        len(ProblemIndex(pool).list_shared(audit)),
+        len(DuplicateIndex(audit).list_shared(pool)),
+        len(DuplicateIndex(pool).list_shared(audit)),
     )
     if not pool_count:
         return ""
     return (
-        f"{pool_count} of {len(pool)} pool problems are also in the audit, where they are {audit_count} "
-        f"of {len(audit)} problems; they are kept (data.keep_shared), so conditions may be audited "
-        "on problems that they were trained on"
+        f"{pool_count} of {len(pool)} pool problems are also in the audit, where they are "
+        f"{audit_count} of {len(audit)} problems; they are kept (data.keep_shared), so conditions "
+        "may be audited on problems that they were trained on"
     )
 
 

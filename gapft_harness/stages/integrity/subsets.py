@@ -43,9 +43,10 @@ def resolve_items(
         shown_ids = ", ".join(f"{item!r}{place}" for place, item in missing[:_MAX_NAMED])
         more = f" and {len(missing) - _MAX_NAMED} more" if missing[_MAX_NAMED:] else ""
         raise UserError(
-            f"{source}: {len(missing)} of {len(places_by_id)} ids are not problems of {name_audit(audit)}, "
-            f"which has {len(audit_ids)}: {shown_ids}{more}; expected ids as in its problems.parquet and "
-            f"the report's tables/problems.csv; {_suggest_id(missing[0][1], audit_ids)}"
+            f"{source}: {len(missing)} of {len(places_by_id)} ids are not problems of "
+            f"{name_audit(audit)}, which has {len(audit_ids)}: {shown_ids}{more}; expected ids as "
+            "in its problems.parquet and the report's tables/problems.csv; "
+            f"{_suggest_id(missing[0][1], audit_ids)}"
         )
     return sorted(places_by_id)
 
@@ -194,8 +195,8 @@ def _describe_changed_ids(name: str, choice: AuditChoice, sealed: Sequence[str])
             more = f" and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
             yield (
                 f"{key}.items{source}: {len(ids)} id{'s' * (len(ids) > 1)} {change}: "
-                f"{', '.join(map(repr, sorted(ids)[:_MAX_NAMED]))}{more}; give another subset of the "
-                "audit another name"
+                f"{', '.join(map(repr, sorted(ids)[:_MAX_NAMED]))}{more}; give another subset of "
+                "the audit another name"
             )
 
 

@@ -16,7 +16,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.run_directory.tables import read_prompts, write_items
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.disjoint import KeyedText, ProblemIndex
+from gapft_harness.stages.integrity.disjoint import DuplicateIndex, KeyedText
 from gapft_harness.stages.integrity.inputs import (
     hash_components,
     hash_task_content,
@@ -161,15 +161,15 @@ def _list_matched_subsets(recipe: Recipe) -> list[tuple[str, AuditChoice]]:
 
 def _match_problems(task: LoadedTask, audit: ReadSplit, problems: Iterable[KeyedText]) -> list[str]:
     """Find the ids of the problems that a task's audit has too, by content."""
-    index = ProblemIndex((problem.id, task.find_question(problem)) for problem in audit.problems)
+    index = DuplicateIndex((problem.id, task.find_question(problem)) for problem in audit.problems)
     return [problem[0] for problem in problems if index.find_same(problem) is not None]
 
 
 def _require_matches(name: str, choice: AuditChoice, ids: Sequence[str]) -> None:
     if not ids:
         raise UserError(
-            f"key 'audits.{name}.task': no problem of {name_audit(str(choice.of))} is in the audit of "
-            f"task {choice.task}; expected at least one"
+            f"key 'audits.{name}.task': no problem of {name_audit(str(choice.of))} is in the audit "
+            f"of task {choice.task}; expected at least one"
         )
 
 

@@ -19,8 +19,8 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, list_splits
 from gapft_harness.stages.integrity.disjoint import (
+    DuplicateIndex,
     KeyedText,
-    ProblemIndex,
     key_by_prompt,
     require_disjoint,
     warn_of_overlap,
@@ -112,7 +112,7 @@ def _require_other_examples(
 ) -> None:
     """Require that no few-shot example of a task can be a problem of a split."""
     examples = task.list_examples()
-    shared = ProblemIndex(problems).list_shared(examples)
+    shared = DuplicateIndex(problems).list_shared(examples)
     if not shared:
         return
     remedy = ""
@@ -122,11 +122,11 @@ def _require_other_examples(
             alternative = "its validation split (calibration: validation)"
         remedy = f", or calibrate on {alternative}"
     raise UserError(
-        f"task {task.name}: num_fewshot is {task.num_fewshot}, and {len(shared)} of the {len(examples)} "
-        f"records that examples are drawn from are {split} problems, first: {shared[0][0]} "
-        f"(id in the {split} split: {shared[0][1]}), so prompts would show {split} problems with "
-        "their answers. Name another split in the task's fewshot_split, remove the problems from "
-        f"its data, set num_fewshot to 0{remedy}"
+        f"task {task.name}: num_fewshot is {task.num_fewshot}, and {len(shared)} of the "
+        f"{len(examples)} records that examples are drawn from are {split} problems, first: "
+        f"{shared[0][0]} (id in the {split} split: {shared[0][1]}), so prompts would show {split} "
+        "problems with their answers. Name another split in the task's fewshot_split, remove the "
+        f"problems from its data, set num_fewshot to 0{remedy}"
     )
 
 
@@ -160,18 +160,19 @@ def _read_limited(
         remaining = [problem for problem in problems if not is_repeat(problem.id)]
         if len(remaining) < len(problems):
             dropped.append(
-                f"{source}: {len(problems) - len(remaining)} repeated problems dropped (deduplicate)"
+                f"{source}: {len(problems) - len(remaining)} repeated problems dropped "
+                "(deduplicate)"
             )
         problems = remaining
     if source == "pool" and recipe.data.drop_shared:
-        audit_index = ProblemIndex((problem.id, task.find_question(problem)) for problem in audit)
+        audit_index = DuplicateIndex((problem.id, task.find_question(problem)) for problem in audit)
         remaining = [
             p for p in problems if audit_index.find_same((p.id, task.find_question(p))) is None
         ]
         if shared_count := len(problems) - len(remaining):
             dropped.append(
-                f"pool: {shared_count} of {len(problems)} problems dropped because they are also in the "
-                "audit (drop_shared)"
+                f"pool: {shared_count} of {len(problems)} problems dropped because they are also "
+                "in the audit (drop_shared)"
             )
         problems = remaining
     if source == "pool" and isinstance(calibration, int) and problems:
@@ -203,9 +204,10 @@ def _warn_of_halved_pool(calibration_count: int, total: int, pool_count: int) ->
     if 2 * pool_count > total:
         return ""
     return (
-        f"experiments.scaling.calibration: {calibration_count:,} leaves {pool_count:,} of {total:,} training "
-        "problems in the pool, so every condition can learn from half as many or fewer; use fewer, "
-        "or calibrate on a validation split (experiments.scaling.calibration: validation)"
+        f"experiments.scaling.calibration: {calibration_count:,} leaves {pool_count:,} of "
+        f"{total:,} training problems in the pool, so every condition can learn from half as many "
+        "or fewer; use fewer, or calibrate on a validation split (experiments.scaling.calibration: "
+        "validation)"
     )
 
 
@@ -241,7 +243,7 @@ def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem
     Raises:
         UserError: there are too few problems, or none would be left for the pool.
     """
-    audit_index = ProblemIndex(key_by_prompt(audit))
+    audit_index = DuplicateIndex(key_by_prompt(audit))
     candidates = [p for p in problems if audit_index.find_same((p.id, p.prompt)) is None]
     shared = len(problems) - len(candidates)
     if shared and count > len(candidates):
@@ -253,7 +255,7 @@ def divide_pool(problems: Sequence[Problem], count: int, audit: Sequence[Problem
     calibration = sort_by_hash(candidates)[-count:]
     ids = {problem.id for problem in calibration}
     remaining = [problem for problem in problems if problem.id not in ids]
-    calibration_index = ProblemIndex(key_by_prompt(calibration))
+    calibration_index = DuplicateIndex(key_by_prompt(calibration))
     pool = [p for p in remaining if calibration_index.find_same((p.id, p.prompt)) is None]
     if not pool:
         raise UserError(

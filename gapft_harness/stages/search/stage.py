@@ -170,7 +170,8 @@ def read_finished_facts(run_path: Path, split: Split) -> dict[str, Any] | None:
         return read_facts(responses)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{responses}: damaged ({describe_error(error)}); restore it, or start a new run directory"
+            f"{responses}: damaged ({describe_error(error)}); restore it, or start a new run "
+            "directory"
         ) from error
 
 
@@ -324,9 +325,9 @@ def _wait_for(run_path: Path, split: Split) -> None:
     while read_finished_facts(run_path, split) is None:
         if time.monotonic() > deadline:
             raise GapftError(
-                f"{run_path / split}: its search has finished, but {_VISIBLE_TIMEOUT_S:g} s later its "
-                "tables are not visible on this machine; check that all machines see the same run "
-                "directory, and run the same command again to continue"
+                f"{run_path / split}: its search has finished, but {_VISIBLE_TIMEOUT_S:g} s later "
+                "its tables are not visible on this machine; check that all machines see the same "
+                "run directory, and run the same command again to continue"
             )
         time.sleep(0.5)
 

@@ -200,9 +200,9 @@ def _select_window(
     """Return a window's samples; a window from sample 0 may be shorter if search stopped early."""
     if window.offset and window.end > len(samples):
         raise UserError(
-            f"problem {problem_id}: samples {window.range_text} are not available: search stopped after "
-            f"{len(samples)} (search.stop: first_pass); use samples from the first on, or search "
-            "with search.stop: never"
+            f"problem {problem_id}: samples {window.range_text} are not available: search stopped "
+            f"after {len(samples)} (search.stop: first_pass); use samples from the first on, or "
+            "search with search.stop: never"
         )
     return samples[window.offset : window.end]
 

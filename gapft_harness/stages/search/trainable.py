@@ -144,6 +144,7 @@ def _too_long_error(
     response_text = f"a response of up to {needed} tokens" if must_fit else "any response"
     return NotTrainable(
         f"pool: {len(longer)} of {pool} problems ({names}{more}) may not fit into "
-        f"training.max_length, {limit} tokens in condition {condition!r}: prompt and {response_text} have "
-        f"up to {max_tokens}. This would stop the run after the search; set {', or '.join(remedies)}"
+        f"training.max_length, {limit} tokens in condition {condition!r}: prompt and "
+        f"{response_text} have up to {max_tokens}. This would stop the run after the search; set "
+        f"{', or '.join(remedies)}"
     )

@@ -58,8 +58,8 @@ def group_by_budget(
         slots: n by condition.
         recipe: the recipe; a condition with its own settings is grouped with those that have the
             same settings.
-        shared_sets: the sources of training sets of other runs, by condition; settings of those runs
-            count too.
+        shared_sets: the sources of training sets of other runs, by condition; settings of those
+            runs count too.
     """
     own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
     keys = {

@@ -90,8 +90,9 @@ def count_condition_slots(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dic
         name = empty[0]
         key = "k" if recipe.conditions[name].n is None else "n"
         raise UserError(
-            f"key {f'conditions.{name}.{key}'!r}: n is {recipe.find_slots(name)}, and search recovered "
-            f"nothing in {recipe.find_k(name)} samples; remove the condition, or change its {key}"
+            f"key {f'conditions.{name}.{key}'!r}: n is {recipe.find_slots(name)}, and search "
+            f"recovered nothing in {recipe.find_k(name)} samples; remove the condition, or change "
+            f"its {key}"
         )
     return slots
 

@@ -86,8 +86,8 @@ class OtherRunSets:
             is_matched = not self._plugins.find_selector_traits(condition.selector).has_own_budget
         if not is_matched and self._run.recipe.conditions[arm.condition].n is not None:
             raise UserError(
-                f"{key}: the set {source_arm.name} of {source.path} belongs to a reference with its own "
-                "budget; remove n"
+                f"{key}: the set {source_arm.name} of {source.path} belongs to a reference with "
+                "its own budget; remove n"
             )
         facts: SharedSetFacts = {
             "run": str(source.path.resolve()),
@@ -155,7 +155,8 @@ def _find_set(run: RunDirectory, arm: Arm) -> tuple[RunDirectory, Arm, Path]:
         )
     if set_source := budgets[source_arm.name].get("taken"):
         raise UserError(
-            f"{key}: {source_arm.name} of {path} is itself a set of {set_source['run']}; name that run instead"
+            f"{key}: {source_arm.name} of {path} is itself a set of {set_source['run']}; name that "
+            "run instead"
         )
     return source, source_arm, source.sealed(layout.selection_path(source_arm))
 
@@ -242,11 +243,11 @@ def _check_problems(run: RunDirectory, arm: Arm, source: RunDirectory, ids: set[
         name for name in ids if own_hashes.get(name) != source_hashes.get(name)
     ):
         raise UserError(
-            f"key {f'conditions.{arm.condition}.params.run'!r}: {len(differing_ids)} of the {len(ids)} "
-            f"problems of {parse_set_name(run.recipe, arm)[1].name} in {source.path} are not in this "
-            f"run's pool with the same prompt, gold and prompt tokens; first: {differing_ids[0]}. Search "
-            "a pool that contains them (data.pool_limit, the task's data), with the same prompt "
-            "format (model.chat_template, model.system_instruction)"
+            f"key {f'conditions.{arm.condition}.params.run'!r}: {len(differing_ids)} of the "
+            f"{len(ids)} problems of {parse_set_name(run.recipe, arm)[1].name} in {source.path} "
+            "are not in this run's pool with the same prompt, gold and prompt tokens; first: "
+            f"{differing_ids[0]}. Search a pool that contains them (data.pool_limit, the task's "
+            "data), with the same prompt format (model.chat_template, model.system_instruction)"
         )
 
 

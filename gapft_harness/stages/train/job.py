@@ -523,8 +523,8 @@ def _open_tracker(
     except FAULTS as error:
         raise GapftError(
             f"{arm.name}: {entry.label} cannot be opened: {describe_error(error)}"
-            f"{describe_plugin_line(error, entry.source_root)}. Configure it, or train without trackers: --set "
-            "trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
+            f"{describe_plugin_line(error, entry.source_root)}. Configure it, or train without "
+            "trackers: --set trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
         ) from error
     require_methods(entry, tracker, "log", "finish")
     return tracker

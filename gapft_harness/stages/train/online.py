@@ -37,8 +37,8 @@ def list_reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugi
     ]
     if grpo_conditions and (attempts := task["episode"]["attempts"]) > 1:
         raise UserError(
-            f"the trainer grpo of {', '.join(grpo_conditions)} can reward only the first attempt, but the "
-            f"task's episode.attempts is {attempts}; set it to 1, or use the trainer lora"
+            f"the trainer grpo of {', '.join(grpo_conditions)} can reward only the first attempt, "
+            f"but the task's episode.attempts is {attempts}; set it to 1, or use the trainer lora"
         )
     name, params = task["verifier"], task["verifier_params"]
     permissive_conditions = [
@@ -52,13 +52,15 @@ def list_reward_warnings(recipe: Recipe, task: Mapping[str, Any], plugins: Plugi
     rule = plugins.find_other_rule(name, params)
     if rule is None or not rule.permissive:
         raise UserError(
-            f"training.grpo.reward of {', '.join(permissive_conditions)} is permissive, but the verifier {name} "
-            f"declares no permissive rule for {json.dumps(dict(params))}; set the reward to task"
+            f"training.grpo.reward of {', '.join(permissive_conditions)} is permissive, but the "
+            f"verifier {name} declares no permissive rule for {json.dumps(dict(params))}; set the "
+            "reward to task"
         )
     return [
-        f"the reward of {', '.join(permissive_conditions)} is {rule.name} {json.dumps(dict(rule.params))}, but "
-        f"the audit's verifier is {name} {json.dumps(dict(params))}: responses may drift to forms "
-        "that the reward accepts and the audit does not"
+        f"the reward of {', '.join(permissive_conditions)} is {rule.name} "
+        f"{json.dumps(dict(rule.params))}, but the audit's verifier is {name} "
+        f"{json.dumps(dict(params))}: responses may drift to forms that the reward accepts and the "
+        "audit does not"
     ]
 
 

@@ -192,8 +192,8 @@ def _count_workers(context: Context, arms: Sequence[Arm]) -> int:
         return requested
     count = max(1, int(memory["count"]))  # a training that does not fit fails at its start
     context.report_line(
-        f"warning: training with {count} of {requested} workers, since memory is too small for all: "
-        f"each worker needs {memory['why']}"
+        f"warning: training with {count} of {requested} workers, since memory is too small for "
+        f"all: each worker needs {memory['why']}"
     )
     return count
 

@@ -264,8 +264,8 @@ def check_decisions(
         if decided_tables:
             audit_owner = f"the audit {audit}'s" if audit else "the audit's"
             findings.checked.append(
-                f"{len(decided_tables)} arms' decisions are of {audit_owner} problems, each once, and were "
-                "decoded with their adapters"
+                f"{len(decided_tables)} arms' decisions are of {audit_owner} problems, each once, "
+                "and were decoded with their adapters"
             )
 
 

@@ -101,8 +101,8 @@ class _Checker:
         if made_count:
             self.findings.checked.append(
                 f"{name}: {made_count} of its files have the settings and inputs that their keys "
-                f"record, {recomputed_count} were recomputed, and {decode_count} contain decodes, each problem "
-                "once"
+                f"record, {recomputed_count} were recomputed, and {decode_count} contain decodes, "
+                "each problem once"
             )
 
     def _check_step(self, file: str, step: Step, name: str) -> None:
@@ -110,7 +110,8 @@ class _Checker:
         files, where = self.manifest["files"], f"manifest.json, steps, {file}"
         record = self.manifest.get("steps", {}).get(file)
         missing_inputs = [
-            input for argument_files in step.inputs.values() for input in ([argument_files] if isinstance(argument_files, str) else argument_files)
+            input for argument_files in step.inputs.values()
+            for input in ([argument_files] if isinstance(argument_files, str) else argument_files)
             if input not in files
         ]  # fmt: skip
         if missing_inputs:

@@ -141,8 +141,8 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
         table_value, manifest_value = facts["source"].get(key), manifest["source"].get(key)
         if table_value != manifest_value:
             yield (
-                f"manifest.json, source: {key} is {manifest_value}, but {responses} was generated with "
-                f"{table_value}"
+                f"manifest.json, source: {key} is {manifest_value}, but {responses} was generated "
+                f"with {table_value}"
             )
     if start := facts["source"].get("start_ids"):
         yield from _check_start_tokens(run.path / problems, problems, start)

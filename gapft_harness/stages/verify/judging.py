@@ -36,7 +36,8 @@ class TableJudge:
         verifier: the task's verifier; None if its verdicts are not recomputed.
         timed_out: differences because of a timeout then or now: they depend on the machine's
             speed, and do not indicate a change.
-        imported_differences: by table with imported verdicts, the differing verdicts: not differences of the run.
+        imported_differences: by table with imported verdicts, the differing verdicts: not
+            differences of the run.
     """
 
     verifier: Verifier | None
@@ -104,8 +105,8 @@ class TableJudge:
                         != has_file_verdicts
                     ):
                         yield (
-                            f"{_format_response(relative, judged_response)}: the recorded source of this verdict does not "
-                            "match the manifest"
+                            f"{_format_response(relative, judged_response)}: the recorded source "
+                            "of this verdict does not match the manifest"
                         )
                     counts["verdicts"][judged_response.verdict.status] += 1
                     counts["finish_reasons"][judged_response.response.finish_reason] += 1
@@ -159,12 +160,15 @@ class TableJudge:
         for (judged_response, _), (new_verdict, answer) in zip(pairs, results, strict=True):
             place = _format_response(relative, judged_response)
             if answers and answer != judged_response.answer:
-                yield f"{place} has the answer {judged_response.answer!r}, read again it is {answer!r}"
+                yield (
+                    f"{place} has the answer {judged_response.answer!r}, read again it is "
+                    f"{answer!r}"
+                )
             if new_verdict.status == judged_response.verdict.status:
                 continue
             line = (
-                f"{place} has the verdict {judged_response.verdict.status}, judged again it is {new_verdict.status}"
-                f"{f' ({new_verdict.reason})' if new_verdict.reason else ''}"
+                f"{place} has the verdict {judged_response.verdict.status}, judged again it is "
+                f"{new_verdict.status}{f' ({new_verdict.reason})' if new_verdict.reason else ''}"
             )
             if relative in self.imported_differences:
                 self.imported_differences[relative].append(line)

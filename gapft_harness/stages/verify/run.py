@@ -226,8 +226,8 @@ def _check_adapters(
             )
             if not is_installed("peft"):
                 findings.checked.append(
-                    f"not checked, because PEFT is not installed ({install_command('peft')}): whether "
-                    "these adapters' configurations match their settings"
+                    f"not checked, because PEFT is not installed ({install_command('peft')}): "
+                    "whether these adapters' configurations match their settings"
                 )
         else:
             findings.checked.append(

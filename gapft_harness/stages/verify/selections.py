@@ -104,8 +104,8 @@ def check_selections(
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
     findings.checked.append(
-        f"{len(examples) - foreign_count} selections contain the evidence that their conditions choose, "
-        "each a response that passed"
+        f"{len(examples) - foreign_count} selections contain the evidence that their conditions "
+        "choose, each a response that passed"
     )
     recipe_files = {run.path / layout.selection_path(arm) for arm in list_arms(run.recipe)}
     if other_names := [file.stem for file in files if file not in recipe_files]:
@@ -129,8 +129,8 @@ def _check_replicates(
             same_count += 1
             continue
         findings.differences.append(
-            f"{layout.selection_path(arm)}: {arm.name} repeats the training of {original.name}, but its "
-            f"training set differs from {layout.selection_path(original)}"
+            f"{layout.selection_path(arm)}: {arm.name} repeats the training of {original.name}, "
+            f"but its training set differs from {layout.selection_path(original)}"
         )
     if same_count:
         findings.checked.append(
@@ -243,7 +243,10 @@ class _SelectionCheck:
         """Compare examples and order with the choice of the selector, run again."""
         where, chosen_examples = layout.selection_path(self.arm), chosen.examples
         if len(chosen_examples) != len(self.examples):
-            yield f"{where}: has {len(self.examples)} examples, its selector chooses {len(chosen_examples)}"
+            yield (
+                f"{where}: has {len(self.examples)} examples, its selector chooses "
+                f"{len(chosen_examples)}"
+            )
             return
         for slot, (example, chosen_example) in enumerate(
             zip(self.examples, chosen_examples, strict=True)
@@ -257,8 +260,8 @@ class _SelectionCheck:
                 self.traits.can_use_other_responses and example != chosen_example
             ):  # else ``_compare_evidence`` reports it
                 yield (
-                    f"{self._format_slot(slot, example)}: is not the example that its selector chooses; "
-                    f"differing: {list_differing_columns(example, chosen_example)}"
+                    f"{self._format_slot(slot, example)}: is not the example that its selector "
+                    f"chooses; differing: {list_differing_columns(example, chosen_example)}"
                 )
 
     def _run_selector(self, n: int, source: SourceSet | None = None) -> TrainingSet:
@@ -331,9 +334,15 @@ class _SelectionCheck:
         for slot, example in enumerate(self.examples):
             if missing_ids := sorted({example.problem_id, example.origin} - prompts.keys()):
                 names = ", ".join(missing_ids)
-                yield f"{self._format_slot(slot, example)}: {names} is not a problem of this run's pool"
+                yield (
+                    f"{self._format_slot(slot, example)}: {names} is not a problem of this run's "
+                    "pool"
+                )
             elif not has_conversations and example.prompt_ids != prompts[example.problem_id]:
-                yield f"{self._format_slot(slot, example)}: has other prompt tokens than this run's pool"
+                yield (
+                    f"{self._format_slot(slot, example)}: has other prompt tokens than this run's "
+                    "pool"
+                )
 
     def _format_slot(self, slot: int, example: Example) -> str:
         return f"{layout.selection_path(self.arm)}: slot {slot}, problem {example.problem_id}"

@@ -161,8 +161,9 @@ def _check_tokenizer(
     ours, theirs = (text.strip("\ufffd").strip() for text in (decode(ids), reply.text))
     if ours != theirs:
         raise UserError(
-            f"{_format_server(arguments)}: wrong tokenizer: it decodes the server's ids to {ours!r}, the "
-            f"server to {theirs!r}; set model.args.tokenizer to that of the served model"
+            f"{_format_server(arguments)}: wrong tokenizer: it decodes the server's ids to "
+            f"{ours!r}, the server to {theirs!r}; set model.args.tokenizer to that of the served "
+            "model"
         )
 
 

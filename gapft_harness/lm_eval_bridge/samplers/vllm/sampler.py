@@ -194,7 +194,8 @@ class VllmSampler:
         except (*START_ERRORS, VLLMError) as error:
             raise UserError(
                 f"model.args: vLLM cannot serve {arguments['pretrained']!r}"
-                f"{f' with the adapter {adapter.path}' if adapter else ''}: {describe_root_cause(error)}"
+                f"{f' with the adapter {adapter.path}' if adapter else ''}: "
+                f"{describe_root_cause(error)}"
             ) from error
         self._own_end_ids |= to_id_set(self._lm.tokenizer.eos_token_id)
         self._own_end_ids |= find_turn_end_ids(self._lm.tokenizer, settings)
@@ -346,8 +347,8 @@ def _build_sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> di
         raise UserError(f"search: vLLM refuses the decoding: {summarize_error(error)}") from error
     if temperature != settings["temperature"]:
         raise UserError(
-            f"search.temperature: found {decoding.temperature}, which vLLM would raise to {temperature}; "
-            f"expected at least {temperature}, or a greedy decode"
+            f"search.temperature: found {decoding.temperature}, which vLLM would raise to "
+            f"{temperature}; expected at least {temperature}, or a greedy decode"
         )
     return settings
 
@@ -433,7 +434,8 @@ class VllmAdapterBase:
             self.lm: Any = get_model("vllm").create_from_arg_obj(arguments | lora, dict(options))
         except (*START_ERRORS, VLLMError) as error:
             raise UserError(
-                f"--model_args: vLLM cannot serve {arguments['pretrained']!r}: {describe_root_cause(error)}"
+                f"--model_args: vLLM cannot serve {arguments['pretrained']!r}: "
+                f"{describe_root_cause(error)}"
             ) from error
         self.lm.lora_request = None
         self._pretrained = arguments["pretrained"]
