@@ -130,7 +130,7 @@ from gapft_harness.verification.feedback import own_error
 from gapft_harness.verification.programs import last_program, last_program_lcb
 from gapft_harness.verification.reasons import kind_of
 from gapft_harness.core.records import Verdict
-from gapft_harness.report.rendering.markdown import escape, fenced
+from gapft_harness.report.rendering.markdown import escape_markdown, fence_text
 from gapft_harness.report.rendering.page import _unbroken_intervals
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 text = sys.stdin.read()
@@ -138,7 +138,7 @@ last_program(text), last_program_lcb(text), shortcut("7", last_box(text) or "")
 gold = {"answer": "A", "options": ["x", "y" * 1000]}
 for rule in ("whole_response", "first_explicit", "permissive"):
     OptionLetter(rule).verify([text], [gold])
-kind_of(Verdict("fail", text)), escape(text), fenced(text), _unbroken_intervals(text)
+kind_of(Verdict("fail", text)), escape_markdown(text), fence_text(text), _unbroken_intervals(text)
 spelled_out(text), own_error(text)
 print("read")
 """

@@ -16,7 +16,7 @@ import pytest
 import gapft_harness
 from gapft_harness.cli import unchanged
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.outcome import Outcome, Scope
+from gapft_harness.cli.outcome import CommandScope, OutcomeRecorder
 from gapft_harness.cli.summary import run_and_print
 from gapft_harness.cli.unchanged import RecordedCommand, Watched, describe_run_command
 from gapft_harness.store.store import STORE_VARIABLE
@@ -256,11 +256,11 @@ def test_a_record_that_is_not_understood_leads_the_ordinary_way(folder: Path, co
 def test_what_changed_while_the_command_worked_is_not_recorded(folder: Path, when: str) -> None:
     record = _asked(_choice()).record_path
     record.unlink()
-    scope = Scope(Watched({"recipe.yaml"}, {"tasks"}), {}, RUN)
-    outcome = Outcome(_asked(_choice()), lambda: scope)
+    scope = CommandScope(Watched({"recipe.yaml"}, {"tasks"}), {}, RUN)
+    outcome = OutcomeRecorder(_asked(_choice()), lambda: scope)
     if when == "while it worked":
         _edit(folder / "tasks" / "letters.yaml")
-    outcome.keep("printed")
+    outcome.write_record("printed")
     assert record.exists() == (when == "never")
 
 

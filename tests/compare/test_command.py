@@ -16,7 +16,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import build_sections
 from gapft_harness.core.errors import GapftError
-from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write
 from tests.exporting import latex_reader
@@ -153,7 +153,7 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
         tex = (tmp_path / "tables" / f"{name}.tex").read_text()
         assert latex_reader.rows(tex) == cells
         for line in cells:
-            md = " | ".join(map(escape, line))
+            md = " | ".join(map(escape_markdown, line))
             assert f"| {md} |" in (tmp_path / "out" / "comparison.md").read_text()
     assert "--tables" in str(run(before, after, *written).exception)
     page = (tmp_path / "out" / "comparison.md").read_text()

@@ -16,7 +16,7 @@ from gapft_harness.exporting import tables
 from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.exporting.tables import write_tables
 from gapft_harness.report.rendering.blocks import Section, Table
-from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -59,7 +59,7 @@ def test_every_table_of_a_report_is_written_as_it_is_shown(
         rows = read_csv(tmp_path / "out" / f"{name}.csv")
         assert len(rows) > 1
         for row in rows:
-            assert f"\n| {' | '.join(map(escape, row))} |\n" in page
+            assert f"\n| {' | '.join(map(escape_markdown, row))} |\n" in page
         tex = (tmp_path / "out" / f"{name}.tex").read_text()
         assert latex_reader.rows(tex) == [[*map(shown, row)] for row in rows]
 

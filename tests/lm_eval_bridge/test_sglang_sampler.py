@@ -29,7 +29,7 @@ class _Generate(BaseHTTPRequestHandler):
         self.server.bodies.append(body)
         batch = body["input_ids"]
         answer = f"answer {len(self.server.bodies)}"
-        texts = [{"text": f"{answer}.{i}{self.server.send_outcome}"} for i in range(len(batch))]
+        texts = [{"text": f"{answer}.{i}{self.server.end}"} for i in range(len(batch))]
         reply = json.dumps(texts).encode()
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(reply)))
@@ -43,7 +43,7 @@ class _Generate(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     http = ThreadingHTTPServer(("127.0.0.1", 0), _Generate)
-    http.bodies, http.status, http.send_outcome = [], 200, ""
+    http.bodies, http.status, http.end = [], 200, ""
     threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
     yield http
     http.shutdown()

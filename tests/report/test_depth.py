@@ -13,7 +13,7 @@ from gapft_harness.experiments.controls.control import ControlStep
 from gapft_harness.experiments.controls.search import describe_shares
 from gapft_harness.report import document
 from gapft_harness.report.findings import computation
-from gapft_harness.report.rendering.markdown import render
+from gapft_harness.report.rendering.markdown import render_markdown
 from tests.report import planted
 
 
@@ -52,11 +52,15 @@ def test_of_no_gain_there_is_no_share() -> None:
 def test_identical_arms_are_no_contrasts_and_are_not_counted() -> None:
     """Of four conditions one is another's adapters: three pairs and three gains are left."""
     made = planted.inputs()
-    page = render("", "", document.build_sections(made, computation.compute_findings(made)))
+    page = render_markdown(
+        "", "", document.build_sections(made, computation.compute_findings(made))
+    )
     assert "number of contrasts (10)" in page
     training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in made.seeds}
     same = planted.inputs(training=training)
-    page = render("", "", document.build_sections(same, computation.compute_findings(same)))
+    page = render_markdown(
+        "", "", document.build_sections(same, computation.compute_findings(same))
+    )
     assert "number of contrasts (6)" in page
     table = page.partition("## Contrasts")[2].partition("\n## ")[0]
     assert "uniform" not in table

@@ -11,7 +11,7 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.report import document
 from gapft_harness.report.findings import computation
 from gapft_harness.report.reading.columns import PASS, codes
-from gapft_harness.report.rendering.markdown import render
+from gapft_harness.report.rendering.markdown import render_markdown
 from gapft_harness.report.results import build_results
 from gapft_harness.stages.report import judge_by_other_rule
 from tests.report import planted
@@ -72,7 +72,9 @@ def test_format_drift_is_told_from_accuracy(inputs):
     assert (contrast["run_rule"], contrast["other_rule"]) == (3 / 8, 0)
     low, high = contrast["other_rule_ci95"]
     assert low <= 0 <= high
-    page = render("", "", document.build_sections(read, computation.compute_findings(read)))
+    page = render_markdown(
+        "", "", document.build_sections(read, computation.compute_findings(read))
+    )
     assert "| source, greedy | 25.0% | 75.0% | 0 | 2 | 50.0% |" in page
     assert "| GapFT | 62.5% | 75.0% | 0 | 1 | 12.5% | −37.5 |" in page
 
@@ -120,7 +122,7 @@ def test_without_another_rule_a_line_says_why(inputs, verifier, plugins):
     task = {**inputs.task, "verifier": verifier}
     read, content = found(replace(inputs, task=task), plugins)
     assert verifier in content["verifier_audit"]["none"]
-    assert content["verifier_audit"]["none"] in render(
+    assert content["verifier_audit"]["none"] in render_markdown(
         "", "", document.build_sections(read, computation.compute_findings(read))
     )
 

@@ -8,7 +8,7 @@ import pytest
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.visible import make_visible
 
 
@@ -54,11 +54,11 @@ def test_what_cannot_be_seen_is_shown():
 
 
 def test_markdown_is_escaped_where_it_would_mean_something():
-    assert escape("κ_S [66.9, 71.7] <0.001") == "κ_S [66.9, 71.7] <0.001"
-    assert escape("_a_ *b* `c` |d|") == r"\_a\_ \*b\* \`c\` \|d\|"
-    assert escape("[x](y)") == r"[x]\(y)"
-    assert escape("<b>") == r"\<b>"
-    assert escape("# no heading") == r"\# no heading"
+    assert escape_markdown("κ_S [66.9, 71.7] <0.001") == "κ_S [66.9, 71.7] <0.001"
+    assert escape_markdown("_a_ *b* `c` |d|") == r"\_a\_ \*b\* \`c\` \|d\|"
+    assert escape_markdown("[x](y)") == r"[x]\(y)"
+    assert escape_markdown("<b>") == r"\<b>"
+    assert escape_markdown("# no heading") == r"\# no heading"
 
 
 def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():

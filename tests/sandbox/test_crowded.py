@@ -235,11 +235,11 @@ def test_a_container_s_limits_count_for_the_workers(monkeypatch):
     """The real readers' values of another machine: two and a half CPUs, three GiB."""
     monkeypatch.setattr(api, "count_usable_cores", lambda: 2.5)
     monkeypatch.setattr(api, "read_usable_memory", lambda: 3 << 30)
-    assert Sandbox(limits=Limits())._update_pace == 2
-    assert Sandbox(limits=Limits(memory_bytes=2 << 30))._update_pace == 1
-    assert Sandbox(limits=Limits(memory_bytes=8 << 30))._update_pace == 1
-    assert Sandbox(workers=3)._update_pace == 3
+    assert Sandbox(limits=Limits())._count == 2
+    assert Sandbox(limits=Limits(memory_bytes=2 << 30))._count == 1
+    assert Sandbox(limits=Limits(memory_bytes=8 << 30))._count == 1
+    assert Sandbox(workers=3)._count == 3
     with pytest.raises(UserError, match=r"found 4 x 1.00 GiB, expected at most the 3.0 GiB"):
         Sandbox(workers=4)
     monkeypatch.setattr(api, "count_usable_cores", lambda: 0.5)
-    assert Sandbox()._update_pace == 1
+    assert Sandbox()._count == 1

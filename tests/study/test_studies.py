@@ -12,7 +12,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
-from gapft_harness.report.rendering.markdown import escape
+from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.run_directory.tables import response_schema
 from gapft_harness.study.document import read_sections
 from gapft_harness.study.driver import check_study_folder, describe_study, read_recipes
@@ -49,7 +49,7 @@ def test_a_study_of_runs_that_are_there(folder):
     assert len(rows) == 3
     unlinked = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     unlinked = re.sub(r"\*\*(.*?)\*\*|</?u>", r"\1", unlinked)
-    assert all(f"| {' | '.join(map(escape, row))} |" in unlinked for row in rows)
+    assert all(f"| {' | '.join(map(escape_markdown, row))} |" in unlinked for row in rows)
     told = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
     assert "--to dataset: needs a run" in told
 
