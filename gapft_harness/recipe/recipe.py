@@ -46,7 +46,7 @@ def select_bound_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -
 
 
 #: Marks on a section's field: which results depend on it. Fields without a mark affect none;
-#: conditions are compared by arm and audits by name (``run_directory/binding.py``).
+#: conditions are compared by arm and audits by name (``run_directory/recipe_changes.py``).
 _SEARCH_INPUT, _ADAPTER_INPUT = "search input", "adapter input"
 
 #: Audits name files, where a dot would look like a variant of an arm's name.
