@@ -188,7 +188,7 @@ def _build_import(facts: ImportFacts) -> dict[str, Any]:
     """Build the entry of an import, without the paths of its files."""
     files = [{key: fact for key, fact in file.items() if key != "path"} for file in facts["files"]]
     all_facts: Mapping[str, Any] = facts
-    keys = ("responses", "samples", "left_out", "verdicts", "told_by")
+    keys = ("responses", "samples", "left_out", "verdicts", "verdict_field")
     return {**{key: all_facts[key] for key in keys}, "files": files}
 
 

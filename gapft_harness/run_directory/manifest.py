@@ -83,11 +83,11 @@ class AuditFacts(TypedDict):
     """An entry of ``audits``, by name, written by the search of a further audit.
 
     Attributes:
-        said: the recipe's settings of the audit, without defaults.
+        settings: the recipe's settings of the audit, without defaults.
     """
 
     task: TaskFacts
-    said: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
 
 class ImportFacts(TypedDict):
@@ -99,7 +99,7 @@ class ImportFacts(TypedDict):
         samples: how many samples of each problem the files contain; the first K are used.
         left_out: responses to problems that the split does not have.
         verdicts: ``file`` if they come from the files, ``judged`` if from the task's verifier.
-        told_by: the field of the files that holds the verdict; empty if it was judged.
+        verdict_field: the field of the files that holds the verdict; empty if it was judged.
         choice: all options of ``gapft import``.
     """
 
@@ -108,7 +108,7 @@ class ImportFacts(TypedDict):
     samples: int
     left_out: int
     verdicts: str
-    told_by: str
+    verdict_field: str
     choice: dict[str, Any]
 
 
@@ -192,7 +192,7 @@ _PACKAGES = (
 
 #: The format of a run directory. It increases with every change that could make an earlier run
 #: be misread; CHANGELOG.md describes what a change means for existing runs.
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 #: The manifest's sections with an entry for each file of a folder.
 _SECTIONS_BY_FOLDER = {

@@ -94,7 +94,7 @@ def find_changes(
         search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
     for name, audit in run_manifest.get("audits", {}).items():
         if (choice := recipe.audits.get(name)) is not None:
-            search += list_differences(audit["said"], choice.dump_set_keys(), f"audits.{name}")
+            search += list_differences(audit["settings"], choice.dump_set_keys(), f"audits.{name}")
     selection = list_differences(
         earlier.build_training_identity(), recipe.build_training_identity()
     )

@@ -69,7 +69,7 @@ def test_what_was_imported_is_said_everywhere(made: Letters, model: Path) -> Non
             assert each.response.tokens_from == "retokenized"
             assert len(each.response.token_ids) == len(each.response.text.encode())
     facts = run.manifest()["imported"]["pool"]
-    assert (facts["verdicts"], facts["told_by"], facts["responses"]) == ("file", "passed", 9)
+    assert (facts["verdicts"], facts["verdict_field"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
     assert "pool" not in run.manifest()["judged_by"]
     assert sum("verdicts imported from" in warning for warning in run.manifest()["warnings"]) == 1
