@@ -43,7 +43,11 @@ from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, load_experiments
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.inputs import InputsChanged, compare_inputs, list_search_folders
+from gapft_harness.stages.integrity.inputs import (
+    InputsChanged,
+    compare_inputs,
+    list_recorded_include_paths,
+)
 from gapft_harness.stages.integrity.subsets import describe_subset
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
@@ -91,7 +95,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     with name_missing_plugins(Path(place)):
         check_names(recipe, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
-    include_paths = choice.include_paths or list_search_folders(Path(place))
+    include_paths = choice.include_paths or list_recorded_include_paths(Path(place))
     problems_by_split, task, data_warnings, missing = _read_splits(recipe, plugins, include_paths)
     problems = {split: len(split_problems) for split, split_problems in problems_by_split.items()}
     warnings += data_warnings

@@ -36,7 +36,7 @@ from gapft_harness.run_directory.manifest import name_missing_plugins, record_re
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
-from gapft_harness.stages.integrity.inputs import list_search_folders
+from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
 from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.selection.stage import find_trained_conditions, list_arms
@@ -148,7 +148,7 @@ def open_context(
             run,
             executor,
             choice.plugin_files,
-            choice.include_paths or list_search_folders(run.path),
+            choice.include_paths or list_recorded_include_paths(run.path),
             _choose_splits(choice, run.recipe),
             choice.conditions,
             choice.seeds,

@@ -22,7 +22,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
-from gapft_harness.recipe.recipe import build_sampler_settings, select_bound_args
+from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, find_task
@@ -354,7 +354,7 @@ class GeneratedTable:
             "start_tokens": settings.start_tokens,
         }
         if self.plugins.has("sampler", settings.backend):
-            arguments = select_bound_args(settings.backend, settings.model_args, self.plugins)
+            arguments = select_fixed_args(settings.backend, settings.model_args, self.plugins)
             arguments.pop("pretrained", None)
             expected["arguments"] = _insert_hashes(arguments, sampler.get("arguments"))
         yield from compare_values(self._where, sampler, expected, "the recipe has")
