@@ -19,7 +19,7 @@ from gapft_harness.cli.requirements import (
     has_own_budget,
     list_requirements,
 )
-from gapft_harness.cli.runs import map_keys_to_options, resolve_recipe, settle_chat_template
+from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Problem
@@ -80,18 +80,18 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
             choice, recipe=f"{run_dir}/{layout.RECIPE}"
         )  # as ``run_recipe`` continues a run
     recipe = resolve_recipe(choice)
-    place = str(run_dir or Path("runs", recipe.name))
+    run_folder = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
     warnings: list[str] = []
     try:
-        recipe, template_note = settle_chat_template(recipe, Path(place), plugins)
+        recipe, template_note = resolve_chat_template(recipe, Path(run_folder), plugins)
         warnings += filter(None, [template_note])
     except GapftError as error:
         warnings.append(f"model.chat_template: cannot be determined: {error}")
-    with name_missing_plugins(Path(place)):
+    with name_missing_plugins(Path(run_folder)):
         check_names(recipe, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
-    include_paths = choice.include_paths or list_search_folders(Path(place))
+    include_paths = choice.include_paths or list_search_folders(Path(run_folder))
     problems_by_split, task, data_warnings, missing = _read_splits(recipe, plugins, include_paths)
     problems = {split: len(split_problems) for split, split_problems in problems_by_split.items()}
     warnings += data_warnings
@@ -107,22 +107,26 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *list_missing_packages(recipe, plugins),
     ]
     missing += [
-        *_check_imported_sets(recipe, plugins, place),
+        *_check_foreign_sets(recipe, plugins, run_folder),
         *filter(None, [explain_refused_kernels(recipe, plugins)]),
     ]
     end_token_lines, end_token_faults = _describe_end_tokens(recipe, plugins, config)
     missing += end_token_faults
-    run, extended_recipe, refusal, changes = _find_run(recipe, place, plugins, choice.include_paths)
+    run, extended_recipe, refusal, changes = _find_run(
+        recipe, run_folder, plugins, choice.include_paths
+    )
     missing += filter(None, [refusal])
     work = _describe_work(
-        extended_recipe, run, refusal, place, plugins, choice, problems_by_split, task
+        extended_recipe, run, refusal, run_folder, plugins, choice, problems_by_split, task
     )
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_describe_stages(recipe, experiments, plugins, place, task, end_token_lines, problems),
+        *_describe_stages(
+            recipe, experiments, plugins, run_folder, task, end_token_lines, problems
+        ),
         "",
         "# what it takes",
         *list_requirements(
@@ -132,7 +136,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
             problems,
             task,
             size,
-            place,
+            run_folder,
             run,
             refusal,
             changes,
@@ -142,7 +146,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *work,
         *(["", "# warnings", *warnings] if warnings else []),
         *(
-            ["", "# the paper's source", *_compare_with_paper(recipe, place)]
+            ["", "# the paper's source", *_compare_with_paper(recipe, run_folder)]
             if recipe.paper
             else []
         ),
@@ -154,7 +158,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
 
 
 def _find_run(
-    recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
+    recipe: Recipe, run_dir: str, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[RunDirectory | None, Recipe, str, str]:
     """Find an existing run, and compare it with the recipe.
 
@@ -167,7 +171,7 @@ def _find_run(
     def read_inputs(paths: Sequence[str]) -> dict[str, Any]:
         return check_splits(recipe, plugins, paths)[2]
 
-    path = Path(place)
+    path = Path(run_dir)
     try:
         extended_recipe, changes = RunDirectory.compare_recipe(path, recipe, plugins)
         if not (path / layout.RECIPE).exists():
@@ -190,7 +194,7 @@ def _describe_work(
     recipe: Recipe,
     run: RunDirectory | None,
     refusal: str,
-    place: str,
+    run_dir: str,
     plugins: Plugins,
     choice: Options,
     problems: Mapping[Split, Sequence[Problem]],
@@ -200,7 +204,7 @@ def _describe_work(
     if refusal:
         return ["not known: the run cannot continue"]
     try:
-        store = Store.for_run(Path(place))
+        store = Store.for_run(Path(run_dir))
         return [
             *_describe_searches(recipe, run, problems, task, plugins, store),
             *_describe_trainings(recipe, run, choice),
@@ -339,9 +343,9 @@ def _check_trainability(
     return []
 
 
-def _compare_with_paper(recipe: Recipe, place: str) -> list[str]:
+def _compare_with_paper(recipe: Recipe, run_dir: str) -> list[str]:
     """Compare the paper's values of the source model with the run's search, if it is finished."""
-    run = RunDirectory(Path(place), recipe)
+    run = RunDirectory(Path(run_dir), recipe)
     is_started = (run.path / layout.MANIFEST).exists()
     figures = [
         figure
@@ -400,28 +404,28 @@ def _examine_model(recipe: Recipe, sampler: Registration) -> tuple[Path | None, 
     from huggingface_hub.errors import HFValidationError
 
     arguments = resolve_model_args(recipe)
-    problems: list[str] = []
+    faults: list[str] = []
     try:
         if (check := sampler.require_traits(SamplerTraits).check) is not None:
-            with sampler.attribute_errors():
+            with sampler.wrap_errors():
                 check(build_sampler_settings(recipe))
     except GapftError as error:
-        problems.append(f"model: {error}")
+        faults.append(f"model: {error}")
     name, revision = arguments["pretrained"], str(arguments.get("revision", "main"))
     if Path(name).is_dir():
-        return Path(name), problems or _check_config(recipe, Path(name))
+        return Path(name), faults or _check_config(recipe, Path(name))
     try:
         cached = try_to_load_from_cache(name, "config.json", revision=revision)
     except HFValidationError:
-        return None, problems or [
+        return None, faults or [
             f"model {name}: expected a folder or the name of a model on the hub"
         ]
     if isinstance(cached, str):
         folder = Path(cached).parent
-        return folder, problems or _check_config(recipe, folder)
+        return folder, faults or _check_config(recipe, folder)
     revision_text = f" at revision {revision}" if "revision" in arguments else ""
     absence = f"model {name}{revision_text}: not in the hub's cache; the run would download it"
-    return None, problems or [absence]
+    return None, faults or [absence]
 
 
 def _check_config(recipe: Recipe, folder: Path) -> list[str]:
@@ -598,10 +602,10 @@ def _describe_further_audit(
     ]
 
 
-def _check_imported_sets(recipe: Recipe, plugins: Plugins, place: str) -> list[str]:
+def _check_foreign_sets(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
     """Report the first training set of another run that cannot be used."""
     try:
-        check_source_runs(RunDirectory(Path(place), recipe), plugins, {})
+        check_source_runs(RunDirectory(Path(run_dir), recipe), plugins, {})
     except GapftError as error:
         return [str(error)]
     return []

@@ -32,14 +32,14 @@ SOURCE = "source"
 
 #: ``finish_reason`` of a response that was not generated because its prompt and ``max_gen_toks``
 #: together exceed the model's context. Its text is empty, and it counts as not passed.
-CONTEXT = "context"
+CONTEXT_EXCEEDED = "context"
 
 #: ``finish_reason`` of a response that was cut at a stop string of its task.
 STOP_STRING = "stop_string"
 
 #: How a response can end: at an end token (or at an end that the backend does not distinguish from
 #: one), at a stop string, at the length limit, in an unknown way, or not generated.
-FINISH_REASONS = ("stop", STOP_STRING, "length", "unknown", CONTEXT)
+FINISH_REASONS = ("stop", STOP_STRING, "length", "unknown", CONTEXT_EXCEEDED)
 
 #: The reference that a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
@@ -366,7 +366,7 @@ class Arm:
         return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
 
     @property
-    def original(self) -> Arm:
+    def on_own_audit(self) -> Arm:
         """The same arm on the run's own audit."""
         return replace(self, variant="")
 

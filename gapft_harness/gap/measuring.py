@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -220,7 +220,7 @@ def _judge_problems(
         row = []
         for judged_response in responses:
             filtered, metrics, verdict = next(outcomes)
-            was_not_generated = judged_response.response.finish_reason == CONTEXT
+            was_not_generated = judged_response.response.finish_reason == CONTEXT_EXCEEDED
             # a finalized verdict is kept, and a missing response fails under every filter
             final_verdict = (
                 judged_response.verdict if filter == chosen or was_not_generated else verdict

@@ -174,14 +174,14 @@ class Registration:
         """The first line of the object's docstring, for listings."""
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 
-    def require_traits(self, traits: type[T]) -> T:
+    def require_traits(self, traits_class: type[T]) -> T:
         """Return its traits, typed as the class of its kind.
 
         Raises:
             TypeError: it has a different kind.
         """
-        if not isinstance(self.traits, traits):
-            raise TypeError(f"{self.label} declares no {traits.__name__}")
+        if not isinstance(self.traits, traits_class):
+            raise TypeError(f"{self.label} declares no {traits_class.__name__}")
         return self.traits
 
     @property
@@ -213,7 +213,7 @@ class Registration:
         return f"; it is defined at {place}" if place else ""
 
     @contextlib.contextmanager
-    def attribute_errors(self) -> Iterator[Registration]:
+    def wrap_errors(self) -> Iterator[Registration]:
         """Turn exceptions of the plugin's code into errors that name the plugin.
 
         Errors of this package pass unchanged, and so do unexpected exceptions of bundled plugins.

@@ -72,7 +72,7 @@ class Sandbox(Closing):
         self._probes: list[Probe] = []
         self._schedule: Schedule | None = None
         self._lock = threading.Lock()
-        self._streaming: int | None = None
+        self._streaming_thread: int | None = None
         self._finalizer: Callable[[], object] = lambda: None
 
     @property
@@ -164,18 +164,18 @@ class Sandbox(Closing):
                 "expected isolate 'test' or 'program' and compat 'lcb' or None, found "
                 f"{isolate!r} and {compat!r}"
             )
-        if self._streaming == threading.get_ident():
+        if self._streaming_thread == threading.get_ident():
             raise ValueError(
                 "a stream of this sandbox is still open in this thread; close it first"
             )
         with self._lock:
-            self._streaming = threading.get_ident()
+            self._streaming_thread = threading.get_ident()
             try:
                 self.start()
                 assert self._schedule is not None
                 yield from self._schedule.run(items, Rules(isolate, compat, run_all), self.tier)
             finally:
-                self._streaming = None
+                self._streaming_thread = None
 
     def close(self) -> None:
         """End the workers. A second call has no effect."""
@@ -217,8 +217,8 @@ def _try_tier(
     limits: Limits,
     prelude: Prelude = "none",
 ) -> tuple[Schedule | None, list[Probe]]:
-    share = max(1.0, count / count_usable_cores())
-    start = partial(SandboxWorker.start, tier, limits, preload, prelude, share)
+    workers_per_core = max(1.0, count / count_usable_cores())
+    start = partial(SandboxWorker.start, tier, limits, preload, prelude, workers_per_core)
     schedule = Schedule(start, count, limits)
     try:
         schedule.start_workers()
@@ -255,12 +255,12 @@ def _close_schedule(schedule: Schedule, owner: int) -> None:
 
 def _choose_worker_count(workers: int | None, memory_bytes: int) -> int:
     memory = read_usable_memory()
-    fit = memory // memory_bytes
+    fitting_workers = memory // memory_bytes
     if workers is None:
-        workers = max(1, min(int(count_usable_cores()), fit))
+        workers = max(1, min(int(count_usable_cores()), fitting_workers))
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise UserError(f"sandbox workers: found {workers!r}, expected an integer of at least 1")
-    if workers > max(1, fit):
+    if workers > max(1, fitting_workers):
         raise UserError(
             f"sandbox workers x memory_bytes: found {workers} x {memory_bytes / 2**30:.2f} GiB, "
             f"expected at most the {memory / 2**30:.1f} GiB that this machine or its container "

@@ -145,16 +145,14 @@ def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tup
         first, settings = group[0], Training.model_validate(dict(group[0].settings))
         meta_model = build_meta_model(first.model_args, settings)
         plans = [_plan_arm(job, settings) for job in group]
-        estimated = _estimate_largest(
+        estimate = _estimate_largest(
             settings, plans, devices, meta_model, is_output_layer_last(meta_model)
         )
         is_mapped = not is_dtype_converted(first.model_args, settings) and settings.quantize is None
         local_processes = processes if device.type == "cpu" else 1
-        count = count_fitting(estimated, free, device, local_processes, is_mapped)
+        count = count_fitting(estimate, free, device, local_processes, is_mapped)
         per_process = f" for each of {processes} processes" if processes > 1 else ""
-        counts.append(
-            (count, f"{estimated}{per_process}; {free / 1e9:.3g} GB are free on {device}")
-        )
+        counts.append((count, f"{estimate}{per_process}; {free / 1e9:.3g} GB are free on {device}"))
     return min(counts)
 
 
@@ -221,9 +219,9 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     model_type = str(meta_model.config.model_type)
     check_kernels(settings, model_type, devices.device, devices.is_sharded)
     is_head_last = is_output_layer_last(meta_model)
-    estimated = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
+    estimate = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
     with explain_out_of_memory(
-        estimated, job.arm.name, devices.device
+        estimate, job.arm.name, devices.device
     ):  # a quantized base is loaded directly to its device
         model = load_base(job.model_args, settings, devices.device)
     base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
@@ -233,9 +231,9 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
             f"its weights' hash is {base_hash[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    with explain_out_of_memory(estimated, job.arm.name, devices.device):
+    with explain_out_of_memory(estimate, job.arm.name, devices.device):
         return _LoadedBase(
-            devices.place_model(model), base_hash, end, devices, estimated, is_head_last
+            devices.place_model(model), base_hash, end, devices, estimate, is_head_last
         )
 
 
@@ -248,14 +246,14 @@ def _check_memory(
     is_head_last: bool,
 ) -> MemoryEstimate:
     """Reject a training that cannot fit, before it is loaded; return the estimate."""
-    estimated = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
+    estimate = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
     check_memory(
-        estimated, measure_free_memory(devices.device), devices.device, devices.memory_sharers
+        estimate, measure_free_memory(devices.device), devices.device, devices.memory_sharers
     )
     if devices.is_sharded and is_dtype_converted(job.model_args, settings):
         host = measure_free_memory(torch.device("cpu"))
         check_loading_memory(meta_model, settings, host, devices.local_processes)
-    return estimated
+    return estimate
 
 
 def _estimate_largest(

@@ -73,7 +73,7 @@ class SeedFindings:
         verdicts: greedy decodes by status.
         trained_as: the arm whose adapter it shares, where both have the same training set, which
             was trained once; else empty.
-        reused_set: the origin of a training set of another run, or None (as in ``TrainedArm``).
+        foreign_set: the origin of a training set of another run, or None (as in ``TrainedArm``).
     """
 
     decomposition: Decomposition
@@ -81,7 +81,7 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
-    reused_set: Mapping[str, Any] | None = None
+    foreign_set: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,16 +256,19 @@ class Findings:
                 groups.append([condition])
         return groups
 
-    def sides(self, contrast: Contrast) -> list[ConditionFindings]:
+    def list_sides(self, contrast: Contrast) -> list[ConditionFindings]:
         """Return the conditions of a contrast, without the source."""
         return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
 
     def describe_marks(self, contrasts: Sequence[Contrast]) -> str:
         """Explain the marks of contrasts; empty where no contrast is marked."""
-        marks = "".join(map(self.marks, contrasts))
+        marks = "".join(map(self.format_marks, contrasts))
         labels = [
             *dict.fromkeys(
-                side.label for contrast in contrasts for side in self.sides(contrast) if side.own
+                side.label
+                for contrast in contrasts
+                for side in self.list_sides(contrast)
+                if side.own
             )
         ]
         text = " * Not budget-matched." if "*" in marks else ""
@@ -276,9 +279,9 @@ class Findings:
             )
         return text
 
-    def marks(self, contrast: Contrast) -> str:
+    def format_marks(self, contrast: Contrast) -> str:
         """Return the marks of a contrast: for other budgets, and other settings or versions."""
-        sides = self.sides(contrast)
+        sides = self.list_sides(contrast)
         # the source was decoded with the run's versions
         has_other_settings = (
             find_differing_settings(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
@@ -289,9 +292,9 @@ class Findings:
         )
         return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * bool(has_other_settings)
 
-    def is_fair(self, contrast: Contrast) -> bool:
+    def is_matched(self, contrast: Contrast) -> bool:
         """Return whether the conditions are budget-matched and have the same settings."""
-        sides = self.sides(contrast)
+        sides = self.list_sides(contrast)
         return len(sides) == 1 or is_budget_matched(*sides)
 
     def find_contrast(self, a: str, b: str) -> Contrast:
@@ -369,13 +372,13 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
             trained.problems,
             count_codes(trained.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
-            trained.reused_set,
+            trained.foreign_set,
         )
         for trained in arms
     }
     mean = pool_counts([seed.decomposition for seed in seeds.values()])
-    reused_set = next((trained.reused_set for trained in arms if trained.reused_set), None)
-    own = find_own_settings(inputs.recipe, {name: reused_set} if reused_set else None)[name]
+    foreign_set = next((trained.foreign_set for trained in arms if trained.foreign_set), None)
+    own = find_own_settings(inputs.recipe, {name: foreign_set} if foreign_set else None)[name]
     own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,

@@ -181,7 +181,7 @@ def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
 
 
 def build_sample_phases(
-    decoding: Decoding, samples: int, size: int = BLOCK, unsolved: bool = False
+    decoding: Decoding, samples: int, size: int = BLOCK, only_unsolved: bool = False
 ) -> list[DecodePhase]:
     """Build the phases of a number of samples, without a greedy decode.
 
@@ -193,12 +193,12 @@ def build_sample_phases(
     """
     blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
     return [
-        DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), unsolved)
+        DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), only_unsolved)
         for block in blocks
     ]
 
 
-def build_search_phases(greedy: Decoding, search: Search, stop: bool) -> list[DecodePhase]:
+def build_search_phases(greedy: Decoding, search: Search, stop_early: bool) -> list[DecodePhase]:
     """Build the phases of a search: the greedy decode, and samples in blocks or rounds.
 
     Args:
@@ -206,10 +206,12 @@ def build_search_phases(greedy: Decoding, search: Search, stop: bool) -> list[De
         search: the recipe's section.
         stop: whether solved problems leave between rounds.
     """
-    size = search.round if stop else BLOCK
+    size = search.round if stop_early else BLOCK
     return [
         build_greedy_phase(greedy),
-        *build_sample_phases(build_sampled_decoding(greedy, search), search.k, size, unsolved=stop),
+        *build_sample_phases(
+            build_sampled_decoding(greedy, search), search.k, size, only_unsolved=stop_early
+        ),
     ]
 
 
@@ -246,7 +248,7 @@ class ChunkGenerator:
     verifier: Verifier | None = None
     run: str = ""
 
-    def generate_missing(self, chunk: Chunk, report: _GenerationProgress, is_first: bool) -> None:
+    def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
 
         Args:
@@ -258,10 +260,10 @@ class ChunkGenerator:
         if joint_phases := [phase for phase in missing if not phase.only_unsolved]:
             indices = tuple(index for phase in joint_phases for index in phase.indices)
             decoding = joint_phases[-1].decoding  # index GREEDY implies its own decoding
-            records = self._generate_attempts(chunk.members, indices, decoding, report, is_first)
+            records = self._generate_attempts(chunk.members, indices, decoding, progress, is_first)
             for phase in joint_phases:
                 self._store_phase(chunk, phase, select_responses(records, phase.indices))
-            report.report_stored()
+            progress.report_stored()
         if len(joint_phases) == len(missing):
             return
         assert self.verifier is not None
@@ -270,12 +272,12 @@ class ChunkGenerator:
             if phase in missing and phase.only_unsolved:
                 members, new_verdicts = find_unsolved(chunk.members, draft, self.verifier)
                 skipped = len(chunk.members) - len(members)
-                report.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
+                progress.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
                 records = self._generate_attempts(
-                    members, phase.indices, phase.decoding, report, is_first=False
+                    members, phase.indices, phase.decoding, progress, is_first=False
                 )
                 self._store_phase(chunk, phase, [*records, *build_verdict_records(new_verdicts)])
-                report.report_stored()
+                progress.report_stored()
             draft.add(read_part(chunk.find_path(phase)))
 
     @property
@@ -287,7 +289,7 @@ class ChunkGenerator:
         members: Sequence[Problem],
         indices: tuple[int, ...],
         decoding: Decoding,
-        report: _GenerationProgress,
+        progress: _GenerationProgress,
         is_first: bool,
     ) -> list[Record]:
         """Generate some decodes of some problems, attempt by attempt."""
@@ -311,21 +313,21 @@ class ChunkGenerator:
                     self.episodes, members, indices, attempt, draft, self.streams
                 )
             response_count = sum(len(request.indices) for request in requests)
-            report.expect_fewer(len(members) * len(indices) - response_count)
+            progress.expect_fewer(len(members) * len(indices) - response_count)
             answers = (
-                self.sampler.generate(requests, decoding, report.report_unstored)
+                self.sampler.generate(requests, decoding, progress.report_unstored)
                 if requests
                 else []
             )
             if attempt > 1:
                 check_conversations(requests, answers, draft)
             elif is_first:
-                self._check_first_responses(members, answers, decoding, report)
+                self._check_first_responses(members, answers, decoding, progress)
             new_records = build_response_records(requests, answers)
             draft.add(new_records)
             records += new_records
             tokens = sum(len(g.token_ids) for answer in answers for g in answer.generations)
-            report.count_made(response_count, tokens)
+            progress.count_generated(response_count, tokens)
         return records
 
     def _check_first_responses(
@@ -333,14 +335,14 @@ class ChunkGenerator:
         members: Sequence[Problem],
         answers: Sequence[Generated],
         decoding: Decoding,
-        report: _GenerationProgress,
+        progress: _GenerationProgress,
     ) -> None:
         """Stop if no prompt fits, and report problems of a split's first responses."""
-        if len(members) >= min(BLOCK, report.problems):
+        if len(members) >= min(BLOCK, progress.problems):
             require_fitting_prompt(answers, decoding)
         if self.verifier is not None:
             for note in check_first_chunk(members, answers, decoding, self.verifier):
-                report.add_note(note)
+                progress.add_note(note)
 
     def _store_phase(self, chunk: Chunk, phase: DecodePhase, records: Sequence[Record]) -> None:
         group, name = chunk.places[phase]
@@ -364,7 +366,7 @@ class _GenerationProgress:
         done = min(self._done + finished, self._total - 1)
         self._progress(done, self._total, self._tokens + tokens, note)
 
-    def count_made(self, response_count: int, tokens: int = 0) -> None:
+    def count_generated(self, response_count: int, tokens: int = 0) -> None:
         """Count responses; ``report_stored`` reports them once they are stored."""
         self._done += response_count
         self._tokens += tokens
@@ -409,16 +411,19 @@ def generate_chunks(
     done = total = 0
     for chunk in chunks[share[0] :: share[1]]:
         missing_phases = chunk.list_missing()
-        total += sum(len(chunk.members) * len(item.indices) * attempts for item in missing_phases)
+        total += sum(
+            len(chunk.members) * len(missing_phase.indices) * attempts
+            for missing_phase in missing_phases
+        )
         done += sum(
-            read_head(chunk.find_path(item)).responses
-            for item in chunk.places
-            if item not in missing_phases
+            read_head(chunk.find_path(missing_phase)).responses
+            for missing_phase in chunk.places
+            if missing_phase not in missing_phases
         )
         if missing_phases:
             unfinished.append((chunk, missing_phases))
-    report = _GenerationProgress(
-        progress, sum(len(item.members) for item in chunks), done, done + total
+    split_progress = _GenerationProgress(
+        progress, sum(len(missing_phase.members) for missing_phase in chunks), done, done + total
     )
     if not unfinished:
         return
@@ -429,10 +434,12 @@ def generate_chunks(
                 if not chunk.find_path(phase).exists():
                     continue
                 count = read_head(chunk.find_path(phase)).responses  # made by another command
-                report.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
-                report.count_made(count)
-                report.report_stored()
-            chunk_generator.generate_missing(chunk, report, is_first=chunk is chunks[0])
+                split_progress.expect_fewer(
+                    len(chunk.members) * len(phase.indices) * attempts - count
+                )
+                split_progress.count_generated(count)
+                split_progress.report_stored()
+            chunk_generator.generate_missing(chunk, split_progress, is_first=chunk is chunks[0])
 
 
 def read_decoding(task: Mapping[str, Any]) -> Decoding:
@@ -446,29 +453,29 @@ class _LazySampler:
     def __init__(
         self, plugins: Plugins, settings: SamplerSettings, adapter: Adapter | None
     ) -> None:
-        self._make: Callable[[], Sampler] = partial(plugins.create_sampler, settings, adapter)
-        self._made: Sampler | None = None
-        self._source: dict[str, Any] | None = None
+        self._create: Callable[[], Sampler] = partial(plugins.create_sampler, settings, adapter)
+        self._sampler: Sampler | None = None
+        self._description: dict[str, Any] | None = None
 
     def get(self) -> Sampler:
         """Return the sampler, with the model loaded."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self._sampler is None:
+            self._sampler = self._create()
+        return self._sampler
 
     def describe(self) -> dict[str, Any]:
         """Return the sampler's description of its model."""
-        if self._source is None:
-            self._source = self.get().describe()
-        return self._source
+        if self._description is None:
+            self._description = self.get().describe()
+        return self._description
 
     def close(self) -> None:
         """Free the model."""
-        if self._made is not None:
-            self._made.close()
+        if self._sampler is not None:
+            self._sampler.close()
 
 
-def answer_problems(
+def generate_and_judge(
     run: RunDirectory,
     task: Mapping[str, Any],
     problems: Sequence[Problem],
@@ -547,7 +554,7 @@ def answer_problems(
                 group.create({"source": source})
         else:
             group, _ = chunks[0].places[phases[0]]
-            source = _set_arm(group.read_facts()["source"], settings, adapter)
+            source = _adapt_description(group.read_facts()["source"], settings, adapter)
             require_same_model(run.manifest(), name, source)
         generate_chunks(
             chunks,
@@ -559,30 +566,33 @@ def answer_problems(
             share or (0, 1),
         )
         responses, responses_by_run = StoredResponses(), Counter[str]()
-        verdicts: list[Chunk] = []
+        verdict_chunks: list[Chunk] = []
         for chunk in own_chunks:
             heads = {phase: responses.add(chunk.find_path(phase)) for phase in phases}
             for head in heads.values():
                 responses_by_run[head.run] += head.responses
-            verdicts.append(place_verdicts(chunk, heads, judged_by, executions))
+            verdict_chunks.append(place_verdicts(chunk, heads, judged_by, executions))
         if run.manifest().get("reuse_versions"):
-            verdicts = place_in_other_versions(verdicts)
-        require_unedited_groups(list_groups(verdicts))
-        count_missing_verdicts(reuse, verdicts, stored)
+            verdict_chunks = place_in_other_versions(verdict_chunks)
+        require_unedited_groups(list_groups(verdict_chunks))
+        count_missing_verdicts(reuse, verdict_chunks, stored)
         if share is None:
             on_generated(responses)
         this_run = str(run.path.resolve())
         judge_chunks(
-            verdicts, responses, ChunkJudge(verifier, episodes, executions, this_run), progress
+            verdict_chunks,
+            responses,
+            ChunkJudge(verifier, episodes, executions, this_run),
+            progress,
         )
         if share is not None:
             return {REUSE_KEY: reuse.to_facts()}
-        for chunk in verdicts:
+        for chunk in verdict_chunks:
             for phase in phases:
                 responses.add_verdicts(chunk.find_path(phase), this_run)
         del responses_by_run[this_run]
-        used_groups = list_groups([*chunks, *verdicts])
-        made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdicts)}
+        used_groups = list_groups([*chunks, *verdict_chunks])
+        made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdict_chunks)}
         facts = write_responses(
             path,
             responses,
@@ -635,23 +645,23 @@ def count_reuse(
         chunks = _build_chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
         reuse = count_reused_responses(chunks, episodes.attempts)
         stored = [count_stored_responses(chunk) for chunk in chunks]
-        verdicts = []
+        verdict_chunks = []
         for chunk, counts in zip(chunks, stored, strict=True):
             stored_chunk = Chunk(
                 chunk.members,
                 {
-                    phase_key: place
-                    for phase_key, place in chunk.places.items()
-                    if phase_key in counts
+                    phase_in_store: place
+                    for phase_in_store, place in chunk.places.items()
+                    if phase_in_store in counts
                 },
             )
             heads = {
                 phase: read_head(stored_chunk.find_path(phase)) for phase in stored_chunk.places
             }
-            verdicts.append(
+            verdict_chunks.append(
                 place_verdicts(stored_chunk, heads, judged_by, task["episode"]["executions"])
             )
-        count_missing_verdicts(reuse, verdicts, stored)
+        count_missing_verdicts(reuse, verdict_chunks, stored)
     return reuse
 
 
@@ -719,7 +729,7 @@ def describe_phase(
     return parts
 
 
-def _set_arm(
+def _adapt_description(
     source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
 ) -> dict[str, Any]:
     """Adapt a recorded model description to the present arm and model folder."""

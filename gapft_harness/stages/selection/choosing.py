@@ -17,7 +17,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.manifest import SharedSetFacts
+from gapft_harness.run_directory.manifest import ForeignSetFacts
 from gapft_harness.stages.generation.generation import read_decoding
 from gapft_harness.stages.selection.budgets import set_replay_aside
 
@@ -36,16 +36,16 @@ class TrainingSet:
     examples: list[Example]
     is_matched: bool
     ends_unknown: int
-    source_facts: SharedSetFacts | None = None
+    foreign_facts: ForeignSetFacts | None = None
 
     def build_facts(self) -> dict[str, Any]:
         """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
         facts = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
-        return facts | ({"taken": self.source_facts} if self.source_facts else {})
+        return facts | ({"taken": self.foreign_facts} if self.foreign_facts else {})
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSet:
+class ForeignSet:
     """The training set of another run (``other_runs.py``).
 
     Attributes:
@@ -56,7 +56,7 @@ class SourceSet:
 
     evidence: tuple[Evidence, ...]
     is_matched: bool
-    facts: SharedSetFacts
+    facts: ForeignSetFacts
 
 
 def group_by_state(evidence: Sequence[Evidence]) -> Pool:
@@ -105,9 +105,9 @@ class ConditionPools:
         sealed: whether to check the tables' hashes.
     """
 
-    def __init__(self, run: RunDirectory, *, sealed: bool = True) -> None:
-        self._run, self._sealed = run, sealed
-        self._known: dict[int, tuple[list[Evidence], Pool]] = {}
+    def __init__(self, run: RunDirectory, *, check_hashes: bool = True) -> None:
+        self._run, self._check_hashes = run, check_hashes
+        self._by_k: dict[int, tuple[list[Evidence], Pool]] = {}
 
     def read_evidence(self, condition: str | None = None) -> list[Evidence]:
         """Return the evidence from a condition's K samples; from all samples for None."""
@@ -120,15 +120,17 @@ class ConditionPools:
     def _read_condition(self, condition: str | None) -> tuple[list[Evidence], Pool]:
         run, recipe = self._run, self._run.recipe
         k = recipe.search.k if condition is None else recipe.find_k(condition)
-        if k not in self._known:
+        if k not in self._by_k:
             window = None if k == recipe.search.k else (0, k)
             tables = (layout.problems_path("pool"), layout.responses_path("pool"))
-            for table in (*tables, layout.states_path("pool", window)) if self._sealed else ():
+            for table in (
+                (*tables, layout.states_path("pool", window)) if self._check_hashes else ()
+            ):
                 run.sealed(table)
             limit = read_decoding(run.manifest()["task"]).max_gen_toks
             evidence = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
-            self._known[k] = evidence, group_by_state(evidence)
-        return self._known[k]
+            self._by_k[k] = evidence, group_by_state(evidence)
+        return self._by_k[k]
 
 
 def fill_slots(
@@ -156,7 +158,7 @@ def build_training_set(
     n: int,
     replay: int,
     arm: Arm,
-    source: SourceSet | None = None,
+    foreign_set: ForeignSet | None = None,
 ) -> TrainingSet:
     """Build one arm's training set with its facts for the manifest.
 
@@ -175,17 +177,20 @@ def build_training_set(
         PluginError: see ``run_selector``.
     """
     is_matched = not entry.require_traits(SelectorTraits).has_own_budget
-    if source is None:
+    if foreign_set is None:
         evidence = fill_slots(selector, entry, pool, n, replay, arm)
     else:
-        slots = n + replay if source.is_matched else len(source.evidence)
-        pool, is_matched = replace(pool, foreign=source.evidence), is_matched and source.is_matched
+        slots = n + replay if foreign_set.is_matched else len(foreign_set.evidence)
+        pool, is_matched = (
+            replace(pool, foreign=foreign_set.evidence),
+            is_matched and foreign_set.is_matched,
+        )
         evidence = run_selector(selector, entry, pool, slots, arm)
     return TrainingSet(
         [build_example(e) for e in evidence],
         is_matched,
         sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
-        source.facts if source else None,
+        foreign_set.facts if foreign_set else None,
     )
 
 
@@ -203,7 +208,7 @@ def run_selector(
     slots = len(pool.verified) if traits.has_own_budget else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
-        with entry.attribute_errors():
+        with entry.wrap_errors():
             returned = list(selector(pool, slots, rng))
     except PoolTooSmallError as error:
         raise UserError(

@@ -80,7 +80,7 @@ class KeyChecker:
     plugins: Plugins
     tables: dict[str, str]
     adapters: list[Arm]
-    _first: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
+    _first_values: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
 
     def check_table(self, relative: str, split: str) -> Iterator[str]:
         """Compare the contents of a table's keys with recipe, manifest and adapters.
@@ -203,12 +203,12 @@ class KeyChecker:
         for problem_id, judged in read_judged(self.run.path / table):
             for judged_response in judged:
                 other = rows.get((problem_id, judged_response.response.index), judged_response)
-                is_late = {judged_response.verdict.status, other.verdict.status} & {
+                lacks_verdict = {judged_response.verdict.status, other.verdict.status} & {
                     "timeout",
                     "error",
                 }
                 if judged_response.response != other.response or (
-                    judged_response != other and not is_late
+                    judged_response != other and not lacks_verdict
                 ):
                     yield (
                         f"{table}: has the keys of {original}, but differs on problem {problem_id}"
@@ -223,7 +223,7 @@ class KeyChecker:
             if part in _VERSIONS and self.manifest.get("reuse_versions"):
                 continue  # ``check_versions`` reports them
             value = described.get(part)
-            other, first_value = self._first.setdefault((comparison, part), (where, value))
+            other, first_value = self._first_values.setdefault((comparison, part), (where, value))
             if value != first_value:
                 yield (
                     f"{other} and {where} were made with different {part}: "
@@ -253,13 +253,15 @@ class GeneratedTable:
         """
         samplers = remove_repeats(content["sampler"] for content in generated)
         verifiers = remove_repeats(content["verifier"] for content in judged)
-        for described in (samplers, verifiers):
-            yield from self._check_versions(described)
+        for descriptions in (samplers, verifiers):
+            yield from self._check_versions(descriptions)
         responses, verdicts = list[dict[str, Any]](), list[dict[str, Any]]()
         for sampler, verifier in product(samplers, verifiers):
-            for of_phase, on_phase in self.compute_contents(sampler, verifier).values():
-                responses.append(of_phase)
-                verdicts.append(on_phase)
+            for response_content, verdict_content in self.compute_contents(
+                sampler, verifier
+            ).values():
+                responses.append(response_content)
+                verdicts.append(verdict_content)
         if len(samplers) > 1 or len(verifiers) > 1:  # a version may have made only some phases
             responses = [content for content in responses if content in generated]
             verdicts = [content for content in verdicts if content in judged]
@@ -271,10 +273,10 @@ class GeneratedTable:
             yield from self._check_verifier(verifier)
         yield from self._check_samples()
 
-    def _check_versions(self, described: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    def _check_versions(self, descriptions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         """Yield differences among the makers of one table, except for accepted versions."""
-        for other in described[1:]:
-            differing = [key for key, *_ in diff_values(described[0], other)]
+        for other in descriptions[1:]:
+            differing = [key for key, *_ in diff_values(descriptions[0], other)]
             if not self.manifest.get("reuse_versions") or not all(map(is_version, differing)):
                 yield f"{self._where}: was made with different {', '.join(differing)}"
 
@@ -291,11 +293,13 @@ class GeneratedTable:
         streams, size = self.build_streams(), count_chunk_problems(self.run.recipe.search, phases)
         contents_by_phase = {}
         for phase in phases:
-            of_phase = describe_phase(phase, sampler, streams, episode["attempts"], verifier, size)
-            responses = {"step": "generate", "version": VERSION, **of_phase}
+            phase_inputs = describe_phase(
+                phase, sampler, streams, episode["attempts"], verifier, size
+            )
+            responses = {"step": "generate", "version": VERSION, **phase_inputs}
             key = content_hash(responses)
-            of_verdicts = describe_verdicts(phase, key, verifier, episode["executions"])
-            verdicts = {"step": "judge", "version": JUDGE_VERSION, **of_verdicts}
+            verdict_inputs = describe_verdicts(phase, key, verifier, episode["executions"])
+            verdicts = {"step": "judge", "version": JUDGE_VERSION, **verdict_inputs}
             contents_by_phase[phase] = responses, verdicts
         return contents_by_phase
 
