@@ -1,4 +1,4 @@
-"""One complete comparison: find the logs, read them, join them, compute."""
+"""Compare sample logs: find, read and join them, then compute the findings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gapft_harness.verdicts.log_files import (
 from gapft_harness.verdicts.sample_logs import PASS_AT_1, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
-#: Maximum number of groups.
+#: Maximum number of groups of ``--by``.
 _MAX_GROUPS = 1_000
 
 Value = TypeVar("Value")
@@ -49,20 +49,20 @@ class Comparison:
 
     Attributes:
         choice: the user's options.
-        figures: by task, the metric and the filter.
+        metrics: by task, the metric and the filter.
         directions: by task, whether higher is better for its metric, from the user or lm_eval's
             results files; None: unknown.
         aggregates: lm_eval's groups of tasks.
-        before_name: the user's name for the run before.
-        before: rows of the run before.
-        rows_before: shape (P,), indices of the compared rows.
+        before_name: BEFORE as the user named it.
+        before: rows of BEFORE.
+        rows_before: shape (P,), indices of the compared rows in ``before``.
         after: by model, for each seed its rows and the indices of the compared ones.
         seeds: by model, the names of its seeds.
         items: the P compared items.
-        table: their numbers.
+        numbers: the numbers of the items.
         findings: differences, intervals, tests.
-        samples: the source's samples, if given.
-        curves: by model, Pass@k before and after, if both have several samples.
+        samples: verdicts and samples of the model before; None without ``--source-samples``.
+        curves: by model, Pass@k before and after; empty unless both have several samples.
         notes: automatic choices, and warnings.
     """
 
@@ -93,9 +93,12 @@ class Comparison:
         return _find_common(self.directions.values())
 
     def is_judged(self, *models: str) -> bool:
-        """Return whether the numbers mean right or wrong, for these models or for all.
+        """Return whether the numbers mean right (1) or wrong (0).
 
-        This holds if the metric is 0 or 1, and not known to be better when lower.
+        They do if all are 0 or 1, and no metric is known to be better when lower.
+
+        Args:
+            models: the models to look at; without any, all.
         """
         return False not in self.directions.values() and self.numbers.is_binary(*models)
 
@@ -105,7 +108,7 @@ class Comparison:
         If the tasks' metrics have no common mean, each task is checked separately.
 
         Args:
-            margin: the margin; None: the user's; without one, the result is empty.
+            margin: the margin; None for the user's. If there is no margin, nothing is checked.
 
         Raises:
             UserError: there is no interval, or the direction is unknown.
@@ -114,7 +117,7 @@ class Comparison:
         if margin is None:
             return []
         if self.findings.models:
-            # of one metric, or of several that are all 0 or 1 and better when higher
+            # one metric, or several that are all 0 or 1 and better when higher
             return self._check_margins(self.findings.models, margin, *self.directions)
         return [
             replace(check, name=f"{check.name} on {task}")
@@ -187,8 +190,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     """Compare sample logs of one model before with those of one or more models after.
 
     Args:
-        before: path of the log or folder before.
-        after: paths after, each with an optional name (``NAME=PATH``).
+        before: BEFORE, the path of a log or folder.
+        after: each AFTER: a path or glob, optionally with a name (``NAME=PATH``).
         choice: the user's options.
 
     Raises:
@@ -202,7 +205,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             refuse_other_tasks(source, run)
     all_runs = [source, *(run for model in after_models for run in model.runs)]
     metrics = choose_metrics(source, choice)
-    if any("" in run.tasks for run in all_runs):  # a renamed file: its task is unknown
+    if any("" in run.tasks for run in all_runs):  # a renamed file does not name its task
         metrics = dict.fromkeys(metrics, next(iter(metrics.values())))
     before_rows = read_run(source, metrics, choice)
     runs: list[tuple[ModelRuns, RunRows]] = []
@@ -211,7 +214,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         for run in model.runs:
             run_metrics = choose_run_metrics(run, metrics, source, choice)
             run_choice = choice
-            if run.logs[0].kind != source.logs[0].kind:  # its documents have different fields
+            if run.logs[0].kind != source.logs[0].kind:  # other tools have other fields
                 run_choice = replace(choice, cluster=None, by=None)
             rows = read_run(run, run_metrics, run_choice, side=1)
             new_notes = join_kinds(model.name, before_rows, rows, metrics, run_metrics, choice)
@@ -234,7 +237,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         _select_groups(before_rows, joined, choice),
     )
     directions = _find_directions(all_runs, metrics, choice)
-    # numbers of several metrics have a common mean if each means right or wrong
+    # several metrics have a common mean only if each number means right or wrong
     is_right_or_wrong = numbers.is_binary() and False not in directions.values()
     has_common_mean = is_right_or_wrong or (
         len({*metrics.values()}) == len({*directions.values()}) == 1
@@ -313,10 +316,10 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
 def _put_on_scale(
     before: RunRows, after: Sequence[RunRows], metrics: Mapping[str, ComparedMetric]
 ) -> dict[str, ComparedMetric]:
-    """Return the metrics with the scale of the rows of all runs.
+    """Return the metrics with the scale that the rows of all runs have.
 
     Raises:
-        UserError: a run's rows have a different scale than those before.
+        UserError: the rows of a run have a different scale from those of BEFORE.
     """
     scaled = {}
     for task, metric in metrics.items():

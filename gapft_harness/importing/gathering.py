@@ -164,7 +164,8 @@ class Gathering:
             )
         if row.finish_reason == CONTEXT_EXCEEDED and row.verdict.passed:
             raise UserError(
-                f"{row.place}: the response passed, but was not generated ({CONTEXT_EXCEEDED}); expected 0"
+                f"{row.place}: the response passed, but was not generated "
+                f"({CONTEXT_EXCEEDED}); expected 0"
             )
         self.verdict_sources[row.verdict_source] = None
         for kind, value in row.rule.items():

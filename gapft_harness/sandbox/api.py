@@ -33,7 +33,8 @@ from gapft_harness.sandbox.schedule import Rules, Schedule
 class Sandbox(Closing):
     """Run untrusted programs against tests, in confined workers that persist between calls.
 
-    Use it as a context manager: entering starts the workers and runs the canaries.
+    Use it as a context manager. Entering starts the workers and runs the canaries: programs that
+    attempt forbidden actions, to check that the sandbox prevents them.
 
     Args:
         tier: ``namespaces``, ``landlock``, or ``auto`` for the first of them that works on this
@@ -84,7 +85,7 @@ class Sandbox(Closing):
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        """The results of all probes at the start, including those of a tier that failed."""
+        """The results of the probes that ``start`` ran, including those of a tier that failed."""
         return tuple(self._probes)
 
     def start(self) -> None:
@@ -128,9 +129,9 @@ class Sandbox(Closing):
                 runs every input in its own fork. The verdicts are the same. A stdin program always
                 gets one fork per test.
             compat: ``lcb`` runs and compares in the same way as LiveCodeBench.
-            run_all: return the results of all tests, not only up to the first failure. (After a
-                wrong answer the remaining tests run in any case, so that the tests that run do not
-                reveal which answer was expected.)
+            run_all: run all tests and return all results; otherwise, results end with the first
+                failure. (A wrong answer never stops a program: its remaining tests run in both
+                cases, since the tests that run must not depend on expected outputs.)
             progress: called with the number of programs done so far.
 
         Returns:
@@ -138,7 +139,7 @@ class Sandbox(Closing):
 
         Raises:
             UserError: a program has no tests, or an expected value is not JSON.
-            InfrastructureError: the sandbox failed repeatedly; there is no verdict in this case.
+            InfrastructureError: the sandbox failed repeatedly; no result is returned.
         """
         results: dict[int, Result] = {}
         for index, result in self.stream(items, isolate=isolate, compat=compat, run_all=run_all):
@@ -157,7 +158,7 @@ class Sandbox(Closing):
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs like ``judge``, but yield (item number, result) as each one is done.
 
-        Items are read as workers become free, so there may be more than fit into memory.
+        Items are read as workers become free, so they need not fit into memory together.
         """
         if isolate not in ("test", "program") or compat not in (None, "lcb"):
             raise ValueError(
@@ -217,6 +218,11 @@ def _try_tier(
     limits: Limits,
     prelude: Prelude = "none",
 ) -> tuple[Schedule | None, list[Probe]]:
+    """Start workers of one tier and run its canaries.
+
+    Returns:
+        The schedule, or None if the tier does not work; and the results of the probes.
+    """
     workers_per_core = max(1.0, count / count_usable_cores())
     start = partial(SandboxWorker.start, tier, limits, preload, prelude, workers_per_core)
     schedule = Schedule(start, count, limits)

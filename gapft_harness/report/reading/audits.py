@@ -66,7 +66,6 @@ class TrainedArm:
     """One trained model on the audit, in the order of ``Audit.ids``.
 
     Attributes:
-        statuses: shape (P,), status codes of its greedy decode.
         arm: condition and training seed.
         statuses: shape (P,), status codes of its greedy decode.
         texts: P responses.

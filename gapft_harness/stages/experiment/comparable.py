@@ -95,9 +95,9 @@ def _find_setting_differences(
     recipe: Recipe,
     name: str,
     conditions: Sequence[str],
-    shared_sets: Mapping[str, Mapping[str, Any]],
+    foreign_sets: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
-    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
+    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), foreign_sets)
     for condition in conditions:
         if changed_settings := list_differences(
             settings_by_condition[conditions[0]], settings_by_condition[condition]

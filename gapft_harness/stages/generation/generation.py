@@ -1,16 +1,16 @@
 """Generate responses; shared by search and audit.
 
-Chunks depend only on the problems and the settings, not on the remaining work, the clock or the
-number of workers. The store keeps a file of a chunk's responses for each phase, under keys of all
-their inputs (``made_from.py``). A command that needs the same responses again (after a kill, in
-another run or with more samples) generates only missing ones. Verdicts are kept in the same way
-(``verdicts.py``). Each sample draws from its own random stream (``streams.SampleStreams``).
+The problems are divided into chunks, by the problems and the settings alone: not by the remaining
+work, the clock or the number of workers. For each chunk and phase, the store keeps one file of
+responses under a key of all their inputs (``made_from.py``). A command that needs the same
+responses again (after a kill, in another run or with more samples) generates only missing ones.
+Verdicts are stored in the same way (``verdicts.py``). Each sample draws from its own random stream
+(``streams.SampleStreams``).
 
-Early stop: samples are drawn in rounds, and a problem leaves once it has what selection needs. On
-the pool, that is one verified response per problem: a problem that the source solves in one decode
-(state G) keeps that decode, a recovered one (state S) the first sample that passed, if the response
-rule needs no other. Neither needs another sample. The audit always draws all K samples: Pass@K and
-K_eq are estimated from them (Section 4.1), also on problems in state G.
+Early stop: the pool's samples may be drawn in rounds, and a problem gets no further samples once
+it has a verified response: the greedy decode in state G, the first sample that passed in state S.
+This requires a response rule that uses only the first passing sample. The audit always draws all K
+samples, also on problems in state G: Pass@K and K_eq are estimated from them (Section 4.1).
 """
 
 from __future__ import annotations
@@ -92,12 +92,13 @@ from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
-#: Increases when stored responses could be misread, or the same key would give other responses.
+#: Increase it when stored responses could be misread, or an unchanged key would stand for different
+#: responses.
 VERSION = 1
 
 
 def can_stop_early(search: Search, split: str) -> bool:
-    """Return whether the search of a split may leave out samples."""
+    """Return whether the search of a split may stop before all K samples are drawn."""
     return search.stop == "first_pass" and split == "pool"
 
 
@@ -124,10 +125,10 @@ def check_early_stop(search: Search, rule: Registration, task: Mapping[str, Any]
 
 
 def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
-    """Return the problems of a chunk: ``search.chunk``, or more if each has one response.
+    """Return the number of problems in a chunk: ``search.chunk``, or ``BLOCK`` times as many.
 
-    A chunk of single responses has as many responses as a block of samples, so that batches are
-    full and a killed command loses about as much work.
+    Chunks with one response per problem are larger. So they have as many responses as other chunks:
+    batches are full, and a killed command loses about the same amount of work.
     """
     is_single = all(len(phase.indices) == 1 for phase in phases)
     return search.chunk * BLOCK if is_single else search.chunk
@@ -141,11 +142,11 @@ def find_unsolved(
     Args:
         problems: the problems.
         responses: their greedy responses and the samples of earlier rounds.
-        verifier: judges those that no earlier round has judged.
+        verifier: judges the responses that no earlier round has judged.
 
     Returns:
-        The problems that need another sample, and the new verdicts behind this decision. These
-        are stored with the round, since a verdict that decided something is the one to seal.
+        The problems that need another sample, and the new verdicts. The verdicts are stored with
+        the round, so that the table has the verdicts that this decision used.
     """
     entries = list(responses.read([problem.id for problem in problems]))
     unjudged = [
@@ -188,8 +189,8 @@ def build_sample_phases(
     Args:
         decoding: the samples' decoding.
         samples: the number of samples of each problem.
-        size: samples of a phase; the last one may have fewer.
-        unsolved: whether solved problems leave between phases.
+        size: samples per phase; the last phase may have fewer.
+        only_unsolved: whether each phase leaves out problems that earlier phases solved.
     """
     blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
     return [
@@ -204,7 +205,7 @@ def build_search_phases(greedy: Decoding, search: Search, stop_early: bool) -> l
     Args:
         greedy: the deployment decode.
         search: the recipe's section.
-        stop: whether solved problems leave between rounds.
+        stop_early: whether each round leaves out problems that are already solved.
     """
     size = search.round if stop_early else BLOCK
     return [
@@ -216,11 +217,11 @@ def build_search_phases(greedy: Decoding, search: Search, stop_early: bool) -> l
 
 
 def divide_into_chunks(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
-    """Divide problems into chunks, in the order in which limits use them.
+    """Divide problems into chunks, in the order in which a limit selects problems.
 
-    So a larger pool has the complete chunks of a smaller one. In a chunk the longest prompt comes
-    first, so that batches have prompts of similar length. Workers get complete chunks, so that
-    their number does not change responses.
+    So a larger limit keeps all full chunks of a smaller one. Within a chunk, longer prompts come
+    first, so that batches have prompts of similar length. A worker gets complete chunks, so the
+    number of workers does not change responses.
     """
     ordered = sorted(problems, key=lambda problem: (derive_key("limit", problem.id), problem.id))
     return [
@@ -237,8 +238,8 @@ class ChunkGenerator:
         sampler: the model.
         streams: the samples' random streams.
         episodes: the settings of episodes; None for single responses.
-        verifier: finds solved problems, for phases of unsolved ones, and reads the answers of the
-            first chunk.
+        verifier: judges which problems are solved before a phase that leaves them out, and reads
+            the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
     """
 
@@ -253,7 +254,7 @@ class ChunkGenerator:
 
         Args:
             chunk: the problems and the files of their responses.
-            report: receives progress.
+            progress: counts and reports the responses.
             is_first: whether it is a split's first chunk, whose responses are checked.
         """
         missing = chunk.list_missing()
@@ -292,7 +293,7 @@ class ChunkGenerator:
         progress: _GenerationProgress,
         is_first: bool,
     ) -> list[Record]:
-        """Generate some decodes of some problems, attempt by attempt."""
+        """Generate the responses of some indices, attempt by attempt."""
         draft = DraftResponses()
         records: list[Record] = []
         for attempt in range(1, self._max_attempts + 1):
@@ -337,7 +338,7 @@ class ChunkGenerator:
         decoding: Decoding,
         progress: _GenerationProgress,
     ) -> None:
-        """Stop if no prompt fits, and report problems of a split's first responses."""
+        """Stop if no prompt fits the context; add notes on faults of a split's first responses."""
         if len(members) >= min(BLOCK, progress.problems):
             require_fitting_prompt(answers, decoding)
         if self.verifier is not None:
@@ -362,7 +363,7 @@ class _GenerationProgress:
         progress(done, total)
 
     def report_unstored(self, finished: int, tokens: int, /, note: str = "") -> None:
-        """Report a sampler's own progress; responses count as finished only once stored."""
+        """Report the progress of a running batch, always below the total until it is stored."""
         done = min(self._done + finished, self._total - 1)
         self._progress(done, self._total, self._tokens + tokens, note)
 
@@ -376,11 +377,11 @@ class _GenerationProgress:
         self._total -= count
 
     def add_note(self, note: str) -> None:
-        """Keep a sentence on the responses for the next ``report_stored``."""
+        """Keep a note on the responses for the next ``report_stored``."""
         self._notes.append(note)
 
     def report_stored(self) -> None:
-        """Report the stored responses, and the sentences on them."""
+        """Report the stored responses and the notes on them."""
         self._progress(self._done, self._total, self._tokens)
         for note in self._notes:
             self._progress(self._done, self._total, self._tokens, note)
@@ -398,7 +399,7 @@ def generate_chunks(
 
     Args:
         chunks: all chunks of a split.
-        make_generator: loads the model; called if anything is missing.
+        make_generator: loads the model; called only if responses are missing.
         progress: called with the numbers of finished and of all required responses.
         attempts: maximum number of attempts of an episode.
         share: (worker number from 0, number of workers) among which the chunks are divided.
@@ -443,7 +444,7 @@ def generate_chunks(
 
 
 def read_decoding(task: Mapping[str, Any]) -> Decoding:
-    """Build the greedy deployment decode from a task's facts in the manifest."""
+    """Read the greedy deployment decode from a task's facts in the manifest."""
     return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
 
 
@@ -492,7 +493,7 @@ def generate_and_judge(
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Generate and judge what is not in the store, and write the table.
+    """Generate and judge the responses that the store lacks, and write the table.
 
     Args:
         run: the run.
@@ -505,17 +506,18 @@ def generate_and_judge(
         name: the name of the split or arm.
         streams: the samples' random streams.
         progress: called as by ``generate_chunks``, then with verdicts.
-        extra: returns further facts, from the sampler's description.
+        extra: computes further facts of the table from the sampler's description.
         adapter: the adapter; None for the source model.
         on_generated: called with the responses before they are judged.
-        share: generate and judge only the chunks of one worker, and write no table.
+        share: (worker number from 0, number of workers): process only this worker's chunks, and
+            write no table; None: process all chunks.
 
     Returns:
-        The facts of ``sealing.write_responses``, the number of responses generated for each other
-        run (``reused``), and the counts of reused work; only the counts for a share.
+        The facts of ``sealing.write_responses``; ``reused``, the number of responses from each
+        other run; and the counts of reused work. With ``share``, only the counts.
 
     Raises:
-        UserError: another model or other rules than those of the run's other tables.
+        UserError: the model or the verifier's rules differ from those of the run's other tables.
     """
     settings = build_sampler_settings(run.recipe)
     lazy_sampler = _LazySampler(plugins, settings, adapter)
@@ -527,7 +529,7 @@ def generate_and_judge(
         store = Store.for_run(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
-            description = lazy_sampler.describe()  # this downloads a model of the hub
+            description = lazy_sampler.describe()  # this downloads a model from the hub
             model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
                 model["model"] |= {
@@ -625,10 +627,11 @@ def count_reuse(
     streams: SampleStreams,
     store: Store,
 ) -> ReuseCounts | None:
-    """Count the stored work of a split before a run, without loading anything.
+    """Count the stored work of a split before a run, without loading a model.
 
     Returns:
-        None if the model's files are not available: before a download, or on a server.
+        The counts; None if the model's files are not on this machine (not yet downloaded, or on a
+        server), since the keys in the store depend on them.
 
     Raises:
         GapftError: the verifier cannot be created, or the store is damaged.
@@ -732,7 +735,7 @@ def describe_phase(
 def _adapt_description(
     source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
 ) -> dict[str, Any]:
-    """Adapt a recorded model description to the present arm and model folder."""
+    """Put the arm and the model's folder of this run into a recorded model description."""
     description = dict(source)
     if "pretrained" in description:
         description["pretrained"] = settings.model_args.get("pretrained")
