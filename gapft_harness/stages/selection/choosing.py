@@ -174,7 +174,8 @@ def build_training_set(
             it includes the replay of that run.
 
     Raises:
-        UserError: the pool is too small for n or for the replay, or for a foreign set.
+        UserError: the pool is too small for n or for the replay, or the foreign set does not have
+            the arm's number of slots.
         PluginError: see ``run_selector``.
     """
     is_matched = not entry.require_traits(SelectorTraits).has_own_budget
