@@ -54,7 +54,7 @@ def requests(folder: Path) -> Any:
     """Chunks with the names of their files, and the seed of each sample."""
     search = check_recipe(RECIPE, "test").search
     problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
-    phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search, stop=False)
+    phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search, stop_early=False)
     groups = {of: Store(folder).find_group("generate", 1, {"phase": of.name}) for of in phases}
     streams = SampleStreams(7, "search", "pool")
     return [

@@ -130,8 +130,8 @@ def test_what_a_plugin_raises_names_it_and_our_own_errors_pass(tmp_path: Path) -
     assert "mine.py, hook register_verifiers) failed: RuntimeError: no luck" in message
     with (
         pytest.raises(UserError, match="ours"),
-        plugins.get("verifier", "unlucky").attribute_errors(),
+        plugins.get("verifier", "unlucky").wrap_errors(),
     ):
         raise UserError("ours")
-    with pytest.raises(ZeroDivisionError), plugins.get("verifier", "boxed_math").attribute_errors():
+    with pytest.raises(ZeroDivisionError), plugins.get("verifier", "boxed_math").wrap_errors():
         1 / 0  # noqa: B018

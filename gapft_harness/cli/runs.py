@@ -62,7 +62,7 @@ def resolve_recipe(choice: Options) -> Recipe:
     return recipe.with_absolute_paths(load_plugins(choice.plugin_files))
 
 
-def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
+def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
     """Decide whether prompts are rendered by a chat template if the recipe does not set it.
 
     An existing run keeps its setting; otherwise the model's tokenizer decides.
@@ -285,7 +285,7 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
         plugins = load_plugins(choice.plugin_files)
         template_note = ""
         if recipe is not None:
-            recipe, template_note = settle_chat_template(recipe, path, plugins)
+            recipe, template_note = resolve_chat_template(recipe, path, plugins)
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)
             if recipe

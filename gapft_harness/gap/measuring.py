@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -234,7 +234,7 @@ def _judge_problems(
         row = []
         for judged_response in responses:
             filtered, metrics, verdict = next(outcomes)
-            was_not_generated = judged_response.response.finish_reason == CONTEXT
+            was_not_generated = judged_response.response.finish_reason == CONTEXT_EXCEEDED
             # Keep a recorded verdict; a response that was not generated fails under every filter.
             final_verdict = (
                 judged_response.verdict if filter == chosen or was_not_generated else verdict

@@ -51,7 +51,7 @@ class TaskFacts(TypedDict, total=False):
     episode: dict[str, int]  # attempts and executions
 
 
-class SharedSetFacts(TypedDict):
+class ForeignSetFacts(TypedDict):
     """The source of a training set imported from another run: folder, arm, the file's hash.
 
     ``k`` and ``replay`` are the values in that run: K of its condition, or of the run.
@@ -76,7 +76,7 @@ class BudgetFacts(TypedDict, total=False):
     matched: bool
     ends_unknown: int
     condition: dict[str, Any]
-    taken: SharedSetFacts
+    taken: ForeignSetFacts
 
 
 class AuditFacts(TypedDict):
@@ -313,7 +313,7 @@ def find_condition(manifest: Manifest, arm: Arm) -> Condition:
     )
 
 
-def list_shared_sets(manifest: Manifest) -> dict[str, SharedSetFacts]:
+def list_foreign_sets(manifest: Manifest) -> dict[str, ForeignSetFacts]:
     """Map each condition with training sets of another run to their source."""
     sets_by_condition = {}
     for name, entry in manifest["budgets"].items():

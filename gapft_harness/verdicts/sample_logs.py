@@ -604,7 +604,7 @@ def read_rows(log: Log) -> Iterator[LogRow]:
     if log.reader is None:
         yield from read_lm_eval_rows(log)
         return
-    with log.reader.attribute_errors():
+    with log.reader.wrap_errors():
         for number, row in enumerate(log.reader.value(log)):
             if not isinstance(row, LogRow):
                 raise log.reader.contract_error(f"yielded {short(row)}; expected api.LogRow")

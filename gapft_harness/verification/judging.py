@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, describe_error
 from gapft_harness.core.json_values import find_json_fault
-from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, STATUSES, Gold, Response, Verdict
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.checked import COMBINED_METHOD, AnswerReader, check_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
@@ -73,10 +73,10 @@ def _judge_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[VerdictAndAnswer]:
     pairs = list(zip(responses, golds, strict=True))
-    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
+    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT_EXCEEDED]
     judged = iter(judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
     skipped = (_NOT_GENERATED, None)
-    return [skipped if r.finish_reason == CONTEXT else next(judged) for r in responses]
+    return [skipped if r.finish_reason == CONTEXT_EXCEEDED else next(judged) for r in responses]
 
 
 def answer_responses(
@@ -97,7 +97,7 @@ def answer_responses(
         return [None] * len(responses)
     sees_gold = answers.sees_gold
     keys = [
-        None if r.finish_reason == CONTEXT else (r.text, id(gold) if sees_gold else 0)
+        None if r.finish_reason == CONTEXT_EXCEEDED else (r.text, id(gold) if sees_gold else 0)
         for r, gold in zip(responses, golds, strict=True)
     ]
     distinct = {key: gold for key, gold in zip(keys, golds, strict=True) if key is not None}

@@ -218,7 +218,7 @@ def test_metric_and_filter_are_chosen_or_told(tmp_path: Path) -> None:
 
     before, after = write(tmp_path / "a", rows=rows(0, 1)), write(tmp_path / "b", rows=rows(1, 1))
     first = compared(before, after)
-    assert (first.figure.metric, first.figure.filter) == ("exact_match", "strict")
+    assert (first.metric.metric, first.metric.filter) == ("exact_match", "strict")
     assert of(first)["difference"] == 1
     told = " ".join(note.text for note in first.notes)
     assert "others: f1 (--metric)" in told

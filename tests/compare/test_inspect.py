@@ -169,7 +169,7 @@ def test_a_chosen_scorer_counts_for_epochs_too(tmp_path: Path) -> None:
     before, samples = by_inspect(tmp_path / "a", BEFORE), by_inspect(tmp_path / "b", *EPOCHS)
     choice = CompareChoice(metric="match", source_samples=[samples])
     found = compare(before, [before], choice)
-    assert str(found.figure) == "match"
+    assert str(found.metric) == "match"
     assert found.samples is not None
     assert found.samples.k == len(EPOCHS)
 

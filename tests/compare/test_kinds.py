@@ -174,7 +174,7 @@ def test_only_the_compared_field_of_nemo_skills_is_read(
     for choice in ({}, {"metric": "symbolic_correct"}):
         found = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
         assert len(found.items) == 4
-        assert found.table.before.mean() == 0.5
+        assert found.numbers.before.mean() == 0.5
     with pytest.raises(UserError, match=r"a\.jsonl, line 4: metric 'judgement'"):
         compare(before, [after], CompareChoice(metric="judgement"))
     some = compare(before, [after], CompareChoice(metric="judgement", common=True))

@@ -218,8 +218,8 @@ def test_logs_that_name_neither_filter_nor_metrics(tmp_path: Path) -> None:
     assert means(compared(log, other, metric="exact_match")) == (0.5, 1.0)
     found = compared(log, other)
     assert means(found) == (0.5, 1.0)
-    assert found.figure is not None
-    assert found.figure.metric == "exact_match"
+    assert found.metric is not None
+    assert found.metric.metric == "exact_match"
     bare = write(
         tmp_path / "c", rows=[{k: v for k, v in r.items() if k != "exact_match"} for r in rows]
     )

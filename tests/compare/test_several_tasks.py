@@ -150,12 +150,12 @@ def test_an_interval_of_tasks_that_count_alike_is_that_of_their_means(evaluated:
     """Against a bootstrap of its own, which draws documents within each task."""
     of = compare(str(evaluated / "before"), [str(evaluated / "after")], CompareChoice())
     (found,) = of.findings.aggregates["alike"].values()
-    (after,) = of.table.after.values()
+    (after,) = of.numbers.after.values()
     tasks = np.array([task for task, _, _ in of.items])
     generator = np.random.default_rng(1)
     means = np.zeros(20_000)
     for task in ("said_2", "said_10"):
-        values = (after[0] - of.table.before)[tasks == task]
+        values = (after[0] - of.numbers.before)[tasks == task]
         means += generator.choice(values, (len(means), len(values))).mean(axis=1) / 2
     low, high = np.quantile(means, [0.025, 0.975])
     assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=0.03)

@@ -104,7 +104,7 @@ def test_compare_reads_the_logs(folder: Path) -> None:
     assert found.findings.states is not None
     states = {state: int((found.findings.states == state).sum()) for state in "GSU"}
     assert states == results["filters"]["strict-match"]["states"]
-    assert found.figure.filter == "strict-match"
+    assert found.metric.filter == "strict-match"
     assert found.higher_is_better is True
 
 

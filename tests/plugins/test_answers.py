@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import CONTEXT, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Verdict
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import find_first_statement
@@ -95,7 +95,12 @@ def response(text: str, finish: str = "stop") -> Response:
 
 def test_each_text_is_read_once_and_what_was_not_generated_never() -> None:
     verifier = Words()
-    given = [response("it is B"), response("so B"), response("it is B"), response("", CONTEXT)]
+    given = [
+        response("it is B"),
+        response("so B"),
+        response("it is B"),
+        response("", CONTEXT_EXCEEDED),
+    ]
     golds = ["B", "C", "C", "C"]
     assert answer_responses(find_answer_reader(verifier), given, golds) == ["B", "B", "B", None]
     assert sorted(verifier.asked) == ["it is B", "so B"]
@@ -173,7 +178,12 @@ def test_one_pass_gives_what_verify_and_answer_give(
 def test_a_text_is_read_once_for_verdict_and_answer() -> None:
     """A verdict that stands is kept, and only its response is read apart."""
     verifier = InOnePass()
-    given = [response("it is B"), response("so C"), response("", CONTEXT), response("so C")]
+    given = [
+        response("it is B"),
+        response("so C"),
+        response("", CONTEXT_EXCEEDED),
+        response("so C"),
+    ]
     stands = Verdict("timeout", "slow")
     known = [stands, None, None, None]
     found = judge_and_answer(verifier, find_answer_reader(verifier), given, ["B"] * 4, known)

@@ -20,8 +20,8 @@ from tests.verdicts.made import WRITTEN, copied
 def test_details_of_lighteval_are_compared_folder_by_folder(tmp_path: Path) -> None:
     before, after = (copied(tmp_path / side, f"lighteval_{side}") for side in ("before", "after"))
     found = compare(str(before), [str(after)], CompareChoice())
-    assert found.figures.keys() == {"toy|0"}
-    assert str(found.figure) == "em"
+    assert found.metrics.keys() == {"toy|0"}
+    assert str(found.metric) == "em"
     (paired,) = found.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 

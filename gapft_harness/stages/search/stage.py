@@ -39,12 +39,12 @@ from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
-    answer_problems,
     build_greedy_phase,
     build_search_phases,
     can_stop_early,
     check_early_stop,
     count_reuse,
+    generate_and_judge,
     read_decoding,
 )
 from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
@@ -108,7 +108,7 @@ def search_split(
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     choice = run.recipe.audits.get(layout.find_audit_name(split))
     audit_settings = {} if choice is None else {"settings": choice.dump_set_keys()}
-    return answer_problems(
+    return generate_and_judge(
         run,
         task,
         problems,
