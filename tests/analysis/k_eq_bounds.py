@@ -34,13 +34,13 @@ def k_equivalent_bounds(
         raise ValueError(f"Pass@k rises by less and less with k, found {points}")
     least = most = 0
     for k in range(1, samples + 1):
-        lowest, highest = _between(known, slopes, k)
+        lowest, highest = _interpolate(known, slopes, k)
         least = k if highest <= pass_at_1 else least
         most = k if lowest <= pass_at_1 else most
     return least, most
 
 
-def _between(
+def _interpolate(
     known: list[tuple[int, Fraction]], slopes: list[Fraction], k: int
 ) -> tuple[Fraction, Fraction]:
     """The lowest and highest Pass@k of a curve through known points, the first at 0."""

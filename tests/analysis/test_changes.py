@@ -15,7 +15,7 @@ pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=4
 
 
 @given(pairs)
-def test_changes_are_counted_and_the_difference_is_that_of_pass_at_1(
+def test_counts_changes_and_pass_at_1_difference(
     decided: list[tuple[bool, bool]],
 ) -> None:
     first, second = (np.array(of) for of in zip(*decided, strict=True))
@@ -28,7 +28,7 @@ def test_changes_are_counted_and_the_difference_is_that_of_pass_at_1(
 
 
 @pytest.mark.parametrize(("changed", "of", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])
-def test_the_papers_counts_and_differences_agree(changed: int, of: int, points: str) -> None:
+def test_published_counts_match_differences(changed: int, of: int, points: str) -> None:
     """Of so many changes exactly one net gain gives the difference that is printed."""
     digits = len(points.partition(".")[2])
     found = [DecisionChanges(of, lost, changed - lost) for lost in range(changed + 1)]
@@ -36,7 +36,7 @@ def test_the_papers_counts_and_differences_agree(changed: int, of: int, points: 
     assert [c.gained - c.lost for c in right] == [{331: 1, 71: 7}[changed]]
 
 
-def test_decisions_of_other_problems_are_refused() -> None:
+def test_rejects_decisions_of_different_problems() -> None:
     with pytest.raises(ValueError, match="shapes"):
         count_changes(np.array([True]), np.array([True, False]))
     with pytest.raises(ValueError, match="shapes"):

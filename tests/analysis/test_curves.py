@@ -34,15 +34,15 @@ counts = st.integers(1, 6).flatmap(
 )
 
 
-def compared(before: Any, after: Any, n: int, **options: Any) -> CurveDifference:
+def compare_counts(before: Any, after: Any, n: int, **options: Any) -> CurveDifference:
     ks = range(1, n + 1)
     return compare_curves(np.array(before), n, np.array(after), n, ks, stream=STREAM, **options)
 
 
 @given(counts)
-def test_both_rates_are_those_of_every_choice_of_k_samples(drawn: Any) -> None:
+def test_rates_match_enumerated_sample_choices(drawn: Any) -> None:
     n, (before, after) = drawn
-    some, every = (compared(before, after, n, all_right=of) for of in (False, True))
+    some, every = (compare_counts(before, after, n, all_right=of) for of in (False, True))
     for index, k in enumerate(range(1, n + 1)):
         for passing, any_right, all_right in (
             ([before], some.before, every.before),
@@ -59,13 +59,13 @@ def test_both_rates_are_those_of_every_choice_of_k_samples(drawn: Any) -> None:
 
 
 @given(counts, st.randoms(use_true_random=False))
-def test_the_order_of_problems_and_seeds_changes_nothing(drawn: Any, random: Any) -> None:
+def test_ignores_order_of_problems_and_seeds(drawn: Any, random: Any) -> None:
     n, (before, after) = drawn
     problems, seeds = [*range(len(before))], [*range(len(after))]
     random.shuffle(problems)
     random.shuffle(seeds)
-    one = compared(before, after, n)
-    other = compared(np.array(before)[problems], np.array(after)[seeds][:, problems], n)
+    one = compare_counts(before, after, n)
+    other = compare_counts(np.array(before)[problems], np.array(after)[seeds][:, problems], n)
     for name in ("before", "after", "low", "high"):
         a, b = getattr(one, name), getattr(other, name)
         assert (a is None) == (b is None) == (len(before) == 1 and name in ("low", "high"))
@@ -74,7 +74,7 @@ def test_the_order_of_problems_and_seeds_changes_nothing(drawn: Any, random: Any
             assert a == pytest.approx(b, abs=1e-6)
 
 
-def test_of_many_problems_and_one_k_it_is_students_interval() -> None:
+def test_many_problems_give_students_interval() -> None:
     """With no spread between problems, four seeds are four numbers."""
     passing = np.array([[2], [3], [5], [6]]).repeat(50, axis=1)
     found = compare_curves(np.full(50, 4), 8, passing, 8, [1], stream=STREAM)
@@ -84,36 +84,36 @@ def test_of_many_problems_and_one_k_it_is_students_interval() -> None:
     assert found.difference[0] - found.low[0] == pytest.approx(half, rel=0.06)
 
 
-def test_problems_of_one_cluster_are_one() -> None:
+def test_cluster_counts_as_one_problem() -> None:
     rng = np.random.default_rng(4)
     before, after = rng.integers(0, 5, 40), rng.integers(0, 5, (3, 40))
-    whole = compared(before, after, 4)
-    doubled = compared(
+    whole = compare_counts(before, after, 4)
+    doubled = compare_counts(
         before.repeat(2), after.repeat(2, axis=1), 4, clusters=np.arange(40).repeat(2)
     )
     assert doubled.low == pytest.approx(whole.low)
-    apart = compared(before.repeat(2), after.repeat(2, axis=1), 4)
+    apart = compare_counts(before.repeat(2), after.repeat(2, axis=1), 4)
     assert apart.low is not None
     assert whole.low is not None
     assert (apart.low > whole.low).all()
 
 
 @given(counts)
-def test_seed_by_seed_against_another_model_it_is_the_difference_of_the_two(drawn: Any) -> None:
+def test_seedwise_comparison_equals_source_comparison(drawn: Any) -> None:
     n, (before, after) = drawn
     other = np.array([before] * len(after))
-    one, two = compared(before, after, n), compared(other, after, n)
+    one, two = compare_counts(before, after, n), compare_counts(other, after, n)
     for name in ("before", "after", "low", "high"):
         a, b = getattr(one, name), getattr(two, name)
         assert (a is None) == (b is None)
         assert a is None or a == pytest.approx(b)
-    same = compared(after, after, n)
+    same = compare_counts(after, after, n)
     assert (same.difference == 0).all()
     assert same.low is None or (same.low == same.high).all()
 
 
-def test_one_problem_says_nothing_of_others() -> None:
-    found = compared([1], [[2], [3]], 4)
+def test_single_problem_has_no_band() -> None:
+    found = compare_counts([1], [[2], [3]], 4)
     assert (found.low, found.high) == (None, None)
     assert found.behind_set == (1, 2, 3, 4, None)
 
@@ -127,14 +127,14 @@ def test_one_problem_says_nothing_of_others() -> None:
         ([-0.3, 0.1, -0.3], [-0.2, 0.2, 0.2], (1,)),
     ],
 )
-def test_first_k_behind_is_any_that_the_band_leaves(low: Any, high: Any, expected: Any) -> None:
+def test_behind_set_follows_from_band(low: Any, high: Any, expected: Any) -> None:
     zero = np.zeros(3)
     assert CurveDifference((1, 2, 4), zero, zero, *map(np.array, (low, high)), 3).behind_set == (
         expected
     )
 
 
-def test_the_noise_of_samples_is_not_counted_as_that_of_seeds_too() -> None:
+def test_sampling_noise_is_not_counted_twice() -> None:
     """Seeds that differ by the draw of samples alone: the band is that of the problems' noise."""
     rng, widths = np.random.default_rng(5), []
     for number in range(60):
@@ -148,13 +148,13 @@ def test_the_noise_of_samples_is_not_counted_as_that_of_seeds_too() -> None:
 
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_the_band_holds_the_whole_curve_in_95_of_100_studies(seeds: int, effect: str) -> None:
+def test_band_covers_curve_in_95_percent(seeds: int, effect: str) -> None:
     """On studies that the benchmark does not report; a band that none misses is too wide."""
     held, named = coverage(seeds, effect, 0.15, count=400, seed=12)
     assert 0.93 - 0.038 <= held < 1, "3.5 standard errors below the benchmark's least"
     assert named >= held - 0.005
 
 
-def test_a_planted_crossing_is_found() -> None:
+def test_finds_planted_crossing() -> None:
     held, named = coverage(8, "crossing", 0.05, count=100, seed=13)
     assert min(held, named) >= 0.88

@@ -12,7 +12,7 @@ from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 
 @given(st.integers(1, 12), st.data())
-def test_it_is_the_largest_k_that_the_source_does_not_exceed(samples, data):
+def test_matches_definition(samples, data):
     passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     total = data.draw(st.integers(1, 60))
     pass_at_1 = Fraction(data.draw(st.integers(0, total)), total)
@@ -26,14 +26,14 @@ def test_equality_counts_and_is_exact():
     assert k_equivalent(passing, 3, Fraction(333333333333333333, 10**18)) == 0
 
 
-def test_below_sampled_pass_at_1_is_written_as_less_than_one():
+def test_formats_below_pass_at_1_as_less_than_one():
     """The source's greedy accuracy plays no part: only its samples are given."""
     assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(49, 100))) == "<1"
     assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(1, 2))) == "4"
 
 
 @given(st.integers(1, 10), st.data())
-def test_bounds_hold_what_the_whole_curve_gives(samples, data):
+def test_bounds_contain_exact_value(samples, data):
     passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     pass_at_1 = Fraction(data.draw(st.integers(0, 40)), 40)
     curve = {k: mean_pass_at_k(passing, samples, k) for k in range(1, samples + 1)}
@@ -48,7 +48,7 @@ def test_bounds_hold_what_the_whole_curve_gives(samples, data):
         assert wider[1] >= most
 
 
-def test_bounds_by_hand():
+def test_bounds_match_hand_calculation():
     """Pass@4 = 40%, Pass@8 = 60%: at 2 at least 20% and, extending the chord, at most 30%."""
     points = {4: Fraction(40, 100), 8: Fraction(60, 100)}
 
@@ -63,6 +63,6 @@ def test_bounds_by_hand():
     "points",
     [{9: Fraction(1, 2)}, {4: Fraction(1, 2), 8: Fraction(1, 3)}, {1: Fraction(0), 2: Fraction(1)}],
 )
-def test_points_of_no_curve_are_refused(points):
+def test_rejects_impossible_curve_points(points):
     with pytest.raises(ValueError, match=r"k must be|less and less"):
         k_equivalent_bounds(points, 8, Fraction(1, 2))

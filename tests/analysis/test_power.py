@@ -14,7 +14,7 @@ from gapft_harness.analysis.paired import mcnemar
 from gapft_harness.analysis.power import compute_data_factor, compute_power, find_detectable_effect
 
 
-def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
+def test_detectable_effect_matches_simulated_mcnemar() -> None:
     items, discordance = 1367, 331 / 1367
     effect = find_detectable_effect(seeds=1, items=items, discordance=discordance)
     assert effect is not None
@@ -25,7 +25,7 @@ def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
     assert found == pytest.approx(0.8, abs=0.04)
 
 
-def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
+def test_power_matches_hand_calculation() -> None:
     """z = 1.959964 and 0.841621; Connor's formula, solved for the effect by itself."""
     pi, items = 331 / 1367, 1367
     found = find_detectable_effect(seeds=1, items=items, discordance=pi)
@@ -48,7 +48,7 @@ def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
         compute_power(0.3, seeds=1, items=10, discordance=0.2)
 
 
-def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
+def test_seeds_average_out_unshared_differences() -> None:
     """Differences of +1, 0, -1: on some items the same under every seed, on others drawn anew."""
     items, pi, shared, seeds = 400, 0.25, 0.4, 4
     effect = find_detectable_effect(seeds=seeds, items=items, discordance=pi, shared=shared)
@@ -64,7 +64,7 @@ def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
 
 
 @given(pi=st.floats(0.05, 0.6), share=st.floats(0.05, 0.3), items=st.integers(50, 5_000))
-def test_times_as_many_items_have_the_power(pi: float, share: float, items: int) -> None:
+def test_data_factor_reaches_power(pi: float, share: float, items: int) -> None:
     """Against the power of McNemar's test; both are approximations, close for small effects."""
     effect = share * pi
     width = 2 * float(stats.norm.ppf(0.975)) * math.sqrt((pi - effect**2) / items)

@@ -19,7 +19,7 @@ from gapft_harness.analysis.stability import (
 INVARIANT = ("total_gain", "G_regression", "combined_correction")
 
 
-def chance(number, problems=14, sets=4, seeds=2):
+def draw_partitions(number, problems=14, sets=4, seeds=2):
     """G of a source, its states under each sample set, and what seeds' models solve."""
     rng = np.random.default_rng(number)
     greedy, recovered = rng.random(problems) < 0.4, rng.random((sets, problems))
@@ -29,8 +29,8 @@ def chance(number, problems=14, sets=4, seeds=2):
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
-def test_gain_regression_and_combined_correction_are_exactly_invariant(number):
-    greedy, states, passed = chance(number)
+def test_gain_and_regression_are_invariant(number):
+    greedy, states, passed = draw_partitions(number)
     found = compute_spreads(decompose_partitions(states, passed))
     for name in INVARIANT:
         assert found[name].range == 0
@@ -45,8 +45,8 @@ def test_gain_regression_and_combined_correction_are_exactly_invariant(number):
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5))
 @settings(max_examples=40, deadline=None)
-def test_agreement_is_that_of_all_pairs_and_their_order_says_nothing(number, sets):
-    greedy, states, _ = chance(number, sets=sets)
+def test_agreement_averages_all_pairs(number, sets):
+    greedy, states, _ = draw_partitions(number, sets=sets)
     found = measure_agreement(states)
     failed = np.flatnonzero(~greedy)
     if not len(failed):
@@ -66,8 +66,8 @@ def test_agreement_is_that_of_all_pairs_and_their_order_says_nothing(number, set
     assert measure_agreement(shuffled) == found
 
 
-def test_equal_sets_are_in_full_agreement():
-    _, states, passed = chance(3, sets=1)
+def test_equal_partitions_agree_fully():
+    _, states, passed = draw_partitions(3, sets=1)
     states = np.tile(states, (4, 1))
     found = measure_agreement(states)
     assert (found.unstable, found.same, found.jaccard) == (0, 1, 1)
@@ -76,7 +76,7 @@ def test_equal_sets_are_in_full_agreement():
     }
 
 
-def test_worked_by_hand():
+def test_agreement_matches_hand_calculation():
     """Four failures, two partitions: S S U U and S U S U; the model corrects the first two."""
     states = np.array([[*"GSSUU"], [*"GSUSU"]])
     found = measure_agreement(states)
@@ -92,7 +92,7 @@ def test_worked_by_hand():
     assert moved["G_regression"].mean == Fraction(1, 5)
 
 
-def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range():
+def test_undefined_rate_has_no_mean_or_range():
     assert Spread((Fraction(1, 2), None)).mean is None
     assert Spread((Fraction(1, 2), None)).range is None
     assert measure_agreement(np.array([["G"], ["G"]])) is None
@@ -103,6 +103,6 @@ def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range()
 @pytest.mark.parametrize(
     ("states", "why"), [([[*"GSU"]], "two partitions"), ([[*"GSU"], [*"SSU"]], "differ in G")]
 )
-def test_what_are_no_partitions_of_one_source(states, why):
+def test_rejects_partitions_of_different_sources(states, why):
     with pytest.raises(ValueError, match=why):
         measure_agreement(np.array(states))

@@ -16,7 +16,7 @@ from tests.study.sealed import cell, seal
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def planted_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Its arms are audited; two have adapters, of files whose bytes nothing loads."""
     run = RunDirectory.open(seal(tmp_path_factory.mktemp("planted") / "run", cell()))
     for seed in (13, 21):

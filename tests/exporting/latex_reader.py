@@ -21,7 +21,7 @@ _PIECE = re.compile(
 )
 
 
-def printed(text: str) -> str:
+def read_text(text: str) -> str:
     """What a piece of text prints."""
     found, at = [], 0
     while at < len(text):
@@ -33,15 +33,15 @@ def printed(text: str) -> str:
     return "".join(found)
 
 
-def row(line: str) -> list[str]:
+def read_row(line: str) -> list[str]:
     """The cells of a line of a tabular."""
     body = line.removesuffix(r" \\")
     assert body != line, f"no end of a row: {line!r}"
     assert line[0] not in "[*", "the line before would take it for an argument"
-    return [printed(cell) for cell in re.split(r"(?<!\\) ?& ?", body)]
+    return [read_text(cell) for cell in re.split(r"(?<!\\) ?& ?", body)]
 
 
-def rows(tex: str) -> list[list[str]]:
+def read_table(tex: str) -> list[list[str]]:
     """The head and the rows of the one table of a file."""
     lines = tex.splitlines()
     (kind,) = {"tabular", "longtable"} & set(re.findall(r"\\begin\{(\w+)\}", tex))
@@ -54,18 +54,18 @@ def rows(tex: str) -> list[list[str]]:
     columns = re.search(rf"\\begin\{{{kind}\}}\{{([lr]+)\}}", tex)
     assert columns
     tops = [number for number, line in enumerate(lines) if line == r"\toprule"]
-    head = row(lines[tops[-1] + 1])
+    head = read_row(lines[tops[-1] + 1])
     assert len(tops) == (1 if kind == "tabular" else 2)
     assert all(lines[top + 2] == r"\midrule" for top in tops)
     start = tops[-1] + (3 if kind == "tabular" else 4)
-    found = [head, *map(row, lines[start : lines.index(r"\bottomrule")])]
+    found = [head, *map(read_row, lines[start : lines.index(r"\bottomrule")])]
     assert {len(cells) for cells in found} == {len(columns[1])}
     return found
 
 
-def caption(tex: str) -> str:
+def read_caption(tex: str) -> str:
     """What the caption prints."""
     (line,) = (line for line in tex.splitlines() if line.startswith(r"\caption{"))
     inside = re.fullmatch(r"\\caption\{(.*)\}(?:\\label\{[\w:-]+\}\\\\)?", line)
     assert inside
-    return printed(inside[1])
+    return read_text(inside[1])

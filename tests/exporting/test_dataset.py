@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return made.run("run", ["states"], ("pool", "audit"), **KEYS)
 
 
-def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> None:
+def test_dataset_holds_sealed_evidence(run: RunDirectory, tmp_path: Path) -> None:
     export(run, "dataset", ExportChoice(tmp_path / "out"))
     loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     tables = Run(run)
@@ -57,7 +57,7 @@ def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> 
     assert json.loads(loaded["pool"][0]["gold"]) in "aeiou"
 
 
-def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
+def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
     run.update_manifest(lambda manifest: manifest["warnings"].append("no verdict is its own"))
     export(run, "dataset", ExportChoice(tmp_path / "out"))
     text = (tmp_path / "out" / "README.md").read_text()
@@ -72,7 +72,7 @@ def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
     assert str(run.path) not in text
 
 
-def test_a_run_without_states_is_refused(tmp_path: Path) -> None:
+def test_rejects_run_without_states(tmp_path: Path) -> None:
     run = letters(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
     with pytest.raises(UserError, match=r"pool/states.parquet: does not exist yet"):
         export(run, "dataset", ExportChoice(tmp_path / "out"))

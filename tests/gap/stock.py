@@ -104,15 +104,15 @@ class Stock:
         ]
 
 
-def _pears(i: int) -> dict[str, Any]:
+def _build_pears(i: int) -> dict[str, Any]:
     return {"question": f"[{i}] Ann has {i} pears. And twice?", "answer": f"2*{i}\n#### {2 * i}"}
 
 
-def _doubled(i: int) -> tuple[str, str]:
+def _double(i: int) -> tuple[str, str]:
     return str(2 * i), str(2 * i + 1)
 
 
-def _dropped(i: int) -> dict[str, Any]:
+def _build_drop(i: int) -> dict[str, Any]:
     answer = {
         "number": "",
         "date": {"day": "", "month": "", "year": ""},
@@ -127,10 +127,10 @@ def _dropped(i: int) -> dict[str, Any]:
 
 _COT = ("The answer is {}.", "It is {}, I think")
 STOCK: Mapping[str, Stock] = {
-    "gsm8k": Stock("gsm8k/gsm8k.yaml", "test", _pears, _doubled, ("so\n#### {}", "It is {}")),
-    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", "test", _pears, _doubled, _COT),
+    "gsm8k": Stock("gsm8k/gsm8k.yaml", "test", _build_pears, _double, ("so\n#### {}", "It is {}")),
+    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", "test", _build_pears, _double, _COT),
     "gsm8k_cot_self_consistency": Stock(
-        "gsm8k/gsm8k-cot-self-consistency.yaml", "test", _pears, _doubled, _COT
+        "gsm8k/gsm8k-cot-self-consistency.yaml", "test", _build_pears, _double, _COT
     ),
     "hendrycks_math_algebra": Stock(
         "hendrycks_math/hendrycks_math_algebra.yaml",
@@ -162,7 +162,7 @@ STOCK: Mapping[str, Stock] = {
     "drop": Stock(
         "drop/default.yaml",
         "validation",
-        _dropped,
+        _build_drop,
         lambda i: (f"old town {chr(97 + i)}", "the old town"),
         ("{}",),
     ),
@@ -215,7 +215,7 @@ def write_stock(folder: Path) -> Path:
     return tasks
 
 
-def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
+def run_gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
     """Runs ``gapft gap`` on one of them."""
     return CliRunner().invoke(
         app,
@@ -229,7 +229,7 @@ def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
     )  # fmt: skip
 
 
-def lm_eval_logs(
+def evaluate_texts(
     folder: Path, task: str, first: int, name: str = "", out: Path | None = None
 ) -> list[dict[str, Any]]:
     """The rows that lm_eval logs of a task's texts; also written, as its command does.
@@ -263,13 +263,13 @@ def lm_eval_logs(
     return list(rows)
 
 
-def evaluated(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+def evaluate_each_response(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """What the stock lm-eval makes of the same texts: rows by (filter, doc_id), greedy's first.
 
     Each of the 1 + K responses is evaluated as a run of lm-eval's own.
     """
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for index in range(K + 1):
-        for row in lm_eval_logs(folder, task, index):
+        for row in evaluate_texts(folder, task, index):
             found.setdefault((row["filter"], row["doc_id"]), []).append(row)
     return found

@@ -13,7 +13,7 @@ from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.report.rendering import terminal
 from tests.command import succeed
-from tests.gap.stock import STOCK, K, gap, write_stock, write_task
+from tests.gap.stock import STOCK, K, run_gap, write_stock, write_task
 
 CHOICE = """\
 include: gsm8k.yaml
@@ -65,49 +65,47 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("gsm8k", ("--gen_kwargs", "temperature"), "expected key=value"),
     ],
 )
-def test_a_mistake_is_named_and_leaves_nothing(
+def test_reports_wrong_options_and_writes_nothing(
     folder: Path, task: str, options: tuple[str, ...], message: str
 ) -> None:
-    done = gap(folder, task, *options, out="mistake")
+    done = run_gap(folder, task, *options, out="mistake")
     assert isinstance(done.exception, UserError), done.output
     with pytest.raises(UserError, match=message):
         raise done.exception
     assert not (folder / "mistake").exists()
 
 
-def test_a_multiple_choice_task_is_made_one_that_answers(folder: Path) -> None:
-    done = gap(folder, "pears_said", "--limit", "3")
+def test_measures_converted_multiple_choice_task(folder: Path) -> None:
+    done = run_gap(folder, "pears_said", "--limit", "3")
     assert done.exit_code == 0, (done.output, done.exception)
     results = json.loads((folder / "pears_said" / "gap" / "results.json").read_text())
     assert (results["n"], results["filter"]) == (3, "letter")
 
 
-def test_an_interrupted_search_goes_on_where_it_stopped(folder: Path) -> None:
+def test_resumes_interrupted_search(folder: Path) -> None:
     said = folder / "gsm8k.json"
     whole = said.read_text()
     marks = json.loads(whole)
     said.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
     chunks = ("--set", "search.chunk=5")
-    broken = gap(folder, "gsm8k", *chunks, out="broken")  # the samples are not all there
+    broken = run_gap(folder, "gsm8k", *chunks, out="broken")  # the samples are not all there
     assert isinstance(broken.exception, PluginError), broken.output
     said.write_text(whole)
     asked = folder / "gsm8k.asked"
     before = asked.read_text().count("False")
-    done = gap(folder, "gsm8k", *chunks, out="broken")
+    done = run_gap(folder, "gsm8k", *chunks, out="broken")
     assert done.exit_code == 0, (done.output, done.exception)
     assert asked.read_text().count("False") == before, "greedy responses were generated again"
-    whole_run = gap(folder, "gsm8k", *chunks, out="whole")
+    whole_run = run_gap(folder, "gsm8k", *chunks, out="whole")
     assert whole_run.exit_code == 0, (whole_run.output, whole_run.exception)
     items = [(folder / name / "gap" / "items.csv").read_text() for name in ("broken", "whole")]
     assert items[0] == items[1]
 
 
-def test_another_k_is_drawn_in_the_same_folder_and_who_reads_may_stop_early(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = gap(folder, "triviaqa", out="bound")
+def test_draws_different_k_in_same_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run_gap(folder, "triviaqa", out="bound")
     assert done.exit_code == 0, (done.output, done.exception)
-    other = gap(folder, "triviaqa", "--k", "3", out="bound")
+    other = run_gap(folder, "triviaqa", "--k", "3", out="bound")
     assert other.exit_code == 0, (other.output, other.exception)
     assert "search.k" in other.output
 
@@ -115,30 +113,30 @@ def test_another_k_is_drawn_in_the_same_folder_and_who_reads_may_stop_early(
         raise SystemExit(1)  # as rich does into ``| head``
 
     monkeypatch.setattr(terminal, "print_sections", closed)
-    again = gap(folder, "triviaqa", out="bound")
+    again = run_gap(folder, "triviaqa", out="bound")
     assert again.exit_code == 0, (again.output, again.exception)
 
 
-def test_a_problem_of_both_splits_is_refused_before_the_second_is_searched(folder: Path) -> None:
+def test_rejects_problems_shared_by_splits(folder: Path) -> None:
     gsm8k, name = STOCK["gsm8k"], "pears_twice"
     rows = [gsm8k.document(number) for number in range(4)]
     splits = {"test": rows, "train": rows[2:]}
     write_task(folder / "tasks", name, gsm8k.file, splits, num_fewshot=0)
     (folder / f"{name}.json").write_text((folder / "gsm8k.json").read_text())
-    audit = gap(folder, name)
+    audit = run_gap(folder, name)
     assert audit.exit_code == 0, (audit.output, audit.exception)
     items = (folder / name / "gap" / "items.csv").read_text()
     asked = (folder / f"{name}.asked").read_text()
-    pool = gap(folder, name, "--split", "pool")
+    pool = run_gap(folder, name, "--split", "pool")
     assert isinstance(pool.exception, UserError), pool.output
     assert "2 of 2 pool problems are also in the audit" in str(pool.exception)
     assert (folder / f"{name}.asked").read_text() == asked, "searched, and then refused"
     assert (folder / name / "gap" / "items.csv").read_text() == items
-    elsewhere = gap(folder, name, "--split", "pool", out="alone")
+    elsewhere = run_gap(folder, name, "--split", "pool", out="alone")
     assert elsewhere.exit_code == 0, "no audit is there to hold it apart from"
 
 
-def test_a_limit_takes_the_documents_that_lm_eval_takes(tmp_path: Path) -> None:
+def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
     """With lm_eval's dummy model, which needs no ``pretrained``."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
@@ -162,7 +160,7 @@ def test_a_limit_takes_the_documents_that_lm_eval_takes(tmp_path: Path) -> None:
     assert all(by_id[row["doc_id"]] == row["doc"] for row in theirs)
 
 
-def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:
+def test_measures_demo_policy(tmp_path: Path) -> None:
     """The demo policy, in processes of its own; the table on the terminal."""
     model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32")
     done = succeed(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.text import replace_text_surrogates
-from tests.gap.stock import DOCUMENTS, K, gap, write_stock
+from tests.gap.stock import DOCUMENTS, K, run_gap, write_stock
 from tests.report import chromium
 from tests.report.explorer.driving import rows, text, until
 from tests.report.explorer.made import HOSTILE, unpacked
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     said = json.loads((folder / "gsm8k.json").read_text())
     said["[3]"] = [f"{text}{replace_text_surrogates(HOSTILE)}" for text in said["[3]"]]
     (folder / "gsm8k.json").write_text(json.dumps(said))
-    done = gap(folder, "gsm8k")
+    done = run_gap(folder, "gsm8k")
     assert done.exit_code == 0, (done.output, done.exception)
     assert str(folder / "gsm8k" / "gap" / "explorer.html") in done.output.replace("\n", "")
     return folder
@@ -41,15 +41,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     browser.quit()
 
 
-def items(folder: Path, filter: str) -> dict[str, dict[str, str]]:
+def read_items(folder: Path, filter: str) -> dict[str, dict[str, str]]:
     """items.csv of one filter, by problem."""
     with (folder / "gsm8k" / "gap" / "items.csv").open(newline="") as file:
         return {row["problem_id"]: row for row in csv.DictReader(file) if row["filter"] == filter}
 
 
-def test_it_holds_every_response_with_its_verdict(folder: Path) -> None:
+def test_explorer_holds_every_response_and_verdict(folder: Path) -> None:
     index, texts = unpacked((folder / "gsm8k" / "gap" / "explorer.html").read_text())
-    strict, flexible = items(folder, "strict-match"), items(folder, "flexible-extract")
+    strict, flexible = read_items(folder, "strict-match"), read_items(folder, "flexible-extract")
     assert index["ids"] == list(strict)
     assert index["states"] == "".join(row["state"] for row in strict.values())
     assert index["passing"] == [int(row["passing"]) for row in strict.values()]
@@ -77,10 +77,10 @@ def test_it_holds_every_response_with_its_verdict(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_browser_filters_opens_and_runs_nothing(
+def test_browser_filters_and_escapes_problems(
     folder: Path, browser: Any, tmp_path: Path, width: int
 ) -> None:
-    strict, flexible = items(folder, "strict-match"), items(folder, "flexible-extract")
+    strict, flexible = read_items(folder, "strict-match"), read_items(folder, "flexible-extract")
     hostile = next(name for name, row in strict.items() if row["doc_id"] == "3")
     page = (folder / "gsm8k" / "gap" / "explorer.html").as_uri()
     browser.get_log("browser")

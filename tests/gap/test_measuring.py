@@ -13,7 +13,7 @@ from gapft_harness.run_directory.tables import JudgedResponse
 
 
 @pytest.mark.parametrize(("pass_at", "column"), [(None, "em"), (0.5, "pass@1")])
-def test_the_sealed_verdict_is_the_one_that_is_logged(pass_at: float | None, column: str) -> None:
+def test_logs_sealed_verdict(pass_at: float | None, column: str) -> None:
     """The task says fail now of what was sealed as a pass."""
     now = SimpleNamespace(verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5})
     stock: Any = SimpleNamespace(

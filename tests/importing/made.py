@@ -27,7 +27,7 @@ VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 Line = dict[str, Any]
 
 
-def plain(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
+def build_lines(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
     """A line for each verdict: of each problem the greedy response's first, then the samples'."""
     return [
         {
@@ -41,15 +41,15 @@ def plain(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
     ]
 
 
-def write(path: Path, lines: Sequence[Line | str]) -> str:
+def write_lines(path: Path, lines: Sequence[Line | str]) -> str:
     """Writes lines, or what is no JSON; returns the path."""
     text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(f"{line}\n" for line in text), "utf-8")
     return str(path)
 
 
-def imported(
-    made: Letters,
+def import_and_run(
+    task: Letters,
     model: Path,
     name: str,
     files: Sequence[str],
@@ -60,14 +60,14 @@ def imported(
     **choice: Any,
 ) -> RunDirectory:
     """Imports files into a run of letters, in this process, and runs stages after it."""
-    args = {"pretrained": str(model), "log": str(made.folder / "log")}
+    args = {"pretrained": str(model), "log": str(task.folder / "log")}
     content = {
         "name": name, "data": {"task": "letters"}, "model": {"backend": "recording", "args": args},
         "search": {"k": k}, "seeds": [13], **(keys or {}),
     }  # fmt: skip
-    run = RunDirectory.create_or_open(made.folder / name, check_recipe(content, "test"))
+    run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
     how = ImportChoice(files, **choice).to_arguments()
-    context = made.context(run, (split,))
+    context = task.context(run, (split,))
     object.__setattr__(context, "searching", partial(import_split, choice=how))
     run_stages(context, ["search"], lambda stage: None)
     object.__setattr__(context, "searching", None)
@@ -75,18 +75,18 @@ def imported(
     return run
 
 
-def states_of(run: RunDirectory, split: str = "pool") -> dict[str, str]:
+def get_states(run: RunDirectory, split: str = "pool") -> dict[str, str]:
     """Each problem's state, by the name that its record has."""
     table = run.path / split / "states.parquet"
     return {of.problem_id.rpartition("-")[0]: of.state for of in read_states(table)}
 
 
-def gather(
+def gather_responses(
     tokenizer: Retokenizer,
     choice: ImportChoice,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Gathers files for the problems of ``VERDICTS``, of which K is 2."""
-    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
+    prompts = dict.fromkeys(line["prompt"] for line in build_lines(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
     Gathering(choice, problems, "pool", 2).gather(DraftResponses().add, tokenizer, progress)

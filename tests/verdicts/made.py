@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 WRITTEN = Path(__file__).with_name("written")
 
 
-def copied(folder: Path, name: str) -> Path:
+def copy_details(folder: Path, name: str) -> Path:
     """A folder with details of lighteval, named as it names them."""
     folder.mkdir()
     (record,) = pq.read_table(WRITTEN / f"{name}.parquet")[:1].to_pylist()

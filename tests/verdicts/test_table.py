@@ -18,7 +18,7 @@ problems = st.lists(
 
 
 @given(problems, st.integers(0, K - 1), st.integers(1, K))
-def test_a_window_is_judged_by_its_samples_alone(
+def test_window_uses_only_its_samples(
     drawn: list[tuple[bool, list[bool]]], first: int, k: int
 ) -> None:
     greedy, passed = map(np.array, zip(*drawn, strict=True))

@@ -13,7 +13,7 @@ from tests.verify.tampering import SELECTOR
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plugin and a finished run of four conditions, with replay and budget."""
     folder = tmp_path_factory.mktemp("verify")
     command = prepare(folder)
@@ -33,6 +33,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
+def run(workspace: Path, tmp_path: Path) -> Path:
     """A copy to break."""
-    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+    return Path(shutil.copytree(workspace / "run", tmp_path / "run"))

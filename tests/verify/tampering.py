@@ -31,8 +31,8 @@ def register_selectors(register):
 """
 
 
-def differences(made: Path, run: Path) -> list[str]:
-    return verify(run, [str(made / "plugin.py")]).differences
+def find_differences(workspace: Path, run: Path) -> list[str]:
+    return verify(run, [str(workspace / "plugin.py")]).differences
 
 
 def seal_again(run: Path, *relatives: str) -> None:
@@ -72,11 +72,11 @@ def change_log(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> Non
     seal_again(run, f"adapters/{ARM}")
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     return list(pq.read_table(path).to_pylist())
 
 
-def facts_of(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> dict[str, Any]:
     """What a table says of itself."""
     facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
     return facts
@@ -85,13 +85,13 @@ def facts_of(path: Path) -> dict[str, Any]:
 def write_rows(path: Path, rows: list[dict[str, Any]], **facts: object) -> None:
     """Writes other rows under the table's own schema, and other facts beside its own."""
     metadata = pq.read_metadata(path).metadata
-    told = {"gapft": json.dumps({**facts_of(path), **facts})} if b"gapft" in metadata else None
+    told = {"gapft": json.dumps({**read_facts(path), **facts})} if b"gapft" in metadata else None
     schema = pq.read_schema(path).with_metadata(told)
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def change_rows(run: Path, relative: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    rows = rows_of(run / relative)
+    rows = read_rows(run / relative)
     change(rows)
     write_rows(run / relative, rows)
     seal_again(run, relative)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.stages.verify.run import verify
-from tests.verify.tampering import change_manifest, facts_of, seal_again
+from tests.verify.tampering import change_manifest, read_facts, seal_again
 
 pytestmark = pytest.mark.xdist_group("verify")
 
@@ -24,12 +24,12 @@ Contains.answer = lambda self, text: text[:1] or None
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Writes another table in the place of a sealed one, with its facts."""
-    told = {"gapft": json.dumps(facts_of(path))}
+    told = {"gapft": json.dumps(read_facts(path))}
     pq.write_table(table.replace_schema_metadata(told), path)
 
 
-def test_an_answer_that_is_read_otherwise_is_named(made: Path, run: Path, tmp_path: Path) -> None:
-    plugin = Path(shutil.copy(made / "plugin.py", tmp_path / "plugin.py"))
+def test_reports_answers_read_differently(workspace: Path, run: Path, tmp_path: Path) -> None:
+    plugin = Path(shutil.copy(workspace / "plugin.py", tmp_path / "plugin.py"))
     plugin.write_text(plugin.read_text() + ANSWERING)
     change_manifest(run, lambda manifest: manifest["rests_on"]["plugins"].clear())
     told = verify(run, [str(plugin)]).differences
