@@ -26,33 +26,33 @@ def k_equivalent_bounds(
     Raises:
         ValueError: a k outside 1..K, or points that no such curve goes through.
     """
-    known = sorted({0: Fraction(0), **points}.items())
-    if not all(0 <= k <= samples for k, _ in known):
+    curve = sorted({0: Fraction(0), **points}.items())
+    if not all(0 <= k <= samples for k, _ in curve):
         raise ValueError(f"k must be within 1..{samples}, found {sorted(points)}")
-    slopes = [(b - a) / (k - j) for (j, a), (k, b) in pairwise(known)]
+    slopes = [(b - a) / (k - j) for (j, a), (k, b) in pairwise(curve)]
     if any(slope < 0 for slope in slopes) or any(a < b for a, b in pairwise(slopes)):
         raise ValueError(f"Pass@k rises by less and less with k, found {points}")
     least = most = 0
     for k in range(1, samples + 1):
-        lowest, highest = _interpolate(known, slopes, k)
+        lowest, highest = _interpolate(curve, slopes, k)
         least = k if highest <= pass_at_1 else least
         most = k if lowest <= pass_at_1 else most
     return least, most
 
 
 def _interpolate(
-    known: list[tuple[int, Fraction]], slopes: list[Fraction], k: int
+    curve: list[tuple[int, Fraction]], slopes: list[Fraction], k: int
 ) -> tuple[Fraction, Fraction]:
     """The lowest and highest Pass@k of a curve through known points, the first at 0."""
-    at = max(place for place, (j, _) in enumerate(known) if j <= k)
-    j, value = known[at]
+    index = max(place for place, (j, _) in enumerate(curve) if j <= k)
+    j, value = curve[index]
     if j == k:
         return value, value
-    highest = value + slopes[at - 1] * (k - j) if at else Fraction(1)
-    if at + 1 == len(known):
+    highest = value + slopes[index - 1] * (k - j) if index else Fraction(1)
+    if index + 1 == len(curve):
         return value, min(highest, Fraction(1))
-    after, ahead = known[at + 1]
+    after, ahead = curve[index + 1]
     highest = min(highest, ahead)
-    if at + 1 < len(slopes):
-        highest = min(highest, ahead - slopes[at + 1] * (after - k))
-    return value + slopes[at] * (k - j), highest
+    if index + 1 < len(slopes):
+        highest = min(highest, ahead - slopes[index + 1] * (after - k))
+    return value + slopes[index] * (k - j), highest

@@ -53,10 +53,10 @@ def _draw_logits(rng: np.random.Generator, problems: int) -> Array:
 
 
 def _apply_training(
-    rng: np.random.Generator, logits: Array, effect: str, seed_effect: float, of: tuple[int, ...]
+    rng: np.random.Generator, logits: Array, effect: str, seed_effect: float, shape: tuple[int, ...]
 ) -> Array:
     """A seed moves all problems alike, and easy ones otherwise than hard ones."""
-    level, slope = rng.normal(0, seed_effect, of), rng.normal(0, seed_effect, of)
+    level, slope = rng.normal(0, seed_effect, shape), rng.normal(0, seed_effect, shape)
     moved = logits + EFFECTS[effect](logits) + level + slope * logits / 3
     return np.asarray(moved + rng.normal(0, _PROBLEM_EFFECT, moved.shape))
 

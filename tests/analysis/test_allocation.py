@@ -54,41 +54,43 @@ def sample_halves(number, n_seeds=3, half=6, items=20):
 
 def test_rates_match_hand_calculation():
     """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. Two others do not count."""
-    found = compute_successes(
+    successes = compute_successes(
         split_letters("AAAABBBB.."), parse_flags("1110111111"), parse_flags("1010010000")
     )
-    assert (found.a_1, found.a_2) == (Fraction(3, 4), Fraction(2, 4))
-    assert (found.b_0, found.b_1) == (Fraction(1, 4), Fraction(4, 4))
-    assert found.coverage_gain == Fraction(3, 4)
-    assert found.repetition_loss == Fraction(-1, 4)
-    assert found.contrast == Fraction(1, 2) * Fraction(3, 4) - Fraction(1, 2) * Fraction(-1, 4)
-    assert found.contrast == Fraction(1, 2)
+    assert (successes.a_1, successes.a_2) == (Fraction(3, 4), Fraction(2, 4))
+    assert (successes.b_0, successes.b_1) == (Fraction(1, 4), Fraction(4, 4))
+    assert successes.coverage_gain == Fraction(3, 4)
+    assert successes.repetition_loss == Fraction(-1, 4)
+    assert successes.contrast == Fraction(1, 2) * Fraction(3, 4) - Fraction(1, 2) * Fraction(-1, 4)
+    assert successes.contrast == Fraction(1, 2)
 
 
 def test_mean_weights_seeds_equally():
     """Halves of 1 and of 3: the mean of 1 and 1/3, not 2 of 4."""
-    one = compute_successes(split_letters("AB"), parse_flags("10"), parse_flags("00"))
-    other = compute_successes(split_letters("AAABBB"), parse_flags("100000"), parse_flags("000111"))
-    mean = average_successes([one, other])
+    first = compute_successes(split_letters("AB"), parse_flags("10"), parse_flags("00"))
+    second = compute_successes(
+        split_letters("AAABBB"), parse_flags("100000"), parse_flags("000111")
+    )
+    mean = average_successes([first, second])
     assert mean.a_1 == Fraction(2, 3)
     assert mean.b_0 == Fraction(1, 2)
-    assert mean.contrast == (one.contrast + other.contrast) / 2
+    assert mean.contrast == (first.contrast + second.contrast) / 2
 
 
 decisions = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
 @given(decisions, st.data())
-def test_equal_halves_contrast_is_mean_difference(of_a, data):
-    size = len(of_a)
-    of_b = data.draw(
+def test_equal_halves_contrast_is_mean_difference(half_a, data):
+    size = len(half_a)
+    half_b = data.draw(
         st.lists(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
     )
-    pairs = [*of_a, *of_b]
+    pairs = [*half_a, *half_b]
     diffuse, concentrated = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
-    found = compute_successes(split_letters("A" * size + "B" * size), diffuse, concentrated)
+    successes = compute_successes(split_letters("A" * size + "B" * size), diffuse, concentrated)
     difference = diffuse.astype(int) - concentrated.astype(int)
-    assert found.contrast == Fraction(int(difference.sum()), 2 * size)
+    assert successes.contrast == Fraction(int(difference.sum()), 2 * size)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -130,8 +132,8 @@ def test_replicates_ignore_decisions_outside_halves(number):
 def test_identical_models_give_exactly_zero(number):
     """Identical models: gain = 0 and loss = 0 in every replicate, to the last bit."""
     halves, diffuse, _ = sample_halves(number)
-    found = draw_replicates(halves, diffuse, diffuse, replicates=60)
-    for values in (found.coverage_gain, found.repetition_loss, found.contrast):
+    replicates = draw_replicates(halves, diffuse, diffuse, replicates=60)
+    for values in (replicates.coverage_gain, replicates.repetition_loss, replicates.contrast):
         assert (values == 0).all()
 
 
@@ -162,23 +164,23 @@ def test_replicates_skip_draws_with_empty_half(number):
     """Halves of 2: some draws see none of a half, and the next one is taken in their place."""
     arrays = sample_halves(number, half=2, items=12)
     n_seeds, items = arrays[0].shape
-    wanted = 20
-    found = draw_replicates(*arrays, replicates=wanted, number=number)
+    count = 20
+    replicates = draw_replicates(*arrays, replicates=count, number=number)
     stream = Stream(number, "test")
-    of_seeds = bootstrap.draw_seed_weights(n_seeds, wanted, stream)
+    seed_weights = bootstrap.draw_seed_weights(n_seeds, count, stream)
     generator = stream.child("items").generator()
     expected, refused = [], 0
-    while len(expected) < wanted:
+    while len(expected) < count:
         (weights,) = bootstrap.draw_item_weights(items, 1, generator)
-        by_hand = compute_replicate_by_hand(arrays, weights[0], of_seeds[len(expected)])
+        by_hand = compute_replicate_by_hand(arrays, weights[0], seed_weights[len(expected)])
         if by_hand is None:
             refused += 1
         else:
             expected.append(by_hand)
     assume(refused)
     for name in NAMES:
-        by_hand = [float(getattr(one, name)) for one in expected]
-        assert getattr(found, name) == pytest.approx(by_hand, abs=1e-12)
+        by_hand = [float(getattr(successes, name)) for successes in expected]
+        assert getattr(replicates, name) == pytest.approx(by_hand, abs=1e-12)
 
 
 def test_chunk_size_does_not_change_draws(monkeypatch):
@@ -196,13 +198,13 @@ def test_spread_matches_difference_of_means():
     half = 400
     halves = np.array([["A"] * half + ["B"] * half])
     diffuse, concentrated = rng.random((2, 1, 2 * half)) < np.array([[[0.7]], [[0.5]]])
-    found = draw_replicates(halves, diffuse, concentrated, replicates=4000)
+    replicates = draw_replicates(halves, diffuse, concentrated, replicates=4000)
     by_half = (diffuse.astype(float) - concentrated)[0].reshape(2, half)
     expected = np.sqrt((by_half.var(axis=1) / half).sum()) / 2
-    assert found.contrast.std() == pytest.approx(expected, rel=0.05)
+    assert replicates.contrast.std() == pytest.approx(expected, rel=0.05)
     exact = float(compute_successes(halves[0], diffuse[0], concentrated[0]).contrast)
-    assert found.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
-    interval = compute_interval(found.contrast)
+    assert replicates.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
+    interval = compute_interval(replicates.contrast)
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * expected, rel=0.06)
 
 
@@ -214,8 +216,8 @@ def test_seeds_share_problem_weights():
     diffuse = np.repeat(rng.random((1, 200)) < 0.5, 2, axis=0)
     concentrated = np.zeros_like(diffuse)
     both = draw_replicates(halves, diffuse, concentrated, replicates=4000)
-    one = draw_replicates(halves[:1], diffuse[:1], concentrated[:1], replicates=4000)
-    assert both.contrast.std() == pytest.approx(one.contrast.std(), rel=0.05)
+    single = draw_replicates(halves[:1], diffuse[:1], concentrated[:1], replicates=4000)
+    assert both.contrast.std() == pytest.approx(single.contrast.std(), rel=0.05)
 
 
 def test_rejects_halves_too_small_to_resample():

@@ -34,24 +34,26 @@ def draw_with_defaults(passed, source=None, ids=None, seeds=None, replicates=400
 @pytest.mark.parametrize(("nested", "variance"), [(False, 1 / 4 / 200), (True, 1 / 4 / 200 / 4)])
 def test_nested_items_understate_shared_variance(nested, variance):
     """Four seeds that decide alike: drawn for each seed, 200 problems look like 800."""
-    one = np.tile([True, False], 100)
-    found = draw_with_defaults(np.tile(one, (1, 4, 1)), one, replicates=4000, nested=nested)
-    rates = found.conditions[:, 0] / found.decisions
+    outcomes = np.tile([True, False], 100)
+    replicates = draw_with_defaults(
+        np.tile(outcomes, (1, 4, 1)), outcomes, replicates=4000, nested=nested
+    )
+    rates = replicates.conditions[:, 0] / replicates.decisions
     assert rates.var() == pytest.approx(variance, rel=0.1)
-    assert (found.source == found.conditions[:, 0]).all()
+    assert (replicates.source == replicates.conditions[:, 0]).all()
 
 
 def test_nested_draws_are_paired_by_seed():
     rng = np.random.default_rng(0)
-    one = rng.random((1, 3, 17)) < 0.5
-    replicates = draw_with_defaults(np.concatenate([one, one]), nested=True)
+    first = rng.random((1, 3, 17)) < 0.5
+    replicates = draw_with_defaults(np.concatenate([first, first]), nested=True)
     assert replicates.contrast(0, 1) == NO_DIFFERENCE
-    other = rng.random((1, 3, 17)) < 0.5
-    drawn = draw_with_defaults(np.concatenate([one, other]), nested=True)
-    again = draw_with_defaults(
-        np.concatenate([one, other])[:, ::-1], seeds=np.array([2, 1, 0]), nested=True
+    second = rng.random((1, 3, 17)) < 0.5
+    original = draw_with_defaults(np.concatenate([first, second]), nested=True)
+    shuffled = draw_with_defaults(
+        np.concatenate([first, second])[:, ::-1], seeds=np.array([2, 1, 0]), nested=True
     )
-    assert (drawn.conditions == again.conditions).all()
+    assert (original.conditions == shuffled.conditions).all()
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -74,8 +76,8 @@ def test_replicates_ignore_order(number):
 @settings(max_examples=20, deadline=None)
 def test_condition_against_its_copy_is_zero(number):
     rng = np.random.default_rng(number)
-    one = rng.random((1, 3, 17)) < 0.5
-    replicates = draw_with_defaults(np.concatenate([one, one]))
+    outcomes = rng.random((1, 3, 17)) < 0.5
+    replicates = draw_with_defaults(np.concatenate([outcomes, outcomes]))
     assert replicates.contrast(0, 0) == replicates.contrast(0, 1) == NO_DIFFERENCE
 
 
@@ -101,40 +103,40 @@ def compute_rate_variance(counts, decisions):
 def test_single_seed_variance_is_binomial():
     passed = np.zeros((1, 1, 200), dtype=bool)
     passed[0, 0, :60] = True
-    found = draw_with_defaults(passed, replicates=20_000)
-    assert compute_rate_variance(found.conditions[:, 0], found.decisions) == pytest.approx(
-        0.3 * 0.7 / 200, rel=0.05
-    )
-    low, high = found.pass_at_1(0).low, found.pass_at_1(0).high
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.conditions[:, 0], replicates.decisions
+    ) == pytest.approx(0.3 * 0.7 / 200, rel=0.05)
+    low, high = replicates.pass_at_1(0).low, replicates.pass_at_1(0).high
     assert (low, high) == pytest.approx((0.3 - 0.0635, 0.3 + 0.0635), abs=0.006)
 
 
 def test_differing_seeds_add_variance():
     passed = np.zeros((1, 2, 50), dtype=bool)
     passed[0, 1] = True  # one seed all wrong, one all right: items add nothing
-    found = draw_with_defaults(passed, replicates=20_000)
-    assert compute_rate_variance(found.conditions[:, 0], found.decisions) == pytest.approx(
-        0.25 / 2, rel=0.05
-    )
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.conditions[:, 0], replicates.decisions
+    ) == pytest.approx(0.25 / 2, rel=0.05)
 
 
 def test_seeds_share_item_draws():
     """Five seeds that agree are no more evidence than one: drawn apart, it would be a fifth."""
     passed = np.zeros((1, 5, 100), dtype=bool)
     passed[0, :, :50] = True
-    found = draw_with_defaults(passed, replicates=20_000)
-    assert compute_rate_variance(found.conditions[:, 0], found.decisions) == pytest.approx(
-        0.25 / 100, rel=0.05
-    )
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.conditions[:, 0], replicates.decisions
+    ) == pytest.approx(0.25 / 100, rel=0.05)
 
 
 def test_conditions_share_seed_draws():
     """Each seed shifts both conditions alike, so the difference does not vary with seeds."""
     passed = np.zeros((2, 2, 40), dtype=bool)
     passed[:, 1] = True
-    found = draw_with_defaults(passed)
-    assert found.contrast(0, 1) == NO_DIFFERENCE
-    assert found.pass_at_1(0) == Interval(0.0, 1.0)
+    replicates = draw_with_defaults(passed)
+    assert replicates.contrast(0, 1) == NO_DIFFERENCE
+    assert replicates.pass_at_1(0) == Interval(0.0, 1.0)
 
 
 def test_interval_touching_zero_includes_it():
@@ -149,12 +151,12 @@ def test_p_value_agrees_with_interval(counts):
     """Also where an interpolated bound is zero itself, as between -39 and 1 of 2,000 replicates."""
     values = np.array(counts)
     for scattered in (values, np.concatenate([np.repeat(values, 40), np.full(1999, 7)])):
-        found, per = compute_p_value(scattered), 7_001
+        p_value, per = compute_p_value(scattered), 7_001
         if len(scattered) < 40:
-            assert found is None
+            assert p_value is None
         else:
-            assert (found < 0.05) == compute_interval(scattered, per).excludes_zero
-            assert found == compute_p_value(-scattered) == compute_p_value(scattered / 8)
+            assert (p_value < 0.05) == compute_interval(scattered, per).excludes_zero
+            assert p_value == compute_p_value(-scattered) == compute_p_value(scattered / 8)
 
 
 def test_zero_bound_has_p_of_five_percent():
@@ -174,8 +176,8 @@ def test_p_value_is_twice_tail_share():
 def test_interval_matches_numpy_quantiles():
     values = np.random.default_rng(4).normal(size=777)
     low, high = np.quantile(values, [0.025, 0.975])
-    found = compute_interval(values)
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+    interval = compute_interval(values)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
 
 
 def test_rejects_bad_shapes_ids_and_seeds():

@@ -42,11 +42,13 @@ def compare_counts(before: Any, after: Any, n: int, **options: Any) -> CurveDiff
 @given(counts)
 def test_rates_match_enumerated_sample_choices(drawn: Any) -> None:
     n, (before, after) = drawn
-    some, every = (compare_counts(before, after, n, all_right=of) for of in (False, True))
+    any_curve, all_curve = (
+        compare_counts(before, after, n, all_right=require_all) for require_all in (False, True)
+    )
     for index, k in enumerate(range(1, n + 1)):
         for passing, any_right, all_right in (
-            ([before], some.before, every.before),
-            (after, some.after, every.after),
+            ([before], any_curve.before, all_curve.before),
+            (after, any_curve.after, all_curve.after),
         ):
             chosen = [
                 choice
@@ -54,8 +56,12 @@ def test_rates_match_enumerated_sample_choices(drawn: Any) -> None:
                 for c in seed
                 for choice in combinations([i < c for i in range(n)], k)
             ]
-            assert any_right[index] == pytest.approx(np.mean([any(one) for one in chosen]))
-            assert all_right[index] == pytest.approx(np.mean([all(one) for one in chosen]))
+            assert any_right[index] == pytest.approx(
+                np.mean([any(outcomes) for outcomes in chosen])
+            )
+            assert all_right[index] == pytest.approx(
+                np.mean([all(outcomes) for outcomes in chosen])
+            )
 
 
 @given(counts, st.randoms(use_true_random=False))
@@ -64,10 +70,10 @@ def test_ignores_order_of_problems_and_seeds(drawn: Any, random: Any) -> None:
     problems, seeds = [*range(len(before))], [*range(len(after))]
     random.shuffle(problems)
     random.shuffle(seeds)
-    one = compare_counts(before, after, n)
-    other = compare_counts(np.array(before)[problems], np.array(after)[seeds][:, problems], n)
+    original = compare_counts(before, after, n)
+    shuffled = compare_counts(np.array(before)[problems], np.array(after)[seeds][:, problems], n)
     for name in ("before", "after", "low", "high"):
-        a, b = getattr(one, name), getattr(other, name)
+        a, b = getattr(original, name), getattr(shuffled, name)
         assert (a is None) == (b is None) == (len(before) == 1 and name in ("low", "high"))
         if a is not None:
             # what has no spread but that of rounding may move by it
@@ -77,11 +83,11 @@ def test_ignores_order_of_problems_and_seeds(drawn: Any, random: Any) -> None:
 def test_many_problems_give_students_interval() -> None:
     """With no spread between problems, four seeds are four numbers."""
     passing = np.array([[2], [3], [5], [6]]).repeat(50, axis=1)
-    found = compare_curves(np.full(50, 4), 8, passing, 8, [1], stream=STREAM)
+    curve = compare_curves(np.full(50, 4), 8, passing, 8, [1], stream=STREAM)
     rates = passing[:, 0] / 8 - 0.5
-    assert found.low is not None
+    assert curve.low is not None
     half = t.ppf(0.975, 3) * rates.std(ddof=1) / 2
-    assert found.difference[0] - found.low[0] == pytest.approx(half, rel=0.06)
+    assert curve.difference[0] - curve.low[0] == pytest.approx(half, rel=0.06)
 
 
 def test_cluster_counts_as_one_problem() -> None:
@@ -102,9 +108,9 @@ def test_cluster_counts_as_one_problem() -> None:
 def test_seedwise_comparison_equals_source_comparison(drawn: Any) -> None:
     n, (before, after) = drawn
     other = np.array([before] * len(after))
-    one, two = compare_counts(before, after, n), compare_counts(other, after, n)
+    by_source, by_seed = compare_counts(before, after, n), compare_counts(other, after, n)
     for name in ("before", "after", "low", "high"):
-        a, b = getattr(one, name), getattr(two, name)
+        a, b = getattr(by_source, name), getattr(by_seed, name)
         assert (a is None) == (b is None)
         assert a is None or a == pytest.approx(b)
     same = compare_counts(after, after, n)
@@ -113,9 +119,9 @@ def test_seedwise_comparison_equals_source_comparison(drawn: Any) -> None:
 
 
 def test_single_problem_has_no_band() -> None:
-    found = compare_counts([1], [[2], [3]], 4)
-    assert (found.low, found.high) == (None, None)
-    assert found.behind_set == (1, 2, 3, 4, None)
+    curve = compare_counts([1], [[2], [3]], 4)
+    assert (curve.low, curve.high) == (None, None)
+    assert curve.behind_set == (1, 2, 3, 4, None)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +146,9 @@ def test_sampling_noise_is_not_counted_twice() -> None:
     for number in range(60):
         after = rng.binomial(8, 0.5, (5, 400))
         stream = Stream(0, f"draw/{number}")
-        found = compare_curves(np.full(400, 4), 8, after, 8, [1], stream=stream)
-        assert found.low is not None
-        widths.append(found.difference[0] - found.low[0])
+        curve = compare_curves(np.full(400, 4), 8, after, 8, [1], stream=stream)
+        assert curve.low is not None
+        widths.append(curve.difference[0] - curve.low[0])
     assert 0.9 < np.median(widths) / (1.96 * np.sqrt(0.25 / 8 / 5 / 400)) < 1.3
 
 
@@ -150,11 +156,11 @@ def test_sampling_noise_is_not_counted_twice() -> None:
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_band_covers_curve_in_95_percent(seeds: int, effect: str) -> None:
     """On studies that the benchmark does not report; a band that none misses is too wide."""
-    held, named = coverage(seeds, effect, 0.15, count=400, seed=12)
-    assert 0.93 - 0.038 <= held < 1, "3.5 standard errors below the benchmark's least"
-    assert named >= held - 0.005
+    coverage_rate, crossing_rate = coverage(seeds, effect, 0.15, count=400, seed=12)
+    assert 0.93 - 0.038 <= coverage_rate < 1, "3.5 standard errors below the benchmark's least"
+    assert crossing_rate >= coverage_rate - 0.005
 
 
 def test_finds_planted_crossing() -> None:
-    held, named = coverage(8, "crossing", 0.05, count=100, seed=13)
-    assert min(held, named) >= 0.88
+    coverage_rate, crossing_rate = coverage(8, "crossing", 0.05, count=100, seed=13)
+    assert min(coverage_rate, crossing_rate) >= 0.88

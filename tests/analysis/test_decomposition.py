@@ -26,15 +26,15 @@ def split_audit(audit):
 @given(AUDITS)
 def test_terms_sum_to_pass_at_1_change(audit):
     states, passed = split_audit(audit)
-    found = decompose(states, passed)
+    result = decompose(states, passed)
     before = Fraction(int((states == "G").sum()), len(audit))
     after = Fraction(int(passed.sum()), len(audit))
-    assert found.terms.total == after - before
-    assert found.pass_at_1 == after
+    assert result.terms.total == after - before
+    assert result.pass_at_1 == after
     weighted = [
-        (found.n_s, found.kappa_s, found.terms.s),
-        (found.n_u, found.kappa_u, found.terms.u),
-        (found.n_g, found.rho_g, -found.terms.g),
+        (result.n_s, result.kappa_s, result.terms.s),
+        (result.n_u, result.kappa_u, result.terms.u),
+        (result.n_g, result.rho_g, -result.terms.g),
     ]
     for size, rate, term in weighted:
         if rate is None:
@@ -73,10 +73,10 @@ def test_pooling_seeds_gives_the_mean_of_rates_and_terms(data):
 
 
 def test_empty_state_has_no_rate_and_zero_term():
-    found = decompose(np.array(["G", "G", "U"]), np.array([True, False, True]))
-    assert found.kappa_s is None
-    assert found.terms.s == 0
-    assert (found.kappa_u, found.rho_g) == (1, Fraction(1, 2))
+    result = decompose(np.array(["G", "G", "U"]), np.array([True, False, True]))
+    assert result.kappa_s is None
+    assert result.terms.s == 0
+    assert (result.kappa_u, result.rho_g) == (1, Fraction(1, 2))
 
 
 @pytest.mark.parametrize(

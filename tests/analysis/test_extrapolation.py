@@ -53,9 +53,11 @@ def test_bounds_widen_with_k_and_narrow_with_problems() -> None:
         for counts in (passing[:200], passing)
     )
     for bounds in (few, many):
-        assert [of.low for of in bounds] == sorted(of.low for of in bounds)
-        assert [of.high for of in bounds] == sorted(of.high for of in bounds)
-        assert [of.high - of.low for of in bounds] == sorted(of.high - of.low for of in bounds)
+        assert [bound.low for bound in bounds] == sorted(bound.low for bound in bounds)
+        assert [bound.high for bound in bounds] == sorted(bound.high for bound in bounds)
+        assert [bound.high - bound.low for bound in bounds] == sorted(
+            bound.high - bound.low for bound in bounds
+        )
     assert all(
         large.high - large.low < small.high - small.low
         for small, large in zip(few, many, strict=True)

@@ -40,16 +40,24 @@ def draw_environments(rng: np.random.Generator, environments: int) -> list[Envir
 @settings(deadline=None, max_examples=25)
 def test_ignores_order(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
-    made = draw_environments(rng, count)
+    environments = draw_environments(rng, count)
     shuffled = []
     for i in rng.permutation(count):
-        of = made[i]
-        rows, columns = rng.permutation(len(of.seeds)), rng.permutation(len(of.item_ids))
-        moved = {name: values[rows][:, columns] for name, values in of.differences.items()}
-        shuffled.append(
-            replace(of, seeds=of.seeds[rows], item_ids=of.item_ids[columns], differences=moved)
+        environment = environments[i]
+        rows, columns = (
+            rng.permutation(len(environment.seeds)),
+            rng.permutation(len(environment.item_ids)),
         )
-    before = draw_mean_replicates(made, replicates=50, stream=STREAM)
+        moved = {name: values[rows][:, columns] for name, values in environment.differences.items()}
+        shuffled.append(
+            replace(
+                environment,
+                seeds=environment.seeds[rows],
+                item_ids=environment.item_ids[columns],
+                differences=moved,
+            )
+        )
+    before = draw_mean_replicates(environments, replicates=50, stream=STREAM)
     after = draw_mean_replicates(shuffled, replicates=50, stream=STREAM)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
@@ -59,58 +67,58 @@ def test_ignores_order(seed: int, count: int) -> None:
 @settings(deadline=None, max_examples=25)
 def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
     """The second difference is the first, negated: so it is in every replicate."""
-    found = draw_mean_replicates(
+    replicates = draw_mean_replicates(
         draw_environments(np.random.default_rng(seed), count), replicates=50, stream=STREAM
     )
-    np.testing.assert_allclose(found["one"], -found["two"], atol=1e-15)
-    assert np.all(np.abs(found["one"]) <= 1)
+    np.testing.assert_allclose(replicates["one"], -replicates["two"], atol=1e-15)
+    assert np.all(np.abs(replicates["one"]) <= 1)
 
 
 def test_environments_have_equal_weight() -> None:
     """Constant environments of other sizes: a replicate is the mean of those drawn."""
     values = [1, 0, -1, 1]
-    made = [
+    environments = [
         build_environment(f"e{i}", np.full((1 + i % 3, 5 + 40 * i), value))
         for i, value in enumerate(values)
     ]
-    found = draw_mean_replicates(made, replicates=20_000, stream=STREAM)["one"]
-    assert set(np.round(found * 4, 12)) <= set(range(-4, 5))
-    assert found.mean() == pytest.approx(np.mean(values), abs=0.01)
-    assert found.var() == pytest.approx(np.var(values) / 4, rel=0.05)
+    replicates = draw_mean_replicates(environments, replicates=20_000, stream=STREAM)["one"]
+    assert set(np.round(replicates * 4, 12)) <= set(range(-4, 5))
+    assert replicates.mean() == pytest.approx(np.mean(values), abs=0.01)
+    assert replicates.var() == pytest.approx(np.var(values) / 4, rel=0.05)
 
 
 def test_single_environment_spreads_as_its_items() -> None:
     values = np.array([[1] * 30 + [0] * 60 + [-1] * 10])
-    found = draw_mean_replicates(
+    replicates = draw_mean_replicates(
         [build_environment("e", values)], replicates=20_000, stream=STREAM
     )["one"]
-    assert found.mean() == pytest.approx(0.2, abs=0.002)
-    assert found.var() == pytest.approx(values.var() / 100, rel=0.05)
+    assert replicates.mean() == pytest.approx(0.2, abs=0.002)
+    assert replicates.var() == pytest.approx(values.var() / 100, rel=0.05)
 
 
 def test_environment_drawn_twice_is_resampled_twice() -> None:
     """Equal environments: half the variance of one. Taken over, a draw would make it 3/4."""
     values = np.array([[1] * 5 + [0] * 5])
-    made = [build_environment(name, values) for name in ("e", "f")]
-    found = draw_mean_replicates(made, replicates=20_000, stream=STREAM)["one"]
-    assert found.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
+    environments = [build_environment(name, values) for name in ("e", "f")]
+    replicates = draw_mean_replicates(environments, replicates=20_000, stream=STREAM)["one"]
+    assert replicates.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
 
 
 def test_seeds_share_item_draws() -> None:
     """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
     values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
-    found = draw_mean_replicates(
+    replicates = draw_mean_replicates(
         [build_environment("e", values)], replicates=20_000, stream=STREAM
     )["one"]
-    assert found.var() == pytest.approx(0.24 / 100, rel=0.05)
+    assert replicates.var() == pytest.approx(0.24 / 100, rel=0.05)
 
 
 def test_seeds_are_drawn() -> None:
     values = np.repeat(np.array([[1], [0], [0], [0]]), 20, axis=1)
-    found = draw_mean_replicates(
+    replicates = draw_mean_replicates(
         [build_environment("e", values)], replicates=20_000, stream=STREAM
     )["one"]
-    assert found.var() == pytest.approx(0.1875 / 4, rel=0.05)
+    assert replicates.var() == pytest.approx(0.1875 / 4, rel=0.05)
 
 
 @pytest.mark.parametrize(

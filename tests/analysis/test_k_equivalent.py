@@ -37,11 +37,11 @@ def test_bounds_contain_exact_value(samples, data):
     passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     pass_at_1 = Fraction(data.draw(st.integers(0, 40)), 40)
     curve = {k: mean_pass_at_k(passing, samples, k) for k in range(1, samples + 1)}
-    known = data.draw(st.sets(st.sampled_from(sorted(curve))))
-    found = k_equivalent(passing, samples, pass_at_1)
-    least, most = k_equivalent_bounds({k: curve[k] for k in known}, samples, pass_at_1)
-    assert least <= found <= most
-    assert k_equivalent_bounds(curve, samples, pass_at_1) == (found, found)
+    chosen = data.draw(st.sets(st.sampled_from(sorted(curve))))
+    exact = k_equivalent(passing, samples, pass_at_1)
+    least, most = k_equivalent_bounds({k: curve[k] for k in chosen}, samples, pass_at_1)
+    assert least <= exact <= most
+    assert k_equivalent_bounds(curve, samples, pass_at_1) == (exact, exact)
     if data.draw(st.booleans()):
         wider = k_equivalent_bounds({}, samples, pass_at_1)
         assert wider[0] <= least
@@ -52,11 +52,21 @@ def test_bounds_match_hand_calculation():
     """Pass@4 = 40%, Pass@8 = 60%: at 2 at least 20% and, extending the chord, at most 30%."""
     points = {4: Fraction(40, 100), 8: Fraction(60, 100)}
 
-    def at(percent):
+    def bound_at(percent):
         return k_equivalent_bounds(points, 8, Fraction(percent, 100))
 
-    assert (at(19), at(20), at(29), at(30)) == ((0, 1), (0, 2), (1, 2), (2, 3))
-    assert (at(40), at(45), at(59), at(60)) == ((4, 4), (4, 5), (5, 7), (8, 8))
+    assert (bound_at(19), bound_at(20), bound_at(29), bound_at(30)) == (
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (2, 3),
+    )
+    assert (bound_at(40), bound_at(45), bound_at(59), bound_at(60)) == (
+        (4, 4),
+        (4, 5),
+        (5, 7),
+        (8, 8),
+    )
 
 
 @pytest.mark.parametrize(

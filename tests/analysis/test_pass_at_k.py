@@ -37,8 +37,8 @@ def test_matches_enumerated_subsets(case):
 @settings(max_examples=60)
 def test_stays_precise_with_thousands_of_samples(case):
     passing, samples, k = case
-    found = pass_at_k(np.array([passing]), samples, k)[0]
-    assert found == pytest.approx(float(compute_exact(passing, samples, k)), rel=1e-10, abs=0)
+    estimate = pass_at_k(np.array([passing]), samples, k)[0]
+    assert estimate == pytest.approx(float(compute_exact(passing, samples, k)), rel=1e-10, abs=0)
 
 
 @given(st.integers(2, 3000), st.data())
@@ -46,12 +46,12 @@ def test_stays_precise_with_thousands_of_samples(case):
 def test_grows_with_k_and_passing_samples(samples, data):
     k = data.draw(st.integers(1, samples - 1))
     counts = np.arange(samples + 1)
-    now, more = pass_at_k(counts, samples, k), pass_at_k(counts, samples, k + 1)
-    assert (more >= now).all()
-    assert (np.diff(now) >= 0).all()
-    assert now[0] == 0
-    assert now[-1] == 1
-    assert (now[samples - k + 1 :] == 1).all()
+    fewer, more = pass_at_k(counts, samples, k), pass_at_k(counts, samples, k + 1)
+    assert (more >= fewer).all()
+    assert (np.diff(fewer) >= 0).all()
+    assert fewer[0] == 0
+    assert fewer[-1] == 1
+    assert (fewer[samples - k + 1 :] == 1).all()
 
 
 @given(st.integers(1, 40), st.data())

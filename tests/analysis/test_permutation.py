@@ -66,11 +66,11 @@ outcomes = st.integers(1, 3).flatmap(
 @given(outcomes)
 def test_enumerates_few_permutations(pair: tuple[Outcomes, Outcomes]) -> None:
     a, b = pair
-    found = compare_outcomes(a, b)
-    assert found.exhaustive
-    assert found.p_value == compute_exact_p_value(a, b)
-    assert found.difference == Fraction(int(a.sum()) - int(b.sum()), a.size)
-    assert found.permutations == 2 ** int((a.sum(axis=0) != b.sum(axis=0)).sum())
+    result = compare_outcomes(a, b)
+    assert result.exhaustive
+    assert result.p_value == compute_exact_p_value(a, b)
+    assert result.difference == Fraction(int(a.sum()) - int(b.sum()), a.size)
+    assert result.permutations == 2 ** int((a.sum(axis=0) != b.sum(axis=0)).sum())
 
 
 @given(outcomes, st.randoms())
@@ -83,13 +83,13 @@ def test_ignores_order_of_items_seeds_and_conditions(
     random.shuffle(items)
     random.shuffle(seeds)
     stream = Stream(3, "test")
-    one = compare_by_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
-    two = compare_by_permutation(
+    original = compare_by_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
+    shuffled = compare_by_permutation(
         a[seeds][:, items], b[seeds][:, items], item_ids=ids[items], permutations=4, stream=stream
     )
-    assert one == two
-    turned = compare_by_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
-    assert (turned.difference, turned.p_value) == (-one.difference, one.p_value)
+    assert original == shuffled
+    swapped = compare_by_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
+    assert (swapped.difference, swapped.p_value) == (-original.difference, original.p_value)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -102,10 +102,10 @@ def test_drawn_permutations_approximate_exact_null(seed: int) -> None:
     d = (a.astype(int) - b.astype(int)).sum(axis=0)
     null = count_totals([int(x) for x in d if x])
     right = sum(c for t, c in null.items() if abs(t) >= abs(int(d.sum()))) / sum(null.values())
-    found = compare_outcomes(a, b, 20_000, seed)
-    assert not found.exhaustive
-    assert found.permutations == 20_000
-    assert abs(float(found.p_value) - right) < 5 * sqrt(right * (1 - right) / 20_000) + 1e-4
+    result = compare_outcomes(a, b, 20_000, seed)
+    assert not result.exhaustive
+    assert result.permutations == 20_000
+    assert abs(float(result.p_value) - right) < 5 * sqrt(right * (1 - right) / 20_000) + 1e-4
 
 
 def test_single_seed_equals_sign_test() -> None:

@@ -21,22 +21,22 @@ def test_detectable_effect_matches_simulated_mcnemar() -> None:
     rng = np.random.default_rng(0)
     gained, lost = (discordance + effect) / 2, (discordance - effect) / 2
     drawn = rng.multinomial(items, [gained, lost, 1 - discordance], 1500)
-    found = np.mean([mcnemar(int(a), int(b)) < 0.05 for a, b, _ in drawn])
-    assert found == pytest.approx(0.8, abs=0.04)
+    power = np.mean([mcnemar(int(a), int(b)) < 0.05 for a, b, _ in drawn])
+    assert power == pytest.approx(0.8, abs=0.04)
 
 
 def test_power_matches_hand_calculation() -> None:
     """z = 1.959964 and 0.841621; Connor's formula, solved for the effect by itself."""
     pi, items = 331 / 1367, 1367
-    found = find_detectable_effect(seeds=1, items=items, discordance=pi)
-    assert found == pytest.approx(0.0373, abs=2e-4)
-    needed = (1.959964 * math.sqrt(pi) + 0.841621 * math.sqrt(pi - found**2)) ** 2 / found**2
+    effect = find_detectable_effect(seeds=1, items=items, discordance=pi)
+    assert effect == pytest.approx(0.0373, abs=2e-4)
+    needed = (1.959964 * math.sqrt(pi) + 0.841621 * math.sqrt(pi - effect**2)) ** 2 / effect**2
     assert needed == pytest.approx(items, rel=1e-5)
     three = find_detectable_effect(seeds=3, items=items, discordance=pi)
     as_items = find_detectable_effect(seeds=1, items=3 * items, discordance=pi)
     assert three == pytest.approx(as_items), "apart from what is shared, a seed is as good as items"
     assert find_detectable_effect(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(
-        found
+        effect
     )
     assert find_detectable_effect(seeds=1, items=5, discordance=0.2) is None
     assert compute_power(three, seeds=3, items=items, discordance=pi) == pytest.approx(
@@ -57,8 +57,8 @@ def test_seeds_average_out_unshared_differences() -> None:
     signs = [1, -1, 0]
     chance = [(pi + effect) / 2, (pi - effect) / 2, 1 - pi]
     fixed = rng.choice(signs, (1500, items, 1), p=chance)
-    anew = rng.choice(signs, (1500, items, seeds), p=chance)
-    d = np.where(rng.random((1500, items, 1)) < shared, fixed, anew).mean(axis=2)
+    independent = rng.choice(signs, (1500, items, seeds), p=chance)
+    d = np.where(rng.random((1500, items, 1)) < shared, fixed, independent).mean(axis=2)
     z = d.mean(axis=1) / (d.std(axis=1, ddof=1) / math.sqrt(items))
     assert np.mean(z > 1.96) == pytest.approx(0.8, abs=0.05)
 

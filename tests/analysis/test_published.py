@@ -124,8 +124,10 @@ def recover_exact_rate(printed: float, problems: int) -> Fraction:
 @pytest.mark.parametrize(("k", "sizes", "p_s", "kappa_s", "kappa_u", "rho_g", "net"), SCOPE)
 def test_scope_rows_reproduce_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, net):
     row = ScopeRow(k, sizes, build_counts(sizes, kappa_s, kappa_u, rho_g))
-    found = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
-    assert [*map(to_percent, found)] == pytest.approx([p_s, kappa_s, kappa_u, rho_g, net], abs=HALF)
+    values = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
+    assert [*map(to_percent, values)] == pytest.approx(
+        [p_s, kappa_s, kappa_u, rho_g, net], abs=HALF
+    )
     assert ("S" in row.unstable) == (sizes[1] < 30)
 
 
@@ -139,9 +141,9 @@ def test_scope_rows_reproduce_example_term():
 
 @pytest.mark.parametrize(("post", "delta", "kappa_s", "kappa_u", "rho_g"), MATH)
 def test_math_rows_match_implied_states(post, delta, kappa_s, kappa_u, rho_g):
-    of = build_counts(MATH_STATES, kappa_s, kappa_u, rho_g)
-    found = [of.pass_at_1, of.terms.total, of.kappa_s, of.kappa_u, of.rho_g]
-    assert [*map(to_percent, found)] == pytest.approx(
+    counts = build_counts(MATH_STATES, kappa_s, kappa_u, rho_g)
+    values = [counts.pass_at_1, counts.terms.total, counts.kappa_s, counts.kappa_u, counts.rho_g]
+    assert [*map(to_percent, values)] == pytest.approx(
         [post, delta, kappa_s, kappa_u, rho_g], abs=HALF
     )
 
@@ -149,18 +151,20 @@ def test_math_rows_match_implied_states(post, delta, kappa_s, kappa_u, rho_g):
 def test_math_rows_imply_unique_states():
     """Of all G, S, U of 600 problems within 20 of them, which the rates' rounding leaves open."""
 
-    def fits(sizes: tuple[int, int, int]) -> bool:
+    def matches_rows(sizes: tuple[int, int, int]) -> bool:
         for _, delta, *rates in MATH:
-            of = build_counts(sizes, *rates)
-            found = [of.terms.total, of.kappa_s, of.kappa_u, of.rho_g]
+            counts = build_counts(sizes, *rates)
+            values = [counts.terms.total, counts.kappa_s, counts.kappa_u, counts.rho_g]
             printed = [delta, *rates]
-            if any(abs(to_percent(a) - b) > HALF for a, b in zip(found, printed, strict=True)):
+            if any(abs(to_percent(a) - b) > HALF for a, b in zip(values, printed, strict=True)):
                 return False
         return True
 
     g, s, _ = MATH_STATES
-    near = [(a, b, 600 - a - b) for a, b in product(range(g - 20, g + 21), range(s - 20, s + 21))]
-    assert [sizes for sizes in near if fits(sizes)] == [MATH_STATES]
+    candidates = [
+        (a, b, 600 - a - b) for a, b in product(range(g - 20, g + 21), range(s - 20, s + 21))
+    ]
+    assert [sizes for sizes in candidates if matches_rows(sizes)] == [MATH_STATES]
 
 
 @pytest.mark.parametrize("cell", MAIN)
@@ -183,23 +187,23 @@ def test_decomposition_rates_reproduce_table_1(cell):
     n_g = round(problems * MAIN[cell][0][0] / 100)
     n_s = round(problems * p_s / 100)
     for printed, pass_at_1 in zip(rates, MAIN[cell][0][1:], strict=True):
-        of = build_counts((n_g, n_s, problems - n_g - n_s), *printed)
-        assert to_percent(of.pass_at_1) == pytest.approx(pass_at_1, abs=0.035)
+        counts = build_counts((n_g, n_s, problems - n_g - n_s), *printed)
+        assert to_percent(counts.pass_at_1) == pytest.approx(pass_at_1, abs=0.035)
 
 
 def test_table_1_cells_reproduce_equal_weight_means():
     """+6.37 over the source, +1.57 over uniform: of counts as the study takes its mean of them."""
 
-    def mean(a: int, b: int) -> float:
+    def compute_mean(a: int, b: int) -> float:
         pairs = [(MAIN[cell][0], AUDIT[cell[1]]) for cell in MAIN]
         counts = [
             np.array([round(SEEDS * n * values[a] / 100) - round(SEEDS * n * values[b] / 100)])
             for values, n in pairs
         ]
-        (found,) = average_cells(counts, [SEEDS * n for _, n in pairs])
-        return 100 * float(found)
+        (cell_mean,) = average_cells(counts, [SEEDS * n for _, n in pairs])
+        return 100 * float(cell_mean)
 
-    assert [mean(3, 0), mean(3, 2)] == pytest.approx([6.37, 1.57], abs=HALF)
+    assert [compute_mean(3, 0), compute_mean(3, 2)] == pytest.approx([6.37, 1.57], abs=HALF)
 
 
 # Table 1: n and All. The text: "11--34% of those problems, GapFT recovers about two thirds to four
@@ -214,14 +218,14 @@ PROBLEMS = {
 
 def test_gain_shares_match_text():
     gains, problems = [], []
-    for cell, (n, of_all) in PROBLEMS.items():
+    for cell, (n, full_pool) in PROBLEMS.items():
         source, *_, gapft, full = (
             recover_exact_rate(value, AUDIT[cell[1]]) for value in MAIN[cell][0]
         )
         share = compute_gain_share(gapft - source, full - source)
         assert share is not None
         gains.append(float(share))
-        problems.append(n / of_all)
+        problems.append(n / full_pool)
     assert (round(100 * min(problems)), round(100 * max(problems))) == (11, 34)
     assert min(gains) == pytest.approx(2 / 3, abs=0.01)
     assert max(gains) == pytest.approx(4 / 5, abs=0.04)
@@ -266,8 +270,8 @@ CORE = {
 def test_shared_core_rows_reproduce_differences(task):
     rates, deltas, gold = CORE[task]
     source, replay, *others = (recover_exact_rate(rate, AUDIT[task]) for rate in rates)
-    found = [to_percent(rate - replay) for rate in others]
-    assert found == pytest.approx(deltas, abs=HALF)
+    differences = [to_percent(rate - replay) for rate in others]
+    assert differences == pytest.approx(deltas, abs=HALF)
     assert to_percent(others[-1] - others[-2]) == pytest.approx(gold, abs=HALF)
     assert to_percent(source) == pytest.approx(MAIN[LLAMA, task][0][0], abs=HALF), "the same source"
 
@@ -285,8 +289,12 @@ def test_gold_labels_process_fewer_tokens(search, gold, fewer):
 def test_two_seed_diagnostic_matches_text():
     """ReClor: GapFT and gold labels of the main recipe, and with the core of 2,133 problems."""
     gapft, gold = ((70.6, 72.4), (63.7, 71.9))
-    rates = [[Fraction(round(10 * rate), 1000) for rate in of] for of in (gapft, gold)]
-    assert all(rate * 2 * AUDIT[RECLOR] % 1 == 0 for of in rates for rate in of), "of two seeds"
+    rates = [
+        [Fraction(round(10 * rate), 1000) for rate in condition] for condition in (gapft, gold)
+    ]
+    assert all(rate * 2 * AUDIT[RECLOR] % 1 == 0 for condition in rates for rate in condition), (
+        "of two seeds"
+    )
     assert to_percent(rates[1][1] - rates[0][1]) == pytest.approx(-0.5)
 
 
@@ -343,11 +351,11 @@ STABILITY = [(15.07, 6.39, 21.46, 16.35, 5.11), (14.87, 7.53, 22.40, 17.47, 4.93
 
 @pytest.mark.parametrize(("s", "u", "combined", "gain", "lost"), STABILITY)
 def test_stability_rows_sum_to_their_gain(s, u, combined, gain, lost):
-    def total(*terms: float) -> float:
+    def sum_terms(*terms: float) -> float:
         return float(Terms(*(Fraction(str(term)) for term in terms)).total)
 
-    assert total(s, u, 0) == pytest.approx(combined, abs=2 * HALF)
-    assert total(s, u, -lost) == pytest.approx(gain, abs=3 * HALF)
+    assert sum_terms(s, u, 0) == pytest.approx(combined, abs=2 * HALF)
+    assert sum_terms(s, u, -lost) == pytest.approx(gain, abs=3 * HALF)
 
 
 @pytest.mark.parametrize(
@@ -357,22 +365,22 @@ def test_stability_rows_sum_to_their_gain(s, u, combined, gain, lost):
 def test_printed_jaccard_matches_printed_agreement(failures, same, jaccard, recovered):
     """Two partitions that agree as printed, each with the scope matrix's |S|, give it nearly."""
     moved = round(failures * (1 - same / 100) / 2)
-    one, other = np.full((2, failures), "U")
-    one[:recovered], other[moved : moved + recovered] = "S", "S"
-    found = measure_agreement(np.array([one, other]))
-    assert found is not None
-    assert to_percent(found.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
-    assert to_percent(found.jaccard) == pytest.approx(jaccard, abs=1)
+    first, second = np.full((2, failures), "U")
+    first[:recovered], second[moved : moved + recovered] = "S", "S"
+    agreement = measure_agreement(np.array([first, second]))
+    assert agreement is not None
+    assert to_percent(agreement.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
+    assert to_percent(agreement.jaccard) == pytest.approx(jaccard, abs=1)
 
 
-@pytest.mark.parametrize(("count", "of"), [(0, 50), (3, 40), (17, 215), (50, 50), (68, 688)])
+@pytest.mark.parametrize(("count", "problems"), [(0, 50), (3, 40), (17, 215), (50, 50), (68, 688)])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 4])
-def test_wilson_bound_matches_closed_form(count, of, level):
+def test_wilson_bound_matches_closed_form(count, problems, level):
     """(p + z²/2n + z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), z the one-sided quantile."""
-    z, p = norm.ppf(1 - level), count / of
-    root = (p * (1 - p) / of + z * z / (4 * of * of)) ** 0.5
-    expected = (p + z * z / (2 * of) + z * root) / (1 + z * z / of)
-    assert compute_upper_bound(count, of, level) == pytest.approx(expected, rel=1e-12)
+    z, p = norm.ppf(1 - level), count / problems
+    root = (p * (1 - p) / problems + z * z / (4 * problems * problems)) ** 0.5
+    expected = (p + z * z / (2 * problems) + z * root) / (1 + z * z / problems)
+    assert compute_upper_bound(count, problems, level) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -386,5 +394,5 @@ def test_wilson_bound_matches_closed_form(count, of, level):
 )
 def test_code_contrast_matches_hand_calculation(a_1, a_2, b_0, b_1, contrast):
     """Equation coverage_repetition: half the coverage gain minus half the repetition loss."""
-    found = Successes(*map(Fraction, (a_1, a_2, b_0, b_1)))
-    assert found.contrast == Fraction(contrast)
+    successes = Successes(*map(Fraction, (a_1, a_2, b_0, b_1)))
+    assert successes.contrast == Fraction(contrast)

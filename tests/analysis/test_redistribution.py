@@ -45,10 +45,10 @@ def enumerate_right_counts(answers, golds, source, states, group):
     strata = [members[source[members] == answer] for answer in np.unique(source[members])]
     return [
         sum(
-            int((answers[:, np.array(order)] == golds[of]).sum())
-            for of, order in zip(strata, chosen, strict=True)
+            int((answers[:, np.array(order)] == golds[stratum]).sum())
+            for stratum, order in zip(strata, chosen, strict=True)
         )
-        for chosen in product(*(orders(of) for of in strata))
+        for chosen in product(*(orders(stratum) for stratum in strata))
     ]
 
 
@@ -56,26 +56,30 @@ def enumerate_right_counts(answers, golds, source, states, group):
 @settings(max_examples=25, deadline=None)
 def test_null_and_observed_match_enumeration(number):
     answers, golds, source, states = draw_answers(np.random.default_rng(number), items=9)
-    found = run_redistribution(answers, golds, source, states, permutations=1)
+    results = run_redistribution(answers, golds, source, states, permutations=1)
     assert compute_null_rates(answers, golds, source, states) == {
-        g: of.null for g, of in found.items()
+        g: result.null for g, result in results.items()
     }
-    for group, of in found.items():
+    for group, result in results.items():
         counts = enumerate_right_counts(answers, golds, source, states, group)
-        decisions = of.items * len(answers)
-        assert of.null == Fraction(sum(counts), len(counts) * decisions)
-        assert of.observed == Fraction(int((answers == golds)[:, states == group].sum()), decisions)
+        decisions = result.items * len(answers)
+        assert result.null == Fraction(sum(counts), len(counts) * decisions)
+        assert result.observed == Fraction(
+            int((answers == golds)[:, states == group].sum()), decisions
+        )
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=5, deadline=None)
 def test_p_value_matches_enumeration(number):
     answers, golds, source, states = draw_answers(np.random.default_rng(number), items=9)
-    for group, of in run_redistribution(answers, golds, source, states, permutations=4000).items():
+    for group, result in run_redistribution(
+        answers, golds, source, states, permutations=4000
+    ).items():
         counts = enumerate_right_counts(answers, golds, source, states, group)
-        right = of.observed * of.items * len(answers)
+        right = result.observed * result.items * len(answers)
         share = sum(count >= right for count in counts) / len(counts)
-        assert float(of.p_value) == pytest.approx(share, abs=0.04)
+        assert float(result.p_value) == pytest.approx(share, abs=0.04)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -105,59 +109,62 @@ def test_constant_answers_and_lone_problems_are_uninformative(number):
     _, golds, source, states = draw_answers(rng)
     constant = np.full((2, len(golds)), 1)
     lone = np.arange(len(golds))
-    for of in (
+    for result in (
         *run_redistribution(constant, golds, source, states).values(),
         *run_redistribution(rng.integers(4, size=(2, len(golds))), golds, lone, states).values(),
     ):
-        assert of.null == of.observed
-        assert of.p_value == 1
-        assert of.fixed == of.items
+        assert result.null == result.observed
+        assert result.p_value == 1
+        assert result.fixed == result.items
 
 
 def test_null_matches_hand_calculation():
     """Ten problems, one stratum, five A and five B, all answered right: the null is a half."""
     golds = np.array([0] * 5 + [1] * 5)
-    found = run_redistribution(golds, golds, np.zeros(10), ["S"] * 10, permutations=20_000)
-    assert set(found) == {"S"}
-    assert (found["S"].observed, found["S"].null, found["S"].fixed) == (1, Fraction(1, 2), 0)
-    assert float(found["S"].p_value) == pytest.approx(1 / comb(10, 5), rel=0.25)
+    results = run_redistribution(golds, golds, np.zeros(10), ["S"] * 10, permutations=20_000)
+    assert set(results) == {"S"}
+    assert (results["S"].observed, results["S"].null, results["S"].fixed) == (1, Fraction(1, 2), 0)
+    assert float(results["S"].p_value) == pytest.approx(1 / comb(10, 5), rel=0.25)
 
 
 def test_redistributes_within_state_and_source_answer():
     """Each stratum answers one letter; redistributed over all, half would be wrong."""
     golds = np.array([0, 0, 1, 1, 2, 2])
     assert run_redistribution(golds, golds, [0, 0, 1, 1, 2, 2], ["S"] * 6)["S"].null == 1
-    found = run_redistribution(golds, golds, np.zeros(6), ["S", "S", "S", "S", "U", "U"])
-    assert (found["S"].null, found["U"].null) == (Fraction(1, 2), 1)
+    results = run_redistribution(golds, golds, np.zeros(6), ["S", "S", "S", "S", "U", "U"])
+    assert (results["S"].null, results["U"].null) == (Fraction(1, 2), 1)
 
 
 def test_seeds_are_permuted_together():
     """Seeds that agree are one piece of evidence: the p value is that of one of them."""
     rng = np.random.default_rng(5)
     golds = rng.integers(4, size=40)
-    one = np.where(rng.random(40) < 0.3, golds, rng.integers(4, size=40))
+    single = np.where(rng.random(40) < 0.3, golds, rng.integers(4, size=40))
     source, states = np.zeros(40), ["U"] * 40
-    alone = run_redistribution(one, golds, source, states, permutations=2000)["U"]
+    alone = run_redistribution(single, golds, source, states, permutations=2000)["U"]
     assert (
-        run_redistribution(np.stack([one] * 5), golds, source, states, permutations=2000)["U"]
+        run_redistribution(np.stack([single] * 5), golds, source, states, permutations=2000)["U"]
         == alone
     )
     assert 0.001 < float(alone.p_value) < 0.9
 
 
 def test_missing_answer_is_wrong_and_redistributed():
-    found = run_redistribution([0, NO_ANSWER], [0, 0], [0, 0], ["S", "S"])["S"]
-    assert (found.observed, found.null, found.p_value) == (Fraction(1, 2), Fraction(1, 2), 1)
+    result = run_redistribution([0, NO_ANSWER], [0, 0], [0, 0], ["S", "S"])["S"]
+    assert (result.observed, result.null, result.p_value) == (Fraction(1, 2), Fraction(1, 2), 1)
 
 
 def test_chunk_size_does_not_change_draws(monkeypatch):
     rng = np.random.default_rng(2)
-    made = draw_answers(rng, items=60)
-    made = (rng.integers(4, size=(2, 60)), *made[1:])  # by chance alone, so that p is no extreme
-    whole = run_redistribution(*made)
+    answers = draw_answers(rng, items=60)
+    answers = (
+        rng.integers(4, size=(2, 60)),
+        *answers[1:],
+    )  # by chance alone, so that p is no extreme
+    whole = run_redistribution(*answers)
     monkeypatch.setattr(redistribution, "_CHUNK_VALUES", 7)
-    assert run_redistribution(*made) == whole
-    assert run_redistribution(*made, number=1) != whole
+    assert run_redistribution(*answers) == whole
+    assert run_redistribution(*answers, number=1) != whole
 
 
 @pytest.mark.parametrize(

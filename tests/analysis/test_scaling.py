@@ -77,30 +77,36 @@ def test_ten_percent_needs_46_solved_problems() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(bounds, st.floats(0, 0.3))
-def test_choice_matches_definition(of: dict[float, float], tolerance: float) -> None:
+def test_choice_matches_definition(bound_by_scale: dict[float, float], tolerance: float) -> None:
     """The definition word for word: max over 0 < beta <= alpha of u_beta at most the tolerance."""
     safe = [
-        alpha for alpha in SCALES if max(of[beta] for beta in SCALES if beta <= alpha) <= tolerance
+        alpha
+        for alpha in SCALES
+        if max(bound_by_scale[beta] for beta in SCALES if beta <= alpha) <= tolerance
     ]
-    assert choose_scale(of, tolerance) == max(safe, default=0)
+    assert choose_scale(bound_by_scale, tolerance) == max(safe, default=0)
 
 
 @settings(deadline=None, max_examples=60)
 @given(bounds, st.floats(0, 0.3), st.randoms())
-def test_ignores_order(of: dict[float, float], tolerance: float, rng: random.Random) -> None:
-    pairs = list(of.items())
+def test_ignores_order(
+    bound_by_scale: dict[float, float], tolerance: float, rng: random.Random
+) -> None:
+    pairs = list(bound_by_scale.items())
     rng.shuffle(pairs)
-    assert choose_scale(dict(pairs), tolerance) == choose_scale(of, tolerance)
+    assert choose_scale(dict(pairs), tolerance) == choose_scale(bound_by_scale, tolerance)
 
 
 @settings(deadline=None, max_examples=60)
 @given(bounds, st.floats(0, 0.3), st.floats(0, 0.3), st.sampled_from(SCALES))
 def test_choice_is_monotonic(
-    of: dict[float, float], tolerance: float, more: float, which: float
+    bound_by_scale: dict[float, float], tolerance: float, more: float, which: float
 ) -> None:
-    chosen = choose_scale(of, tolerance)
-    assert choose_scale(of, tolerance + more) >= chosen
-    assert choose_scale({**of, which: of[which] + more}, tolerance) <= chosen
+    chosen = choose_scale(bound_by_scale, tolerance)
+    assert choose_scale(bound_by_scale, tolerance + more) >= chosen
+    assert (
+        choose_scale({**bound_by_scale, which: bound_by_scale[which] + more}, tolerance) <= chosen
+    )
 
 
 def test_skips_scales_above_an_unsafe_one() -> None:

@@ -23,14 +23,14 @@ _PIECE = re.compile(
 
 def read_text(text: str) -> str:
     """What a piece of text prints."""
-    found, at = [], 0
-    while at < len(text):
-        piece = _PIECE.match(text, at)
-        assert piece, f"LaTeX would not take {text[at : at + 20]!r}"
-        assert not (piece[0] in "-'," and text[at + 1 : at + 2] == piece[0]), "two signs join"
-        found.append(PRINTS.get(piece[0], piece[0]))
-        at = piece.end()
-    return "".join(found)
+    characters, place = [], 0
+    while place < len(text):
+        piece = _PIECE.match(text, place)
+        assert piece, f"LaTeX would not take {text[place : place + 20]!r}"
+        assert not (piece[0] in "-'," and text[place + 1 : place + 2] == piece[0]), "two signs join"
+        characters.append(PRINTS.get(piece[0], piece[0]))
+        place = piece.end()
+    return "".join(characters)
 
 
 def read_row(line: str) -> list[str]:
@@ -45,12 +45,14 @@ def read_table(tex: str) -> list[list[str]]:
     """The head and the rows of the one table of a file."""
     lines = tex.splitlines()
     (kind,) = {"tabular", "longtable"} & set(re.findall(r"\\begin\{(\w+)\}", tex))
-    opened = [
+    environments = [
         name if begins == "begin" else f"-{name}"
         for begins, name in re.findall(r"^\\(begin|end)\{(\w+)\}", tex, re.M)
     ]
-    table = ["tabular", "-tabular"]
-    assert opened == (["table", *table, "-table"] if kind == "tabular" else [kind, f"-{kind}"])
+    tabular = ["tabular", "-tabular"]
+    assert environments == (
+        ["table", *tabular, "-table"] if kind == "tabular" else [kind, f"-{kind}"]
+    )
     columns = re.search(rf"\\begin\{{{kind}\}}\{{([lr]+)\}}", tex)
     assert columns
     tops = [number for number, line in enumerate(lines) if line == r"\toprule"]
@@ -58,9 +60,9 @@ def read_table(tex: str) -> list[list[str]]:
     assert len(tops) == (1 if kind == "tabular" else 2)
     assert all(lines[top + 2] == r"\midrule" for top in tops)
     start = tops[-1] + (3 if kind == "tabular" else 4)
-    found = [head, *map(read_row, lines[start : lines.index(r"\bottomrule")])]
-    assert {len(cells) for cells in found} == {len(columns[1])}
-    return found
+    table_rows = [head, *map(read_row, lines[start : lines.index(r"\bottomrule")])]
+    assert {len(cells) for cells in table_rows} == {len(columns[1])}
+    return table_rows
 
 
 def read_caption(tex: str) -> str:

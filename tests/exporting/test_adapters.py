@@ -34,16 +34,19 @@ def test_exports_sealed_adapters_with_cards(planted_run: RunDirectory, tmp_path:
         ).read_bytes()
         card = ModelCard.load(folder / "README.md")
         assert (card.data.library_name, card.data.base_model) == ("peft", "planted")
-        one, mean = card.data.eval_results
-        found = condition["seeds"][str(seed)]
-        assert one.metric_value == found["pass_at_1"]
-        assert one.metric_args["base_model"] == results["source"]["pass_at_1"]
+        single, mean = card.data.eval_results
+        seed_results = condition["seeds"][str(seed)]
+        assert single.metric_value == seed_results["pass_at_1"]
+        assert single.metric_args["base_model"] == results["source"]["pass_at_1"]
         assert mean.metric_value == condition["pass_at_1"]
         assert mean.metric_args["ci95"] == condition["ci95"]
         assert mean.metric_args["seeds"] == [13, 21, 73]
-        right = f"{found['counts']['correct']} of {results['source']['n']}"
-        assert f"| Pass@1 of this adapter | {percent(found['pass_at_1'])} ({right}) |" in card.text
-        assert f"| optimizer steps J | {found['budget']['J']} |" in card.text
+        right = f"{seed_results['counts']['correct']} of {results['source']['n']}"
+        assert (
+            f"| Pass@1 of this adapter | {percent(seed_results['pass_at_1'])} ({right}) |"
+            in card.text
+        )
+        assert f"| optimizer steps J | {seed_results['budget']['J']} |" in card.text
         for place in (
             layout.adapter_path(arm),
             layout.selection_path(arm),

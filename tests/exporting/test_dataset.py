@@ -24,8 +24,8 @@ KEYS: dict[str, Any] = {"search": {"k": 4}}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of letters whose pool and audit have states."""
-    made = letters(tmp_path_factory.mktemp("letters"))
-    return made.run("run", ["states"], ("pool", "audit"), **KEYS)
+    task = letters(tmp_path_factory.mktemp("letters"))
+    return task.run("run", ["states"], ("pool", "audit"), **KEYS)
 
 
 def test_dataset_holds_sealed_evidence(run: RunDirectory, tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_dataset_holds_sealed_evidence(run: RunDirectory, tmp_path: Path) -> Non
                 assert row[key] == problem[key]
             for key in ("state", "samples", "passing_samples", "first_success", "kept_index"):
                 assert row[key] == state[key]
-            flat += [(row["problem_id"], of) for of in row["responses"]]
-        for (problem_id, found), sealed in zip(flat, responses, strict=True):
+            flat += [(row["problem_id"], response) for response in row["responses"]]
+        for (problem_id, response), sealed in zip(flat, responses, strict=True):
             assert problem_id == sealed["problem_id"]
-            assert found["verdict"] == sealed["status"]
-            assert found["attempts"] == []
+            assert response["verdict"] == sealed["status"]
+            assert response["attempts"] == []
             for key in ("index", "text", "reason", "answer", "finish_reason"):
-                assert found[key] == sealed[key]
+                assert response[key] == sealed[key]
     assert {row["state"] for row in loaded["pool"]} == {"S"}
     assert json.loads(loaded["pool"][0]["gold"]) in "aeiou"
 
@@ -62,7 +62,7 @@ def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
     export(run, "dataset", ExportChoice(tmp_path / "out"))
     text = (tmp_path / "out" / "README.md").read_text()
     card = DatasetCard.load(tmp_path / "out" / "README.md")
-    files = {of["split"]: of["path"] for of in card.data.configs[0]["data_files"]}
+    files = {entry["split"]: entry["path"] for entry in card.data.configs[0]["data_files"]}
     assert files == {"pool": "data/pool.parquet", "audit": "data/audit.parquet"}
     assert yaml.safe_load(text.split("---\n")[1])["pretty_name"] == "Evidence of run"
     for split in files:

@@ -35,8 +35,8 @@ KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of letters with two training sets; a prompt's and a response's ids are its bytes."""
-    made = letters(tmp_path_factory.mktemp("letters"))
-    return made.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
+    task = letters(tmp_path_factory.mktemp("letters"))
+    return task.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
 
 
 def export_arms(
@@ -48,9 +48,9 @@ def export_arms(
 def copy_run(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
     """A copy of the run that was made by another recipe."""
     shutil.copytree(run.path, folder)
-    made = RunDirectory(folder, run.recipe.model_copy(update=sections))
-    made.write_recipe()
-    return made
+    copy = RunDirectory(folder, run.recipe.model_copy(update=sections))
+    copy.write_recipe()
+    return copy
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -60,7 +60,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def read_sealed_texts(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
     """The texts that an arm's ids spell."""
     examples = read_examples(run.path / layout.selection_path(arm))
-    return [(bytes(of.prompt_ids).decode(), bytes(of.response_ids).decode()) for of in examples]
+    return [
+        (bytes(example.prompt_ids).decode(), bytes(example.response_ids).decode())
+        for example in examples
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,23 +81,23 @@ def test_exports_sealed_examples_in_order(
     assert all(file.is_file() for file in files)
     for condition in ("gapft", "uniform"):
         file = tmp_path / "out" / f"{condition}-seed13.jsonl"
-        found = [(row[prompt], row[response]) for row in read_lines(file)]
-        assert found == read_sealed_texts(run, Arm(condition, 13))
+        texts = [(row[prompt], row[response]) for row in read_lines(file)]
+        assert texts == read_sealed_texts(run, Arm(condition, 13))
         loaded = load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path))
-        assert loaded[response] == [each for _, each in found]
+        assert loaded[response] == [text for _, text in texts]
     budget = json.loads((tmp_path / "out" / "budget.json").read_text())
     arm = budget["arms"]["gapft-seed13"]
     assert (
         arm["budget"]["n"] == len(arm["examples"]) == len(read_sealed_texts(run, Arm("gapft", 13)))
     )
-    assert {of["state"] for of in arm["examples"]} == {"S"}
+    assert {example["state"] for example in arm["examples"]} == {"S"}
     assert (arm["unended"], arm["truncated"]) == (0, 0)
 
 
 def test_counts_truncated_examples(run: RunDirectory, tmp_path: Path) -> None:
     lengths = [
-        len(of.prompt_ids) + len(of.response_ids) + of.ended
-        for of in read_examples(run.path / layout.selection_path(Arm("gapft", 13)))
+        len(example.prompt_ids) + len(example.response_ids) + example.ended
+        for example in read_examples(run.path / layout.selection_path(Arm("gapft", 13)))
     ]
     longest = max(lengths)
     cut = run.recipe.training.model_copy(
@@ -113,9 +116,9 @@ def test_writes_trainer_configuration(run: RunDirectory, tmp_path: Path) -> None
     assert config["num_epochs"] == run.recipe.training.repetitions
     assert not (tmp_path / "axolotl" / "uniform-seed13.jsonl").exists()
     export_arms(run, "llama-factory", tmp_path / "factory", [], [])
-    told = json.loads((tmp_path / "factory" / "dataset_info.json").read_text())
-    (row, *_) = read_lines(tmp_path / "factory" / told["gapft-seed13"]["file_name"])
-    assert {*told["gapft-seed13"]["columns"].values()} <= row.keys()
+    datasets = json.loads((tmp_path / "factory" / "dataset_info.json").read_text())
+    (row, *_) = read_lines(tmp_path / "factory" / datasets["gapft-seed13"]["file_name"])
+    assert {*datasets["gapft-seed13"]["columns"].values()} <= row.keys()
 
 
 def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> None:
@@ -124,11 +127,11 @@ def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> Non
     )
     chat = copy_run(run, tmp_path / "run", model=model)
     prompt, response = read_sealed_texts(run, Arm("gapft", 13))[0]
-    asked = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
+    prompt_turns = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
     answer = [{"role": "assistant", "content": response}]
     for to, expected in (
-        ("trl", {"prompt": asked, "completion": answer}),
-        ("axolotl", {"messages": [*asked, *answer]}),
+        ("trl", {"prompt": prompt_turns, "completion": answer}),
+        ("axolotl", {"messages": [*prompt_turns, *answer]}),
     ):
         export_arms(chat, to, tmp_path / to, ["gapft"], [])
         assert read_lines(tmp_path / to / "gapft-seed13.jsonl")[0] == expected
@@ -136,20 +139,23 @@ def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> Non
     assert read_lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]["system"] == "Spell."
 
 
-def copy_run_with_turns(run: RunDirectory, folder: Path, *more: dict[str, str]) -> RunDirectory:
+def copy_run_with_turns(
+    run: RunDirectory, folder: Path, *further_turns: dict[str, str]
+) -> RunDirectory:
     """A copy of the run whose problems were shown with an example, and with further turns."""
     model = run.recipe.model.model_copy(update={"chat_template": True})
     chat = copy_run(run, folder, model=model)
     place = layout.problems_path("pool")
     pairs = list(read_problems(chat.path / place))
     ids = {problem.id: prompt_ids for problem, prompt_ids in pairs}
-    shown = [
+    problems = [
         dataclasses.replace(
-            problem, turns=(*FEW_SHOT_TURNS, {"role": "user", "content": problem.prompt}, *more)
+            problem,
+            turns=(*FEW_SHOT_TURNS, {"role": "user", "content": problem.prompt}, *further_turns),
         )
         for problem, _ in pairs
     ]
-    write_problems(chat.path / place, shown, lambda names: (ids[name] for name in names))
+    write_problems(chat.path / place, problems, lambda names: (ids[name] for name in names))
     seal_again(chat.path, place)
     return RunDirectory.open(chat.path)
 
@@ -164,11 +170,11 @@ FEW_SHOT_TURNS = [
 def test_exports_few_shot_turns(run: RunDirectory, tmp_path: Path) -> None:
     chat = copy_run_with_turns(run, tmp_path / "run")
     prompt, response = read_sealed_texts(run, Arm("gapft", 13))[0]
-    asked = [*FEW_SHOT_TURNS, {"role": "user", "content": prompt}]
+    prompt_turns = [*FEW_SHOT_TURNS, {"role": "user", "content": prompt}]
     answer = [{"role": "assistant", "content": response}]
     export_arms(chat, "trl", tmp_path / "trl", ["gapft"], [13])
     assert read_lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0] == {
-        "prompt": asked, "completion": answer,
+        "prompt": prompt_turns, "completion": answer,
     }  # fmt: skip
     export_arms(chat, "llama-factory", tmp_path / "factory", ["gapft"], [13])
     row = read_lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]
@@ -197,9 +203,9 @@ def test_trl_recognizes_format(run: RunDirectory, tmp_path: Path) -> None:
 
     model = run.recipe.model.model_copy(update={"chat_template": True})
     chat = copy_run(run, tmp_path / "run", model=model)
-    for of, conversational in ((run, False), (chat, True)):
+    for exported_run, conversational in ((run, False), (chat, True)):
         out = tmp_path / str(conversational)
-        export_arms(of, "trl", out, ["gapft"], [])
+        export_arms(exported_run, "trl", out, ["gapft"], [])
         for row in read_lines(out / "gapft-seed13.jsonl"):
             assert row.keys() == {"prompt", "completion"}
             assert is_conversational(row) is conversational
@@ -208,13 +214,13 @@ def test_trl_recognizes_format(run: RunDirectory, tmp_path: Path) -> None:
 def test_reports_wrong_options(run: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for wrong, told in [
+    for wrong, message in [
         (("tlr", tmp_path / "a", [], []), "did you mean 'trl'"),
         (("trl", tmp_path / "full", [], []), "full: the folder is not empty"),
         (("trl", tmp_path / "a", ["gatf"], []), "no such training set; it has gapft-seed13"),
         (("trl", tmp_path / "a", [], [7]), "--seed 7"),
     ]:
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             export_arms(run, *wrong)
     done = CliRunner().invoke(
         app, ["export", str(tmp_path / "full"), "--to", "trl", "--out", str(tmp_path / "b")]
@@ -231,7 +237,7 @@ def test_rejects_forged_token_ids(tmp_path: Path) -> None:
     arm = Arm("gapft", 13)
     path = run.path / layout.selection_path(arm)
     examples = read_examples(path)
-    for change, told in [
+    for change, message in [
         (
             {"response_ids": examples[0].response_ids[:-1]},
             "example 0: it is not a complete response",
@@ -242,7 +248,7 @@ def test_rejects_forged_token_ids(tmp_path: Path) -> None:
         run.unseal([layout.selection_path(arm)])
         write_examples(path, forged, Budget(1, 1, 1, 1, 1, 1))
         run.seal(layout.selection_path(arm))
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             export_arms(run, "trl", tmp_path / "out", ["gapft"], [])
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(UserError, match="was changed after it was sealed"):

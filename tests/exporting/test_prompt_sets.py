@@ -85,8 +85,8 @@ def test_rows_hold_sealed_facts(mixed_run: RunDirectory, tmp_path: Path, to: str
 
 def build_expected_fields(to: str, text: str, gold: str, system: str = "") -> dict[str, Any]:
     """The fields that a library documents, of the first problem."""
-    said = [{"role": "system", "content": system}] if system else []
-    turns = [*said, {"role": "user", "content": text}]
+    system_turns = [{"role": "system", "content": system}] if system else []
+    turns = [*system_turns, {"role": "user", "content": text}]
     name = "pool0-6012f0fbb316"
     return {
         "trl-grpo": {"prompt": turns if system else text},
@@ -120,9 +120,9 @@ def test_rows_have_documented_library_fields(run: RunDirectory, tmp_path: Path, 
     chat.write_recipe()
     chat.update_manifest(lambda manifest: manifest["task"]["episode"].update(attempts=3))
     form = PROMPT_FORMATS[to]
-    for of, system in ((run, ""), (chat, "Spell.")):
+    for exported_run, system in ((run, ""), (chat, "Spell.")):
         out = tmp_path / f"out{system}"
-        row = export_and_load(of, to, out)[0]
+        row = export_and_load(exported_run, to, out)[0]
         within = {form.facts_field} if form.facts_field else {*FACTS}
         assert {key: row[key] for key in row.keys() - within} == build_expected_fields(
             to, "pool 0? a", "a", system
@@ -132,7 +132,8 @@ def test_rows_have_documented_library_fields(run: RunDirectory, tmp_path: Path, 
         assert ("an episode of several attempts" in card) == bool(system)
     if to == "verl":
         assert [
-            each["extra_info"]["index"] for each in export_and_load(run, to, tmp_path / "all")
+            exported_row["extra_info"]["index"]
+            for exported_row in export_and_load(run, to, tmp_path / "all")
         ] == [*range(24)]
 
 
@@ -142,7 +143,7 @@ def test_exported_verifier_reproduces_solve_rate(
     plugins = load_plugins(task.plugins)
     sealed = Run(run).read("responses", split="pool").to_pylist()
     for row in export_and_load(run, "trl-grpo", tmp_path / "out"):
-        texts = [each["text"] for each in sealed if each["problem_id"] == row["problem_id"]]
+        texts = [entry["text"] for entry in sealed if entry["problem_id"] == row["problem_id"]]
         verifier = plugins.create_verifier(row["verifier"], json.loads(row["verifier_params"]))
         passed = [
             verdict.status == "pass"
@@ -157,7 +158,7 @@ def test_exports_only_chosen_states(mixed_run: RunDirectory, tmp_path: Path, to:
     every = export_and_load(mixed_run, to, tmp_path / "all")
     some = export_and_load(mixed_run, to, tmp_path / "some", "U", "S")
     assert [get_facts(to, row) for row in some] == [
-        told for row in every if (told := get_facts(to, row))["state"] in "SU"
+        row_facts for row in every if (row_facts := get_facts(to, row))["state"] in "SU"
     ]
     assert "| pool | train | 0 | 100 | 7 | 107 |" in (tmp_path / "some" / "README.md").read_text()
 
@@ -186,12 +187,12 @@ def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
 
 def test_rejects_wrong_states_and_edited_runs(run: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for to, states, told in [
+    for to, states, message in [
         ("verl", ["S", "s"], "--states s: .*known: G, S, U"),
         ("verl", ["U", "G"], r"--states U,G: no problem .* it has 0 in G, 24 in S, 0 in U"),
         ("trl", ["S"], "--to trl: remove --states; it applies only to trl-grpo, verl, prime-rl"),
     ]:
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             export(run, to, ExportChoice(out, states=states))
     shutil.copytree(run.path, tmp_path / "edited")
     edited = RunDirectory.open(tmp_path / "edited")

@@ -205,12 +205,15 @@ def write_stock(folder: Path) -> Path:
     """Writes every task with its data, the plugin, and what the model says; returns the tasks."""
     tasks = folder / "tasks"
     tasks.mkdir()
-    for name, of in STOCK.items():
-        splits = {of.split: range(DOCUMENTS), **({"train": range(100, 120)} if of.trains else {})}
-        rows = {split: map(of.document, numbers) for split, numbers in splits.items()}
-        write_task(tasks, name, of.file, rows)
-        said = {f"[{i}]": of.texts(i) for i in range(DOCUMENTS)}
-        (folder / f"{name}.json").write_text(json.dumps(said))
+    for name, stock in STOCK.items():
+        splits = {
+            stock.split: range(DOCUMENTS),
+            **({"train": range(100, 120)} if stock.trains else {}),
+        }
+        rows = {split: map(stock.document, numbers) for split, numbers in splits.items()}
+        write_task(tasks, name, stock.file, rows)
+        texts = {f"[{i}]": stock.texts(i) for i in range(DOCUMENTS)}
+        (folder / f"{name}.json").write_text(json.dumps(texts))
     (folder / "canned.py").write_text(PLUGIN)
     return tasks
 
@@ -247,9 +250,9 @@ def evaluate_texts(
 
     from tests.canned_model import CannedModel
 
-    said = json.loads((folder / f"{task}.json").read_text())
-    left = {mark: iter(texts[first:]) for mark, texts in said.items()}
-    model = CannedModel(lambda prompt: next(left[max(left, key=prompt.rfind)]))
+    texts_by_mark = json.loads((folder / f"{task}.json").read_text())
+    remaining = {mark: iter(texts[first:]) for mark, texts in texts_by_mark.items()}
+    model = CannedModel(lambda prompt: next(remaining[max(remaining, key=prompt.rfind)]))
     tracker = EvaluationTracker(output_path=str(out)) if out else None
     manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
     done = simple_evaluate(
@@ -268,8 +271,8 @@ def evaluate_each_response(folder: Path, task: str) -> dict[tuple[str, int], lis
 
     Each of the 1 + K responses is evaluated as a run of lm-eval's own.
     """
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    rows_by_document: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for index in range(K + 1):
         for row in evaluate_texts(folder, task, index):
-            found.setdefault((row["filter"], row["doc_id"]), []).append(row)
-    return found
+            rows_by_document.setdefault((row["filter"], row["doc_id"]), []).append(row)
+    return rows_by_document

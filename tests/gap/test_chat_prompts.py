@@ -169,11 +169,11 @@ LAYOUTS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stock")
-    for name, of in TASKS.items():
-        rows: dict[str, Iterator[Row]] = {of.test: map(of.record, range(4))}
-        if of.train:
-            rows[of.train] = map(of.record, range(100, 112))
-        write_task(folder, name, of.file, rows, **of.changes)
+    for name, stock in TASKS.items():
+        rows: dict[str, Iterator[Row]] = {stock.test: map(stock.record, range(4))}
+        if stock.train:
+            rows[stock.train] = map(stock.record, range(100, 112))
+        write_task(folder, name, stock.file, rows, **stock.changes)
     return folder
 
 

@@ -83,19 +83,19 @@ def test_measures_converted_multiple_choice_task(folder: Path) -> None:
 
 
 def test_resumes_interrupted_search(folder: Path) -> None:
-    said = folder / "gsm8k.json"
-    whole = said.read_text()
+    texts_file = folder / "gsm8k.json"
+    whole = texts_file.read_text()
     marks = json.loads(whole)
-    said.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
+    texts_file.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
     chunks = ("--set", "search.chunk=5")
     broken = run_gap(folder, "gsm8k", *chunks, out="broken")  # the samples are not all there
     assert isinstance(broken.exception, PluginError), broken.output
-    said.write_text(whole)
-    asked = folder / "gsm8k.asked"
-    before = asked.read_text().count("False")
+    texts_file.write_text(whole)
+    requests = folder / "gsm8k.asked"
+    before = requests.read_text().count("False")
     done = run_gap(folder, "gsm8k", *chunks, out="broken")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert asked.read_text().count("False") == before, "greedy responses were generated again"
+    assert requests.read_text().count("False") == before, "greedy responses were generated again"
     whole_run = run_gap(folder, "gsm8k", *chunks, out="whole")
     assert whole_run.exit_code == 0, (whole_run.output, whole_run.exception)
     items = [(folder / name / "gap" / "items.csv").read_text() for name in ("broken", "whole")]
@@ -109,10 +109,10 @@ def test_draws_different_k_in_same_folder(folder: Path, monkeypatch: pytest.Monk
     assert other.exit_code == 0, (other.output, other.exception)
     assert "search.k" in other.output
 
-    def closed(*_: object) -> None:
+    def close_output(*_: object) -> None:
         raise SystemExit(1)  # as rich does into ``| head``
 
-    monkeypatch.setattr(terminal, "print_sections", closed)
+    monkeypatch.setattr(terminal, "print_sections", close_output)
     again = run_gap(folder, "triviaqa", out="bound")
     assert again.exit_code == 0, (again.output, again.exception)
 
@@ -126,11 +126,11 @@ def test_rejects_problems_shared_by_splits(folder: Path) -> None:
     audit = run_gap(folder, name)
     assert audit.exit_code == 0, (audit.output, audit.exception)
     items = (folder / name / "gap" / "items.csv").read_text()
-    asked = (folder / f"{name}.asked").read_text()
+    requests = (folder / f"{name}.asked").read_text()
     pool = run_gap(folder, name, "--split", "pool")
     assert isinstance(pool.exception, UserError), pool.output
     assert "2 of 2 pool problems are also in the audit" in str(pool.exception)
-    assert (folder / f"{name}.asked").read_text() == asked, "searched, and then refused"
+    assert (folder / f"{name}.asked").read_text() == requests, "searched, and then refused"
     assert (folder / name / "gap" / "items.csv").read_text() == items
     elsewhere = run_gap(folder, name, "--split", "pool", out="alone")
     assert elsewhere.exit_code == 0, "no audit is there to hold it apart from"
@@ -150,14 +150,14 @@ def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.exit_code == 0, (done.output, done.exception)
     manager = TaskManager(include_path=[str(tasks_path())], include_defaults=False)
-    theirs = simple_evaluate(
+    expected = simple_evaluate(
         model="dummy", tasks=["gapft_demo"], limit=7, task_manager=manager, bootstrap_iters=0
     )["samples"]["gapft_demo"]
     (log,) = (tmp_path / "gap" / "gap" / "greedy").glob("samples_*.jsonl")
-    ours = [json.loads(line) for line in log.read_text().splitlines()]
-    assert sorted(row["doc_id"] for row in ours) == [row["doc_id"] for row in theirs]
-    by_id = {row["doc_id"]: row["doc"] for row in ours}
-    assert all(by_id[row["doc_id"]] == row["doc"] for row in theirs)
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert sorted(row["doc_id"] for row in rows) == [row["doc_id"] for row in expected]
+    by_id = {row["doc_id"]: row["doc"] for row in rows}
+    assert all(by_id[row["doc_id"]] == row["doc"] for row in expected)
 
 
 def test_measures_demo_policy(tmp_path: Path) -> None:
@@ -168,20 +168,20 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
         "temperature=0.9", "--device", "cpu", cwd=tmp_path,
     )  # fmt: skip
     results = json.loads((tmp_path / "gaps/gapft_demo/gap/results.json").read_text())
-    found = results["filters"]["none"]
+    figures = results["filters"]["none"]
     assert (results["n"], results["metric"], results["search"]["temperature"]) == (
         24, "pass@1", 0.9,
     )  # fmt: skip
-    assert sum(found["states"].values()) == 24
-    assert 0 < found["greedy"]["value"] < 1
-    assert f"{100 * found['greedy']['value']:.1f}%" in done.stdout
+    assert sum(figures["states"].values()) == 24
+    assert 0 < figures["greedy"]["value"] < 1
+    assert f"{100 * figures['greedy']['value']:.1f}%" in done.stdout
     assert "Pass@4" in done.stdout
     for page in ("gap.html", "gap.md"):
-        told = (tmp_path / "gaps/gapft_demo/gap" / page).read_text()
-        assert f"{100 * found['greedy']['value']:.1f}%" in told
-        assert "Pass@4" in told
-    low, high = found["p_S"]["ci95"]
-    assert low <= found["p_S"]["value"] <= high
+        page_text = (tmp_path / "gaps/gapft_demo/gap" / page).read_text()
+        assert f"{100 * figures['greedy']['value']:.1f}%" in page_text
+        assert "Pass@4" in page_text
+    low, high = figures["p_S"]["ci95"]
+    assert low <= figures["p_S"]["value"] <= high
     compared = CliRunner().invoke(
         app,
         [
@@ -190,5 +190,5 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
         ],
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output
-    counts = found["states"]
+    counts = figures["states"]
     assert f"G {counts['G']}" in compared.output

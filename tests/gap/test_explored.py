@@ -25,9 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """gsm8k with its few-shot examples and both filters, measured; one problem is hostile."""
     folder = tmp_path_factory.mktemp("explored")
     write_stock(folder)
-    said = json.loads((folder / "gsm8k.json").read_text())
-    said["[3]"] = [f"{text}{replace_text_surrogates(HOSTILE)}" for text in said["[3]"]]
-    (folder / "gsm8k.json").write_text(json.dumps(said))
+    texts = json.loads((folder / "gsm8k.json").read_text())
+    texts["[3]"] = [f"{text}{replace_text_surrogates(HOSTILE)}" for text in texts["[3]"]]
+    (folder / "gsm8k.json").write_text(json.dumps(texts))
     done = run_gap(folder, "gsm8k")
     assert done.exit_code == 0, (done.output, done.exception)
     assert str(folder / "gsm8k" / "gap" / "explorer.html") in done.output.replace("\n", "")
@@ -57,7 +57,7 @@ def test_explorer_holds_every_response_and_verdict(folder: Path) -> None:
     by = index["fields"]["state by flexible-extract"]
     states = [by["values"][code] for code in by["codes"]]
     assert states == [row["state"] for row in flexible.values()]
-    said = json.loads((folder / "gsm8k.json").read_text())
+    texts_by_mark = json.loads((folder / "gsm8k.json").read_text())
     words = index["verdicts"]
     for place, row in enumerate(strict.values()):
         number = int(row["doc_id"])
@@ -66,7 +66,7 @@ def test_explorer_holds_every_response_and_verdict(folder: Path) -> None:
         assert index["heads"][place] == f"[{number}] Ann has {number} pears. And twice?"
         assert gold == f"2*{number}\n#### {2 * number}"
         if number != 3:
-            assert responses == said[f"[{number}]"]
+            assert responses == texts_by_mark[f"[{number}]"]
         right = [bool(int(row["greedy"]))] + [
             words[code] == "right" for code in index["samples"][place]
         ]
@@ -88,10 +88,10 @@ def test_browser_filters_and_escapes_problems(
     state, other = next(pair for pair in pairs.values() if pair[0] != pair[1])
     few = [name for name, pair in pairs.items() if pair == (state, other)]
     chosen = f"#state={state}&field.state+by+flexible-extract={other}"
-    for view, wanted in {"": list(strict), chosen: few}.items():
+    for view, expected in {"": list(strict), chosen: few}.items():
         chromium.show(browser, page + view, width, "light", 4000)
         until(browser, "document.body.dataset.ready")
-        assert rows(browser, prefix=False) == wanted
+        assert rows(browser, prefix=False) == expected
     assert 0 < len(few) < DOCUMENTS
     chromium.show(browser, f"{page}#open={hostile}", width, "light", 844)
     until(browser, "document.querySelector('.answers article')")

@@ -15,9 +15,11 @@ from gapft_harness.run_directory.tables import JudgedResponse
 @pytest.mark.parametrize(("pass_at", "column"), [(None, "em"), (0.5, "pass@1")])
 def test_logs_sealed_verdict(pass_at: float | None, column: str) -> None:
     """The task says fail now of what was sealed as a pass."""
-    now = SimpleNamespace(verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5})
+    outcome = SimpleNamespace(
+        verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5}
+    )
     stock: Any = SimpleNamespace(
-        metric="em", pass_at=pass_at, outcomes=lambda golds, texts, filter: [now] * len(texts)
+        metric="em", pass_at=pass_at, outcomes=lambda golds, texts, filter: [outcome] * len(texts)
     )
     problem = Problem("p", "?", {"q": "?"}, {})
     sealed = JudgedResponse(Response("p", GREEDY, "7", (), "stop", 0), Verdict("pass"))

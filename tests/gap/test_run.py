@@ -34,17 +34,17 @@ RECIPE = {
 
 
 def build_split(greedy: object, passed: object, complete: bool = True) -> SearchedSplit:
-    made = np.array(passed, dtype=bool)
-    count = len(made)
-    tokens = GeneratedTokens(10 * count, 20 * made.size, count, made.size)
-    passing = made.sum(axis=1)
+    outcomes = np.array(passed, dtype=bool)
+    count = len(outcomes)
+    tokens = GeneratedTokens(10 * count, 20 * outcomes.size, count, outcomes.size)
+    passing = outcomes.sum(axis=1)
     return SearchedSplit(
-        np.array(greedy, dtype=bool), passing, made.shape[1], made, complete, tokens, 50.0
+        np.array(greedy, dtype=bool), passing, outcomes.shape[1], outcomes, complete, tokens, 50.0
     )
 
 
-def count_recovered(of: SearchedSplit) -> int:
-    return int((of.states == "S").sum())
+def count_recovered(split: SearchedSplit) -> int:
+    return int((split.states == "S").sum())
 
 
 def build_run(**splits: SearchedSplit) -> SearchedRun:
@@ -92,25 +92,25 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     assert done.exit_code == 0, done.output
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     report = json.loads((finished / "report/results.json").read_text())
-    found = json.loads((tmp_path / "out/results.json").read_text())
+    results = json.loads((tmp_path / "out/results.json").read_text())
     for split, states in (
         ("pool", report["pool"]["states"]),
         ("audit", report["source"]["states"]),
     ):
-        of = found["splits"][split]
-        assert of["states"] == states
-        low, high = of["beyond_k"]["16"]["p_S"]
+        figures = results["splits"][split]
+        assert figures["states"] == states
+        low, high = figures["beyond_k"]["16"]["p_S"]
         problems = sum(states.values())
-        assert 0 <= low <= of["p_S"]["value"] <= high <= (problems - states["G"]) / problems
-    measured = found["splits"]["audit"]["pass_at_k"]
+        assert 0 <= low <= figures["p_S"]["value"] <= high <= (problems - states["G"]) / problems
+    measured = results["splits"]["audit"]["pass_at_k"]
     reported = report["source"]["pass_at_k"]
     assert {k: pytest.approx(measured[k]["value"]) for k in ("1", "2", "4")} == reported
     drawn = json.loads((finished / "manifest.json").read_text())["drawn"]
     counted = {split: read_run(run).splits[split].tokens for split in ("pool", "audit")}
-    assert {s: of.samples for s, of in counted.items() if of} == {
+    assert {s: figures.samples for s, figures in counted.items() if figures} == {
         split: drawn[split]["tokens"] for split in ("pool", "audit")
     }
-    assert any(note.startswith("warning: pool: 24 problems") for note in found["notes"])
+    assert any(note.startswith("warning: pool: 24 problems") for note in results["notes"])
     for page in ("gap.html", "gap.md"):
         assert "Pass@16" in (tmp_path / "out" / page).read_text()
 
@@ -118,8 +118,8 @@ def test_gap_matches_report_and_leaves_run_unchanged(
 def test_needs_only_finished_search(run: Path) -> None:
     """States, selections and training are not there yet; training's rate is said to lack."""
     manifest = json.loads((run / "manifest.json").read_text())
-    kept = [name for name in manifest["files"] if "responses" in name or "problems" in name]
-    manifest["files"] = {name: manifest["files"][name] for name in kept}
+    names = [name for name in manifest["files"] if "responses" in name or "problems" in name]
+    manifest["files"] = {name: manifest["files"][name] for name in names}
     manifest |= {"training": {}, "budgets": {}, "stages": {}}
     (run / "manifest.json").write_text(json.dumps(manifest))
     for name in ("selections", "adapters", "decisions", "scaled", "report"):
@@ -148,9 +148,9 @@ def test_rejects_runs_without_gap(run: Path, tmp_path: Path) -> None:
         ("changed", lambda: (run / "pool/responses.parquet").write_bytes(b"x"), "was changed"),
     ]  # fmt: skip
     whole = {name: (run / name).read_bytes() for name in ("recipe.yaml", "manifest.json")}
-    for name, spoil, told in refused:
+    for name, spoil, message in refused:
         spoil()
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             read_run(run)
         for file, content in whole.items():
             (run / file).write_bytes(content)
@@ -165,7 +165,7 @@ def remove_sealed_files(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--k", "16"], "its own K"),
         (["--training-seeds", "0"], "--training-seeds 0"),
@@ -175,10 +175,10 @@ def remove_sealed_files(run: Path) -> None:
         (["--discordance", "some"], "such as 0.1 or 71/500"),
     ],
 )
-def test_rejects_options_out_of_range(run: Path, options: list[str], told: str) -> None:
+def test_rejects_options_out_of_range(run: Path, options: list[str], message: str) -> None:
     done = run_gap(run, *options)
     assert isinstance(done.exception, UserError)
-    assert told in str(done.exception)
+    assert message in str(done.exception)
 
 
 def build_document(run: SearchedRun, **choice: object) -> Document:
@@ -200,9 +200,9 @@ def assess_run(run: SearchedRun, **choice: object) -> Prospects | None:
 
 
 def get_answer(run: SearchedRun, **choice: object) -> str:
-    found = assess_run(run, **choice)
-    assert found is not None
-    return found.verdict.answer
+    prospects = assess_run(run, **choice)
+    assert prospects is not None
+    return prospects.verdict.answer
 
 
 def test_advises_against_training_without_recoverable_problems() -> None:
@@ -212,35 +212,35 @@ def test_advises_against_training_without_recoverable_problems() -> None:
     assert low == 0 < high < 0.5
     everything = build_run(audit=build_split([1] * 40, np.ones((40, 8))))
     assert get_answer(everything) == "not worth training"
-    (found,) = build_document(everything).results["splits"].values()
-    assert found["beyond_k"]["16"]["p_S"] == [0, 0], "no greedy decode fails"
+    (figures,) = build_document(everything).results["splits"].values()
+    assert figures["beyond_k"]["16"]["p_S"] == [0, 0], "no greedy decode fails"
 
 
 def test_advice_matches_published_cases() -> None:
     """LogiQA 2.0, 1,367 items, 3 seeds, K = 8: p_S of 2.1% and of a quarter of the audit."""
 
-    def made(recovered: int, solved: int) -> SearchedRun:
+    def build_case(recovered: int, solved: int) -> SearchedRun:
         greedy = np.arange(1367) < solved
         passed = np.zeros((1367, 8), bool)
         passed[solved : solved + recovered, 0] = True
         return build_run(audit=build_split(greedy, passed))
 
-    assert get_answer(made(29, 937)) == "not worth training"
-    assert get_answer(made(362, 688)) == "worth training"
-    assert get_answer(made(60, 800)) == "may be too little to see"
+    assert get_answer(build_case(29, 937)) == "not worth training"
+    assert get_answer(build_case(362, 688)) == "worth training"
+    assert get_answer(build_case(60, 800)) == "may be too little to see"
     least = find_detectable_effect(seeds=3, items=1367, discordance=331 / 1367)
-    assert build_document(made(362, 688)).results["prospects"]["detectable"][3] == least
+    assert build_document(build_case(362, 688)).results["prospects"]["detectable"][3] == least
 
 
 def test_early_stopped_pool_has_states_only() -> None:
     stopped = replace(draw_split(90, 0.6, 2), complete=False)
     run = build_run(pool=stopped, audit=draw_split(60, 0.6, 1))
-    told = build_document(run)
-    found = told.results["splits"]
-    assert found["pool"]["pass_at_k"] == found["pool"]["beyond_k"] == {}
-    assert found["audit"]["beyond_k"].keys() == {"16", "32"}
-    assert found["pool"]["states"]["S"] == count_recovered(stopped)
-    assert any("search.stop" in note for note in told.results["notes"])
+    document = build_document(run)
+    split_results = document.results["splits"]
+    assert split_results["pool"]["pass_at_k"] == split_results["pool"]["beyond_k"] == {}
+    assert split_results["audit"]["beyond_k"].keys() == {"16", "32"}
+    assert split_results["pool"]["states"]["S"] == count_recovered(stopped)
+    assert any("search.stop" in note for note in document.results["notes"])
     assert "Pass@16" not in build_document(build_run(pool=stopped)).to_markdown()
 
 
@@ -267,13 +267,13 @@ def test_requires_audit_size_without_audit() -> None:
 
 def test_costs_follow_from_tokens_and_rates() -> None:
     pool, audit = draw_split(100, 0.5, 1), draw_split(50, 0.5, 2)
-    found = estimate_run_costs(build_run(pool=pool, audit=audit))
-    assert found.search.tokens == 150 * 10 + 150 * 8 * 20
-    assert found.deeper[32].tokens == 150 * (32 * 20 + 10), "a new run: nothing is kept"
-    rate = found.search.tokens / 100
-    assert found.deeper[32].seconds == pytest.approx(150 * (32 * 20 + 10) / rate)
-    assert found.arms == 6
-    assert found.training.tokens == 6 * count_recovered(pool) * 8 * 50
+    costs = estimate_run_costs(build_run(pool=pool, audit=audit))
+    assert costs.search.tokens == 150 * 10 + 150 * 8 * 20
+    assert costs.deeper[32].tokens == 150 * (32 * 20 + 10), "a new run: nothing is kept"
+    rate = costs.search.tokens / 100
+    assert costs.deeper[32].seconds == pytest.approx(150 * (32 * 20 + 10) / rate)
+    assert costs.arms == 6
+    assert costs.training.tokens == 6 * count_recovered(pool) * 8 * 50
     own = {"gapft": None, "two": {"selector": "uniform", "k": 2, "n": "verified"}}
     recipe = {**RECIPE, "conditions": own, "budget": {"n": "recovered", "replay": 3}}
     other = replace(build_run(pool=pool, audit=audit), recipe=recipe)
@@ -282,11 +282,11 @@ def test_costs_follow_from_tokens_and_rates() -> None:
         estimate_run_costs(other).training.tokens
         == 3 * (count_recovered(pool) + 3 + early + 3) * 8 * 50
     ), "of a condition its own K and n count"
-    assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
-    assert found.audit.tokens == 6 * 50 * 10
+    assert costs.training.seconds == pytest.approx(costs.training.tokens * 4 / 1000)
+    assert costs.audit.tokens == 6 * 50 * 10
     stopped = estimate_run_costs(build_run(pool=replace(pool, complete=False), audit=audit))
     assert stopped.deeper[32].tokens is stopped.deeper[32].seconds is None
-    assert stopped.training.tokens == found.training.tokens
+    assert stopped.training.tokens == costs.training.tokens
     assert estimate_run_costs(build_run(pool=pool)).audit.tokens is None, (
         "of how many items nobody said"
     )

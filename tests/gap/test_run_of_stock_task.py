@@ -63,8 +63,8 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rejects_unusable_tasks_before_generation(
     tasks: Path, tmp_path: Path, task: str, options: tuple[str, ...], message: str
 ) -> None:
-    given = [part for option in options for part in ("--set", option)]
-    done = gapft(*build_command(tasks, task, *given), "--run-dir", tmp_path / "run")
+    overrides = [part for option in options for part in ("--set", option)]
+    done = gapft(*build_command(tasks, task, *overrides), "--run-dir", tmp_path / "run")
     assert done.returncode == 2, done.stderr
     assert re.search(message, done.stderr)
     assert not (tmp_path / "run").exists()
@@ -89,7 +89,7 @@ def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) ->
     assert judge in done.stdout
     assert judge in (run / "report" / "report.md").read_text()
     results = json.loads((run / "report" / "results.json").read_text())
-    assert {said["judge"] for said in results["judged_by"].values()} == {judge}
+    assert {facts["judge"] for facts in results["judged_by"].values()} == {judge}
     assert set(results["judged_by"]) == {"pool", "audit", "gapft-seed13"}
     assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] >= 5
 
@@ -99,10 +99,10 @@ def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) ->
             run, "decisions/gapft-seed13.parquet"
         ),
     }
-    for adapter, said in ours.items():
-        theirs = evaluate_with_lm_eval(tasks, adapter)
-        assert said == theirs["flexible-extract"]
-        assert not any(theirs["strict-match"].values()), "the other filter reads no answer at all"
+    for adapter, facts in ours.items():
+        expected = evaluate_with_lm_eval(tasks, adapter)
+        assert facts == expected["flexible-extract"]
+        assert not any(expected["strict-match"].values()), "the other filter reads no answer at all"
     source, trained = ours.values()
     assert 0 < sum(source.values()) < len(source) == 40
     assert source != trained, "the adapter changes no answer: nothing was compared"
@@ -128,7 +128,7 @@ def evaluate_with_lm_eval(tasks: Path, adapter: str) -> dict[str, dict[str, bool
         task_manager=TaskManager(include_defaults=False, include_path=str(tasks)), device="cpu",
         batch_size=64, gen_kwargs="max_gen_toks=32", log_samples=True, bootstrap_iters=0,
     )  # fmt: skip
-    found: dict[str, dict[str, bool]] = {}
+    verdicts: dict[str, dict[str, bool]] = {}
     for row in out["samples"]["sums"]:
-        found.setdefault(row["filter"], {})[row["doc"]["question"]] = row["exact_match"] == 1
-    return found
+        verdicts.setdefault(row["filter"], {})[row["doc"]["question"]] = row["exact_match"] == 1
+    return verdicts

@@ -57,20 +57,20 @@ no_f1 = pytest.mark.skipif(IS_NEXT, reason="lm_eval 0.5.0.dev1 refuses drop: f1 
 def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
     done = run_gap(folder, task)
     assert done.exit_code == 0, (done.output, done.exception)
-    theirs = evaluate_each_response(folder, task)
+    expected = evaluate_each_response(folder, task)
     metric = "em" if task == "drop" else "exact_match"
     results = json.loads((folder / task / "gap" / "results.json").read_text())
     assert tuple(results["filters"]) == FILTERS[task]
     assert (results["n"], results["k"], results["metric"]) == (DOCUMENTS, K, metric)
     items = read_items(folder / task)
-    assert len(items) == len(theirs) == DOCUMENTS * len(FILTERS[task])
+    assert len(items) == len(expected) == DOCUMENTS * len(FILTERS[task])
     states = set()
-    for (name, number), rows in theirs.items():
+    for (name, number), rows in expected.items():
         greedy, *samples = [row[metric] for row in rows]
-        ours = items[name, number]
-        assert (int(ours["greedy"]), int(ours["passing"])) == (greedy, sum(samples))
+        item = items[name, number]
+        assert (int(item["greedy"]), int(item["passing"])) == (greedy, sum(samples))
         states.add("G" if greedy else "S" if any(samples) else "U")
-        assert ours["state"] == ("G" if greedy else "S" if any(samples) else "U")
+        assert item["state"] == ("G" if greedy else "S" if any(samples) else "U")
     # lm_eval 0.5.0.dev1 takes triviaqa's list of answers for one text, and everything is wrong
     assert len(states) > 1 or (IS_NEXT and task == "triviaqa"), "the planted responses tell nothing"
     for name in FILTERS[task]:
@@ -84,8 +84,12 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
         )
     # the greedy log is the one that lm-eval would have written of these responses
     logged = {(row["filter"], row["doc_id"]): row for row in read_log(folder / task, "greedy")}
-    for key, (row, *_) in theirs.items():
-        filtered = [one for (one,) in row["filtered_resps"]] if IS_NEXT else row["filtered_resps"]
+    for key, (row, *_) in expected.items():
+        filtered = (
+            [response for (response,) in row["filtered_resps"]]
+            if IS_NEXT
+            else row["filtered_resps"]
+        )
         assert logged[key]["filtered_resps"] == filtered
         for same in ("doc", "doc_hash", metric):
             assert logged[key][same] == json.loads(json.dumps(row[same])), same
@@ -95,17 +99,17 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
 
 def test_compare_reads_the_logs(folder: Path) -> None:
     place = folder / "gsm8k" / "gap"
-    found = compare(
+    comparison = compare(
         str(place / "greedy"),
         [str(place / "greedy")],
         CompareChoice(source_samples=[str(place / "samples")]),
     )
     results = json.loads((place / "results.json").read_text())
-    assert found.findings.states is not None
-    states = {state: int((found.findings.states == state).sum()) for state in "GSU"}
+    assert comparison.findings.states is not None
+    states = {state: int((comparison.findings.states == state).sum()) for state in "GSU"}
     assert states == results["filters"]["strict-match"]["states"]
-    assert found.figure.filter == "strict-match"
-    assert found.higher_is_better is True
+    assert comparison.figure.filter == "strict-match"
+    assert comparison.higher_is_better is True
 
 
 def test_uses_chosen_filter(folder: Path) -> None:
@@ -119,11 +123,11 @@ def test_uses_chosen_filter(folder: Path) -> None:
 
 
 def test_rerun_reuses_responses_and_files(folder: Path) -> None:
-    asked = (folder / "gsm8k.asked").read_text()
+    requests = (folder / "gsm8k.asked").read_text()
     before = read_files(folder / "gsm8k")
     done = run_gap(folder, "gsm8k")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert (folder / "gsm8k.asked").read_text() == asked
+    assert (folder / "gsm8k.asked").read_text() == requests
     assert read_files(folder / "gsm8k") == before
 
 
@@ -157,10 +161,10 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert done.exit_code == 0, (done.output, done.exception)
     results = json.loads((folder / task / "gap" / "results.json").read_text())
     assert list(results["filters"]) == ["score-first"]
-    told = " ".join(results["notes"])
-    assert "own repeats (64) are not used" in told
-    assert "maj@64" in told
-    assert "maj@8" in told
+    notes = " ".join(results["notes"])
+    assert "own repeats (64) are not used" in notes
+    assert "maj@64" in notes
+    assert "maj@8" in notes
     assert (folder / f"{task}.asked").read_text().count("True 0.2") == DOCUMENTS
     voted = run_gap(
         folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted"
@@ -170,15 +174,15 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
 
 def test_imported_repeats_give_same_states(folder: Path) -> None:
     """Its one number is the first response's; of the others the task's own metric tells."""
-    of, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
-    splits = {split: map(of.document, numbers) for split, numbers in numbers_of.items()}
-    write_task(folder / "tasks", "repeated", of.file, splits, repeats=K)
+    stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
+    splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
+    write_task(folder / "tasks", "repeated", stock.file, splits, repeats=K)
     greedy, samples = folder / "repeats" / "greedy", folder / "repeats" / "samples"
     evaluate_texts(folder, "gsm8k", 0, out=greedy)
     rows = evaluate_texts(folder, "gsm8k", 1, "repeated", samples)
     assert {len(responses) for row in rows for responses in row["resps"]} == {K}
-    told = "does not say how many of them passed.*gapft import --judge"
-    with pytest.raises(UserError, match=told):
+    message = "does not say how many of them passed.*gapft import --judge"
+    with pytest.raises(UserError, match=message):
         compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
     for name in FILTERS["gsm8k"]:
         run = folder / f"imported-{name}"

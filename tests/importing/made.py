@@ -66,9 +66,9 @@ def import_and_run(
         "search": {"k": k}, "seeds": [13], **(keys or {}),
     }  # fmt: skip
     run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
-    how = ImportChoice(files, **choice).to_arguments()
+    arguments = ImportChoice(files, **choice).to_arguments()
     context = task.context(run, (split,))
-    object.__setattr__(context, "searching", partial(import_split, choice=how))
+    object.__setattr__(context, "searching", partial(import_split, choice=arguments))
     run_stages(context, ["search"], lambda stage: None)
     object.__setattr__(context, "searching", None)
     run_stages(context, stages, lambda stage: None)
@@ -78,7 +78,7 @@ def import_and_run(
 def get_states(run: RunDirectory, split: str = "pool") -> dict[str, str]:
     """Each problem's state, by the name that its record has."""
     table = run.path / split / "states.parquet"
-    return {of.problem_id.rpartition("-")[0]: of.state for of in read_states(table)}
+    return {states.problem_id.rpartition("-")[0]: states.state for states in read_states(table)}
 
 
 def gather_responses(

@@ -35,7 +35,7 @@ def test_resumes_only_identical_import(task: Letters, model: Path) -> None:
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = import_and_run(task, model, "run", [file])
     require_not_searched(str(run.path), "pool", ImportChoice([file]))
-    for choice, said in (
+    for choice, message in (
         (ImportChoice([file], judge=True), "judge: false before, true now"),
         (ImportChoice([file], metric="other"), 'metric: null before, "other" now'),
         (ImportChoice([file], filter="none"), "filter: null before"),
@@ -44,7 +44,7 @@ def test_resumes_only_identical_import(task: Letters, model: Path) -> None:
         (ImportChoice([], greedy=file), "greedy: null before"),
     ):
         with pytest.raises(
-            UserError, match=rf"pool was imported with other options \(.*{said}.* already"
+            UserError, match=rf"pool was imported with other options \(.*{message}.* already"
         ):
             require_not_searched(str(run.path), "pool", choice)
     other = write_lines(task.folder / "other.jsonl", [*build_lines(VERDICTS), ""])
@@ -71,12 +71,12 @@ def test_search_removes_leftovers_of_killed_import(task: Letters, model: Path) -
     run = import_and_run(
         task, model, "run", [write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))]
     )
-    left = run.path / layout.import_folder("audit")
-    left.mkdir(parents=True)
-    (left / "0.jsonl").touch()
+    leftovers = run.path / layout.import_folder("audit")
+    leftovers.mkdir(parents=True)
+    (leftovers / "0.jsonl").touch()
     run_stages(task.context(run, ("audit",)), ["search"], lambda stage: None)
     assert (run.path / "audit/responses.parquet").exists()
-    assert not left.exists()
+    assert not leftovers.exists()
 
 
 def test_rejects_file_changed_while_reading(tokenizer: Retokenizer, tmp_path: Path) -> None:

@@ -44,12 +44,12 @@ def build_text(column: int, row: int) -> str:
 
 
 def build_greedy_log(task: Letters) -> list[Line]:
-    found = [
+    strict_rows = [
         build_log_row(doc, [build_text(0, row)], exact_match=float(VERDICTS[row][0]))
         for row, doc in enumerate(read_documents(task))
     ]
-    other = [{**row, "filter": "flexible", "exact_match": 1.0} for row in found]
-    return [row for pair in zip(reversed(found), other, strict=True) for row in pair]
+    flexible_rows = [{**row, "filter": "flexible", "exact_match": 1.0} for row in strict_rows]
+    return [row for pair in zip(reversed(strict_rows), flexible_rows, strict=True) for row in pair]
 
 
 def build_samples_log(task: Letters) -> list[Line]:
@@ -85,10 +85,13 @@ def test_imports_greedy_and_sample_logs(task: Letters, model: Path, repeats: boo
     assert get_states(run) == STATES
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
-        assert [each.response.text for each in judged] == [build_text(c, row) for c in range(4)]
+        assert [entry.response.text for entry in judged] == [build_text(c, row) for c in range(4)]
     facts = run.manifest()["imported"]["pool"]
-    assert {of["format"] for of in facts["files"]} == {"lm-eval"}
-    assert [of["holds"] for of in facts["files"]] == ["greedy", *["samples"] * len(files)]
+    assert {file_facts["format"] for file_facts in facts["files"]} == {"lm-eval"}
+    assert [file_facts["holds"] for file_facts in facts["files"]] == [
+        "greedy",
+        *["samples"] * len(files),
+    ]
 
 
 def test_rejects_log_without_verdicts_per_response(task: Letters, model: Path) -> None:
@@ -107,7 +110,7 @@ def test_rejects_log_without_verdicts_per_response(task: Letters, model: Path) -
     seal_states(run.path, "pool", task.plugins)
     assert get_states(run) == STATES, "all of the first two problems' samples, and none of the last"
     counts = {
-        problem_id.partition("-")[0]: sum(each.verdict.passed for each in judged[1:])
+        problem_id.partition("-")[0]: sum(entry.verdict.passed for entry in judged[1:])
         for problem_id, judged in read_judged(run.path / "pool/responses.parquet")
     }
     assert counts == {"pool0": 3, "pool1": 3, "pool2": 0}
@@ -159,8 +162,8 @@ def test_requires_same_filter_and_metric(task: Letters, model: Path) -> None:
     run = import_and_run(task, model, "run", files, greedy=swapped, k=3, filter="none")
     seal_states(run.path, "pool", task.plugins)
     assert get_states(run) == STATES
-    named = [{**row, "acc": 1.0, "metrics": ["acc", "exact_match"]} for row in rows]
-    greedy = write_lines(task.folder / "g.jsonl", named)
+    rows_with_acc = [{**row, "acc": 1.0, "metrics": ["acc", "exact_match"]} for row in rows]
+    greedy = write_lines(task.folder / "g.jsonl", rows_with_acc)
     with pytest.raises(UserError, match=r"from metric 'exact_match', .* from 'acc'.*--metric NAME"):
         import_and_run(task, model, "metrics", files, greedy=greedy, k=3)
     import_and_run(task, model, "metrics", files, greedy=greedy, k=3, metric="exact_match")
@@ -220,7 +223,7 @@ def add_judgements(rows: list[Line]) -> Iterator[Line]:
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("judgement", "status"),
     [
         ("Reasoning: yes, it is.\nJudgement: No", "fail"),
         ("Judgement: No. On second thought\n**Judgement**: Yes", "pass"),
@@ -231,8 +234,8 @@ def add_judgements(rows: list[Line]) -> Iterator[Line]:
         ("Judgement:", "fail"),
     ],
 )
-def test_reads_judgement_after_marker(tmp_path: Path, said: str, status: str) -> None:
-    line = {"problem": "1+1", "generation": "2", "judgement": said}
+def test_reads_judgement_after_marker(tmp_path: Path, judgement: str, status: str) -> None:
+    line = {"problem": "1+1", "generation": "2", "judgement": judgement}
     file = Path(write_lines(tmp_path / "output.jsonl", [line]))
     (row,) = read_nemo_skills(file, ImportChoice([str(file)]), greedy=False)
     assert row.verdict is not None

@@ -62,7 +62,8 @@ def test_states_follow_from_verdicts_in_any_order(
     run = import_and_run(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], k=k)
     seal_states(run.path, "pool", task.plugins)
     assert get_states(run) == {
-        f"pool{row}": classify_by_definition(of) for row, of in enumerate(table)
+        f"pool{row}": classify_by_definition(problem_verdicts)
+        for row, problem_verdicts in enumerate(table)
     }
 
 
@@ -73,21 +74,21 @@ def test_records_imported_responses(task: Letters, model: Path) -> None:
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
         assert [int(j.verdict.passed) for j in judged] == VERDICTS[row]
-        for column, each in enumerate(judged):
-            assert each.verdict.reason == IMPORTED_PREFIX
-            assert each.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
-            assert each.response.tokens_from == "retokenized"
-            assert len(each.response.token_ids) == len(each.response.text.encode())
+        for column, response in enumerate(judged):
+            assert response.verdict.reason == IMPORTED_PREFIX
+            assert response.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
+            assert response.response.tokens_from == "retokenized"
+            assert len(response.response.token_ids) == len(response.response.text.encode())
     facts = run.manifest()["imported"]["pool"]
     assert (facts["verdicts"], facts["told_by"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
     assert "pool" not in run.manifest()["judged_by"]
     assert sum("verdicts imported from" in warning for warning in run.manifest()["warnings"]) == 1
     assert run.manifest()["stages"].keys() == {"import"}, "no time of a search is told"
-    found = verify(run.path, task.plugins)
-    assert found.differences == []
+    report = verify(run.path, task.plugins)
+    assert report.differences == []
     # the task's verifier passes what holds the gold letter: a, e and i; "pool" holds none of them
-    (line,) = [line for line in found.checked if "imported" in line]
+    (line,) = [line for line in report.checked if "imported" in line]
     assert f"{file} (sha256 {facts['files'][0]['sha256'][:12]})" in line
     assert "judged again, 3 of them differ, the first: pool/responses.parquet: problem" in line
 
@@ -103,9 +104,9 @@ def test_judge_option_uses_task_verifier(task: Letters, model: Path) -> None:
     assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
     assert run.manifest()["imported"]["pool"]["verdicts"] == "judged"
     assert "pool" in run.manifest()["judged_by"]
-    found = verify(run.path, task.plugins)
-    assert found.differences == []
-    assert "9 verdicts of contains were judged again" in found.checked
+    report = verify(run.path, task.plugins)
+    assert report.differences == []
+    assert "9 verdicts of contains were judged again" in report.checked
 
 
 def test_verify_finds_forged_origin(task: Letters, model: Path) -> None:
@@ -141,7 +142,7 @@ def change_keys(**keys: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda lines: [*lines, lines[4]], "line 10: found the sample 0 of problem pool1-"),
         (lambda lines: [*lines, lines[4]], "first in {file}, line 5"),
@@ -170,13 +171,13 @@ def change_keys(**keys: Any) -> Change:
     ],
 )
 def test_reports_file_and_line_of_damage(
-    tokenizer: Retokenizer, tmp_path: Path, change: Change, said: str
+    tokenizer: Retokenizer, tmp_path: Path, change: Change, message: str
 ) -> None:
     file = write_lines(tmp_path / "r.jsonl", change(build_lines(VERDICTS)))
     with pytest.raises(UserError) as refused:
         gather_responses(tokenizer, ImportChoice([file]))
     assert str(refused.value).startswith(file)
-    assert said.replace("{file}", file) in str(refused.value)
+    assert message.replace("{file}", file) in str(refused.value)
 
 
 def test_k_is_at_most_samples_per_problem(task: Letters, model: Path) -> None:
@@ -231,22 +232,22 @@ def test_combines_imported_pool_with_searched_audit(task: Letters, model: Path) 
     assert {call["id"].partition("-")[0] for call in log if "id" in call} == {
         f"audit{row}" for row in range(3)
     }, "nothing was generated for the pool"
-    found = verify(run.path, task.plugins)
-    assert found.differences == []
+    report = verify(run.path, task.plugins)
+    assert report.differences == []
     with pytest.raises(UserError, match="the audit was searched already"):
         require_not_searched(str(run.path), "audit", ImportChoice([file]))
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "message"),
     [
         ({"filter": "none"}, "remove --filter"),
         ({"on": [("a", "b")]}, "line 1: identifies its problem by prompt, but --on joins by"),
     ],
 )
 def test_rejects_unused_options(
-    tokenizer: Retokenizer, tmp_path: Path, choice: dict[str, Any], said: str
+    tokenizer: Retokenizer, tmp_path: Path, choice: dict[str, Any], message: str
 ) -> None:
     file = write_lines(tmp_path / "r.jsonl", build_lines(VERDICTS))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         gather_responses(tokenizer, ImportChoice([file], **choice))

@@ -32,20 +32,20 @@ def test_reports_imported_verdicts_everywhere(task: Letters, model: Path) -> Non
     import_and_run(task, model, "run", [audit], *stages, split="audit")
     lines = [f"{split}: verdicts imported from {task.folder / split}" for split in SPLITS]
 
-    def said_in(text: str) -> bool:
+    def has_lines(text: str) -> bool:
         return all(line in text for line in lines)
 
     run_stages(task.context(run, SPLITS), ["report"], lambda stage: None)
     page = (run.path / "report/report.md").read_text()
-    assert said_in(page.replace("\\", ""))
+    assert has_lines(page.replace("\\", ""))
     assert "verified by contains (not pool and audit: verdicts of imported files)" in page
     results = json.loads((run.path / "report/results.json").read_text())
     assert results["imported"]["pool"]["verdicts"] == "file"
     assert str(task.folder) not in json.dumps(results["imported"])
     assert results["imported"]["audit"]["files"][0].keys() == {"sha256", "format", "holds"}
     files = export(run, "dataset", ExportChoice(task.folder / "evidence"))
-    assert said_in(files[-1].read_text().replace("\\", ""))
-    assert said_in(" ".join(note.text for note in list_run_notes(read_run(run.path), {})))
+    assert has_lines(files[-1].read_text().replace("\\", ""))
+    assert has_lines(" ".join(note.text for note in list_run_notes(read_run(run.path), {})))
     run.update_manifest(lambda manifest: manifest.update(warnings=[]))
     run.update_manifest(lambda manifest: manifest.pop("imported"))
     differences = verify(run.path, task.plugins).differences

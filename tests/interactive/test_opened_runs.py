@@ -24,8 +24,8 @@ PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 @pytest.fixture(scope="module")
 def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of letters with planted decisions: PASSED says which audit problems are right."""
-    made = letters(tmp_path_factory.mktemp("letters"))
-    run = made.run(
+    task = letters(tmp_path_factory.mktemp("letters"))
+    run = task.run(
         "run",
         ["states", "select"],
         ("pool", "audit"),
@@ -55,9 +55,11 @@ def test_tables_hold_sealed_rows_with_arm_columns(audited_run: RunDirectory) -> 
     run = g.open_run(audited_run.path)
     states = run.states.to_pylist()
     for split in ("audit", "pool"):
-        told = [(row["problem_id"], row["state"]) for row in states if row["split"] == split]
+        rows_of_split = [
+            (row["problem_id"], row["state"]) for row in states if row["split"] == split
+        ]
         sealed = read_states(audited_run.path / layout.states_path(split))
-        assert told == [(of.problem_id, of.state) for of in sealed]
+        assert rows_of_split == [(entry.problem_id, entry.state) for entry in sealed]
     assert run.responses.num_rows == 5 * (24 + 21)
     assert {*run.problems["split"].to_pylist()} == {"audit", "pool"}
     assert {*run.selections["condition"].to_pylist()} == set(PASSED)
@@ -89,15 +91,17 @@ def test_pass_at_k_and_decomposition_match_verdicts(audited_run: RunDirectory) -
         "G" if passed[name, -1] else "S" if any(passed[name, n] for n in range(4)) else "U"
         for name in ids
     ]
-    found = g.decompose(run)
-    told = {name: [n in right for n in range(len(ids))] for name, right in PASSED.items()}
-    assert found == g.decompose(states, told)
-    assert found["gapft"].correct == len(PASSED["gapft"])
+    decompositions = g.decompose(run)
+    passed_by_condition = {
+        name: [n in right for n in range(len(ids))] for name, right in PASSED.items()
+    }
+    assert decompositions == g.decompose(states, passed_by_condition)
+    assert decompositions["gapft"].correct == len(PASSED["gapft"])
 
 
 def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> None:
     run = g.open_run(audited_run.path)
-    for wrong, told in [
+    for wrong, message in [
         (lambda: g.open_run(tmp_path / "none"), "none: not a run directory"),
         (lambda: run.read("state"), "unknown table 'state'; did you mean 'states'?"),
         (lambda: run.read("states", ["sate"]), "unknown column 'sate'; did you mean 'state'?"),
@@ -123,20 +127,20 @@ def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> N
         (lambda: g.compare("before", []), "'after' is empty"),
         (lambda: g.compare(tmp_path / "before", "x"), "no such file or folder"),
     ]:
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             wrong()
 
 
 def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
-    made = letters(tmp_path)
+    task = letters(tmp_path)
     keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
-    run = g.open_run(made.run("run", **keys).path)
+    run = g.open_run(task.run("run", **keys).path)
     assert run.responses.num_rows > 0
     with pytest.raises(UserError, match=f"no states yet; .* gapft run {run.path} --only states"):
         _ = run.states
     with pytest.raises(UserError, match="nothing is selected yet"):
         g.decompose(run)
-    made.run("run", ["states"], splits=("pool", "audit"), **keys)
+    task.run("run", ["states"], splits=("pool", "audit"), **keys)
     with pytest.raises(UserError, match="the search of pool stopped early"):
         g.pass_at_k(run, split="pool")
 

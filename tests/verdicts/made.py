@@ -15,6 +15,6 @@ def copy_details(folder: Path, name: str) -> Path:
     folder.mkdir()
     (record,) = pq.read_table(WRITTEN / f"{name}.parquet")[:1].to_pylist()
     task = record["doc"]["task_name"]
-    named = folder / f"details_{task}_2026-01-01T00-00-00.000001.parquet"
-    shutil.copy(WRITTEN / f"{name}.parquet", named)
+    file = folder / f"details_{task}_2026-01-01T00-00-00.000001.parquet"
+    shutil.copy(WRITTEN / f"{name}.parquet", file)
     return folder

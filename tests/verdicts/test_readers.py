@@ -52,18 +52,18 @@ def write_table(path: Path, right: Sequence[str]) -> str:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("question", "gold", "answer", "right"))
-        for row, said in enumerate(right):
-            writer.writerow((f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", said))
+        for row, verdict in enumerate(right):
+            writer.writerow((f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", verdict))
     return str(path)
 
 
 def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
     before = write_table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
     after = write_table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
-    found = compare(before, [after], CompareChoice(plugin_files=[answers_plugin]))
-    (paired,) = found.findings.models.values()
+    comparison = compare(before, [after], CompareChoice(plugin_files=[answers_plugin]))
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
-    write_comparison(found, tmp_path / "out")
+    write_comparison(comparison, tmp_path / "out")
     assert "boxed{2} after" in (tmp_path / "out" / "items.csv").read_text()
 
 
@@ -155,8 +155,8 @@ def test_shipped_readers_recognise_their_formats(name: str, tmp_path: Path) -> N
     assert entry.name == name
     if name == "lm-eval":
         return  # its number 1 is also its document
-    found = compare(str(wrong), [str(right)], CompareChoice())
-    (paired,) = found.findings.models.values()
+    comparison = compare(str(wrong), [str(right)], CompareChoice())
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (0, 1)
 
 
@@ -187,13 +187,13 @@ def test_criterion_uses_chosen_metric(tmp_path: Path) -> None:
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b", "c"], passed=passed)
     assert row.metrics == ["loose", "strict"]
     assert row.require_number("strict") == pytest.approx(1 / 3)
-    for chosen, leading, counts in (
+    for chosen, leading, used in (
         (None, None, "loose"), (None, "strict", "strict"), ("strict", None, "strict"),
         ("strict", "loose", "strict"), (None, "other", "loose"),
     ):  # fmt: skip
         criterion = Criterion.of(row, chosen, "", leading)
-        assert criterion.find_passed(row) == passed[counts]
-        assert criterion.count_passing(row) == (sum(passed[counts]), 3)
+        assert criterion.find_passed(row) == passed[used]
+        assert criterion.count_passing(row) == (sum(passed[used]), 3)
 
 
 def test_ignores_json_files_of_other_programs(tmp_path: Path) -> None:

@@ -29,31 +29,33 @@ Options = dict[str, Any]
 
 def count_by_compare(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
     """Of each document in the log's order, how many of its samples passed."""
-    wrong = [
-        {**one, **{n: 0 for n in one["metrics"] if not isinstance(one[n], list)}, "resps": [["x"]]}
-        for one in rows
+    failing_rows = [
+        {**row, **{n: 0 for n in row["metrics"] if not isinstance(row[n], list)}, "resps": [["x"]]}
+        for row in rows
     ]
-    for one in wrong:
-        one.pop("verdicts", None)
-    before = write(log.parents[1] / "before", rows=wrong)
-    found = compare(str(before), [str(before)], Compared(source_samples=[str(log)], **options))
-    assert found.samples is not None
-    passing = dict(zip(found.rows_before.tolist(), found.samples.passing.tolist(), strict=True))
+    for log_row in failing_rows:
+        log_row.pop("verdicts", None)
+    before = write(log.parents[1] / "before", rows=failing_rows)
+    comparison = compare(str(before), [str(before)], Compared(source_samples=[str(log)], **options))
+    assert comparison.samples is not None
+    passing = dict(
+        zip(comparison.rows_before.tolist(), comparison.samples.passing.tolist(), strict=True)
+    )
     return [passing[number] for number in sorted(passing)]
 
 
 def count_by_rejudge(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
     rule = Rule("option_letter", {"rule": "whole_response"})
-    found = judge_logs([str(log)], Judged(rule, **options), Flips(0))
-    k = found.responses // len(found.before)
-    return [round(share * k) for share in found.before]
+    result = judge_logs([str(log)], Judged(rule, **options), Flips(0))
+    k = result.responses // len(result.before)
+    return [round(share * k) for share in result.before]
 
 
 def count_by_import(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
     passing: Counter[int] = Counter()
-    for one in read_log(log, Imported([str(log)], **options), False):
-        assert one.verdict is not None
-        passing[one.line] += one.verdict.passed
+    for entry in read_log(log, Imported([str(log)], **options), False):
+        assert entry.verdict is not None
+        passing[entry.line] += entry.verdict.passed
     return [passing[line] for line in sorted(passing)]
 
 
@@ -72,7 +74,7 @@ def build_row_of_three(number: int, rate: float, **changes: Any) -> dict[str, An
 
 
 def build_verdicts(*passed: int) -> list[dict[str, str]]:
-    return [{"status": "pass" if one else "fail", "reason": ""} for one in passed]
+    return [{"status": "pass" if is_pass else "fail", "reason": ""} for is_pass in passed]
 
 
 AGREED: dict[str, tuple[list[dict[str, Any]], Options, list[int]]] = {
@@ -128,8 +130,8 @@ AGREED: dict[str, tuple[list[dict[str, Any]], Options, list[int]]] = {
 def test_commands_agree_on_verdicts(tmp_path: Path, case: str) -> None:
     rows, options, expected = AGREED[case]
     log = write(tmp_path / "log", rows=rows)
-    told = {command.__name__: command(log, rows, options) for command in COMMANDS}
-    assert told == {command.__name__: expected for command in COMMANDS}
+    counts = {command.__name__: command(log, rows, options) for command in COMMANDS}
+    assert counts == {command.__name__: expected for command in COMMANDS}
 
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], Options, str]] = {
@@ -197,12 +199,12 @@ def test_rejects_metric_better_when_lower(tmp_path: Path) -> None:
 
 
 def test_non_numeric_scores_choose_no_option(tmp_path: Path) -> None:
-    asked = {f"gen_args_{i}": {"arg_1": text} for i, text in enumerate("ab")}
+    arguments = {f"gen_args_{i}": {"arg_1": text} for i, text in enumerate("ab")}
 
-    def response(*scores: Any) -> str:
+    def read_response(*scores: Any) -> str:
         logged = json.loads(json.dumps([[score, "False"] for score in scores]))
-        fields = {"arguments": asked, "resps": [["text"]], "filtered_resps": logged}
+        fields = {"arguments": arguments, "resps": [["text"]], "filtered_resps": logged}
         return LogRow(open_log(tmp_path / "log.jsonl"), 1, 0, fields).response
 
-    assert response("-2.5", "-1") == "option 2: b"
-    assert response(10**400, "-1") == "text"
+    assert read_response("-2.5", "-1") == "option 2: b"
+    assert read_response(10**400, "-1") == "text"

@@ -21,10 +21,10 @@ def test_compares_lighteval_folders(tmp_path: Path) -> None:
     before, after = (
         copy_details(tmp_path / side, f"lighteval_{side}") for side in ("before", "after")
     )
-    found = compare(str(before), [str(after)], CompareChoice())
-    assert found.figures.keys() == {"toy|0"}
-    assert str(found.figure) == "em"
-    (paired,) = found.findings.models.values()
+    comparison = compare(str(before), [str(after)], CompareChoice())
+    assert comparison.figures.keys() == {"toy|0"}
+    assert str(comparison.figure) == "em"
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 
 
@@ -47,10 +47,10 @@ def test_lighteval_samples_give_states(tmp_path: Path) -> None:
     before = copy_details(tmp_path / "before", "lighteval_before")
     samples = copy_details(tmp_path / "samples", "lighteval_samples")
     choice = CompareChoice(source_samples=[str(samples)])
-    found = compare(str(before), [str(before)], choice)
-    assert found.samples is not None
-    assert found.samples.k == 4
-    assert found.samples.passing.tolist() == [2] * 4
+    comparison = compare(str(before), [str(before)], choice)
+    assert comparison.samples is not None
+    assert comparison.samples.k == 4
+    assert comparison.samples.passing.tolist() == [2] * 4
 
 
 def test_groups_records_by_result_and_epochs() -> None:
@@ -66,23 +66,25 @@ def test_groups_records_by_result_and_epochs() -> None:
     assert (rows[1].require_number("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
     with pytest.raises(UserError, match=r"2 responses, and score does not say how many of them"):
         Criterion.of(rows[1], None, "").count_passing(rows[1])
-    of_lm_eval = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
-    assert of_lm_eval.task == "sums_text"
-    assert [row.require_number("score") for row in read_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
+    lm_eval_log = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
+    assert lm_eval_log.task == "sums_text"
+    assert [row.require_number("score") for row in read_rows(lm_eval_log)] == [0, 1, 1, 0, 0, 1]
 
 
 def test_compares_every_eval_ever_records() -> None:
-    before, epochs = (str(WRITTEN / f"every_eval_ever_{of}.jsonl") for of in ("before", "epochs"))
-    found = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
-    (paired,) = found.findings.models.values()
+    before, epochs = (
+        str(WRITTEN / f"every_eval_ever_{side}.jsonl") for side in ("before", "epochs")
+    )
+    comparison = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
 
 
 def test_epochs_without_verdicts_have_no_curve() -> None:
     epochs = str(WRITTEN / "every_eval_ever_epochs.jsonl")
-    found = compare(epochs, [epochs], CompareChoice())
-    (paired,) = found.findings.models.values()
-    assert (paired.before, found.curves) == (0.5, {})
+    comparison = compare(epochs, [epochs], CompareChoice())
+    (paired,) = comparison.findings.models.values()
+    assert (paired.before, comparison.curves) == (0.5, {})
 
 
 def test_rejects_records_with_conflicting_scores(tmp_path: Path) -> None:
@@ -128,9 +130,9 @@ def test_rejects_files_that_are_not_logs(
     name: str, content: bytes, expected: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=expected) as told:
+    with pytest.raises(UserError, match=expected) as refused:
         compare(str(tmp_path / name), [str(tmp_path / name)], CompareChoice())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_rejects_details_without_rows(tmp_path: Path) -> None:

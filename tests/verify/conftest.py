@@ -19,7 +19,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = prepare(folder)
     with (folder / "plugin.py").open("a") as plugin:
         plugin.write(SELECTOR)
-    chosen = (
+    settings = (
         "budget.replay=2",
         "budget.n=4",
         "training.schedule=cosine",
@@ -27,7 +27,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "statistics.replicates=20",
         "conditions=[gapft,uniform,all_verified,drawn]",
     )
-    overrides = [part for setting in chosen for part in ("--set", setting)]
+    overrides = [part for setting in settings for part in ("--set", setting)]
     succeed(*command, "run", "--seed", 13, *overrides, cwd=folder)
     return folder
 

@@ -85,8 +85,10 @@ def read_facts(path: Path) -> dict[str, Any]:
 def write_rows(path: Path, rows: list[dict[str, Any]], **facts: object) -> None:
     """Writes other rows under the table's own schema, and other facts beside its own."""
     metadata = pq.read_metadata(path).metadata
-    told = {"gapft": json.dumps({**read_facts(path), **facts})} if b"gapft" in metadata else None
-    schema = pq.read_schema(path).with_metadata(told)
+    table_metadata = (
+        {"gapft": json.dumps({**read_facts(path), **facts})} if b"gapft" in metadata else None
+    )
+    schema = pq.read_schema(path).with_metadata(table_metadata)
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 

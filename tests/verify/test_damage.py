@@ -58,10 +58,10 @@ def list_files(run: Path) -> list[str]:
 @contextlib.contextmanager
 def damage_file(run: Path, relative: str, damage: str) -> Iterator[None]:
     """Damages a file, and restores it."""
-    kept = (run / relative).read_bytes()
+    content = (run / relative).read_bytes()
     DAMAGE[damage](run / relative)
     yield
-    (run / relative).write_bytes(kept)
+    (run / relative).write_bytes(content)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -72,8 +72,8 @@ def test_detects_damage_to_every_file(workspace: Path, run: Path, damage: str) -
     for relative in files:
         with damage_file(run, relative, damage):
             first = find_differences(workspace, run)[0]
-        named = [entry for entry in sealed if relative.startswith(entry)] or ["recipe.yaml"]
-        assert first.startswith(f"{named[0]}: "), relative
+        entries = [entry for entry in sealed if relative.startswith(entry)] or ["recipe.yaml"]
+        assert first.startswith(f"{entries[0]}: "), relative
     assert find_differences(workspace, run) == []
 
 
@@ -89,8 +89,10 @@ def test_detects_damage_sealed_again(workspace: Path, run: Path, damage: str) ->
             with damage_file(run, relative, damage):
                 if (run / entry).exists():
                     seal_again(run, entry)
-                found = find_differences(workspace, run)
-            assert found or damage == "a bit flipped" or relative.endswith("README.md"), relative
+                differences = find_differences(workspace, run)
+            assert differences or damage == "a bit flipped" or relative.endswith("README.md"), (
+                relative
+            )
             write_json(run / "manifest.json", manifest)
 
 
@@ -103,16 +105,16 @@ def test_detects_damaged_manifest(workspace: Path, run: Path, damage: str) -> No
 def test_survives_flipped_bits_in_manifest(workspace: Path, run: Path) -> None:
     """Some say nothing of the arms (times, hardware); none may break the command."""
     size = (run / "manifest.json").stat().st_size
-    found = 0
+    detected = 0
     for place in random.Random(0).sample(range(size), 40):
-        kept = (run / "manifest.json").read_bytes()
+        content = (run / "manifest.json").read_bytes()
         flip_bit(run / "manifest.json", place / size)
         try:
-            found += bool(find_differences(workspace, run))
+            detected += bool(find_differences(workspace, run))
         except UserError:  # of what the run rests on: as if that had been edited
-            found += 1
-        (run / "manifest.json").write_bytes(kept)
-    assert found > 10  # half of forty, give or take three, by how long paths and times are
+            detected += 1
+        (run / "manifest.json").write_bytes(content)
+    assert detected > 10  # half of forty, give or take three, by how long paths and times are
 
 
 @pytest.mark.parametrize("table", ["problems", "responses", "states"])
@@ -136,9 +138,9 @@ def test_detects_missing_column(workspace: Path, run: Path) -> None:
     path = run / "pool/states.parquet"
     rows = [{k: v for k, v in row.items() if k != "samples"} for row in read_rows(path)]
     pq.write_table(pa.Table.from_pylist(rows), path)
-    found = find_differences(workspace, run)
-    assert "pool/states.parquet: was changed after it was sealed" in found
-    assert "pool: cannot be read (KeyError: 'samples')" in found
+    differences = find_differences(workspace, run)
+    assert "pool/states.parquet: was changed after it was sealed" in differences
+    assert "pool: cannot be read (KeyError: 'samples')" in differences
 
 
 @pytest.mark.parametrize("section", ["recipe", "task", "source", "files", "budgets", "training"])
@@ -150,10 +152,10 @@ def test_detects_missing_manifest_section(workspace: Path, run: Path, section: s
 def test_reads_missing_recipe_from_manifest(workspace: Path, run: Path) -> None:
     (run / "recipe.yaml").unlink()
     shutil.rmtree(run / f"adapters/{ARM}")
-    found = find_differences(workspace, run)
-    assert any(line.startswith("recipe.yaml: ") for line in found)
-    assert f"adapters/{ARM}: is sealed in the manifest, but missing" in found
-    assert f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not" in found
+    differences = find_differences(workspace, run)
+    assert any(line.startswith("recipe.yaml: ") for line in differences)
+    assert f"adapters/{ARM}: is sealed in the manifest, but missing" in differences
+    assert f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not" in differences
 
 
 def test_unfinished_search_is_not_damage(workspace: Path, run: Path, tmp_path: Path) -> None:
@@ -161,10 +163,10 @@ def test_unfinished_search_is_not_damage(workspace: Path, run: Path, tmp_path: P
     path = RunDirectory.create_or_open(tmp_path / "begun", RunDirectory.open(run).recipe).path
     (path / "pool").mkdir()
     shutil.copyfile(run / "pool/problems.parquet", path / "pool/problems.parquet")
-    found = verify(path, [str(workspace / "plugin.py")])
-    [unsealed] = found.differences
+    report = verify(path, [str(workspace / "plugin.py")])
+    [unsealed] = report.differences
     assert unsealed.startswith("pool/problems.parquet: exists, but is not sealed")
-    assert "the pool is not searched" in found.missing
+    assert "the pool is not searched" in report.missing
 
 
 def test_failing_verifier_is_user_error(workspace: Path, run: Path, tmp_path: Path) -> None:
@@ -180,6 +182,6 @@ def test_failing_verifier_is_user_error(workspace: Path, run: Path, tmp_path: Pa
     with pytest.raises(UserError, match="no data here"):
         verify(run, [str(plugin)])
     (run / "audit/states.parquet").write_bytes(b"")
-    found = verify(run, [str(plugin)]).differences
-    assert "audit/states.parquet: was changed after it was sealed" in found
-    assert any("no data here" in line for line in found)
+    differences = verify(run, [str(plugin)]).differences
+    assert "audit/states.parquet: was changed after it was sealed" in differences
+    assert any("no data here" in line for line in differences)

@@ -53,11 +53,11 @@ def test_detects_changed_verdict(workspace: Path, run: Path) -> None:
 def test_reports_timeout_without_difference(workspace: Path, run: Path) -> None:
     """It depends on the machine's pace, then and now."""
     late = relabel_failed_decision(run, "timeout")
-    found = verify(run, [str(workspace / "plugin.py")])
-    assert found.differences == []
-    [told] = [line for line in found.checked if "differ by a timeout" in line]
-    assert told.startswith("of these, 1 differ by a timeout")
-    assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in told
+    report = verify(run, [str(workspace / "plugin.py")])
+    assert report.differences == []
+    [remark] = [line for line in report.checked if "differ by a timeout" in line]
+    assert remark.startswith("of these, 1 differ by a timeout")
+    assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in remark
 
 
 def test_skips_verdicts_without_rejudging(workspace: Path, run: Path, tmp_path: Path) -> None:
@@ -68,39 +68,40 @@ def test_skips_verdicts_without_rejudging(workspace: Path, run: Path, tmp_path: 
     # the plugin is an edited one
     change_manifest(run, lambda manifest: manifest["rests_on"]["plugins"].clear())
     relabel_failed_decision(run)
-    found = verify(run, [str(plugin)])
-    assert found.differences == []
-    assert "the verdicts of contains were not judged again (rejudge=False)" in found.checked
-    (told,) = [line for line in found.checked if line.startswith("rules of these verdicts ")]
-    assert told.endswith(": none recorded")
-    assert not any(line.endswith("were judged again") for line in found.checked)
+    report = verify(run, [str(plugin)])
+    assert report.differences == []
+    assert "the verdicts of contains were not judged again (rejudge=False)" in report.checked
+    (rules_line,) = [line for line in report.checked if line.startswith("rules of these verdicts ")]
+    assert rules_line.endswith(": none recorded")
+    assert not any(line.endswith("were judged again") for line in report.checked)
 
 
 def test_summarizes_many_differing_verdicts(workspace: Path, run: Path) -> None:
-    def all_pass(rows: list[dict[str, Any]]) -> None:
+    def invert_verdicts(rows: list[dict[str, Any]]) -> None:
         for row in rows:
             row["status"] = "pass" if row["status"] == "fail" else "fail"
 
-    change_rows(run, f"decisions/{ARM}.parquet", all_pass)
-    found = find_differences(workspace, run)
-    assert sum("judged again it is" in line for line in found) == 20
+    change_rows(run, f"decisions/{ARM}.parquet", invert_verdicts)
+    differences = find_differences(workspace, run)
+    assert sum("judged again it is" in line for line in differences) == 20
     assert (
-        f"decisions/{ARM}.parquet: 20 further verdicts or answers differ when judged again" in found
+        f"decisions/{ARM}.parquet: 20 further verdicts or answers differ when judged again"
+        in differences
     )
-    assert any(line.startswith(f"manifest.json, {ARM}, verdicts: ") for line in found)
+    assert any(line.startswith(f"manifest.json, {ARM}, verdicts: ") for line in differences)
 
 
 def test_detects_changed_verdict_counts(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["verdict_counts"]["audit"].update({"pass": 1}))
-    (found,) = find_differences(workspace, run)
-    assert found.startswith("manifest.json, audit, verdicts: pass is 1, recomputed: ")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith("manifest.json, audit, verdicts: pass is 1, recomputed: ")
 
 
 @pytest.mark.parametrize("change", ["dropped", "doubled", "of the pool"])
 def test_detects_decisions_of_different_problems(workspace: Path, run: Path, change: str) -> None:
     relative = f"decisions/{ARM}.parquet"
 
-    def apply(rows: list[dict[str, Any]]) -> None:
+    def change_problems(rows: list[dict[str, Any]]) -> None:
         if change == "dropped":
             rows.pop()
         elif change == "doubled":
@@ -108,7 +109,7 @@ def test_detects_decisions_of_different_problems(workspace: Path, run: Path, cha
         else:
             rows[-1]["problem_id"] = "pool1-000000000000"
 
-    change_rows(run, relative, apply)
+    change_rows(run, relative, change_problems)
     text = "\n".join(find_differences(workspace, run))
     expected = (
         f"{relative}: problem "
@@ -130,8 +131,8 @@ def test_detects_decisions_without_recorded_adapter(workspace: Path, run: Path) 
     relative = f"decisions/{ARM}.parquet"
     write_rows(run / relative, read_rows(run / relative), adapter=None)
     seal_again(run, relative)
-    (found,) = find_differences(workspace, run)
-    assert found == f"{relative}: does not record its adapter, but other tables do"
+    (difference,) = find_differences(workspace, run)
+    assert difference == f"{relative}: does not record its adapter, but other tables do"
 
 
 def test_detects_decisions_without_adapter_folder(workspace: Path, run: Path) -> None:
@@ -143,15 +144,15 @@ def test_detects_decisions_without_adapter_folder(workspace: Path, run: Path) ->
 
 
 def test_reports_progress_of_judging(workspace: Path, run: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    found = verify(run, [str(workspace / "plugin.py")], lambda *count: told.append(count))
-    (said,) = [line for line in found.checked if line.endswith("were judged again")]
-    assert [count for _, count, _ in told] == sorted(count for _, count, _ in told)
-    assert told[-1] == ("verdicts", int(said.split()[0]), 0)
-    judge_again: list[int] = []
+    counts: list[tuple[str, int, int]] = []
+    report = verify(run, [str(workspace / "plugin.py")], lambda *count: counts.append(count))
+    (summary,) = [line for line in report.checked if line.endswith("were judged again")]
+    assert [count for _, count, _ in counts] == sorted(count for _, count, _ in counts)
+    assert counts[-1] == ("verdicts", int(summary.split()[0]), 0)
+    rejudge_counts: list[int] = []
     rule = Rule("contains", {})
     with open_judge(rule, [str(workspace / "plugin.py")]) as judge:
-        judge.progress = lambda _, count, __: judge_again.append(count)
+        judge.progress = lambda _, count, __: rejudge_counts.append(count)
         for texts in (["a"] * 3, ["b"]):
             judge.judge(texts, ["a"] * len(texts))
-    assert judge_again == [3, 4]
+    assert rejudge_counts == [3, 4]

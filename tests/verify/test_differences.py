@@ -57,8 +57,8 @@ def test_command_lists_every_difference(workspace: Path, run: Path) -> None:
     assert "verified" not in done.stdout
 
 
-@pytest.mark.parametrize("sneaky", [False, True])
-def test_detects_swapped_example(workspace: Path, run: Path, sneaky: bool) -> None:
+@pytest.mark.parametrize("sealed_again", [False, True])
+def test_detects_swapped_example(workspace: Path, run: Path, sealed_again: bool) -> None:
     path = run / f"selections/{ARM}.parquet"
     rows = read_rows(path)
     other = next(
@@ -69,10 +69,10 @@ def test_detects_swapped_example(workspace: Path, run: Path, sneaky: bool) -> No
     replaced = rows[0]["problem_id"]
     rows[0] = other
     write_rows(path, rows)
-    if sneaky:
+    if sealed_again:
         seal_again(run, f"selections/{ARM}.parquet")
     text = "\n".join(find_differences(workspace, run))
-    assert ("was changed after it was sealed" in text) == (not sneaky)
+    assert ("was changed after it was sealed" in text) == (not sealed_again)
     assert f"slot 0 has problem {other['problem_id']}, its selector chooses {replaced}" in text
     assert f"adapters/{ARM}/training.json: plan_sha256 is" in text
 
@@ -122,8 +122,8 @@ def test_detects_extra_step(workspace: Path, run: Path) -> None:
 )
 def test_detects_changed_step_values(workspace: Path, run: Path, key: str, value: float) -> None:
     change_log(run, lambda lines: lines[2].update({key: value}))
-    (found,) = find_differences(workspace, run)
-    assert found.startswith(f"{LOG}, line 3: {key} is {value}, the plan gives ")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"{LOG}, line 3: {key} is {value}, the plan gives ")
 
 
 def test_detects_changed_loss_weights(workspace: Path, run: Path) -> None:
@@ -133,8 +133,8 @@ def test_detects_changed_loss_weights(workspace: Path, run: Path) -> None:
         facts["weights_sha256"] = "0" * 64
 
     change_facts(run, ARM, change)
-    (found,) = find_differences(workspace, run)
-    assert found.startswith(f"adapters/{ARM}/training.json: weights_sha256 is")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"adapters/{ARM}/training.json: weights_sha256 is")
 
 
 def test_detects_adapter_changed_after_training(workspace: Path, run: Path) -> None:
@@ -158,8 +158,8 @@ def test_detects_adapter_changed_after_training(workspace: Path, run: Path) -> N
 
 def test_detects_changed_adapter_scaling(workspace: Path, run: Path) -> None:
     change_config(run, ARM, lora_alpha=32)
-    found = find_differences(workspace, run)[0]
-    assert "adapter_config.json: lora_alpha is 32, recomputed: 16" in found
+    difference = find_differences(workspace, run)[0]
+    assert "adapter_config.json: lora_alpha is 32, recomputed: 16" in difference
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_detects_replay_that_differs_between_arms(workspace: Path, run: Path) ->
 
 def test_detects_changed_budget(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["budgets"][ARM].update(tokens=1))
-    (found,) = find_differences(workspace, run)
-    assert found.startswith(f"manifest.json: the budget of {ARM} has tokens = 1")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"manifest.json: the budget of {ARM} has tokens = 1")
 
 
 def test_continues_after_unreadable_file(workspace: Path, run: Path) -> None:
@@ -215,9 +215,9 @@ def test_lists_missing_parts_of_unfinished_run(workspace: Path, run: Path) -> No
             del manifest["files"][relative]
 
     change_manifest(run, forget)
-    found = verify(run, [str(workspace / "plugin.py")])
-    assert found.differences == []
-    assert found.missing == [f"{ARM} is not trained"]
+    report = verify(run, [str(workspace / "plugin.py")])
+    assert report.differences == []
+    assert report.missing == [f"{ARM} is not trained"]
 
 
 def test_rejects_folder_without_run(tmp_path: Path) -> None:

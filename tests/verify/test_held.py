@@ -64,12 +64,14 @@ def check_inputs(
 ) -> list[str]:
     """Holds a run, in this process; gives what could not be checked."""
     files = [str(workspace / "plugin.py")] if plugin else []
-    opened, plugins = RunDirectory.open(run), load_plugins(files)
+    run_directory, plugins = RunDirectory.open(run), load_plugins(files)
 
-    def read(paths: Any) -> dict[str, Any]:
-        return check_splits(opened.recipe, plugins, paths)[2]
+    def read_splits(paths: Any) -> dict[str, Any]:
+        return check_splits(run_directory.recipe, plugins, paths)[2]
 
-    return compare_inputs(opened, opened.manifest(), plugins, include_paths, read).unchecked
+    return compare_inputs(
+        run_directory, run_directory.manifest(), plugins, include_paths, read_splits
+    ).unchecked
 
 
 TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
@@ -113,11 +115,11 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("file", "edit", "said"), EDITS)
+@pytest.mark.parametrize(("file", "edit", "message"), EDITS)
 def test_detects_edited_inputs_until_restored(
-    workspace: Path, run: Path, file: str, edit: Edit, said: str
+    workspace: Path, run: Path, file: str, edit: Edit, message: str
 ) -> None:
-    with edit_file(workspace / file, edit), pytest.raises(UserError, match=said) as refused:
+    with edit_file(workspace / file, edit), pytest.raises(UserError, match=message) as refused:
         check_inputs(workspace, run)
     assert "inputs of the run changed" in str(refused.value)
     assert "restore them" in str(refused.value)
@@ -138,8 +140,8 @@ def test_detects_changed_weights_of_same_size(workspace: Path, run: Path) -> Non
 
 def test_rewritten_weights_without_hash_are_unchecked(workspace: Path, run: Path) -> None:
     size = (workspace / "model/model.safetensors").stat().st_size
-    then = {"model.safetensors": [size, 1]}
-    change_manifest(run, lambda manifest: manifest["rests_on"]["model"].update(weights=then))
+    recorded = {"model.safetensors": [size, 1]}
+    change_manifest(run, lambda manifest: manifest["rests_on"]["model"].update(weights=recorded))
     assert check_inputs(workspace, run) == []
     change_manifest(run, lambda manifest: manifest["source"].pop("weights_sha256"))
     (line,) = check_inputs(workspace, run)
@@ -156,10 +158,10 @@ def test_missing_model_differs_from_fault(
         recipe.model.args["pretrained"] = name
         assert read_model_state(recipe) is None
 
-    def broken(arguments: Any) -> Path:
+    def fail(arguments: Any) -> Path:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(inputs, "find_weights_folder", broken)
+    monkeypatch.setattr(inputs, "find_weights_folder", fail)
     with pytest.raises(RuntimeError, match="a fault"):
         read_model_state(recipe)
 
@@ -177,9 +179,9 @@ def test_reports_edited_plugin_once(workspace: Path, run: Path) -> None:
 
 @pytest.mark.parametrize("then", [None, "/another"])
 def test_compares_data_after_data_dir_change(
-    workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch, then: str | None
+    workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch, recorded_folder: str | None
 ) -> None:
-    change_manifest(run, lambda manifest: manifest["rests_on"].update(data_dir=then))
+    change_manifest(run, lambda manifest: manifest["rests_on"].update(data_dir=recorded_folder))
     change_manifest(run, lambda manifest: manifest["rests_on"]["data"]["pool"].update(problems=7))
     monkeypatch.delenv("GAPFT_DATA_DIR", raising=False)
     assert check_inputs(workspace, run) == []
@@ -193,13 +195,13 @@ def test_verify_lists_compared_inputs_and_unreadable_task(
 ) -> None:
     plugin = [str(workspace / "plugin.py")]
     parts = "plugins (selector drawn, verifier contains), model"
-    said = f"unchanged since the search: the files of task and data, {parts}"
-    assert said in verify(run, plugin).checked
+    summary = f"unchanged since the search: the files of task and data, {parts}"
+    assert summary in verify(run, plugin).checked
 
-    def broken(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise ValueError("mine")
 
-    monkeypatch.setattr(verifying, "check_splits", broken)
+    monkeypatch.setattr(verifying, "check_splits", fail)
     with (
         edit_file(workspace / TASK, replace_text("12}", "11}")),
         pytest.raises(UserError, match=r"letters.yaml: changed, and cannot be read now: .*mine"),
@@ -257,12 +259,12 @@ def test_reports_missing_inputs_as_unchecked(workspace: Path, run: Path) -> None
     finally:
         for path, away in hidden:
             away.rename(path)
-    told = " ".join(done.stderr.split())
+    output = " ".join(done.stderr.split())
     for line in (
         f"not checked, because it is not on this machine: {workspace}/tasks/audit.jsonl",
         f"not checked, because it is not on this machine: the model {workspace}/model",
     ):
-        assert line in told
+        assert line in output
     assert (
         f"not checked, because it is not on this machine: {workspace}/tasks/audit.jsonl" in verified
     )
@@ -283,11 +285,11 @@ def test_rejects_manifest_without_recorded_inputs(run: Path) -> None:
         read_fixed_inputs(opened, opened.manifest())
 
 
-@pytest.mark.parametrize("found", [1, None])
-def test_rejects_different_run_format(run: Path, found: int | None) -> None:
-    change_manifest(run, lambda manifest: manifest.update({"format": found}))
+@pytest.mark.parametrize("recorded_format", [1, None])
+def test_rejects_different_run_format(run: Path, recorded_format: int | None) -> None:
+    change_manifest(run, lambda manifest: manifest.update({"format": recorded_format}))
     with pytest.raises(
-        UserError, match=rf"format {found}; this version .* reads format \d+: use the"
+        UserError, match=rf"format {recorded_format}; this version .* reads format \d+: use the"
     ):
         RunDirectory.open(run).manifest()
 
@@ -321,17 +323,17 @@ def test_reports_key_of_damaged_section(run: Path, key: str, value: Any) -> None
 def test_job_rejects_edit_made_before_its_start(workspace: Path, run: Path) -> None:
     """The command's own look came before the edit."""
     shutil.rmtree(run / "audit")
-    given = (str(run), "audit", [str(workspace / "plugin.py")], [str(workspace / "tasks")])
+    arguments = (str(run), "audit", [str(workspace / "plugin.py")], [str(workspace / "tasks")])
     with (
         edit_file(workspace / TASK, replace_text("12}", "11}")),
         pytest.raises(UserError, match="max_gen_toks 12 → 11"),
     ):
-        search_split(*given)  # type: ignore[arg-type]
+        search_split(*arguments)  # type: ignore[arg-type]
     with (
         edit_file(workspace / "plugin.py", replace_text("g in r", "g not in r")),
         pytest.raises(UserError, match="plugin, verifier contains: its file: "),
     ):
-        search_split(*given)  # type: ignore[arg-type]
+        search_split(*arguments)  # type: ignore[arg-type]
     assert not (run / "audit" / "responses.parquet").exists()
 
 

@@ -50,7 +50,7 @@ def forge_table(run: Path, table: str, change: Callable[[Content], object]) -> N
         keys[name.partition("/")[2]] = key = content_hash(content)
         step = recorded.setdefault(content["step"], {"shared": {}, "groups": {}})
         step["groups"][key] = content
-    stored = sorted(f"{step}/{key}" for step, of in recorded.items() for key in of["groups"])
+    stored = sorted(f"{step}/{key}" for step, facts in recorded.items() for key in facts["groups"])
     write_rows(run / table, read_rows(run / table), stored=stored, made_from=recorded)
     change_manifest(run, lambda m: m["stored"].update({layout.find_table_name(table): stored}))
     seal_again(run, table)
@@ -62,10 +62,10 @@ def set_value(step: str, *path: str, value: object) -> Callable[[Content], None]
     def change(content: Content) -> None:
         if content["step"] != step or path[0] not in content:
             return
-        at: Any = content
+        section: Any = content
         for key in path[:-1]:
-            at = at[key]
-        at[path[-1]] = value
+            section = section[key]
+        section[path[-1]] = value
 
     return change
 
@@ -151,13 +151,13 @@ FORGERIES: dict[str, tuple[str, Callable[[Content], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("table", "change", "named"), FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize(("table", "change", "expected"), FORGERIES.values(), ids=FORGERIES)
 def test_detects_forged_table_keys(
-    workspace: Path, run: Path, table: str, change: Callable[[Content], object], named: str
+    workspace: Path, run: Path, table: str, change: Callable[[Content], object], expected: str
 ) -> None:
     forge_table(run, table, change)
-    found = find_differences(workspace, run)
-    assert any(table in line and named in line for line in found), found
+    differences = find_differences(workspace, run)
+    assert any(table in line and expected in line for line in differences), differences
 
 
 def test_recomputed_keys_of_unchanged_table_match(workspace: Path, run: Path) -> None:
@@ -182,9 +182,9 @@ def test_detects_keys_that_contradict_record(workspace: Path, run: Path, part: s
 
 def test_detects_sample_of_different_stream(workspace: Path, run: Path) -> None:
     change_rows(run, POOL, lambda rows: rows[1].update(seed=rows[2]["seed"]))
-    (found,) = find_differences(workspace, run)
-    assert POOL in found
-    assert "seed" in found
+    (difference,) = find_differences(workspace, run)
+    assert POOL in difference
+    assert "seed" in difference
 
 
 def forge_adapter(run: Path, arm: str, **values: object) -> None:
@@ -196,7 +196,7 @@ def forge_adapter(run: Path, arm: str, **values: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "named"),
+    ("key", "value", "expected"),
     [
         ("seed", 14, "seed is 14"),
         ("replicate", 1, "replicate is 1"),
@@ -213,20 +213,22 @@ def forge_adapter(run: Path, arm: str, **values: object) -> None:
     ],
 )
 def test_detects_forged_adapter_key(
-    workspace: Path, run: Path, key: str, value: object, named: str
+    workspace: Path, run: Path, key: str, value: object, expected: str
 ) -> None:
     forge_adapter(run, ARM, **{key: value})
-    found = find_differences(workspace, run)
+    differences = find_differences(workspace, run)
     file = f"adapters/{ARM}/made_from.json"
     where = f"{file}, settings" if key == "settings" else file
-    assert any(where in line and named.split(",")[0] in line for line in found), found
+    assert any(where in line and expected.split(",")[0] in line for line in differences), (
+        differences
+    )
 
 
 def test_detects_edited_adapter_record(workspace: Path, run: Path) -> None:
     change_json(run / f"adapters/{ARM}/made_from.json", lambda content: content.update(seed=14))
     seal_again(run, f"adapters/{ARM}")
-    (found,) = find_differences(workspace, run)
-    assert found.startswith(f"adapters/{ARM}: the key computed from made_from is train/")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"adapters/{ARM}: the key computed from made_from is train/")
 
 
 def test_detects_exchanged_adapters(workspace: Path, run: Path) -> None:
@@ -239,9 +241,9 @@ def test_detects_exchanged_adapters(workspace: Path, run: Path) -> None:
         save_file(other, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         digest = weights_hash(folder)
         change_facts(run, arm, lambda facts, digest=digest: facts.update(adapter_sha256=digest))
-    found = find_differences(workspace, run)
+    differences = find_differences(workspace, run)
     for arm in arms:
-        assert any(f"decisions/{arm}.parquet, made_from, adapter" in line for line in found)
+        assert any(f"decisions/{arm}.parquet, made_from, adapter" in line for line in differences)
 
 
 def test_verifies_run_without_store(workspace: Path, run: Path) -> None:

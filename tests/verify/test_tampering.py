@@ -67,9 +67,11 @@ def test_detects_configuration_that_changes_update(
 ) -> None:
     change_config(run, ARM, **{key: value})
     where = f"adapters/{ARM}/adapter_config.json"
-    found = find_differences(workspace, run)
-    assert found[0].startswith((f"{where}: {key} is", f"{where}, {key}: says", f"{where}: says"))
-    assert any(line.startswith(f"arms {ARM} and uniform-seed13 differ in") for line in found)
+    differences = find_differences(workspace, run)
+    assert differences[0].startswith(
+        (f"{where}: {key} is", f"{where}, {key}: says", f"{where}: says")
+    )
+    assert any(line.startswith(f"arms {ARM} and uniform-seed13 differ in") for line in differences)
 
 
 def test_detects_missing_configuration_key(workspace: Path, run: Path) -> None:
@@ -94,10 +96,10 @@ def test_detects_changed_n(workspace: Path, run: Path, value: int | None) -> Non
     """What lies there is verified all the same."""
     change_manifest(run, lambda manifest: manifest.update(n=value))
     (run / f"adapters/{ARM}/training_log.jsonl").write_text("")
-    found = find_differences(workspace, run)
+    differences = find_differences(workspace, run)
     n = json.dumps(value)
-    assert f"manifest.json: n is {n}, the recipe and the pool give 4" in found
-    assert any("has 0 steps, but the plan has 3" in line for line in found)
+    assert f"manifest.json: n is {n}, the recipe and the pool give 4" in differences
+    assert any("has 0 steps, but the plan has 3" in line for line in differences)
 
 
 def test_detects_missing_n(workspace: Path, run: Path) -> None:
@@ -119,8 +121,8 @@ def test_detects_missing_n(workspace: Path, run: Path) -> None:
 )
 def test_detects_file_removed_from_manifest(workspace: Path, run: Path, entry: str) -> None:
     change_manifest(run, lambda manifest: manifest["files"].pop(entry))
-    (found,) = find_differences(workspace, run)
-    assert found.startswith(f"{entry}: exists, but is not sealed in the manifest")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"{entry}: exists, but is not sealed in the manifest")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,9 @@ def test_detects_file_removed_from_manifest(workspace: Path, run: Path, entry: s
 def test_detects_unsealed_file(workspace: Path, run: Path, relative: str) -> None:
     (run / relative).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(run / f"selections/{ARM}.parquet", run / relative)
-    (found,) = find_differences(workspace, run)
-    named = "scaled/gapft-seed13" if "scaled" in relative else relative
-    assert found.startswith(f"{named}: exists, but is not sealed in the manifest")
+    (difference,) = find_differences(workspace, run)
+    entry = "scaled/gapft-seed13" if "scaled" in relative else relative
+    assert difference.startswith(f"{entry}: exists, but is not sealed in the manifest")
 
 
 def test_ignores_unfinished_files(workspace: Path, run: Path) -> None:
@@ -149,9 +151,9 @@ def test_detects_changed_window_states(workspace: Path, run: Path) -> None:
     seal_again(run, WINDOW)
     assert find_differences(workspace, run) == []
     change_rows(run, WINDOW, lambda rows: rows[0].update(samples=3))
-    (told,) = find_differences(workspace, run)
-    assert told.startswith(f"{WINDOW}: problem ")
-    assert told.endswith(" has samples 3, but its verdicts give 2")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"{WINDOW}: problem ")
+    assert difference.endswith(" has samples 3, but its verdicts give 2")
 
 
 @pytest.mark.parametrize(
@@ -163,9 +165,9 @@ def test_detects_changed_optimizer_in_every_arm(
 ) -> None:
     for arm in (ARM, "uniform-seed13", "all_verified-seed13", PLUGIN_ARM):
         change_facts(run, arm, lambda facts: facts["optimizer"].update({key: value}))
-    found = find_differences(workspace, run)
-    assert len(found) == 4
-    assert found[0].startswith(f"adapters/{ARM}/training.json, optimizer: ")
+    differences = find_differences(workspace, run)
+    assert len(differences) == 4
+    assert differences[0].startswith(f"adapters/{ARM}/training.json, optimizer: ")
 
 
 @pytest.mark.parametrize(
@@ -185,9 +187,9 @@ def test_detects_changed_setting_in_every_arm(
 ) -> None:
     for arm in (ARM, "uniform-seed13", "all_verified-seed13", PLUGIN_ARM):
         change_facts(run, arm, lambda facts: facts["settings"].update({key: value}))
-    found = find_differences(workspace, run)
-    assert len(found) == 4
-    assert found[0].startswith(f"adapters/{ARM}/training.json, settings: {key} is ")
+    differences = find_differences(workspace, run)
+    assert len(differences) == 4
+    assert differences[0].startswith(f"adapters/{ARM}/training.json, settings: {key} is ")
 
 
 @pytest.mark.parametrize(
@@ -204,9 +206,9 @@ def test_detects_changed_sequence_end(workspace: Path, run: Path) -> None:
     for number, arm in enumerate((ARM, "uniform-seed13")):
         change_facts(run, arm, lambda facts, n=number: facts.update(end_id=n))
     where = f"adapters/{ARM}/training.json"
-    found = find_differences(workspace, run)
-    assert found[0] == f"{where}: end_id is 0, but no end of a sequence is supervised"
-    assert found[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
+    differences = find_differences(workspace, run)
+    assert differences[0] == f"{where}: end_id is 0, but no end of a sequence is supervised"
+    assert differences[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
 
 
 def test_detects_different_attention(workspace: Path, run: Path) -> None:
@@ -214,9 +216,9 @@ def test_detects_different_attention(workspace: Path, run: Path) -> None:
     assert find_differences(workspace, run) == []
     other = {"implementation": "gapft_segments", "kernel": "varlen_attn"}
     change_facts(run, ARM, lambda facts: facts.update(attention=other))
-    found = find_differences(workspace, run)
-    assert found[0].startswith(f"arms {ARM} and uniform-seed13 differ in attention: ")
-    assert all("differ in attention: " in line for line in found)
+    differences = find_differences(workspace, run)
+    assert differences[0].startswith(f"arms {ARM} and uniform-seed13 differ in attention: ")
+    assert all("differ in attention: " in line for line in differences)
 
 
 def test_detects_changed_model_and_task(workspace: Path, run: Path) -> None:
@@ -241,12 +243,12 @@ def test_reports_different_package_version(workspace: Path, run: Path) -> None:
         del facts["settings"]["quantize"]
 
     change_facts(run, ARM, forget)
-    found = verify(run, plugin)
+    report = verify(run, plugin)
     assert (
         f"adapters/{ARM}/training.json, settings: quantize is missing, so it cannot be verified"
-        in found.differences
+        in report.differences
     )
-    assert f"version 0.0.9 of gapft-harness, but this is {__version__}" in found.remark
+    assert f"version 0.0.9 of gapft-harness, but this is {__version__}" in report.remark
 
 
 def test_rejects_missing_plugin(run: Path) -> None:
