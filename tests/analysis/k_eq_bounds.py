@@ -1,4 +1,4 @@
-"""What K_eq can be where some points of the curve alone are known, as the paper prints them."""
+"""Bound K_eq from a few points of the Pass@k curve, as the paper prints them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from itertools import pairwise
 def k_equivalent_bounds(
     points: Mapping[int, Fraction], samples: int, pass_at_1: Fraction
 ) -> tuple[int, int]:
-    """What K_eq can be where the source's curve is known at some k alone.
+    """Bound K_eq where the source's curve is known only at some k.
 
-    Pass@k rises with k by less and less, from 0 at k = 0. So between two known points it is on
-    their chord or above, and beyond them on the chord's extension or below.
+    Pass@k is concave in k and 0 at k = 0. So between two known points it is on or above their
+    chord, and beyond them on or below the chord's extension.
 
     Args:
-        points: Pass@k by k, of some k within 1..K.
+        points: Pass@k by k, for some k within 1..K.
         samples: K.
         pass_at_1: the condition's Pass@1.
 
     Returns:
-        The least and the largest K_eq that some such curve gives.
+        The smallest and largest K_eq that such a curve can give.
 
     Raises:
-        ValueError: a k outside 1..K, or points that no such curve goes through.
+        ValueError: a k is outside 1..K, or no such curve goes through the points.
     """
     curve = sorted({0: Fraction(0), **points}.items())
     if not all(0 <= k <= samples for k, _ in curve):
@@ -43,7 +43,7 @@ def k_equivalent_bounds(
 def _interpolate(
     curve: list[tuple[int, Fraction]], slopes: list[Fraction], k: int
 ) -> tuple[Fraction, Fraction]:
-    """The lowest and highest Pass@k of a curve through known points, the first at 0."""
+    """Return the lowest and highest Pass@k of a curve through known points, the first at 0."""
     index = max(place for place, (j, _) in enumerate(curve) if j <= k)
     j, value = curve[index]
     if j == k:

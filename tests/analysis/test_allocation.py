@@ -1,4 +1,4 @@
-"""Coverage against repetition: hand-worked cases, exact laws, and what replicates depend on."""
+"""Coverage against repetition: hand-worked cases, exact laws, and properties of replicates."""
 
 from fractions import Fraction
 
@@ -43,7 +43,7 @@ def draw_replicates(halves, diffuse, concentrated, ids=None, seeds=None, replica
 
 
 def sample_halves(number, n_seeds=3, half=6, items=20):
-    """Every seed's halves drawn from the same items, with decisions by chance."""
+    """Draw every seed's halves from the same items, with random decisions."""
     rng = np.random.default_rng(number)
     halves = np.full((n_seeds, items), "", dtype="U1")
     for row in halves:
@@ -53,7 +53,7 @@ def sample_halves(number, n_seeds=3, half=6, items=20):
 
 
 def test_rates_match_hand_calculation():
-    """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. Two others do not count."""
+    """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. The last two are outside."""
     successes = compute_successes(
         split_letters("AAAABBBB.."), parse_flags("1110111111"), parse_flags("1010010000")
     )
@@ -130,7 +130,7 @@ def test_replicates_ignore_decisions_outside_halves(number):
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
 def test_identical_models_give_exactly_zero(number):
-    """Identical models: gain = 0 and loss = 0 in every replicate, to the last bit."""
+    """Gain and loss are 0 in every replicate, to the last bit."""
     halves, diffuse, _ = sample_halves(number)
     replicates = draw_replicates(halves, diffuse, diffuse, replicates=60)
     for values in (replicates.coverage_gain, replicates.repetition_loss, replicates.contrast):
@@ -138,7 +138,7 @@ def test_identical_models_give_exactly_zero(number):
 
 
 def compute_replicate_by_hand(arrays, item_weights, seed_weights):
-    """The four rates of one replicate, with fractions and loops; None if a half has no weight."""
+    """Compute one replicate's rates with fractions and loops; None if a half has no weight."""
     halves, diffuse, concentrated = arrays
     sources = {"a_1": ("A", diffuse), "a_2": ("A", concentrated)}
     sources |= {"b_0": ("B", concentrated), "b_1": ("B", diffuse)}
@@ -161,7 +161,7 @@ def compute_replicate_by_hand(arrays, item_weights, seed_weights):
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)
 def test_replicates_skip_draws_with_empty_half(number):
-    """Halves of 2: some draws see none of a half, and the next one is taken in their place."""
+    """Halves of 2: some draws miss a half entirely; the next draw replaces them."""
     arrays = sample_halves(number, half=2, items=12)
     n_seeds, items = arrays[0].shape
     count = 20
@@ -184,7 +184,9 @@ def test_replicates_skip_draws_with_empty_half(number):
 
 
 def test_chunk_size_does_not_change_draws(monkeypatch):
-    arrays = sample_halves(3, half=2, items=12)  # small halves: draws are refused in every chunk
+    arrays = sample_halves(
+        3, half=2, items=12
+    )  # small halves: some draws are discarded in every chunk
     whole = draw_replicates(*arrays)
     monkeypatch.setattr(bootstrap, "_CHUNK_VALUES", 12 * 7)
     chunked = draw_replicates(*arrays)
@@ -193,7 +195,7 @@ def test_chunk_size_does_not_change_draws(monkeypatch):
 
 
 def test_spread_matches_difference_of_means():
-    """One seed, independent decisions: sd of the contrast by the two halves' own variances."""
+    """One seed, independent decisions: the variances of the halves give the contrast's sd."""
     rng = np.random.default_rng(5)
     half = 400
     halves = np.array([["A"] * half + ["B"] * half])
@@ -209,8 +211,10 @@ def test_spread_matches_difference_of_means():
 
 
 def test_seeds_share_problem_weights():
-    """Both seeds hold the same problems: their replicates move together, so averaging halves no
-    variance; were items drawn apart for each seed, the variance would be half of this."""
+    """Both seeds have the same problems, so averaging over them does not reduce the variance.
+
+    If items were drawn separately for each seed, the variance would be half.
+    """
     rng = np.random.default_rng(6)
     halves = np.array([["A"] * 100 + ["B"] * 100] * 2)
     diffuse = np.repeat(rng.random((1, 200)) < 0.5, 2, axis=0)
@@ -221,7 +225,7 @@ def test_seeds_share_problem_weights():
 
 
 def test_rejects_halves_too_small_to_resample():
-    """12 seeds with halves of one problem each: a draw that sees all 24 is hopeless."""
+    """12 seeds with halves of one problem each: a draw almost never includes all 24."""
     halves = np.full((12, 24), "", dtype="U1")
     for seed, row in enumerate(halves):
         row[2 * seed], row[2 * seed + 1] = "A", "B"

@@ -1,4 +1,4 @@
-"""Intervals: what they are invariant to, and their spread where it is known in closed form."""
+"""Bootstrap intervals: invariances, and their spread where a closed form is known."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def draw_with_defaults(passed, source=None, ids=None, seeds=None, replicates=400
 
 @pytest.mark.parametrize(("nested", "variance"), [(False, 1 / 4 / 200), (True, 1 / 4 / 200 / 4)])
 def test_nested_items_understate_shared_variance(nested, variance):
-    """Four seeds that decide alike: drawn for each seed, 200 problems look like 800."""
+    """Four identical seeds: drawn separately for each seed, 200 problems look like 800."""
     outcomes = np.tile([True, False], 100)
     replicates = draw_with_defaults(
         np.tile(outcomes, (1, 4, 1)), outcomes, replicates=4000, nested=nested
@@ -121,7 +121,7 @@ def test_differing_seeds_add_variance():
 
 
 def test_seeds_share_item_draws():
-    """Five seeds that agree are no more evidence than one: drawn apart, it would be a fifth."""
+    """Five identical seeds have the variance of one; separate draws would give a fifth of it."""
     passed = np.zeros((1, 5, 100), dtype=bool)
     passed[0, :, :50] = True
     replicates = draw_with_defaults(passed, replicates=20_000)
@@ -131,7 +131,7 @@ def test_seeds_share_item_draws():
 
 
 def test_conditions_share_seed_draws():
-    """Each seed shifts both conditions alike, so the difference does not vary with seeds."""
+    """Each seed shifts both conditions equally, so the difference does not vary with seeds."""
     passed = np.zeros((2, 2, 40), dtype=bool)
     passed[:, 1] = True
     replicates = draw_with_defaults(passed)
@@ -148,7 +148,7 @@ def test_interval_touching_zero_includes_it():
 
 @given(st.lists(st.integers(-3, 3) | st.integers(-10_000, 10_000), min_size=1, max_size=200))
 def test_p_value_agrees_with_interval(counts):
-    """Also where an interpolated bound is zero itself, as between -39 and 1 of 2,000 replicates."""
+    """Includes interpolated bounds of exactly zero, as between -39 and 1 of 2,000 replicates."""
     values = np.array(counts)
     for scattered in (values, np.concatenate([np.repeat(values, 40), np.full(1999, 7)])):
         p_value, per = compute_p_value(scattered), 7_001

@@ -1,4 +1,4 @@
-"""Decisions that differ between two models: counts, their laws, and what the paper prints."""
+"""Decisions that differ between two models: counts, laws, and the paper's figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_counts_changes_and_pass_at_1_difference(
 
 @pytest.mark.parametrize(("changed", "problems", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])
 def test_published_counts_match_differences(changed: int, problems: int, points: str) -> None:
-    """Of so many changes exactly one net gain gives the difference that is printed."""
+    """Exactly one net gain among the printed changes gives the printed difference."""
     digits = len(points.partition(".")[2])
     candidates = [DecisionChanges(problems, lost, changed - lost) for lost in range(changed + 1)]
     right = [c for c in candidates if f"{100 * float(c.difference):.{digits}f}" == points]

@@ -1,4 +1,4 @@
-"""Two Pass@k curves beside each other: closed forms, order, and the band's coverage."""
+"""Comparison of two Pass@k curves: closed forms, order, and the band's coverage."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def test_ignores_order_of_problems_and_seeds(drawn: Any, random: Any) -> None:
         a, b = getattr(original, name), getattr(shuffled, name)
         assert (a is None) == (b is None) == (len(before) == 1 and name in ("low", "high"))
         if a is not None:
-            # what has no spread but that of rounding may move by it
+            # a spread from rounding alone may differ by rounding
             assert a == pytest.approx(b, abs=1e-6)
 
 
 def test_many_problems_give_students_interval() -> None:
-    """With no spread between problems, four seeds are four numbers."""
+    """Without variation between problems, four seeds are four numbers."""
     passing = np.array([[2], [3], [5], [6]]).repeat(50, axis=1)
     curve = compare_curves(np.full(50, 4), 8, passing, 8, [1], stream=STREAM)
     rates = passing[:, 0] / 8 - 0.5
@@ -141,7 +141,7 @@ def test_behind_set_follows_from_band(low: Any, high: Any, expected: Any) -> Non
 
 
 def test_sampling_noise_is_not_counted_twice() -> None:
-    """Seeds that differ by the draw of samples alone: the band is that of the problems' noise."""
+    """If seeds differ only by sampling noise, the band shows the problems' noise once."""
     rng, widths = np.random.default_rng(5), []
     for number in range(60):
         after = rng.binomial(8, 0.5, (5, 400))
@@ -155,7 +155,7 @@ def test_sampling_noise_is_not_counted_twice() -> None:
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_band_covers_curve_in_95_percent(seeds: int, effect: str) -> None:
-    """On studies that the benchmark does not report; a band that none misses is too wide."""
+    """These studies differ from the benchmark's; a band that no study misses is too wide."""
     coverage_rate, crossing_rate = coverage(seeds, effect, 0.15, count=400, seed=12)
     assert 0.93 - 0.038 <= coverage_rate < 1, "3.5 standard errors below the benchmark's least"
     assert crossing_rate >= coverage_rate - 0.005

@@ -1,4 +1,4 @@
-"""The identity, exactly, on any audit; test_published.py holds it against the paper's tables."""
+"""The exact identity on any audit; test_published.py checks the paper's tables."""
 
 from fractions import Fraction
 

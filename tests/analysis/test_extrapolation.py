@@ -1,4 +1,4 @@
-"""Bounds beyond the samples drawn, against pools whose chances are known."""
+"""Bounds on Pass@k beyond the samples drawn, checked on pools with known chances."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_bounds_cover_pass_at_k() -> None:
     multiple=st.integers(2, 8),
 )
 def test_bounds_cover_discrete_chances(chances: np.ndarray, samples: int, multiple: int) -> None:
-    """Counts as any few heaps of chances make them on average leave the heaps' Pass@k possible."""
+    """Expected counts of a few distinct chances keep their true Pass@k within the bounds."""
     problems = np.repeat(chances, 5_000)
     uniform = (np.arange(5_000) + 0.5) / 5_000
     passing = np.concatenate([stats.binom.ppf(uniform, samples, p) for p in chances]).astype(int)

@@ -1,4 +1,4 @@
-"""Replicates of a mean over environments: order says nothing, and the spread is the right one."""
+"""Replicates of a mean over environments: invariance to order, and their spread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_ignores_order(seed: int, count: int) -> None:
 @given(st.integers(0, 2**32), st.integers(1, 5))
 @settings(deadline=None, max_examples=25)
 def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
-    """The second difference is the first, negated: so it is in every replicate."""
+    """The second difference is the negated first one, in every replicate too."""
     replicates = draw_mean_replicates(
         draw_environments(np.random.default_rng(seed), count), replicates=50, stream=STREAM
     )
@@ -75,7 +75,7 @@ def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
 
 
 def test_environments_have_equal_weight() -> None:
-    """Constant environments of other sizes: a replicate is the mean of those drawn."""
+    """With constant environments of different sizes, a replicate is the mean of those drawn."""
     values = [1, 0, -1, 1]
     environments = [
         build_environment(f"e{i}", np.full((1 + i % 3, 5 + 40 * i), value))
@@ -97,7 +97,7 @@ def test_single_environment_spreads_as_its_items() -> None:
 
 
 def test_environment_drawn_twice_is_resampled_twice() -> None:
-    """Equal environments: half the variance of one. Taken over, a draw would make it 3/4."""
+    """Equal environments have half the variance of one; reusing a resample would give 3/4."""
     values = np.array([[1] * 5 + [0] * 5])
     environments = [build_environment(name, values) for name in ("e", "f")]
     replicates = draw_mean_replicates(environments, replicates=20_000, stream=STREAM)["one"]
@@ -105,7 +105,7 @@ def test_environment_drawn_twice_is_resampled_twice() -> None:
 
 
 def test_seeds_share_item_draws() -> None:
-    """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
+    """Identical seeds do not reduce the variance; separate draws would give a third of it."""
     values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
     replicates = draw_mean_replicates(
         [build_environment("e", values)], replicates=20_000, stream=STREAM

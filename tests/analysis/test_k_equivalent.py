@@ -1,4 +1,4 @@
-"""K_eq against its definition, its edges, and what some points of the curve say of it."""
+"""K_eq: its definition, edge cases, and bounds from a few points of the curve."""
 
 from fractions import Fraction
 
@@ -21,13 +21,13 @@ def test_matches_definition(samples, data):
 
 
 def test_equality_counts_and_is_exact():
-    passing = np.array([1, 1, 1])  # Pass@1 is 1/3 exactly: no float has that value
+    passing = np.array([1, 1, 1])  # Pass@1 is exactly 1/3, which no float represents
     assert k_equivalent(passing, 3, Fraction(1, 3)) == 1
     assert k_equivalent(passing, 3, Fraction(333333333333333333, 10**18)) == 0
 
 
 def test_formats_below_pass_at_1_as_less_than_one():
-    """The source's greedy accuracy plays no part: only its samples are given."""
+    """The source's greedy accuracy is not used, only its samples."""
     assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(49, 100))) == "<1"
     assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(1, 2))) == "4"
 

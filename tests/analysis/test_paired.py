@@ -39,7 +39,7 @@ def test_enumerates_few_sign_flips(values: list[float]) -> None:
 
 
 def test_drawn_sign_flips_approximate_exact_p_value() -> None:
-    """30 gained and 14 lost items of one seed: McNemar's test is the exact law."""
+    """30 gained and 14 lost items of one seed: McNemar's test is exact."""
     values = np.array([1] * 30 + [-1] * 14 + [0] * 100)
     drawn = flip_signs(values, flips=20_000, stream=STREAM)
     assert not drawn.exhaustive
@@ -61,7 +61,7 @@ def test_holm_matches_step_down_procedure(p_values: list[float]) -> None:
 
 
 def resample_naively(columns: np.ndarray, clusters: np.ndarray, replicates: int) -> np.ndarray:
-    """Clusters drawn one after another, by loops."""
+    """Draw clusters one by one in loops."""
     random, names = np.random.default_rng(1), sorted(set(clusters.tolist()))
     means = []
     for _ in range(replicates):

@@ -1,4 +1,4 @@
-"""The estimator against enumeration, exact fractions, and its own laws."""
+"""The Pass@k estimator against enumeration, exact fractions, and its laws."""
 
 from fractions import Fraction
 from itertools import combinations

@@ -28,7 +28,7 @@ def compare_outcomes(
 
 
 def compute_exact_p_value(a: Outcomes, b: Outcomes) -> Fraction:
-    """All ways to exchange the conditions on the problems, those where nothing changes too."""
+    """Enumerate all exchanges of the conditions, including problems without a change."""
     d = (a.astype(int) - b.astype(int)).sum(axis=0).tolist()
     totals = [
         sum(s * x for s, x in zip(signs, d, strict=True))
@@ -38,7 +38,7 @@ def compute_exact_p_value(a: Outcomes, b: Outcomes) -> Fraction:
 
 
 def count_totals(d: list[int]) -> dict[int, int]:
-    """How many sign patterns give each total: the exact null, by convolution."""
+    """Count the sign patterns of each total by convolution, which gives the exact null."""
     counts = {0: 1}
     for x in d:
         new: dict[int, int] = {}
@@ -94,7 +94,7 @@ def test_ignores_order_of_items_seeds_and_conditions(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_drawn_permutations_approximate_exact_null(seed: int) -> None:
-    """60 problems change, by up to 3: 2^60 patterns, whose distribution a convolution gives."""
+    """60 problems change by up to 3: a convolution gives the distribution of 2^60 patterns."""
     rng = np.random.default_rng(seed)
     a, b = rng.random((3, 400)) < 0.62, rng.random((3, 400)) < 0.56
     same = rng.random(400) < 0.85

@@ -26,7 +26,7 @@ def test_detectable_effect_matches_simulated_mcnemar() -> None:
 
 
 def test_power_matches_hand_calculation() -> None:
-    """z = 1.959964 and 0.841621; Connor's formula, solved for the effect by itself."""
+    """z = 1.959964 and 0.841621; Connor's formula, solved for the effect."""
     pi, items = 331 / 1367, 1367
     effect = find_detectable_effect(seeds=1, items=items, discordance=pi)
     assert effect == pytest.approx(0.0373, abs=2e-4)
@@ -49,7 +49,7 @@ def test_power_matches_hand_calculation() -> None:
 
 
 def test_seeds_average_out_unshared_differences() -> None:
-    """Differences of +1, 0, -1: on some items the same under every seed, on others drawn anew."""
+    """Differences of +1, 0, -1: shared by all seeds on some items, independent on others."""
     items, pi, shared, seeds = 400, 0.25, 0.4, 4
     effect = find_detectable_effect(seeds=seeds, items=items, discordance=pi, shared=shared)
     assert effect is not None
@@ -65,7 +65,7 @@ def test_seeds_average_out_unshared_differences() -> None:
 
 @given(pi=st.floats(0.05, 0.6), share=st.floats(0.05, 0.3), items=st.integers(50, 5_000))
 def test_data_factor_reaches_power(pi: float, share: float, items: int) -> None:
-    """Against the power of McNemar's test; both are approximations, close for small effects."""
+    """Compare with the power of McNemar's test; both are approximations for small effects."""
     effect = share * pi
     width = 2 * float(stats.norm.ppf(0.975)) * math.sqrt((pi - effect**2) / items)
     times = compute_data_factor(effect, width)

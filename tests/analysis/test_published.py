@@ -1,7 +1,7 @@
-"""The relations that the paper's tables must keep, as our functions compute them.
+"""Relations within the paper's tables, computed by the package's functions.
 
 Printed values are rounded. Where a value is a mean over three seeds on a known number of problems
-it is a whole count in disguise, so the count is taken back from it and the relation is exact.
+it follows from a whole count, so the count is recovered and the relation is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 SEEDS = 3
-#: What rounding to two decimals hides, in points.
+#: Largest error of rounding to two decimals, in points.
 HALF = 0.005001
 LLAMA, QWEN, MISTRAL, LOGIQA, RECLOR = "Llama", "Qwen", "Mistral", "LogiQA", "ReClor"
 AUDIT = {LOGIQA: 1367, RECLOR: 500}
@@ -110,14 +110,14 @@ def to_percent(value: Fraction | None) -> float:
 
 
 def build_counts(sizes: tuple[int, int, int], kappa_s: float, kappa_u: float, rho_g: float):
-    """The counts over three seeds that printed rates stand for."""
+    """Recover the counts over three seeds from printed rates."""
     n_g, n_s, n_u = (SEEDS * size for size in sizes)
     changed = [round(n * rate / 100) for n, rate in ((n_g, rho_g), (n_s, kappa_s), (n_u, kappa_u))]
     return Decomposition(n_g, n_s, n_u, *changed)
 
 
 def recover_exact_rate(printed: float, problems: int) -> Fraction:
-    """The mean over three seeds that a printed Pass@1 (or a difference) stands for."""
+    """Recover the exact mean over three seeds from a printed Pass@1 or difference."""
     return Fraction(round(SEEDS * problems * printed / 100), SEEDS * problems)
 
 
@@ -132,7 +132,7 @@ def test_scope_rows_reproduce_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, n
 
 
 def test_scope_rows_reproduce_example_term():
-    """Its text: at K = 4 the S term is 9.18 points for Llama and 0.91 for Qwen on LogiQA."""
+    """The text: at K = 4 the S term is 9.18 points for Llama and 0.91 for Qwen on LogiQA."""
     llama, qwen = (build_counts(sizes, *rates) for _, sizes, _, *rates, _ in (SCOPE[0], SCOPE[2]))
     assert [to_percent(llama.terms.s), to_percent(qwen.terms.s)] == pytest.approx(
         [9.18, 0.91], abs=HALF
@@ -149,7 +149,7 @@ def test_math_rows_match_implied_states(post, delta, kappa_s, kappa_u, rho_g):
 
 
 def test_math_rows_imply_unique_states():
-    """Of all G, S, U of 600 problems within 20 of them, which the rates' rounding leaves open."""
+    """Try all G, S, U of 600 problems within 20 of the implied ones."""
 
     def matches_rows(sizes: tuple[int, int, int]) -> bool:
         for _, delta, *rates in MATH:
@@ -181,7 +181,7 @@ def test_decomposition_rows_sum_to_table_1_differences(cell):
 
 @pytest.mark.parametrize("cell", RATES)
 def test_decomposition_rates_reproduce_table_1(cell):
-    """G is Table 1's source, S the printed p_S; rates have one decimal, so Pass@1 is near."""
+    """G follows from Table 1's source, S from the printed p_S; rates have one decimal."""
     p_s, rates, _ = RATES[cell]
     problems = AUDIT[cell[1]]
     n_g = round(problems * MAIN[cell][0][0] / 100)
@@ -192,7 +192,7 @@ def test_decomposition_rates_reproduce_table_1(cell):
 
 
 def test_table_1_cells_reproduce_equal_weight_means():
-    """+6.37 over the source, +1.57 over uniform: of counts as the study takes its mean of them."""
+    """+6.37 over the source and +1.57 over uniform, from counts as a study averages them."""
 
     def compute_mean(a: int, b: int) -> float:
         pairs = [(MAIN[cell][0], AUDIT[cell[1]]) for cell in MAIN]
@@ -280,14 +280,14 @@ def test_shared_core_rows_reproduce_differences(task):
     ("search", "gold", "fewer"), [(18_049_528, 17_989_088, 0.33), (5_892_872, 5_864_368, 0.48)]
 )
 def test_gold_labels_process_fewer_tokens(search, gold, fewer):
-    """Within the tolerance that our recipes hold the depths to, with the same response tokens."""
+    """The difference is within the recipes' tolerance for response tokens of all depths."""
     assert to_percent(Fraction(search - gold, search)) == pytest.approx(fewer, abs=HALF)
     assert (search - gold) / search < SharedCoreSettings().token_tolerance
     assert search % Training().repetitions == gold % Training().repetitions == 0
 
 
 def test_two_seed_diagnostic_matches_text():
-    """ReClor: GapFT and gold labels of the main recipe, and with the core of 2,133 problems."""
+    """ReClor: GapFT and gold labels, in the main recipe and with the core of 2,133 problems."""
     gapft, gold = ((70.6, 72.4), (63.7, 71.9))
     rates = [
         [Fraction(round(10 * rate), 1000) for rate in condition] for condition in (gapft, gold)
@@ -307,7 +307,7 @@ def test_two_seed_diagnostic_matches_text():
     ],
 )
 def test_steps_follow_from_n(n, steps):
-    """Table "Training Budgets of the Logic Experiments", by the paper's settings, our defaults."""
+    """Table "Training Budgets of the Logic Experiments" with the paper's (default) settings."""
     settings = Training()
     assert (settings.repetitions, settings.micro_batch, settings.accumulation) == (8, 2, 8)
     assert count_steps(settings.repetitions * n, settings) == steps
@@ -363,7 +363,7 @@ def test_stability_rows_sum_to_their_gain(s, u, combined, gain, lost):
     [(802, 79.90, 67.67, 416), (223, 74.89, 63.87, 130)],
 )
 def test_printed_jaccard_matches_printed_agreement(failures, same, jaccard, recovered):
-    """Two partitions that agree as printed, each with the scope matrix's |S|, give it nearly."""
+    """Two partitions with the printed agreement and the scope matrix's |S| give nearly it."""
     moved = round(failures * (1 - same / 100) / 2)
     first, second = np.full((2, failures), "U")
     first[:recovered], second[moved : moved + recovered] = "S", "S"
@@ -386,7 +386,7 @@ def test_wilson_bound_matches_closed_form(count, problems, level):
 @pytest.mark.parametrize(
     ("a_1", "a_2", "b_0", "b_1", "contrast"),
     [
-        ("1/2", "3/4", "1/4", "1/2", "0"),  # as much gained by coverage as lost by no repetition
+        ("1/2", "3/4", "1/4", "1/2", "0"),  # the coverage gain equals the repetition loss
         ("1/2", "1/2", "1/4", "3/4", "1/4"),  # repetition adds nothing: half the coverage gain
         ("1/2", "1", "1/2", "1/2", "-1/4"),  # coverage adds nothing
         ("3/4", "1/2", "0", "1", "5/8"),  # a second exposure harms

@@ -1,4 +1,4 @@
-"""Reads back what LaTeX would print of a table, strictly: anything not understood is an error."""
+"""Read the text that LaTeX prints for a table; anything unknown is an error."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PRINTS = {
 }  # fmt: skip
 _PIECE = re.compile(
     "|".join(map(re.escape, sorted(PRINTS, key=len, reverse=True)))
-    # no special character, and nothing that fonts join with its neighbour
+    # neither a special character nor one that forms a ligature
     + r"|[^\\{}$&#%_~^`\n]"
 )
 
 
 def read_text(text: str) -> str:
-    """What a piece of text prints."""
+    """Return the text that a piece of LaTeX prints."""
     characters, place = [], 0
     while place < len(text):
         piece = _PIECE.match(text, place)
@@ -34,7 +34,7 @@ def read_text(text: str) -> str:
 
 
 def read_row(line: str) -> list[str]:
-    """The cells of a line of a tabular."""
+    """Return the cells of a line of a tabular."""
     body = line.removesuffix(r" \\")
     assert body != line, f"no end of a row: {line!r}"
     assert line[0] not in "[*", "the line before would take it for an argument"
@@ -42,7 +42,7 @@ def read_row(line: str) -> list[str]:
 
 
 def read_table(tex: str) -> list[list[str]]:
-    """The head and the rows of the one table of a file."""
+    """Return the head and the rows of a file's only table."""
     lines = tex.splitlines()
     (kind,) = {"tabular", "longtable"} & set(re.findall(r"\\begin\{(\w+)\}", tex))
     environments = [
@@ -66,7 +66,7 @@ def read_table(tex: str) -> list[list[str]]:
 
 
 def read_caption(tex: str) -> str:
-    """What the caption prints."""
+    """Return the printed caption."""
     (line,) = (line for line in tex.splitlines() if line.startswith(r"\caption{"))
     inside = re.fullmatch(r"\\caption\{(.*)\}(?:\\label\{[\w:-]+\}\\\\)?", line)
     assert inside

@@ -1,4 +1,4 @@
-"""Adapters with model cards: the figures are the report's, the files those that were sealed."""
+"""Export of adapters with model cards: sealed files and the report's figures."""
 
 from __future__ import annotations
 

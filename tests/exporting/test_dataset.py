@@ -1,4 +1,4 @@
-"""The evidence as a dataset that ``datasets`` loads, with a card that the hub reads."""
+"""Export of the evidence as a dataset with a card for the hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS: dict[str, Any] = {"search": {"k": 4}}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of letters whose pool and audit have states."""
+    """A run of the letters task with states of pool and audit."""
     task = letters(tmp_path_factory.mktemp("letters"))
     return task.run("run", ["states"], ("pool", "audit"), **KEYS)
 

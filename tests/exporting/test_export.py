@@ -1,4 +1,4 @@
-"""``gapft export``: the texts are those of the sealed ids, in other trainers' formats."""
+"""``gapft export`` writes the texts of the sealed ids in other trainers' formats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of letters with two training sets; a prompt's and a response's ids are its bytes."""
+    """A run of the letters task with two training sets; token ids are bytes."""
     task = letters(tmp_path_factory.mktemp("letters"))
     return task.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
 
@@ -46,7 +46,7 @@ def export_arms(
 
 
 def copy_run(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
-    """A copy of the run that was made by another recipe."""
+    """Copy the run with a changed recipe."""
     shutil.copytree(run.path, folder)
     copy = RunDirectory(folder, run.recipe.model_copy(update=sections))
     copy.write_recipe()
@@ -58,7 +58,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def read_sealed_texts(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
-    """The texts that an arm's ids spell."""
+    """Decode the prompt and response of an arm's examples."""
     examples = read_examples(run.path / layout.selection_path(arm))
     return [
         (bytes(example.prompt_ids).decode(), bytes(example.response_ids).decode())
@@ -142,7 +142,7 @@ def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> Non
 def copy_run_with_turns(
     run: RunDirectory, folder: Path, *further_turns: dict[str, str]
 ) -> RunDirectory:
-    """A copy of the run whose problems were shown with an example, and with further turns."""
+    """Copy the run with few-shot turns, and further turns, in its problems."""
     model = run.recipe.model.model_copy(update={"chat_template": True})
     chat = copy_run(run, folder, model=model)
     place = layout.problems_path("pool")
@@ -257,7 +257,7 @@ def test_rejects_forged_token_ids(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", KINDS)
 def test_rejects_edited_recipe(run: RunDirectory, tmp_path: Path, to: str) -> None:
-    """Cards and training sets say what the recipe says, which no hash holds."""
+    """Cards and training sets quote the recipe, which no hash protects."""
     shutil.copytree(run.path, tmp_path / "run")
     path = tmp_path / "run" / layout.RECIPE
     content = yaml.safe_load(path.read_text())

@@ -1,4 +1,4 @@
-"""The pool's prompts for online training: what rows say is sealed, and libraries read them."""
+"""Export of the pool's prompts for online training, in the formats of several libraries."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Letters:
 
 @pytest.fixture(scope="module")
 def run(task: Letters) -> RunDirectory:
-    """Every problem is in S: samples 0, 1 and 3 of four pass."""
+    """A run with every problem in S: samples 0, 1 and 3 of four pass."""
     return task.run("run", ["states"], ("pool", "audit"), search={"k": 4})
 
 
 @pytest.fixture(scope="module")
 def mixed_run(planted_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The planted run with samples of each state in its pool, from 0 to 4 of which pass."""
+    """The planted run with pool problems in each state, of which 0 to 4 samples pass."""
     folder = tmp_path_factory.mktemp("mixed") / "run"
     shutil.copytree(planted_run.path, folder)
     table = layout.states_path("pool")
@@ -53,7 +53,7 @@ def mixed_run(planted_run: RunDirectory, tmp_path_factory: pytest.TempPathFactor
 
 
 def export_and_load(run: RunDirectory, to: str, out: Path, *states: str) -> list[dict[str, Any]]:
-    """What an export holds, as ``datasets`` loads its folder."""
+    """Export a run and load the folder with ``datasets``."""
     export(run, to, ExportChoice(out, states=states))
     return list(load_dataset(str(out), split="train", cache_dir=f"{out}.cache"))
 
@@ -84,7 +84,7 @@ def test_rows_hold_sealed_facts(mixed_run: RunDirectory, tmp_path: Path, to: str
 
 
 def build_expected_fields(to: str, text: str, gold: str, system: str = "") -> dict[str, Any]:
-    """The fields that a library documents, of the first problem."""
+    """Build the documented fields of the first problem."""
     system_turns = [{"role": "system", "content": system}] if system else []
     turns = [*system_turns, {"role": "user", "content": text}]
     name = "pool0-6012f0fbb316"
@@ -222,7 +222,7 @@ def test_verl_reads_rows(run: RunDirectory, tmp_path: Path) -> None:
 
 
 def test_verifiers_reads_rows(run: RunDirectory, tmp_path: Path) -> None:
-    """A line is prime-rl's ``TaskData``; NeMo Gym's lines are read by the taskset for them."""
+    """prime-rl reads lines as ``TaskData``; NeMo Gym reads them with its taskset."""
     v1 = pytest.importorskip("verifiers.v1", reason="make test-readers")
     from verifiers.v1.tasksets.nemo_gym import NeMoGymTaskset
     from verifiers.v1.tasksets.nemo_gym.taskset import NeMoGymConfig

@@ -1,4 +1,4 @@
-"""The report's tables as LaTeX and CSV: the cells that the page shows, character by character."""
+"""Export of the report's tables as LaTeX and CSV, with exactly the cells of the page."""
 
 from __future__ import annotations
 

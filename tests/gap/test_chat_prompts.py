@@ -1,4 +1,4 @@
-"""Prompts are those of the stock lm_eval, with and without a chat template, turn by turn."""
+"""Prompts equal those of the stock lm_eval, with and without a chat template."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 #: Trims every turn, as Llama's does.
 TRIMMING = CHAT_TEMPLATE.replace("message['content']", "message['content'] | trim")
-#: The few-shot examples are the first of their split, for lm_eval and for us.
+#: Both lm_eval and the package use the first records of the split as few-shot examples.
 FIRST: dict[str, Any] = {"fewshot_config": {"sampler": "first_n"}}
 Row = dict[str, Any]
 
@@ -41,12 +41,12 @@ class Stock:
     """One of lm-eval's task files on local records.
 
     Attributes:
-        file: its YAML, below lm-eval's tasks.
-        record: a record by number.
+        file: the YAML, relative to lm-eval's tasks.
+        record: builds a record by number.
         test: the split that is evaluated.
         train: a split with further records.
         changes: keys that override the YAML's.
-        begins: whether the task gives the beginning of an answer.
+        begins: whether the task has an answer prefix (gen_prefix).
     """
 
     file: str
@@ -110,7 +110,7 @@ def build_gpqa(i: int) -> Row:
 
 
 pears, bbh = STOCK["gsm8k"].document, STOCK["bbh_cot_fewshot_boolean_expressions"].document
-CODE = {"num_fewshot": 0, "unsafe_code": False}  # nothing is run here
+CODE = {"num_fewshot": 0, "unsafe_code": False}  # no code is executed
 TASKS = {
     "gsm8k": Stock("gsm8k/gsm8k.yaml", pears, train="train", changes=FIRST),
     "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", pears),
@@ -141,7 +141,8 @@ TASKS = {
         "triviaqa/default.yaml", build_trivia, "validation", "train", {**FIRST, "num_fewshot": 2}
     ),
     "mgsm_direct_en": Stock(
-        "mgsm/direct/mgsm_direct_en.yaml", build_mgsm, train="train", changes={**FIRST, "num_fewshot": 2}
+        "mgsm/direct/mgsm_direct_en.yaml", build_mgsm, train="train",
+        changes={**FIRST, "num_fewshot": 2},
     ),
     "bbh_cot_fewshot_boolean_expressions": Stock("bbh/cot_fewshot/boolean_expressions.yaml", bbh),
     "mmlu_generative": Stock(
@@ -149,14 +150,15 @@ TASKS = {
     ),
     "mmlu_pro_math": Stock("mmlu_pro/mmlu_pro_math.yaml", build_mmlu_pro, train="validation"),
     "boolq_seq2seq": Stock(
-        "super_glue/boolq/seq2seq.yaml", build_boolq, "validation", "train", {**FIRST, "num_fewshot": 2}
+        "super_glue/boolq/seq2seq.yaml", build_boolq, "validation", "train",
+        {**FIRST, "num_fewshot": 2},
     ),
     "gpqa_diamond_generative_n_shot": Stock(
         "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", build_gpqa, "train",
         changes={"num_fewshot": 0},
     ),
 }  # fmt: skip
-#: 0.5.0.dev1 makes numbers of answers of digits alone, and refuses them.
+#: 0.5.0.dev1 converts answers of digits to numbers, and then rejects them.
 NOT_NEXT = ("mgsm_direct_en",) if IS_NEXT else ()
 LAYOUTS = [
     ChatLayout(),
@@ -190,7 +192,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def render_stock_prompts(
     folder: Path, name: str, model: Path, layout: ChatLayout | None
 ) -> list[str]:
-    """The prompts that lm_eval itself gives its model."""
+    """Render the prompts that lm_eval gives its model."""
     manager = TaskManager(include_defaults=False, include_path=str(folder))
     task = manager.load([name])["tasks"][name]
     task.set_fewshot_seed(1234)
@@ -210,7 +212,7 @@ def render_stock_prompts(
 def render_our_prompts(
     folder: Path, name: str, model: Path, layout: ChatLayout | None
 ) -> list[str]:
-    """The prompts that a sampler of ours gives its model."""
+    """Render the prompts that the package's sampler gives its model."""
     settings = SamplerSettings(
         "hf", {"pretrained": str(model)}, layout is not None, layout and layout.system_instruction
     )
@@ -286,7 +288,7 @@ def test_rejects_template_that_cannot_continue_answer(template: str) -> None:
             raise_exception=refuse,
         )  # fmt: skip
         content = turns[-1]["content"]
-        if continue_final_message:  # as transformers has it
+        if continue_final_message:  # as in transformers
             if content not in text:
                 raise ValueError("the final message does not appear in the chat")
             text = text[: text.rindex(content) + len(content)]
@@ -317,7 +319,7 @@ SUMS = {
     "generation_kwargs": {"do_sample": False, "max_gen_toks": 4, "until": []},
     "metadata": {"version": 1, "gapft": {"verifier": "anything"}},
 }
-#: Passes one response in three, by its text alone.
+#: Passes about one response in three, depending only on its text.
 PLUGIN = """
 import zlib
 
@@ -340,7 +342,7 @@ def register_verifiers(register):
 
 @pytest.fixture
 def sums(tmp_path: Path) -> Path:
-    """A task of our own that begins answers, with two listed examples."""
+    """A GapTask with an answer prefix and two listed examples."""
     text = yaml.safe_dump(SUMS).replace(
         "'!function'", "!function gapft_harness.lm_eval_bridge.task.GapTask"
     )

@@ -1,4 +1,4 @@
-"""``gapft gap`` as a person runs it: mistakes, an interrupted run, our own tasks, a real model."""
+"""``gapft gap`` on the command line: wrong options, interruption, bundled tasks, a real model."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_resumes_interrupted_search(folder: Path) -> None:
     marks = json.loads(whole)
     texts_file.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
     chunks = ("--set", "search.chunk=5")
-    broken = run_gap(folder, "gsm8k", *chunks, out="broken")  # the samples are not all there
+    broken = run_gap(folder, "gsm8k", *chunks, out="broken")  # some samples are missing
     assert isinstance(broken.exception, PluginError), broken.output
     texts_file.write_text(whole)
     requests = folder / "gsm8k.asked"
@@ -110,7 +110,7 @@ def test_draws_different_k_in_same_folder(folder: Path, monkeypatch: pytest.Monk
     assert "search.k" in other.output
 
     def close_output(*_: object) -> None:
-        raise SystemExit(1)  # as rich does into ``| head``
+        raise SystemExit(1)  # rich does this when piped into ``head``
 
     monkeypatch.setattr(terminal, "print_sections", close_output)
     again = run_gap(folder, "triviaqa", out="bound")
@@ -137,7 +137,7 @@ def test_rejects_problems_shared_by_splits(folder: Path) -> None:
 
 
 def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
-    """With lm_eval's dummy model, which needs no ``pretrained``."""
+    """lm_eval's dummy model needs no ``pretrained``."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -161,7 +161,7 @@ def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
 
 
 def test_measures_demo_policy(tmp_path: Path) -> None:
-    """The demo policy, in processes of its own; the table on the terminal."""
+    """Measure the demo policy in separate processes and read the terminal's table."""
     model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32")
     done = succeed(
         "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--gen_kwargs",

@@ -1,4 +1,4 @@
-"""explorer.html of ``gapft gap``: what it holds, and in a real browser.
+"""explorer.html of ``gapft gap``: its content, and its behaviour in a real browser.
 
 tests/report/explorer tests the page itself.
 """
@@ -22,7 +22,7 @@ from tests.report.explorer.made import HOSTILE, unpacked
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """gsm8k with its few-shot examples and both filters, measured; one problem is hostile."""
+    """Measured gsm8k with few-shot examples and both filters; one problem has hostile text."""
     folder = tmp_path_factory.mktemp("explored")
     write_stock(folder)
     texts = json.loads((folder / "gsm8k.json").read_text())
@@ -42,7 +42,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def read_items(folder: Path, filter: str) -> dict[str, dict[str, str]]:
-    """items.csv of one filter, by problem."""
+    """Read the rows of items.csv of one filter, by problem."""
     with (folder / "gsm8k" / "gap" / "items.csv").open(newline="") as file:
         return {row["problem_id"]: row for row in csv.DictReader(file) if row["filter"] == filter}
 

@@ -1,4 +1,4 @@
-"""What a log says of a response is what the figures count."""
+"""Logged verdicts are those that the figures count."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.run_directory.tables import JudgedResponse
 
 @pytest.mark.parametrize(("pass_at", "column"), [(None, "em"), (0.5, "pass@1")])
 def test_logs_sealed_verdict(pass_at: float | None, column: str) -> None:
-    """The task says fail now of what was sealed as a pass."""
+    """The task's verdict is now a fail, but a pass was sealed."""
     outcome = SimpleNamespace(
         verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5}
     )

@@ -1,4 +1,4 @@
-"""``gapft gap RUN`` as a person runs it, on runs whose answers are known."""
+"""``gapft gap RUN`` on runs with known answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def build_run(**splits: SearchedSplit) -> SearchedRun:
 
 
 def draw_split(problems: int, share: float, seed: int = 0, k: int = 8) -> SearchedSplit:
-    """Problems whose greedy decode fails; of ``share`` of them one sample or more may pass."""
+    """Draw problems whose greedy decode fails; samples of a ``share`` of them may pass."""
     rng = np.random.default_rng(seed)
     p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
     return build_split(np.zeros(problems), rng.random((problems, k)) < p[:, None])
@@ -61,11 +61,11 @@ def draw_split(problems: int, share: float, seed: int = 0, k: int = 8) -> Search
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the real command, to its report."""
+    """A finished run of the real command, with its report."""
     folder = tmp_path_factory.mktemp("run")
     command = prepare(folder)
     pool = folder / "tasks/pool.jsonl"
-    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small split
+    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small pool
     succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)
     return folder / "run"
 
@@ -80,7 +80,7 @@ def run_gap(*arguments: object) -> Result:
 
 
 def join_output_lines(done: Result) -> str:
-    """Its output without line ends, which fall anywhere."""
+    """Join the output's lines, which wrap at any word."""
     return " ".join(done.output.split())
 
 
@@ -116,7 +116,7 @@ def test_gap_matches_report_and_leaves_run_unchanged(
 
 
 def test_needs_only_finished_search(run: Path) -> None:
-    """States, selections and training are not there yet; training's rate is said to lack."""
+    """Without states, selections and training, the missing training rate is reported."""
     manifest = json.loads((run / "manifest.json").read_text())
     names = [name for name in manifest["files"] if "responses" in name or "problems" in name]
     manifest["files"] = {name: manifest["files"][name] for name in names}
@@ -258,7 +258,7 @@ def test_half_search_bounds_cover_full_search() -> None:
 
 
 def test_requires_audit_size_without_audit() -> None:
-    """A pool's size is no audit's: 2,000 items would see what 300 cannot."""
+    """The pool's size does not replace the audit's: 2,000 items show more than 300."""
     alone = build_run(pool=draw_split(2000, 0.1))
     assert assess_run(alone) is None
     assert "--items" in build_document(alone).to_markdown()

@@ -1,6 +1,6 @@
-"""``gapft run --task`` on a task of lm-eval's: its metric, under one filter, is the verifier.
+"""``gapft run --task`` on one of lm-eval's tasks: its metric under a filter is the verifier.
 
-gsm8k's YAML with its two filters and its metric; data and prompt are what the demo policy can do.
+gsm8k's YAML with its filters and metric; data and prompt suit the demo policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS = (
 
 
 def read_demo_records(name: str, count: int) -> Iterator[dict[str, str]]:
-    """The demo's questions, with answers as gsm8k has them."""
+    """Read the demo's questions, with answers in the form of gsm8k."""
     with (DEMO / f"{name}.jsonl").open() as file:
         for row in map(json.loads, islice(file, count)):
             answer = f"{row['solution']}\n#### {row['answer']}"
@@ -110,7 +110,7 @@ def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) ->
 
 
 def read_decisions(run: Path, table: str) -> dict[str, bool]:
-    """Whether each question's greedy response passes."""
+    """Read whether each question's greedy response passes."""
     questions = {
         problem.id: problem.document["question"]
         for problem, _ in read_problems(run / "audit" / "problems.parquet")
@@ -119,7 +119,7 @@ def read_decisions(run: Path, table: str) -> dict[str, bool]:
 
 
 def evaluate_with_lm_eval(tasks: Path, adapter: str) -> dict[str, dict[str, bool]]:
-    """What lm-eval itself says of the test split: by filter, whether each question is right."""
+    """Evaluate the test split with lm-eval: by filter, whether each question is right."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 

@@ -42,7 +42,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All tasks with their data, and what is measured of them."""
+    """A folder with all tasks, their data and their measurements."""
     folder = tmp_path_factory.mktemp("stock")
     write_stock(folder)
     return folder
@@ -71,7 +71,7 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
         assert (int(item["greedy"]), int(item["passing"])) == (greedy, sum(samples))
         states.add("G" if greedy else "S" if any(samples) else "U")
         assert item["state"] == ("G" if greedy else "S" if any(samples) else "U")
-    # lm_eval 0.5.0.dev1 takes triviaqa's list of answers for one text, and everything is wrong
+    # lm_eval 0.5.0.dev1 reads triviaqa's list of answers as one text: every response is wrong
     assert len(states) > 1 or (IS_NEXT and task == "triviaqa"), "the planted responses tell nothing"
     for name in FILTERS[task]:
         counts = [int(items[name, number]["passing"]) for number in range(DOCUMENTS)]
@@ -82,7 +82,7 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
         assert results["filters"][name]["gap"]["value"] == pytest.approx(
             rates[str(K)]["value"] - rates["1"]["value"]
         )
-    # the greedy log is the one that lm-eval would have written of these responses
+    # the greedy log equals lm-eval's log of these responses
     logged = {(row["filter"], row["doc_id"]): row for row in read_log(folder / task, "greedy")}
     for key, (row, *_) in expected.items():
         filtered = (
@@ -173,7 +173,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
 
 
 def test_imported_repeats_give_same_states(folder: Path) -> None:
-    """Its one number is the first response's; of the others the task's own metric tells."""
+    """The log's number is that of the first response; the task's metric judges the others."""
     stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
     splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
     write_task(folder / "tasks", "repeated", stock.file, splits, repeats=K)
@@ -210,19 +210,19 @@ def test_imported_repeats_give_same_states(folder: Path) -> None:
 
 
 def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:
-    """items.csv by filter and doc_id."""
+    """Read items.csv by filter and doc_id."""
     with (folder / "gap" / "items.csv").open(newline="") as file:
         return {(row["filter"], int(row["doc_id"])): row for row in csv.DictReader(file)}
 
 
 def read_log(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of one of the logs."""
+    """Read the rows of a log."""
     (log,) = (folder / "gap" / kind).glob("samples_*.jsonl")
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Every file that ``gap`` writes."""
+    """Read every file that ``gap`` writes."""
     files = sorted(path for path in (folder / "gap").rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

@@ -1,4 +1,4 @@
-"""Files of responses whose verdicts are known, and runs that import them."""
+"""Write files of responses with known verdicts, and import them into runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Line = dict[str, Any]
 
 
 def build_lines(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
-    """A line for each verdict: of each problem the greedy response's first, then the samples'."""
+    """Build a line for each verdict: the greedy response of a problem, then its samples."""
     return [
         {
             "prompt": f"{split} {row * row}? {'aeiou'[row % 5]}",
@@ -42,7 +42,7 @@ def build_lines(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[
 
 
 def write_lines(path: Path, lines: Sequence[Line | str]) -> str:
-    """Writes lines, or what is no JSON; returns the path."""
+    """Write JSON lines, or strings as they are; return the path."""
     text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(f"{line}\n" for line in text), "utf-8")
     return str(path)
@@ -59,7 +59,7 @@ def import_and_run(
     keys: dict[str, Any] | None = None,
     **choice: Any,
 ) -> RunDirectory:
-    """Imports files into a run of letters, in this process, and runs stages after it."""
+    """Import files into a run of the letters task in this process, then run stages."""
     args = {"pretrained": str(model), "log": str(task.folder / "log")}
     content = {
         "name": name, "data": {"task": "letters"}, "model": {"backend": "recording", "args": args},
@@ -76,7 +76,7 @@ def import_and_run(
 
 
 def get_states(run: RunDirectory, split: str = "pool") -> dict[str, str]:
-    """Each problem's state, by the name that its record has."""
+    """Read each problem's state by the name in its record."""
     table = run.path / split / "states.parquet"
     return {states.problem_id.rpartition("-")[0]: states.state for states in read_states(table)}
 
@@ -86,7 +86,7 @@ def gather_responses(
     choice: ImportChoice,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Gathers files for the problems of ``VERDICTS``, of which K is 2."""
+    """Gather files for the problems of ``VERDICTS`` with K = 2."""
     prompts = dict.fromkeys(line["prompt"] for line in build_lines(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
     Gathering(choice, problems, "pool", 2).gather(DraftResponses().add, tokenizer, progress)

@@ -1,4 +1,4 @@
-"""An import that is there already, one that was cut short, and files that change meanwhile."""
+"""Repeated imports, interrupted imports, and files that change during an import."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def task(tmp_path: Path) -> Letters:
 
 
 def test_resumes_only_identical_import(task: Letters, model: Path) -> None:
-    """Other options, or other files, would be ignored: the table is there."""
+    """Different options or files would be ignored, because the table already exists."""
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = import_and_run(task, model, "run", [file])
     require_not_searched(str(run.path), "pool", ImportChoice([file]))

@@ -1,4 +1,4 @@
-"""Logs of Inspect, read by its own reader. ``make test-inspect`` installs it."""
+"""Logs of Inspect, read by Inspect itself. ``make test-inspect`` installs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_missing_inspect_package_names_install_command(
 
 
 def write_log(path: Path, lines: list[Line]) -> str:
-    """Write responses as a log of Inspect: a sample for each, of which the index is the epoch."""
+    """Write responses as a log of Inspect: one sample each, with the index as the epoch."""
     from inspect_ai import log
     from inspect_ai.model import ModelOutput
     from inspect_ai.scorer import Score
@@ -66,7 +66,7 @@ def write_log(path: Path, lines: list[Line]) -> str:
 
 
 def test_imports_inspect_logs(task: Letters, model: Path) -> None:
-    """By the input, and by a field; damaged, twice and with other scores they are refused."""
+    """Damaged or repeated logs and unknown scores are rejected."""
     log = pytest.importorskip("inspect_ai.log")
     lines = build_lines(VERDICTS)
     first = import_and_run(task, model, "first", [write_lines(task.folder / "r.jsonl", lines)])

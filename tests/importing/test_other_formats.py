@@ -1,4 +1,4 @@
-"""Sample logs of lm_eval and NeMo-Skills' output: greedy and samples in files of their own."""
+"""Sample logs of lm_eval and NeMo-Skills, with greedy responses and samples in separate files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_documents(task: Letters) -> list[Line]:
 
 
 def build_log_row(document: Line, texts: list[str], **keys: Any) -> Line:
-    """A row as lm_eval logs it; its number is of no use."""
+    """Build a row as lm_eval logs it; its doc_id is not used."""
     return {
         "doc_id": 7, "doc": document, "resps": [texts], "filtered_resps": texts, "filter": "none",
         "metrics": [key for key in keys if key != "verdicts"], **keys,
@@ -76,7 +76,7 @@ def build_log_per_sample(task: Letters) -> list[list[Line]]:
 
 @pytest.mark.parametrize("repeats", [True, False])
 def test_imports_greedy_and_sample_logs(task: Letters, model: Path, repeats: bool) -> None:
-    """K responses a row with verdicts, or a log for each sample, in the order of the command."""
+    """Rows have K responses with verdicts, or each sample has its own log, in command order."""
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
     logs = [build_samples_log(task)] if repeats else build_log_per_sample(task)
     files = [write_lines(task.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
@@ -117,7 +117,7 @@ def test_rejects_log_without_verdicts_per_response(task: Letters, model: Path) -
 
 
 def test_rejects_unusable_logs(task: Letters, model: Path) -> None:
-    """No greedy log, several responses in it, one log twice, a filter or metric that is not."""
+    """Missing or ambiguous greedy logs, repeated logs, unknown filters and metrics."""
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
     file = write_lines(task.folder / "samples.jsonl", build_samples_log(task))
     half = write_lines(
@@ -149,7 +149,7 @@ def test_rejects_unusable_logs(task: Letters, model: Path) -> None:
 
 
 def test_requires_same_filter_and_metric(task: Letters, model: Path) -> None:
-    """By one filter and one metric, or a greedy response could fail whose equal samples pass."""
+    """With different filters or metrics a greedy response could fail while equal samples pass."""
     rows, logs = build_greedy_log(task), build_log_per_sample(task)
     swapped = write_lines(task.folder / "g.jsonl", [rows[i ^ 1] for i in range(len(rows))])
     files = [write_lines(task.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
@@ -170,12 +170,12 @@ def test_requires_same_filter_and_metric(task: Letters, model: Path) -> None:
 
 
 def build_nemo_output(task: Letters, column: int, **keys: Any) -> list[Line]:
-    """A file as NeMo-Skills writes it: the problem's record with what was generated beside it."""
+    """Build a file as NeMo-Skills writes it: the problem's record and the generation."""
     return [
         {
             "problem": doc["question"], "expected_answer": doc["answer"],
-            "generation": build_text(column, row), "predicted_answer": "a", "num_generated_tokens": 4,
-            "symbolic_correct": bool(VERDICTS[row][column]), **keys,
+            "generation": build_text(column, row), "predicted_answer": "a",
+            "num_generated_tokens": 4, "symbolic_correct": bool(VERDICTS[row][column]), **keys,
         }
         for row, doc in reversed([*enumerate(read_documents(task))])
     ]  # fmt: skip

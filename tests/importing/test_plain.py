@@ -1,4 +1,4 @@
-"""Plain JSON lines become states and selections; what is damaged is refused by file and line."""
+"""Import of plain JSON lines; errors name the file and line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def task(tmp_path: Path) -> Letters:
 
 
 def classify_by_definition(of_problem: list[int]) -> str:
-    """By the definition (Equations 3 to 6), written again."""
+    """Classify by the definition (Equations 3 to 6)."""
     return "G" if of_problem[0] == 1 else "S" if 1 in of_problem[1:] else "U"
 
 
@@ -68,7 +68,7 @@ def test_states_follow_from_verdicts_in_any_order(
 
 
 def test_records_imported_responses(task: Letters, model: Path) -> None:
-    """Texts, ids and verdicts are the file's; verify judges again, and counts what differs."""
+    """Texts, ids and verdicts come from the file; verify judges again and counts differences."""
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = import_and_run(task, model, "run", [file])
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
@@ -87,7 +87,7 @@ def test_records_imported_responses(task: Letters, model: Path) -> None:
     assert run.manifest()["stages"].keys() == {"import"}, "no time of a search is told"
     report = verify(run.path, task.plugins)
     assert report.differences == []
-    # the task's verifier passes what holds the gold letter: a, e and i; "pool" holds none of them
+    # the task's verifier looks for the gold letter: a, e or i; "pool" has none of them
     (line,) = [line for line in report.checked if "imported" in line]
     assert f"{file} (sha256 {facts['files'][0]['sha256'][:12]})" in line
     assert "judged again, 3 of them differ, the first: pool/responses.parquet: problem" in line
@@ -222,7 +222,7 @@ def test_joins_problems_by_document_or_field(task: Letters, model: Path) -> None
 
 
 def test_combines_imported_pool_with_searched_audit(task: Letters, model: Path) -> None:
-    """What the model says of itself is the run's source, in whatever order the splits come."""
+    """The sampler's description of the model is the run's source, in any order of splits."""
     (task.folder / "weights").write_text(weights_hash(model))
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = import_and_run(task, model, "run", [file])

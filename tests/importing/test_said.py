@@ -1,4 +1,4 @@
-"""What is said of an import, on the page and elsewhere; verify holds a manifest to the tables."""
+"""Reports of imported verdicts; verify compares the manifest with the tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def task(tmp_path: Path) -> Letters:
 
 
 def test_reports_imported_verdicts_everywhere(task: Letters, model: Path) -> None:
-    verdicts = [[1, 0, 1], *[[0, 0, 0]] * 2]  # nothing to train on, so the report needs no more
+    verdicts = [[1, 0, 1], *[[0, 0, 0]] * 2]  # nothing to train on, so the report is complete
     pool = write_lines(task.folder / "pool.jsonl", build_lines(verdicts))
     run = import_and_run(task, model, "run", [pool])
     audit = write_lines(task.folder / "audit.jsonl", build_lines(verdicts, "audit"))

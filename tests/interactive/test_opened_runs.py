@@ -1,4 +1,4 @@
-"""A run's tables in Python: what is sealed, with what it is of; all else is told to people."""
+"""A run's tables in Python: sealed rows with their split or arm, and clear errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 
 @pytest.fixture(scope="module")
 def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of letters with planted decisions: PASSED says which audit problems are right."""
+    """A run of the letters task with planted decisions: PASSED lists the solved problems."""
     task = letters(tmp_path_factory.mktemp("letters"))
     run = task.run(
         "run",
@@ -36,7 +36,7 @@ def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def plant_decisions(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
-    """Seals decisions: the source's greedy rows with other verdicts."""
+    """Seal decisions: the source's greedy rows with planted verdicts."""
     table = pq.read_table(run.path / layout.responses_path("audit"))
     greedy = table.filter(pc.equal(table["index"], -1)).to_pylist()
     for condition, right in passed.items():

@@ -1,4 +1,4 @@
-"""Logs of other programs, under the names that they gave them."""
+"""Logs of other programs, under their original names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WRITTEN = Path(__file__).with_name("written")
 
 
 def copy_details(folder: Path, name: str) -> Path:
-    """A folder with details of lighteval, named as it names them."""
+    """Create a folder with lighteval details, under lighteval's file names."""
     folder.mkdir()
     (record,) = pq.read_table(WRITTEN / f"{name}.parquet")[:1].to_pylist()
     task = record["doc"]["task_name"]

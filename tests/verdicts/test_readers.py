@@ -1,4 +1,4 @@
-"""A log is read by the reader that recognises it: what ships, and a plugin's of ten lines."""
+"""The reader that recognises a log reads it: the shipped readers and a plugin's."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Retokenizer:
-    """A byte is one token."""
+    """A tokenizer with one token per byte."""
     return Retokenizer(SamplerSettings("import", {"pretrained": str(byte_llama(tmp_path / "m"))}))
 
 
 @pytest.fixture
 def answers_plugin(tmp_path: Path) -> str:
-    """The plugin of docs/plugins.md, as it stands there."""
+    """The plugin of docs/plugins.md."""
     text = (ROOT / "docs" / "plugins.md").read_text()
     text = text.partition("## A log reader in one file")[2]
     found = re.findall(r"```python[^\n]*\n(.*?)```", text, re.DOTALL)[0]
@@ -48,7 +48,7 @@ def answers_plugin(tmp_path: Path) -> str:
 
 
 def write_table(path: Path, right: Sequence[str]) -> str:
-    """A log of the plugin's: question, answer, right."""
+    """Write a log of the plugin's format: question, gold, answer, right."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("question", "gold", "answer", "right"))
@@ -74,7 +74,7 @@ def test_rejects_log_without_its_plugin(answers_plugin: str, tmp_path: Path) -> 
 
 
 def test_rejudges_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
-    """The verdicts that the log has are held against the verifier's."""
+    """The log's verdicts are compared with the verifier's."""
     before = write_table(tmp_path / "before.csv", ["yes", "no"])
     choice = RejudgeChoice(Rule("boxed_math"), plugin_files=[answers_plugin])
     judged = judge_logs([before], choice, flips := Flips(10))
@@ -136,7 +136,7 @@ def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path)
         open_log(tmp_path / "a.csv", [answers_plugin, str(other)])
 
 
-#: A line of each format that ships, and its reader.
+#: A line of each shipped format, by the reader's name.
 LINES = {
     "lm-eval": {"doc": {"q": 1}, "resps": [["a"]], "metrics": ["acc"], "acc": 1},
     "nemo-skills": {"problem": "q", "generation": "a", "is_correct": True, "expected_answer": "a"},
@@ -154,7 +154,7 @@ def test_shipped_readers_recognise_their_formats(name: str, tmp_path: Path) -> N
     assert entry is not None
     assert entry.name == name
     if name == "lm-eval":
-        return  # its number 1 is also its document
+        return  # the document contains the number 1 too
     comparison = compare(str(wrong), [str(right)], CompareChoice())
     (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (0, 1)
@@ -181,7 +181,7 @@ def test_row_counts_passing_responses(tmp_path: Path) -> None:
 
 
 def test_criterion_uses_chosen_metric(tmp_path: Path) -> None:
-    """Where none is chosen, of the first."""
+    """Without a chosen metric, the first one counts."""
     log = open_log(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
     passed = {"loose": [True, True, False], "strict": [False, True, False]}
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b", "c"], passed=passed)

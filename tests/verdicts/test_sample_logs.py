@@ -1,4 +1,4 @@
-"""One log says the same to ``gapft compare``, ``gapft rejudge`` and ``gapft import``."""
+"""``gapft compare``, ``gapft rejudge`` and ``gapft import`` read the same verdicts from a log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Options = dict[str, Any]
 
 
 def count_by_compare(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
-    """Of each document in the log's order, how many of its samples passed."""
+    """Count the passing samples of each document, in the log's order."""
     failing_rows = [
         {**row, **{n: 0 for n in row["metrics"] if not isinstance(row[n], list)}, "resps": [["x"]]}
         for row in rows
@@ -63,12 +63,12 @@ COMMANDS = (count_by_compare, count_by_rejudge, count_by_import)
 
 
 def build_row(number: int, value: Any, *, k: int = 1, **changes: Any) -> dict[str, Any]:
-    """A row of k responses that a verifier of letters takes."""
+    """Build a row of k responses for a verifier of letters."""
     return row(number, value, **{"resps": [["A", "B", "C"][:k]], "target": "B", **changes})
 
 
 def build_row_of_three(number: int, rate: float, **changes: Any) -> dict[str, Any]:
-    """A row of three responses with a ``pass@1``, and a number that speaks of the first alone."""
+    """Build a row of three responses with ``pass@1`` and a number of the first response only."""
     own = {"metrics": ["exact_match", "pass@1"], "pass@1": rate}
     return build_row(number, 1, k=3, **(own | changes))
 
@@ -179,7 +179,7 @@ def test_every_command_rejects_unclear_verdicts(tmp_path: Path, case: str, comma
 
 
 def test_fractional_pass_at_1_gives_count_only(tmp_path: Path) -> None:
-    """States need no more; verdicts on each response do."""
+    """Counts are enough for states, but not for verdicts on each response."""
     rows = [build_row_of_three(0, 1 / 3), build_row_of_three(1, 2 / 3)]
     log = write(tmp_path / "log", rows=rows)
     assert count_by_compare(log, rows, {}) == [1, 2]

@@ -1,4 +1,4 @@
-"""The table of verdicts: its states are those of the states stage, by all samples or by some."""
+"""The table of verdicts gives the states of the states stage, for all or some samples."""
 
 from __future__ import annotations
 

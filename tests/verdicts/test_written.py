@@ -1,4 +1,4 @@
-"""Logs that lighteval and Every Eval Ever themselves wrote (``written/README.md``)."""
+"""Logs written by lighteval and Every Eval Ever themselves (``written/README.md``)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_compares_lighteval_folders(tmp_path: Path) -> None:
 
 
 def test_lighteval_mean_gives_number_of_passes(tmp_path: Path) -> None:
-    """And not which; of its options the likeliest is the response."""
+    """The mean does not tell which passed; the likeliest option is the response."""
     samples = copy_details(tmp_path / "samples", "lighteval_samples")
     row = next(iter(read_rows(open_log(next(samples.iterdir())))))
     assert (row.texts, row.count, row.gold) == (["6", "9", "6", "9"], 4, "6")
@@ -54,7 +54,7 @@ def test_lighteval_samples_give_states(tmp_path: Path) -> None:
 
 
 def test_groups_records_by_result_and_epochs() -> None:
-    """The converter gives every epoch the sample's mean score, so none has a verdict of its own."""
+    """The converter gives every epoch the sample's mean score, so no epoch has its own verdict."""
     log = open_log(WRITTEN / "every_eval_ever_epochs.jsonl")
     rows = list(read_rows(log))
     assert (log.task, log.kind) == ("sums", "every-eval-ever")

@@ -1,4 +1,4 @@
-"""A finished run to verify, made once, and a copy of it to break."""
+"""A finished run to verify, created once, and a copy of it to change."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(workspace: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
+    """A copy of the run to change."""
     return Path(shutil.copytree(workspace / "run", tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""Changing a sealed run as someone would who hides it: what is changed is sealed again."""
+"""Change a sealed run and hide the change by sealing again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.verify.run import verify
 
 ARM = "gapft-seed13"
-#: An arm of the selector of the run's plugin.
+#: An arm of the plugin's selector.
 PLUGIN_ARM = "drawn-seed13"
 LOG = f"adapters/{ARM}/training_log.jsonl"
 
@@ -36,7 +36,7 @@ def find_differences(workspace: Path, run: Path) -> list[str]:
 
 
 def seal_again(run: Path, *relatives: str) -> None:
-    """Writes the hashes of changed files into the manifest."""
+    """Write the hashes of changed files into the manifest."""
     manifest = json.loads((run / "manifest.json").read_text())
     for relative in relatives:
         manifest["files"][relative] = sha256(run / relative)
@@ -54,7 +54,7 @@ def change_manifest(run: Path, change: Callable[[dict[str, Any]], None]) -> None
 
 
 def change_facts(run: Path, arm: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Changes what ``training.json`` and the manifest say of an arm's training, both alike."""
+    """Change an arm's training facts in ``training.json`` and in the manifest."""
     change_json(run / f"adapters/{arm}/training.json", change)
     change_manifest(run, lambda manifest: change(manifest["training"][arm]))
     seal_again(run, f"adapters/{arm}")
@@ -77,13 +77,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What a table says of itself."""
+    """Read the facts that a table records about itself."""
     facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
     return facts
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]], **facts: object) -> None:
-    """Writes other rows under the table's own schema, and other facts beside its own."""
+    """Write rows under the table's schema, and add facts to its own."""
     metadata = pq.read_metadata(path).metadata
     table_metadata = (
         {"gapft": json.dumps({**read_facts(path), **facts})} if b"gapft" in metadata else None

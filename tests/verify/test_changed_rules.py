@@ -1,4 +1,4 @@
-"""Answers that a changed verifier reads otherwise: named, and never passed over."""
+"""Verification reports answers that a changed verifier reads differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.verify.tampering import change_manifest, read_facts, seal_again
 
 pytestmark = pytest.mark.xdist_group("verify")
 
-#: The verifier, which now reads answers too: a response's first letter.
+#: The verifier reads answers too: a response's first letter.
 ANSWERING = """
 
 Contains.answer = lambda self, text: text[:1] or None
@@ -23,7 +23,7 @@ Contains.answer = lambda self, text: text[:1] or None
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Writes another table in the place of a sealed one, with its facts."""
+    """Replace a sealed table and keep its facts."""
     metadata = {"gapft": json.dumps(read_facts(path))}
     pq.write_table(table.replace_schema_metadata(metadata), path)
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a file of a run, ``gapft verify`` names a difference and never breaks."""
+"""``gapft verify`` reports any damage to a run's files and never crashes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.verify.tampering import (
 
 pytestmark = pytest.mark.xdist_group("verify")
 
-#: What no stage seals: locks, and the report, which ``--only report`` makes again.
+#: Files that no stage seals: locks, and the report, which ``--only report`` writes again.
 UNSEALED = ("run.lock", "jobs.lock", "report")
 
 
@@ -46,7 +46,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 def list_files(run: Path) -> list[str]:
-    """Every file of a run that tells of it, but for the manifest."""
+    """List the run's files that verification reads, except the manifest."""
     return sorted(
         relative.as_posix()
         for file in run.rglob("*")
@@ -57,7 +57,7 @@ def list_files(run: Path) -> list[str]:
 
 @contextlib.contextmanager
 def damage_file(run: Path, relative: str, damage: str) -> Iterator[None]:
-    """Damages a file, and restores it."""
+    """Damage a file, then restore it."""
     content = (run / relative).read_bytes()
     DAMAGE[damage](run / relative)
     yield
@@ -79,7 +79,7 @@ def test_detects_damage_to_every_file(workspace: Path, run: Path, damage: str) -
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_detects_damage_sealed_again(workspace: Path, run: Path, damage: str) -> None:
-    """A flipped bit may say nothing, and a model card is prose; to break is never right."""
+    """A flipped bit or an edited model card may change nothing; a crash is always wrong."""
     manifest = json.loads((run / "manifest.json").read_text())
     entries = [e for e in manifest["files"] if ARM in e or e.startswith(("pool", "audit"))]
     for relative in list_files(run):
@@ -103,7 +103,7 @@ def test_detects_damaged_manifest(workspace: Path, run: Path, damage: str) -> No
 
 
 def test_survives_flipped_bits_in_manifest(workspace: Path, run: Path) -> None:
-    """Some say nothing of the arms (times, hardware); none may break the command."""
+    """Some bits do not concern the arms (times, hardware); none may crash the command."""
     size = (run / "manifest.json").stat().st_size
     detected = 0
     for place in random.Random(0).sample(range(size), 40):
@@ -111,10 +111,10 @@ def test_survives_flipped_bits_in_manifest(workspace: Path, run: Path) -> None:
         flip_bit(run / "manifest.json", place / size)
         try:
             detected += bool(find_differences(workspace, run))
-        except UserError:  # of what the run rests on: as if that had been edited
+        except UserError:  # the recorded inputs seem edited
             detected += 1
         (run / "manifest.json").write_bytes(content)
-    assert detected > 10  # half of forty, give or take three, by how long paths and times are
+    assert detected > 10  # about 20 +- 3, depending on the length of paths and times
 
 
 @pytest.mark.parametrize("table", ["problems", "responses", "states"])
@@ -159,7 +159,7 @@ def test_reads_missing_recipe_from_manifest(workspace: Path, run: Path) -> None:
 
 
 def test_unfinished_search_is_not_damage(workspace: Path, run: Path, tmp_path: Path) -> None:
-    """A table is there before its split is sealed, and stays if the command is killed."""
+    """A table exists before its split is sealed, and stays if the command is killed."""
     path = RunDirectory.create_or_open(tmp_path / "begun", RunDirectory.open(run).recipe).path
     (path / "pool").mkdir()
     shutil.copyfile(run / "pool/problems.parquet", path / "pool/problems.parquet")
@@ -170,7 +170,7 @@ def test_unfinished_search_is_not_damage(workspace: Path, run: Path, tmp_path: P
 
 
 def test_failing_verifier_is_user_error(workspace: Path, run: Path, tmp_path: Path) -> None:
-    """Say, its data are not on this machine. What was found besides is not lost."""
+    """For example, its data are missing. Other differences are still reported."""
     plugin = tmp_path / "plugin.py"
     text = (workspace / "plugin.py").read_text()
     plugin.write_text(
@@ -178,7 +178,7 @@ def test_failing_verifier_is_user_error(workspace: Path, run: Path, tmp_path: Pa
     )
     change_manifest(
         run, lambda manifest: manifest["rests_on"]["plugins"].clear()
-    )  # the plugin is an edited one
+    )  # the plugin was edited
     with pytest.raises(UserError, match="no data here"):
         verify(run, [str(plugin)])
     (run / "audit/states.parquet").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Decisions are of the audit's problems, by the arm's adapter, with the verifier's verdicts."""
+"""Verification of decisions: the audit's problems, the arm's adapter, the verifier's verdicts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("verify")
 
 
 def relabel_failed_decision(run: Path, status: str = "pass") -> str:
-    """The table's own counts and the manifest's are made to agree.
+    """Change a failed decision's status; update the counts of the table and the manifest.
 
     Returns:
         The problem's id.
@@ -51,7 +51,7 @@ def test_detects_changed_verdict(workspace: Path, run: Path) -> None:
 
 
 def test_reports_timeout_without_difference(workspace: Path, run: Path) -> None:
-    """It depends on the machine's pace, then and now."""
+    """Timeouts depend on the speed of the machine."""
     late = relabel_failed_decision(run, "timeout")
     report = verify(run, [str(workspace / "plugin.py")])
     assert report.differences == []
@@ -65,7 +65,7 @@ def test_skips_verdicts_without_rejudging(workspace: Path, run: Path, tmp_path: 
     registered = 'register("contains", Contains'
     text = (workspace / "plugin.py").read_text()
     plugin.write_text(text.replace(registered, f"{registered}, rejudge=False"))
-    # the plugin is an edited one
+    # the plugin was edited
     change_manifest(run, lambda manifest: manifest["rests_on"]["plugins"].clear())
     relabel_failed_decision(run)
     report = verify(run, [str(plugin)])

@@ -1,4 +1,4 @@
-"""``gapft verify`` passes on a run as it was made, and names what was changed in it since."""
+"""``gapft verify`` passes on an unchanged run and names every later change."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_detects_changed_step_values(workspace: Path, run: Path, key: str, value
 
 
 def test_detects_changed_loss_weights(workspace: Path, run: Path) -> None:
-    """Facts, manifest and log agree with each other, and not with the recipe."""
+    """Facts, manifest and log agree with each other, but not with the recipe."""
 
     def change(facts: dict[str, Any]) -> None:
         facts["weights_sha256"] = "0" * 64
@@ -138,7 +138,7 @@ def test_detects_changed_loss_weights(workspace: Path, run: Path) -> None:
 
 
 def test_detects_adapter_changed_after_training(workspace: Path, run: Path) -> None:
-    """Whoever hides it well still has audited another adapter."""
+    """Even a well hidden change contradicts the adapter that was audited."""
     folder = run / "adapters" / ARM
     tensors = load_file(folder / "adapter_model.safetensors")
     next(iter(tensors.values())).view(-1)[0] += 1

@@ -1,4 +1,4 @@
-"""Every command holds a run to its task, data, plugins and model: what was edited is named."""
+"""Every command compares a run's task, data, plugins and model with the recorded ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Edit = Callable[[str], str]
 
 @contextlib.contextmanager
 def edit_file(path: Path, edit: Edit) -> Iterator[None]:
-    """A text file that is another while the block runs."""
+    """Edit a text file while the block runs, then restore it."""
     before = path.read_text()
     after = edit(before)
     assert after != before
@@ -62,7 +62,7 @@ def replace_text(old: str, new: str) -> Edit:
 def check_inputs(
     workspace: Path, run: Path, include_paths: tuple[str, ...] = (), plugin: bool = True
 ) -> list[str]:
-    """Holds a run, in this process; gives what could not be checked."""
+    """Compare a run's inputs in this process; return those that could not be checked."""
     files = [str(workspace / "plugin.py")] if plugin else []
     run_directory, plugins = RunDirectory.open(run), load_plugins(files)
 
@@ -209,7 +209,7 @@ def test_verify_lists_compared_inputs_and_unreadable_task(
         verify(run, plugin)
 
 
-#: A split to calibrate on, its file in the task's data.
+#: Adds a calibration split, with its file, to the task's data.
 ADD_SPLIT = replace_text("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
 
 
@@ -321,7 +321,7 @@ def test_reports_key_of_damaged_section(run: Path, key: str, value: Any) -> None
 
 
 def test_job_rejects_edit_made_before_its_start(workspace: Path, run: Path) -> None:
-    """The command's own look came before the edit."""
+    """The command itself checked the inputs before the edit."""
     shutil.rmtree(run / "audit")
     arguments = (str(run), "audit", [str(workspace / "plugin.py")], [str(workspace / "tasks")])
     with (

@@ -1,6 +1,6 @@
-"""Keys are computed again from what a run records: whoever forges what they are made from is found.
+"""Verification recomputes keys from the run's records and detects forged records.
 
-A forger changes what a key was made from and computes all keys that follow from it again.
+The forger changes the content of a key and recomputes all keys that depend on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Content = dict[str, Any]
 
 
 def forge_table(run: Path, table: str, change: Callable[[Content], object]) -> None:
-    """Change what a table's keys are made from, compute the keys again, and seal the table."""
+    """Change the contents of a table's keys, recompute the keys, and seal the table."""
     contents = read_groups(read_facts(run / table)["made_from"])
     keys: dict[str, str] = {}
     recorded: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def forge_table(run: Path, table: str, change: Callable[[Content], object]) -> N
 
 
 def set_value(step: str, *path: str, value: object) -> Callable[[Content], None]:
-    """Change one value of a step's contents, where it has it."""
+    """Return a function that changes one value of a step's contents, if it exists."""
 
     def change(content: Content) -> None:
         if content["step"] != step or path[0] not in content:
@@ -161,7 +161,6 @@ def test_detects_forged_table_keys(
 
 
 def test_recomputed_keys_of_unchanged_table_match(workspace: Path, run: Path) -> None:
-    """Whoever changes nothing is not accused."""
     forge_table(run, POOL, lambda content: None)
     assert find_differences(workspace, run) == []
 
@@ -188,7 +187,7 @@ def test_detects_sample_of_different_stream(workspace: Path, run: Path) -> None:
 
 
 def forge_adapter(run: Path, arm: str, **values: object) -> None:
-    """Change what an adapter's key is made from, and say the new key everywhere."""
+    """Change the contents of an adapter's key and record the new key everywhere."""
     path = run / f"adapters/{arm}/made_from.json"
     change_json(path, lambda content: content.update(values))
     key = f"train/{content_hash(json.loads(path.read_text()))}"
@@ -232,7 +231,7 @@ def test_detects_edited_adapter_record(workspace: Path, run: Path) -> None:
 
 
 def test_detects_exchanged_adapters(workspace: Path, run: Path) -> None:
-    """With all that their folders and the manifest say of their weights."""
+    """The folders and the manifest record the exchanged weights consistently."""
     arms = (ARM, "uniform-seed13")
     folders = [run / f"adapters/{arm}" for arm in arms]
     tensors = [load_file(folder / "adapter_model.safetensors") for folder in folders]

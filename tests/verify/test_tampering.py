@@ -1,4 +1,4 @@
-"""What someone changes who then seals the file again, and in the manifest too, is found."""
+"""Verification detects changes that were sealed again, also in the manifest."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_detects_missing_configuration_key(workspace: Path, run: Path) -> None:
 
 def test_ignores_base_path_and_peft_version(workspace: Path, run: Path) -> None:
     change_config(run, ARM, base_model_name_or_path="elsewhere", peft_version="0.0")
-    for folder in (run / "adapters").iterdir():  # of a PEFT that had no such key
+    for folder in (run / "adapters").iterdir():  # an earlier PEFT had no such key
         change_json(folder / "adapter_config.json", lambda config: config.pop("use_rslora"))
         seal_again(run, f"adapters/{folder.name}")
     assert find_differences(workspace, run) == []
@@ -93,7 +93,7 @@ def test_ignores_base_path_and_peft_version(workspace: Path, run: Path) -> None:
 
 @pytest.mark.parametrize("value", [0, 5, None])
 def test_detects_changed_n(workspace: Path, run: Path, value: int | None) -> None:
-    """What lies there is verified all the same."""
+    """The existing files are verified all the same."""
     change_manifest(run, lambda manifest: manifest.update(n=value))
     (run / f"adapters/{ARM}/training_log.jsonl").write_text("")
     differences = find_differences(workspace, run)
@@ -212,7 +212,9 @@ def test_detects_changed_sequence_end(workspace: Path, run: Path) -> None:
 
 
 def test_detects_different_attention(workspace: Path, run: Path) -> None:
-    change_facts(run, ARM, lambda facts: facts.pop("attention"))  # as before it was recorded
+    change_facts(
+        run, ARM, lambda facts: facts.pop("attention")
+    )  # earlier versions did not record it
     assert find_differences(workspace, run) == []
     other = {"implementation": "gapft_segments", "kernel": "varlen_attn"}
     change_facts(run, ARM, lambda facts: facts.update(attention=other))
