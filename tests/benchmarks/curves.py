@@ -13,7 +13,14 @@ import numpy as np
 
 from gapft_harness.analysis.curves import compare_curves
 from gapft_harness.core.streams import Stream
-from tests.analysis.simulated_curves import EFFECTS, KS, SAMPLES, SEED_EFFECTS, studies, truth
+from tests.analysis.simulated_curves import (
+    EFFECTS,
+    KS,
+    SAMPLES,
+    SEED_EFFECTS,
+    compute_true_curves,
+    simulate_studies,
+)
 from tests.benchmarks.measure import Figure
 
 #: Of each setting; the standard error of a coverage of 95% is 0.7 points.
@@ -36,11 +43,11 @@ def coverage(
     seeds: int, effect: str, seed_effect: float, count: int, seed: int
 ) -> tuple[float, float]:
     """Shares of studies whose band holds the true difference, and whose set its first k behind."""
-    source, tuned = truth(effect, seed_effect)
+    source, tuned = compute_true_curves(effect, seed_effect)
     true = tuned - source
     behind = next((k for k, one in zip(KS, true, strict=True) if one < 0), None)
     held = named = 0
-    drawn = studies(effect, seed_effect, seeds, PROBLEMS, count, seed)
+    drawn = simulate_studies(effect, seed_effect, seeds, PROBLEMS, count, seed)
     for number, (before, after) in enumerate(drawn):
         stream = Stream(seed, f"study/{number}")
         found = compare_curves(before, SAMPLES, after, SAMPLES, KS, stream=stream)

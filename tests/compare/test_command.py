@@ -151,7 +151,7 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
         with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
             cells = [*csv.reader(file)]
         tex = (tmp_path / "tables" / f"{name}.tex").read_text()
-        assert latex_reader.rows(tex) == cells
+        assert latex_reader.read_table(tex) == cells
         for line in cells:
             md = " | ".join(map(escape_markdown, line))
             assert f"| {md} |" in (tmp_path / "out" / "comparison.md").read_text()

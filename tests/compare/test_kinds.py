@@ -15,7 +15,7 @@ from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.mixed import normalise
 from gapft_harness.core.errors import UserError
 from tests.compare.logs import row, write
-from tests.verdicts.made import copied
+from tests.verdicts.made import copy_details
 
 
 def sums(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def mixed(
 ) -> Comparison:
     """Lm_eval's rows held against lighteval's details, or the other way round."""
     before = str(write(tmp_path / "before", rows=rows))
-    after = str(copied(tmp_path / "after", "lighteval_after"))
+    after = str(copy_details(tmp_path / "after", "lighteval_after"))
     sides = (after, before) if turned else (before, after)
     return compare(sides[0], [f"tuned={sides[1]}"], CompareChoice(**choice))
 
@@ -174,7 +174,7 @@ def test_only_the_compared_field_of_nemo_skills_is_read(
     for choice in ({}, {"metric": "symbolic_correct"}):
         found = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
         assert len(found.items) == 4
-        assert found.numbers.before.mean() == 0.5
+        assert found.table.before.mean() == 0.5
     with pytest.raises(UserError, match=r"a\.jsonl, line 4: metric 'judgement'"):
         compare(before, [after], CompareChoice(metric="judgement"))
     some = compare(before, [after], CompareChoice(metric="judgement", common=True))

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.letters_run import Letters, Marker, result, store_of, stored, wait_for
-from tests.verify.tampering import differences
+from tests.verify.tampering import find_differences
 
 pytestmark = pytest.mark.xdist_group("resume")
 
@@ -90,7 +90,7 @@ def test_of_two_runs_on_one_store_one_is_killed_at_random_moments(letters: Lette
     letters.finish(first, store=store)
     for run in (first, second):
         assert content(run) == content(letters.folder / "whole")
-    assert differences(letters.folder, first) == []
+    assert find_differences(letters.folder, first) == []
     calls = [*letters.calls("twin-a"), *letters.calls("twin-b")]
     assert set(calls) == set(letters.whole_calls)
     assert len(calls) <= len(letters.whole_calls) + kills * 2, "what was in flight is made again"

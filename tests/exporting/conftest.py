@@ -1,4 +1,4 @@
-"""A sealed run with planted outcomes, and its report."""
+"""A sealed run with planted outcomes and a report."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.study.sealed import cell, seal
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Its arms are audited; two have adapters, of files whose bytes nothing loads."""
+def planted_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run with audited arms; two have adapter files with dummy content."""
     run = RunDirectory.open(seal(tmp_path_factory.mktemp("planted") / "run", cell()))
     for seed in (13, 21):
         folder = run.path / layout.adapter_path(Arm("gapft", seed))

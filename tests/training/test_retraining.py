@@ -1,4 +1,4 @@
-"""Replicates: training repeated with the same data, settings and seeds."""
+"""A training that is repeated with the same data, settings and seeds, by the real command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.stages.verify.run import verify
 from tests.command import succeed
 from tests.training.letters import prepare
-from tests.verify.tampering import change_facts, change_manifest, differences, seal_again
+from tests.verify.tampering import change_facts, change_manifest, find_differences, seal_again
 
 GAPFT, AGAIN, UNIFORM = (Arm(name, 13) for name in ("gapft", "again", "uniform"))
 CONDITIONS: dict[str, Any] = {"gapft": {}, "uniform": {}}
@@ -30,18 +30,18 @@ REPLICATE = {"again": {"selector": "gapft", "replicate": 1}}
 
 
 @pytest.fixture(scope="module")
-def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of two conditions and a replicate added later."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of two conditions, to which a replicate was added later."""
     folder = tmp_path_factory.mktemp("retrained")
     command = [*prepare(folder), "run"]
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text()) | {"budget": {"n": 6}, "executor": {"workers": 1}}
     content |= {"conditions": CONDITIONS, "seeds": [13, 21]}
-    content["training"] |= {"accumulation": 1, "learning_rate": 0.02}  # several large steps
+    content["training"] |= {"accumulation": 1, "learning_rate": 0.02}  # several steps, large ones
     path.write_text(yaml.safe_dump(content))
     succeed(*command, cwd=folder)
     shutil.copytree(folder / "run", folder / "before")
-    # listed first: existing adapters are not trained again
+    # named first: what is there already is not trained again
     content["conditions"] = REPLICATE | CONDITIONS
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     succeed(*command, cwd=folder)
@@ -49,60 +49,60 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(finished_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished_folder / "run", tmp_path / "run"))
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 
-def read_facts(run: Path, arm: Arm) -> dict[str, Any]:
+def facts(run: Path, arm: Arm) -> dict[str, Any]:
     return dict(json.loads((run / layout.adapter_path(arm) / "training.json").read_text()))
 
 
-def read_manifest(run: Path) -> dict[str, Any]:
+def manifest(run: Path) -> dict[str, Any]:
     return dict(json.loads((run / "manifest.json").read_text()))
 
 
-def test_trains_added_replicate_only(finished_folder: Path) -> None:
-    before, after = (read_manifest(finished_folder / name)["files"] for name in ("before", "run"))
-    assert before.items() <= after.items()
+def test_a_finished_run_keeps_what_it_has_and_trains_the_replicate(made: Path) -> None:
+    before, now = (manifest(made / name)["files"] for name in ("before", "run"))
+    assert before.items() <= now.items()
     arms = [Arm("again", seed) for seed in (13, 21)]
     files = (layout.selection_path, layout.adapter_path, layout.decisions_path)
-    assert after.keys() - before.keys() == {file(arm) for arm in arms for file in files}
-    verification = verify(finished_folder / "run", [str(finished_folder / "plugin.py")])
-    assert (verification.differences, verification.missing) == ([], [])
-    assert any("2 replicates have the training sets" in line for line in verification.checked)
+    assert now.keys() - before.keys() == {file(arm) for arm in arms for file in files}
+    found = verify(made / "run", [str(made / "plugin.py")])
+    assert (found.differences, found.missing) == ([], [])
+    assert any("2 replicates have the training sets" in line for line in found.checked)
 
 
-def test_replicate_is_trained_on_same_set(finished_folder: Path) -> None:
-    run = finished_folder / "run"
+def test_a_replicate_has_the_same_training_set_and_is_trained(made: Path) -> None:
+    run = made / "run"
     selections = [run / layout.selection_path(arm) for arm in (GAPFT, AGAIN)]
     assert selections[0].read_bytes() == selections[1].read_bytes()
-    assert "trained_as" not in read_manifest(run)["training"][AGAIN.name]
-    assert "seconds" in read_manifest(run)["training"][AGAIN.name], "a shared adapter has none"
+    assert "trained_as" not in manifest(run)["training"][AGAIN.name]
+    assert "seconds" in manifest(run)["training"][AGAIN.name], "an adapter that is shared has none"
 
 
-def test_cpu_replicate_has_same_bytes(finished_folder: Path) -> None:
-    run = finished_folder / "run"
+def test_on_a_cpu_a_replicate_repeats_to_the_byte(made: Path) -> None:
+    run = made / "run"
     folders = [run / layout.adapter_path(arm) for arm in (GAPFT, AGAIN)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
     logs = [(folder / "training_log.jsonl").read_bytes() for folder in folders]
     assert logs[0] == logs[1]
-    own = {"condition": "again", "stored": read_facts(run, AGAIN)["stored"]}
-    assert read_facts(run, AGAIN) == {**read_facts(run, GAPFT), **own}
-    assert own["stored"] != read_facts(run, GAPFT)["stored"]
+    own = {"condition": "again", "stored": facts(run, AGAIN)["stored"]}
+    assert facts(run, AGAIN) == {**facts(run, GAPFT), **own}
+    assert own["stored"] != facts(run, GAPFT)["stored"]
 
 
-def test_report_counts_no_changes_for_exact_replicate(finished_folder: Path) -> None:
-    run = finished_folder / "run"
+def test_the_report_counts_no_change_where_training_repeats(made: Path) -> None:
+    run = made / "run"
     results = json.loads((run / "report/results.json").read_text())
-    (replicate,) = results["replicates"]
-    assert (replicate["condition"], replicate["original"], replicate["n"]) == ("again", "gapft", 80)
-    assert [replicate[key] for key in ("changed", "lost", "gained", "delta")] == [0] * 4
-    assert replicate["ci95"] == [0, 0]
-    assert [(row["seed"], row["reworded"], row["same_weights"]) for row in replicate["seeds"]] == [
+    (found,) = results["replicates"]
+    assert (found["condition"], found["original"], found["n"]) == ("again", "gapft", 80)
+    assert [found[key] for key in ("changed", "lost", "gained", "delta")] == [0] * 4
+    assert found["ci95"] == [0, 0]
+    assert [(of["seed"], of["reworded"], of["same_weights"]) for of in found["seeds"]] == [
         (13, 0, True), (21, 0, True)
     ]  # fmt: skip
-    contrasts = {(row["a"], row["b"]): row for row in results["contrasts"]}
-    assert contrasts["gapft", "again"]["matched_budget"], "they are equal"
+    contrasts = {(of["a"], of["b"]): of for of in results["contrasts"]}
+    assert contrasts["gapft", "again"]["matched_budget"], "they differ in nothing"
     with (run / "report/tables/replicates.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["condition"], row["seed"], row["changed"]) for row in rows] == [
@@ -110,32 +110,32 @@ def test_report_counts_no_changes_for_exact_replicate(finished_folder: Path) -> 
     ]  # fmt: skip
 
 
-def test_retrains_lost_replicate(finished_folder: Path, run: Path) -> None:
+def test_one_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
     before = weights_hash(run / layout.adapter_path(AGAIN))
     shutil.rmtree(run / layout.adapter_path(AGAIN))
-    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
-    assert "trained_as" not in read_manifest(run)["training"][AGAIN.name]
+    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+    assert "trained_as" not in manifest(run)["training"][AGAIN.name]
     assert weights_hash(run / layout.adapter_path(AGAIN)) == before
-    assert differences(finished_folder, run) == []
+    assert find_differences(made, run) == []
 
 
-def test_retrains_condition_turned_replicate(finished_folder: Path, run: Path) -> None:
-    shutil.copytree(finished_folder / ".store", run.parent / ".store")
-    key = read_facts(run, GAPFT)["stored"]
+def test_a_condition_that_becomes_a_replicate_is_trained_again(made: Path, run: Path) -> None:
+    shutil.copytree(made / ".store", run.parent / ".store")
+    key = facts(run, GAPFT)["stored"]
     succeed(
         "run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run,
-        "--set", "conditions.gapft.replicate=2", cwd=finished_folder,
+        "--set", "conditions.gapft.replicate=2", cwd=made,
     )  # fmt: skip
-    assert read_facts(run, GAPFT)["stored"] != key
-    assert "seconds" in read_manifest(run)["training"][GAPFT.name]
-    assert differences(finished_folder, run) == []
+    assert facts(run, GAPFT)["stored"] != key
+    assert "seconds" in manifest(run)["training"][GAPFT.name]
+    assert find_differences(made, run) == []
 
 
-# Faults that gapft verify reports
+# What gapft verify finds
 
 
-def forge_training_set(run: Path) -> None:
-    """Replace the replicate by the arm of another condition and seal it again."""
+def other_training_set(run: Path) -> None:
+    """The whole arm of another condition under the replicate's name, sealed again."""
     for file in (layout.selection_path, layout.adapter_path, layout.decisions_path):
         source, target = run / file(UNIFORM), run / file(AGAIN)
         if source.is_dir():
@@ -145,70 +145,70 @@ def forge_training_set(run: Path) -> None:
             shutil.copy(source, target)
         seal_again(run, file(AGAIN))
     change_manifest(run, lambda m: m["training"].update({AGAIN.name: m["training"][UNIFORM.name]}))
-    change_facts(run, AGAIN.name, lambda facts: facts.update(condition="again"))
+    change_facts(run, AGAIN.name, lambda said: said.update(condition="again"))
 
 
-def forge_shared_adapter(run: Path) -> None:
-    """Record that the replicate shares the adapter of the arm that it repeats."""
-    key = read_facts(run, GAPFT)["stored"]
-    change_facts(run, AGAIN.name, lambda facts: facts.update(stored=key))
+def shared_adapter(run: Path) -> None:
+    """The replicate says that it has the adapter of the arm that it repeats."""
+    key = facts(run, GAPFT)["stored"]
+    change_facts(run, AGAIN.name, lambda said: said.update(stored=key))
     change_manifest(run, lambda m: m["training"][AGAIN.name].update(trained_as=GAPFT.name))
 
 
-def forge_copied_folder(run: Path) -> None:
-    """Replace the replicate by an unchanged copy of the arm that it repeats."""
+def copied_folder(run: Path) -> None:
+    """The folder of the arm that it repeats, with nothing changed."""
     shutil.rmtree(run / layout.adapter_path(AGAIN))
     shutil.copytree(run / layout.adapter_path(GAPFT), run / layout.adapter_path(AGAIN))
     seal_again(run, layout.adapter_path(AGAIN))
 
 
-def forge_seed(run: Path) -> None:
-    """Replace the replicate by a training with another seed."""
+def another_seed(run: Path) -> None:
+    """A training under another seed, which is no replicate."""
     shutil.rmtree(run / layout.adapter_path(AGAIN))
     shutil.copytree(run / layout.adapter_path(Arm("gapft", 21)), run / layout.adapter_path(AGAIN))
     seal_again(run, layout.adapter_path(AGAIN))
     change_manifest(
         run, lambda m: m["training"].update({AGAIN.name: m["training"]["gapft-seed21"]})
     )
-    change_facts(run, AGAIN.name, lambda facts: facts.update(condition="again", seed=13))
+    change_facts(run, AGAIN.name, lambda said: said.update(condition="again", seed=13))
 
 
 @pytest.mark.parametrize(
     ("forge", "place", "expected"),
     [
-        (forge_training_set, layout.selection_path(AGAIN), f"repeats the training of {GAPFT.name}"),
-        (forge_shared_adapter, layout.adapter_path(AGAIN), "made_from"),
-        (forge_copied_folder, layout.adapter_path(AGAIN), "condition"),
-        (forge_seed, layout.adapter_path(AGAIN), "plan_sha256"),
+        (other_training_set, layout.selection_path(AGAIN), f"repeats the training of {GAPFT.name}"),
+        (shared_adapter, layout.adapter_path(AGAIN), "its key is"),
+        (copied_folder, layout.adapter_path(AGAIN), "condition"),
+        (another_seed, layout.adapter_path(AGAIN), "plan_sha256"),
     ],
 )
-def test_verify_detects_forged_replicate(
-    finished_folder: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
+def test_a_forged_replicate_is_found(
+    made: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
 ) -> None:
     forge(run)
-    lines = differences(finished_folder, run)
-    assert any(line.startswith(place) and expected in line for line in lines), lines
+    found = find_differences(made, run)
+    assert any(line.startswith(place) and expected in line for line in found), found
 
 
-# Which conditions are replicates
+# Which conditions repeat which
 
 
-def build_recipe(**conditions: Any) -> Any:
+def recipe_of(**conditions: Any) -> Any:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     return check_recipe({**content, "conditions": {"gapft": {}} | conditions}, "here")
 
 
 @pytest.mark.parametrize(
-    "condition",
+    "said",
     [
         {"selector": "gapft", "replicate": 1},
-        {"selector": "gapft", "replicate": 1, "k": 8},  # the same as in the search
+        {"selector": "gapft", "replicate": 1, "k": 8},  # as the search
         {"selector": "gapft", "replicate": 1, "n": "recovered"},
         {"selector": "gapft", "replicate": 9, "training": {"rank": 8}},
     ],
 )
-def test_replicates_differ_only_in_key(condition: dict[str, Any]) -> None:
-    assert build_recipe(again=condition).map_replicates() == {"again": "gapft"}
+def test_conditions_that_differ_in_the_key_alone_are_replicates(said: dict[str, Any]) -> None:
+    assert recipe_of(again=said).replicates() == {"again": "gapft"}
 
 
 @pytest.mark.parametrize(
@@ -221,47 +221,47 @@ def test_replicates_differ_only_in_key(condition: dict[str, Any]) -> None:
         {"training": {"rank": 4}},
     ],
 )
-def test_other_differences_are_not_replicates(other: dict[str, Any]) -> None:
-    recipe = build_recipe(again={"selector": "gapft", "replicate": 1} | other)
-    assert recipe.map_replicates() == {}
+def test_conditions_that_differ_in_anything_else_are_not(other: dict[str, Any]) -> None:
+    recipe = recipe_of(again={"selector": "gapft", "replicate": 1} | other)
+    assert recipe.replicates() == {}
 
 
-def test_replicates_repeat_lowest_number() -> None:
-    recipe = build_recipe(
+def test_all_replicates_repeat_the_one_of_the_lowest_number() -> None:
+    recipe = recipe_of(
         third={"selector": "gapft", "replicate": 2},
         second={"selector": "gapft", "replicate": 1},
         same={"selector": "gapft"},
         lone={"selector": "uniform", "replicate": 3},
         late={"selector": "uniform", "replicate": 4},
     )
-    assert recipe.map_replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
+    assert recipe.replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
 
 
-def test_imported_training_sets_can_be_replicated() -> None:
-    def imported_from(run: str) -> dict[str, Any]:
+def test_sets_of_another_run_may_be_trained_on_twice() -> None:
+    def of(run: str) -> dict[str, Any]:
         return {"selector": "training_set", "params": {"run": run, "condition": "gold"}}
 
-    recipe = build_recipe(
-        imported=imported_from("runs/a"),
-        gold=imported_from("runs/a") | {"replicate": 1},
-        other=imported_from("runs/b") | {"replicate": 1},
+    recipe = recipe_of(
+        theirs=of("runs/a"),
+        gold=of("runs/a") | {"replicate": 1},
+        other=of("runs/b") | {"replicate": 1},
     )
-    assert recipe.map_replicates() == {"gold": "imported"}
+    assert recipe.replicates() == {"gold": "theirs"}
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, True, "1"])
-def test_replicate_must_be_whole_number(number: Any) -> None:
+def test_a_replicate_is_a_whole_number(number: Any) -> None:
     with pytest.raises(UserError, match=r"conditions\.again\.replicate"):
-        build_recipe(again={"selector": "gapft", "replicate": number})
+        recipe_of(again={"selector": "gapft", "replicate": number})
 
 
-def test_dry_run_lists_replicates(finished_folder: Path) -> None:
+def test_the_dry_run_names_what_is_repeated_and_what_repeats_nothing(made: Path) -> None:
     options = Options(
-        str(finished_folder / "recipe.yaml"),
-        include_paths=[str(finished_folder / "tasks")],
-        plugin_files=[str(finished_folder / "plugin.py")],
+        str(made / "recipe.yaml"),
+        include_paths=[str(made / "tasks")],
+        plugin_files=[str(made / "plugin.py")],
         overrides=["conditions.alone={selector: uniform, n: 3, replicate: 2}"],
     )
-    output = describe_dry_run(options, str(finished_folder / "nowhere"))
-    assert "again (gapft, trains gapft again)" in output
-    assert "conditions.alone.replicate" in output.partition("# warnings")[2]
+    said = describe_dry_run(options, str(made / "nowhere"))
+    assert "again (gapft, trains gapft again)" in said
+    assert "conditions.alone.replicate" in said.partition("# warnings")[2]

@@ -1,4 +1,4 @@
-"""Arms with the same training set are trained once and verified."""
+"""Arms with the same training set are trained once, by the real command, and verified."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import killed
 from tests.recording_run import Here
 from tests.training.letters import prepare
-from tests.verify.tampering import change_json, change_manifest, differences, seal_again
+from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
 
-#: Two concurrent runs.
+#: Two runs that are made at once.
 RUNS = ("first", "second")
 
 GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "later", "uniform"))
 
 
 @pytest.fixture(scope="module")
-def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run: two conditions with one selector, one with another."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of two conditions by one selector, and of another."""
     folder = tmp_path_factory.mktemp("shared")
     command = prepare(folder)
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text())
-    # the first of equal conditions is trained
+    # the one that is named first is trained
     content["conditions"] = {"gapft": {}, "same": {"selector": "gapft"}, "uniform": {}}
     content |= {"seeds": [13, 21], "trackers": [], "budget": {"n": 6}}
     path.write_text(yaml.safe_dump(content))
@@ -56,33 +56,30 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(finished_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished_folder / "run", tmp_path / "run"))
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 
-def read_training_facts(run: Path, arm: Arm) -> dict[str, Any]:
-    facts = json.loads((run / layout.adapter_path(arm) / "training.json").read_text())
-    return dict(facts)
+def facts_of(run: Path, arm: Arm) -> dict[str, Any]:
+    found = json.loads((run / layout.adapter_path(arm) / "training.json").read_text())
+    return dict(found)
 
 
-def read_manifest_facts(run: Path, arm: Arm) -> dict[str, Any]:
-    """Read the manifest's facts of an adapter."""
+def told_of(run: Path, arm: Arm) -> dict[str, Any]:
+    """What the manifest says of an adapter."""
     return dict(json.loads((run / "manifest.json").read_text())["training"][arm.name])
 
 
-def test_trains_same_set_once(finished_folder: Path) -> None:
-    run = finished_folder / "run"
+def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: Path) -> None:
+    run = made / "run"
     manifest = json.loads((run / "manifest.json").read_text())
     seeds = (13, 21)
     assert map_originals(RunDirectory.open(run).manifest()) == {
         Arm("same", seed): Arm("gapft", seed) for seed in seeds
     }
     assert "seconds" in manifest["training"][GAPFT.name], "this one was trained"
-    assert "seconds" not in manifest["training"][SAME.name], "this one shares its adapter"
-    assert read_training_facts(run, SAME) == {
-        **read_training_facts(run, GAPFT),
-        "condition": "same",
-    }
+    assert "seconds" not in manifest["training"][SAME.name], "this one was not"
+    assert facts_of(run, SAME) == {**facts_of(run, GAPFT), "condition": "same"}
     assert "# same, seed 13" in (run / layout.adapter_path(SAME) / "README.md").read_text()
     folders = [run / layout.adapter_path(arm) for arm in (GAPFT, SAME)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
@@ -90,46 +87,46 @@ def test_trains_same_set_once(finished_folder: Path) -> None:
     assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
     assert read_facts(tables[1])["adapter"]["arm"] == SAME.name
     assert manifest["verdict_counts"][SAME.name] == manifest["verdict_counts"][GAPFT.name]
-    verified = verify(run, [str(finished_folder / "plugin.py")])
+    verified = verify(run, [str(made / "plugin.py")])
     assert verified.differences == []
     assert any(line.startswith("2 arms share adapter and") for line in verified.checked)
 
 
-def test_report_names_shared_trainings(finished_folder: Path) -> None:
-    results = json.loads((finished_folder / "run/report/results.json").read_text())["conditions"]
+def test_the_report_says_which_were_trained_once(made: Path) -> None:
+    results = json.loads((made / "run/report/results.json").read_text())["conditions"]
     assert results["same"]["pass_at_1"] == results["gapft"]["pass_at_1"]
     assert results["same"]["seeds"]["21"]["trained_as"] == "gapft-seed21"
     assert "trained_as" not in results["gapft"]["seeds"]["21"]
-    page = (finished_folder / "run/report/report.md").read_text().replace("\\", "")
+    page = (made / "run/report/report.md").read_text().replace("\\", "")
     assert "trained only once" in page
     assert "results: same and GapFT under seeds 13 and 21." in page
 
 
-def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> None:
+def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained(
+    made: Path, run: Path
+) -> None:
     before = {
         name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
     }
-    content = yaml.safe_load((finished_folder / "recipe.yaml").read_text())
+    content = yaml.safe_load((made / "recipe.yaml").read_text())
     content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
     recipe = run.with_name("later.yaml")
     recipe.write_text(yaml.safe_dump(content))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
-    recorded = json.loads((run / "manifest.json").read_text())["training"]
-    succeed("run", recipe, *arguments, cwd=finished_folder)
-    assert read_manifest_facts(run, LATER)["trained_as"] == GAPFT.name
-    after_run = json.loads((run / "manifest.json").read_text())["training"]
-    assert {arm: after_run[arm] for arm in recorded} == recorded, (
-        "recorded training facts must not change"
-    )
-    after = {
+    told = json.loads((run / "manifest.json").read_text())["training"]
+    succeed("run", recipe, *arguments, cwd=made)
+    assert told_of(run, LATER)["trained_as"] == GAPFT.name
+    kept = json.loads((run / "manifest.json").read_text())["training"]
+    assert {arm: kept[arm] for arm in told} == told, "what training took is told by nothing else"
+    now = {
         name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
     }
-    assert after == before
-    assert differences(finished_folder, run) == []
+    assert now == before
+    assert find_differences(made, run) == []
 
 
-def test_resumes_after_kill_before_copy(finished_folder: Path, run: Path) -> None:
-    """With or without the unsealed copy, the same command produces the same files."""
+def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path) -> None:
+    """The copy is there or not, sealed or not: the same command ends with the same files."""
     right = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)}
     for gone in (True, False):
         if gone:
@@ -140,13 +137,13 @@ def test_resumes_after_kill_before_copy(finished_folder: Path, run: Path) -> Non
             m["training"].pop(SAME.name), m["verdict_counts"].pop(SAME.name),
         ])  # fmt: skip
         for stage in ("train", "audit"):
-            succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=finished_folder)
+            succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=made)
         assert {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)} == right
-        assert differences(finished_folder, run) == []
+        assert find_differences(made, run) == []
 
 
-def remove_records(run: Path, *arms: Arm, adapters: bool = True) -> None:
-    """Remove decisions and seals, as if the command had been killed before."""
+def forgotten(run: Path, *arms: Arm, adapters: bool = True) -> None:
+    """As a kill leaves it: decisions are not there yet, and adapters not sealed."""
     for arm in arms:
         (run / layout.decisions_path(arm)).unlink()
         change_manifest(run, lambda m, arm=arm: [
@@ -155,60 +152,58 @@ def remove_records(run: Path, *arms: Arm, adapters: bool = True) -> None:
         ])  # fmt: skip
 
 
-def test_unsealed_adapter_is_not_reused_for_other_set(finished_folder: Path, run: Path) -> None:
+def test_an_adapter_that_a_kill_left_is_not_sealed_for_another_training_set(
+    made: Path, run: Path
+) -> None:
     """Its condition's selector is changed before the next command."""
-    shutil.copytree(finished_folder / ".store", run.parent / ".store")
-    remove_records(run, UNIFORM, Arm("uniform", 21))
+    shutil.copytree(made / ".store", run.parent / ".store")
+    forgotten(run, UNIFORM, Arm("uniform", 21))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
     setting = ("--set", "conditions.uniform.selector=gapft")
-    succeed("run", "recipe.yaml", *arguments, *setting, cwd=finished_folder)
-    assert read_manifest_facts(run, UNIFORM)["trained_as"] == GAPFT.name
-    assert differences(finished_folder, run) == []
+    succeed("run", "recipe.yaml", *arguments, *setting, cwd=made)
+    assert told_of(run, UNIFORM)["trained_as"] == GAPFT.name
+    assert find_differences(made, run) == []
 
 
-def test_removes_adapter_of_other_training(finished_folder: Path, run: Path) -> None:
-    remove_records(run, UNIFORM)
+def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, run: Path) -> None:
+    forgotten(run, UNIFORM)
     path = run / layout.adapter_path(UNIFORM) / "training.json"
     change_json(path, lambda facts: facts.update(stored="train/of something else"))
-    done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
-    output = " ".join((done.stdout + done.stderr).split())
-    assert "adapters/uniform-seed13: was trained from different inputs" in output
-    assert read_training_facts(run, UNIFORM)["stored"] != "train/of something else"
+    done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "adapters/uniform-seed13: was trained from different inputs" in said
+    assert facts_of(run, UNIFORM)["stored"] != "train/of something else"
 
 
-def test_restores_lost_adapter_or_retrains(finished_folder: Path, run: Path) -> None:
-    """The bytes are the same; the copied run has its own empty store."""
+def test_what_was_lost_comes_from_the_store_or_is_trained_again(made: Path, run: Path) -> None:
+    """To the byte; a copy of the run elsewhere has a store of its own, with nothing in it."""
     before = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, Arm("same", 21))}
     for is_stored in (False, True):
         for arm in before:
             shutil.rmtree(run / layout.adapter_path(arm))
-        succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
+        succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
         assert {arm: sha256(run / layout.adapter_path(arm)) for arm in before} == before
-        assert "trained_as" not in read_manifest_facts(run, GAPFT)
-        assert (run.parent / ".store" / read_training_facts(run, GAPFT)["stored"]).is_dir(), (
-            is_stored
-        )
-        assert differences(finished_folder, run) == []
+        assert "trained_as" not in told_of(run, GAPFT)
+        assert (run.parent / ".store" / facts_of(run, GAPFT)["stored"]).is_dir(), is_stored
+        assert find_differences(made, run) == []
 
 
-def test_single_arm_audits_shared_adapter(finished_folder: Path, run: Path) -> None:
-    remove_records(run, GAPFT, SAME, adapters=False)
+def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> None:
+    forgotten(run, GAPFT, SAME, adapters=False)
     recipe = RunDirectory.open(run).recipe
-    reduced_recipe = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
-    context = Context(
-        RunDirectory(run, reduced_recipe), Here(), [str(finished_folder / "plugin.py")]
-    )
+    asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
+    context = Context(RunDirectory(run, asked), Here(), [str(made / "plugin.py")])
     assert {arm.condition for arm in context.list_trainable_arms()} == {"same"}
     run_audit_stage(context)
     assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
-    succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=finished_folder)
-    assert differences(finished_folder, run) == []
+    succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=made)
+    assert find_differences(made, run) == []
 
 
 @pytest.mark.parametrize("changed", ["adapter_model.safetensors", "index.json", "made_from.json"])
-def test_rejects_edited_store_adapter(finished_folder: Path, run: Path, changed: str) -> None:
-    shutil.copytree(finished_folder / ".store", run.parent / ".store")
-    stored = run.parent / ".store" / read_training_facts(run, GAPFT)["stored"]
+def test_an_edited_adapter_of_the_store_is_refused(made: Path, run: Path, changed: str) -> None:
+    shutil.copytree(made / ".store", run.parent / ".store")
+    stored = run.parent / ".store" / facts_of(run, GAPFT)["stored"]
     index = json.loads((stored / "index.json").read_text())["files"]
     file = stored / index.get(changed, changed)
     file.chmod(0o644)
@@ -216,40 +211,41 @@ def test_rejects_edited_store_adapter(finished_folder: Path, run: Path, changed:
     file.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
     shutil.rmtree(run / layout.adapter_path(SAME))
     shutil.rmtree(run / layout.adapter_path(GAPFT))
-    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
+    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     assert done.returncode == 2
     assert str(file) in "".join(done.stderr.split("\n")), done.stderr
     assert not (run / layout.adapter_path(GAPFT)).exists()
 
 
-def test_other_run_reuses_adapters_and_answers(finished_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished_folder, tmp_path / "moved")
+def test_another_run_takes_adapters_and_answers_and_trains_nothing(
+    made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made, tmp_path / "moved")
     place = tmp_path / "moved"
     shutil.rmtree(place / "run")
     recipe = place / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace(str(finished_folder), str(place)))
+    recipe.write_text(recipe.read_text().replace(str(made), str(place)))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "other")
     done = succeed("run", "recipe.yaml", *arguments, cwd=place)
     assert "train: 4 reused from run" in " ".join((done.stdout + done.stderr).split())
     for arm in (GAPFT, SAME, UNIFORM):
         assert weights_hash(place / "other" / layout.adapter_path(arm)) == weights_hash(
-            finished_folder / "run" / layout.adapter_path(arm)
+            made / "run" / layout.adapter_path(arm)
         )
         config = place / "other" / layout.adapter_path(arm) / "adapter_config.json"
         assert json.loads(config.read_text())["base_model_name_or_path"] == str(place / "model")
-        first, second = (
-            read_judged(folder / layout.decisions_path(arm))
-            for folder in (finished_folder / "run", place / "other")
+        one, other = (
+            read_judged(of / layout.decisions_path(arm)) for of in (made / "run", place / "other")
         )
-        assert [*first] == [*second]
+        assert [*one] == [*other]
     manifest = json.loads((place / "other/manifest.json").read_text())
-    assert not any("seconds" in facts for facts in manifest["training"].values())
-    assert manifest["training"][GAPFT.name]["reused"] == str(finished_folder / "run")
-    assert differences(place, place / "other") == []
+    assert not any("seconds" in of for of in manifest["training"].values())
+    assert manifest["training"][GAPFT.name]["reused"] == str(made / "run")
+    assert find_differences(place, place / "other") == []
 
 
-def start_run(place: Path, name: str) -> subprocess.Popen[bytes]:
-    """Start a command that makes a complete run in a folder."""
+def start(place: Path, name: str) -> subprocess.Popen[bytes]:
+    """A command that makes a whole run in a folder, beside others."""
     command = [sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml"]
     command += ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", name]
     return subprocess.Popen(
@@ -262,14 +258,12 @@ def start_run(place: Path, name: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("kills", [False, True])
-def test_concurrent_runs_train_each_adapter_once(
-    finished_folder: Path, tmp_path: Path, kills: bool
+def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
+    made: Path, tmp_path: Path, kills: bool
 ) -> None:
-    place = Path(
-        shutil.copytree(finished_folder, tmp_path / "place", ignore=shutil.ignore_patterns("run"))
-    )
+    place = Path(shutil.copytree(made, tmp_path / "place", ignore=shutil.ignore_patterns("run")))
     shutil.rmtree(place / ".store/train")
-    first, second = start_run(place, "first"), start_run(place, "second")
+    first, second = start(place, "first"), start(place, "second")
     if kills:
         deadline = time.monotonic() + 300
         while not [*place.glob(".store/train/*/.index.json.lock")]:
@@ -280,51 +274,46 @@ def test_concurrent_runs_train_each_adapter_once(
     assert second.wait(600) == 0
     assert first.wait(600) == (-signal.SIGKILL if kills else 0)
     if kills:
-        again = start_run(place, "first")
+        again = start(place, "first")
         assert again.wait(600) == 0
-    manifests = {name: json.loads((place / name / "manifest.json").read_text()) for name in RUNS}
-    trained = [
-        arm
-        for manifest in manifests.values()
-        for arm, entry in manifest["training"].items()
-        if "seconds" in entry
-    ]
-    assert len(trained) == len(set(trained)) <= 4, "two of six arms share an adapter"
+    told = {name: json.loads((place / name / "manifest.json").read_text()) for name in RUNS}
+    trained = [arm for of in told.values() for arm, of in of["training"].items() if "seconds" in of]
+    assert len(trained) == len(set(trained)) <= 4, "of six arms two have another's adapter"
     assert kills or len(trained) == 4
     for arm in (GAPFT, SAME, UNIFORM):
         hashes = {weights_hash(place / name / layout.adapter_path(arm)) for name in RUNS}
-        assert hashes == {weights_hash(finished_folder / "run" / layout.adapter_path(arm))}
+        assert hashes == {weights_hash(made / "run" / layout.adapter_path(arm))}
     for name in RUNS:
-        assert differences(place, place / name) == []
+        assert find_differences(place, place / name) == []
 
 
-def forge_fact(key: str, value: Any) -> Any:
-    """Change a fact of an adapter in the manifest, and in its folder if recorded there."""
+def say(key: str, value: Any) -> Any:
+    """Changes what the manifest says of an adapter, and its folder where that says it too."""
 
-    def forge(run: Path) -> None:
+    def change(run: Path) -> None:
         path = run / layout.adapter_path(SAME) / "training.json"
-        if key in read_training_facts(run, SAME):
+        if key in facts_of(run, SAME):
             change_json(path, lambda facts: facts.update({key: value}))
         change_manifest(run, lambda m: m["training"][SAME.name].update({key: value}))
         seal_again(run, layout.adapter_path(SAME))
 
-    return forge
+    return change
 
 
-def remove_trained_as(run: Path) -> None:
-    """Remove the record of the shared adapter's arm from the manifest."""
+def unsaid(run: Path) -> None:
+    """The manifest does not say whose adapter it is."""
     change_manifest(run, lambda m: m["training"][SAME.name].pop("trained_as"))
 
 
-def forge_weights(run: Path) -> None:
-    """Replace the shared adapter by that of another arm."""
+def other_weights(run: Path) -> None:
+    """The adapter of another arm in place of the one that was taken."""
     source, target = (run / layout.adapter_path(arm) for arm in (Arm("uniform", 13), SAME))
     shutil.copy(source / "adapter_model.safetensors", target)
-    forge_fact("adapter_sha256", weights_hash(target))(run)
+    say("adapter_sha256", weights_hash(target))(run)
 
 
-def forge_answers(run: Path) -> None:
-    """Change all answers of this arm."""
+def other_answers(run: Path) -> None:
+    """Other answers under this arm's name."""
     target = run / layout.decisions_path(SAME)
     table, facts = pq.read_table(target), read_facts(target)
     others = pa.array([f"{text}?" for text in table["text"].to_pylist()])
@@ -333,9 +322,9 @@ def forge_answers(run: Path) -> None:
     seal_again(run, layout.decisions_path(SAME))
 
 
-def test_verify_reports_different_answers(finished_folder: Path, run: Path) -> None:
-    forge_answers(run)
-    verified = verify(run, [str(finished_folder / "plugin.py")])
+def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path) -> None:
+    other_answers(run)
+    verified = verify(run, [str(made / "plugin.py")])
     assert any("differs on problem" in line for line in verified.differences)
     assert not [line for line in verified.checked if "arms share adapter and" in line]
 
@@ -343,43 +332,45 @@ def test_verify_reports_different_answers(finished_folder: Path, run: Path) -> N
 @pytest.mark.parametrize(
     ("forge", "expected"),
     [
-        (forge_fact("trained_as", "uniform-seed13"), "trained_as is uniform-seed13"),
-        (forge_fact("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
-        (forge_fact("trained_as", "same-seed13"), "trained_as is same-seed13"),
-        (forge_fact("trained_as", "somebody"), "trained_as is somebody"),
-        (forge_fact("stored", "train/0000"), "expected train/0000"),
-        (remove_trained_as, "trained_as is None"),
-        (forge_weights, "adapters of gapft-seed13 and same-seed13"),
-        (forge_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),
+        (say("trained_as", "uniform-seed13"), "trained_as is uniform-seed13"),
+        (say("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
+        (say("trained_as", "same-seed13"), "trained_as is same-seed13"),
+        (say("trained_as", "somebody"), "trained_as is somebody"),
+        (say("stored", "train/0000"), "expected train/0000"),
+        (unsaid, "trained_as is None"),
+        (other_weights, "adapters of gapft-seed13 and same-seed13"),
+        (other_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),
     ],
 )
-def test_verify_detects_forged_sharing(
-    finished_folder: Path, run: Path, forge: Any, expected: str
+def test_what_was_not_taken_as_it_says_is_found(
+    made: Path, run: Path, forge: Any, expected: str
 ) -> None:
     forge(run)
-    assert any(expected in line for line in differences(finished_folder, run)), differences(
-        finished_folder, run
+    assert any(expected in line for line in find_differences(made, run)), find_differences(
+        made, run
     )
 
 
-def test_plugin_trainer_trains_every_arm(finished_folder: Path, run: Path, tmp_path: Path) -> None:
+def test_a_trainer_that_may_go_by_names_trains_every_arm(
+    made: Path, run: Path, tmp_path: Path
+) -> None:
     plugin = tmp_path / "trainer.py"
     plugin.write_text(
         "from gapft_harness.api import hookimpl, train_lora\n\n\n"
         "@hookimpl\ndef register_trainers(register):\n    register('named', train_lora)\n"
     )
     opened = RunDirectory.open(run)
-    training = opened.recipe.training.model_copy(update={"trainer": "named"})
-    other = RunDirectory(run, opened.recipe.model_copy(update={"training": training}))
-    for directory, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
+    named = opened.recipe.training.model_copy(update={"trainer": "named"})
+    other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
+    for of, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
         groups = compute_groups(
-            directory, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
+            of, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
         )
         assert len({group.key for group in groups.values()}) == keys
 
 
-def test_launched_training_skips_shared_arms(finished_folder: Path, run: Path) -> None:
-    """``python -m gapft_harness.training`` trains the same arms as ``--only train``."""
+def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
+    """``python -m gapft_harness.training`` trains what ``--only train`` would."""
     for arm in (GAPFT, SAME):
         shutil.rmtree(run / layout.adapter_path(arm))
         (run / layout.decisions_path(arm)).unlink()
@@ -388,14 +379,9 @@ def test_launched_training_skips_shared_arms(finished_folder: Path, run: Path) -
             m["training"].pop(arm.name),
         ])  # fmt: skip
     command = [sys.executable, "-m", "gapft_harness.training", str(run), "--plugin", "plugin.py"]
-    done = subprocess.run(command, cwd=finished_folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (run / layout.adapter_path(GAPFT)).is_dir()
     assert not (run / layout.adapter_path(SAME)).exists()
-    assert (
-        gapft(
-            "run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder
-        ).returncode
-        == 0
-    )
-    assert read_manifest_facts(run, SAME)["trained_as"] == GAPFT.name
+    assert gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made).returncode == 0
+    assert told_of(run, SAME)["trained_as"] == GAPFT.name
