@@ -218,7 +218,7 @@ class CheckedExecutor:
             )
         for job, result in zip(jobs, results, strict=True):
             if not isinstance(result, dict):
-                raise self._entry.broke(
+                raise self._entry.contract_error(
                     f"returned {short(result)} as the result of {job.label}; expected the dict "
                     "that its function returned",
                     self._executor.run,

@@ -343,26 +343,26 @@ def test_a_stock_task_is_judged_by_its_own_metric(stock, folder):
     assert stock.verifier == "task_metric"
     assert stock.verifier_params == {"task": "stock_mine", "include_path": str(folder)}
     assert stock.keep == "shortest"
-    problem = stock.audit()[0]
+    problem = stock.read_audit()[0]
     assert problem.gold == problem.document == record(7)
-    assert stock.decoding().max_gen_toks == 5
+    assert stock.build_decoding().max_gen_toks == 5
     verifier = load_verifier(stock.verifier, **stock.verifier_params)
     verdicts = verifier.verify(["8 pears", "9 pears"], [problem.gold] * 2)
     assert [verdict.passed for verdict in verdicts] == [True, False]
 
 
 def test_a_stock_tasks_examples_never_hold_the_problem_itself(stock):
-    pool = stock.pool()
+    pool = stock.read_pool()
     for problem in pool:
         assert problem.prompt.endswith(problem.document["question"])
         assert problem.prompt.count(problem.document["question"]) == 1
         assert problem.prompt.count("?") == 3
-    assert stock.pool() == pool
+    assert stock.read_pool() == pool
 
 
 def test_a_stock_task_says_what_its_examples_are_drawn_from(stock, folder):
-    assert {question for _, question in stock.examples()} == {
-        problem.document["question"] for problem in stock.pool()
+    assert {question for _, question in stock.list_examples()} == {
+        problem.document["question"] for problem in stock.read_pool()
     }
     text = (folder / "stock_mine.yaml").read_text(encoding="utf-8")
 
@@ -371,8 +371,8 @@ def test_a_stock_task_says_what_its_examples_are_drawn_from(stock, folder):
         (folder / "stock_mine.yaml").write_text(written, encoding="utf-8")
         return [question for _, question in load_task("stock_mine", [folder]).list_examples()]
 
-    audit = {problem.document["question"] for problem in stock.audit()}
-    assert set(examples("")) == {problem.document["question"] for problem in stock.pool()}
+    audit = {problem.document["question"] for problem in stock.read_audit()}
+    assert set(examples("")) == {problem.document["question"] for problem in stock.read_pool()}
     assert set(examples("fewshot_split: test\n")) == audit
     assert examples("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == ["q?"]
 

@@ -212,7 +212,7 @@ def test_a_stop_string_that_is_a_special_token_ends_its_own_row(model, sampler):
 
 
 def test_a_token_that_holds_text_and_stop_is_kept_whole(sampler):
-    tokenizer = sampler._lm.has_tokenizer
+    tokenizer = sampler._lm.tokenizer
     ids = tokenizer("abcdef").input_ids
     assert ids_of_text(ids, "abc", tokenizer.decode) == ids[:3]
     assert ids_of_text(ids, "", tokenizer.decode) == []
