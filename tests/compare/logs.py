@@ -30,7 +30,7 @@ def row(number: int, value: Any, **changes: Any) -> dict[str, Any]:
     }
 
 
-def write(
+def write_log(
     folder: Path,
     values: Sequence[Any] | None = None,
     *,
