@@ -14,8 +14,8 @@ from gapft_harness.executors.jobs import _derive_lock_offsets, claim_job
 
 HOLDER = """
 import sys, time
-from gapft_harness.executors.jobs import claimed
-with claimed("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_files": ["x"]}):
+from gapft_harness.executors.jobs import claim_job
+with claim_job("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_files": ["x"]}):
     print("held", flush=True)
     time.sleep(600)
 """

@@ -196,7 +196,7 @@ def audited_inputs(sizes=(446, 280, 274), **changes):
     made = inputs(sizes=sizes, **changes)
     other = audit((70, 30, 12), seed=3)
     further = replace(
-        made.at([]),
+        made.select_problems([]),
         task={**made.task, "name": "gapft_other", "verifier_params": {"rule": "strict"}},
         audit=other,
         arms=tuple(trained(other, arm.arm.condition, arm.arm.seed) for arm in made.arms),
@@ -205,7 +205,7 @@ def audited_inputs(sizes=(446, 280, 274), **changes):
         made,
         further=(
             FurtherAudit("other", "", further),
-            FurtherAudit("deduplicated", "audit", made.at(made.audit.ids[::3])),
-            FurtherAudit("hard", "other", further.at(other.ids[other.states != "G"])),
+            FurtherAudit("deduplicated", "audit", made.select_problems(made.audit.ids[::3])),
+            FurtherAudit("hard", "other", further.select_problems(other.ids[other.states != "G"])),
         ),
     )

@@ -35,7 +35,7 @@ def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int])
     """Whatever its problems: the same figures and intervals, to the last digit."""
     rows = sorted(members)
     ids = SMALL.audit.ids[rows]
-    alone = SMALL.at(ids)
+    alone = SMALL.select_problems(ids)
     found = content(replace(SMALL, further=(FurtherAudit("some", "audit", alone),)))
     assert found["audits"]["some"]["source"]["n"] == len(members)
     of_alone = content(alone)
@@ -52,7 +52,7 @@ def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int])
 
 def test_a_subset_of_all_problems_is_the_audit() -> None:
     found = content(
-        replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.at(SMALL.audit.ids)),))
+        replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.select_problems(SMALL.audit.ids)),))
     )
     assert {key: found["audits"]["all"][key] for key in ON_AUDIT} == {
         key: found[key] for key in ON_AUDIT
@@ -61,14 +61,14 @@ def test_a_subset_of_all_problems_is_the_audit() -> None:
 
 def test_problems_that_the_audit_lacks_are_an_error() -> None:
     with pytest.raises(GapftError, match=r"expected 4 .* found 3"):
-        SMALL.at([*SMALL.audit.ids[:3], "nobody"])
+        SMALL.select_problems([*SMALL.audit.ids[:3], "nobody"])
 
 
 def test_the_conditions_of_an_experiment_lead_in_every_audit() -> None:
     """The lead is the run's, though further audits have no experiment."""
     made = planted.allocation_inputs(sizes=(30, 20, 20))
     made = replace(made, conditions=made.conditions[::-1])
-    found = content(replace(made, further=(FurtherAudit("all", "audit", made.at(made.audit.ids)),)))
+    found = content(replace(made, further=(FurtherAudit("all", "audit", made.select_problems(made.audit.ids)),)))
     pairs = [[(c["a"], c["b"]) for c in of["contrasts"]] for of in (found, found["audits"]["all"])]
     assert pairs[0] == pairs[1]
 

@@ -46,7 +46,7 @@ def rows(written, name):
 def test_every_rate_of_every_seed_is_as_planted(inputs, found):
     assert (found["diffuse"], found["concentrated"], found["R"]) == ("diffuse", "concentrated", 8)
     assert list(found["seeds"]) == ["13", "21", "42"]
-    for of in inputs.read("allocation").seeds:
+    for of in inputs.find_part_data("allocation").seeds:
         seed = found["seeds"][str(of.seed)]
         assert seed["problems_a_half"] == 59
         assert seed["replay"] == 16
@@ -95,7 +95,7 @@ def test_every_compared_problem_is_in_a_table_with_its_exposures(inputs, written
     assert {
         (r["half"], r["selected_diffuse"], r["selected_concentrated"]) for r in table
     } == {("A", "1", "2"), ("B", "1", "0")}  # fmt: skip
-    for of in inputs.read("allocation").seeds:
+    for of in inputs.find_part_data("allocation").seeds:
         in_table = {r["problem_id"]: r for r in table if r["seed"] == str(of.seed)}
         for i, diffuse, concentrated in zip(of.ids, of.diffuse, of.concentrated, strict=True):
             row = in_table[str(i)]
@@ -123,7 +123,7 @@ def test_the_section_shows_every_quantity(written, found):
 
 def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
     markdown = (written / "report.md").read_text("utf-8")
-    passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.read("allocation").seeds)
+    passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.find_part_data("allocation").seeds)
     line = f"| problems trained on, concentrated | {passed} | {3 * 2 * 59 - passed} | 0 | 0 |"
     assert line in markdown
 

@@ -20,7 +20,7 @@ from tests.report import planted
 def remark(first: str, full: str, slots: tuple[int, int]) -> str:
     deltas = {"depth_1": Fraction(first), "depth_8": Fraction(full)}
     findings: Any = SimpleNamespace(
-        contrast=lambda a, b: SimpleNamespace(delta=deltas[a] / 100, a=a, b=b)
+        find_contrast=lambda a, b: SimpleNamespace(delta=deltas[a] / 100, a=a, b=b)
     )
     recovered, n = slots
     steps = tuple(

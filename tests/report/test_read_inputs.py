@@ -52,7 +52,7 @@ def write_selection(folder, trained, rows):
 
 def write_exposures(folder, inputs):
     """Selections and decisions of the two compared conditions, as the stages seal them."""
-    exposures, arms = inputs.read("allocation"), {of.arm.name: of for of in inputs.arms}
+    exposures, arms = inputs.find_part_data("allocation"), {of.arm.name: of for of in inputs.arms}
     for of in exposures.seeds:
         in_a, in_b = (of.ids[of.halves == half].tolist() for half in "AB")
         replay = [selected(f"solved{i}", "G", response_index=-1) for i in range(of.replay)]
@@ -113,7 +113,7 @@ def write_run(folder, inputs):
         write(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
         write_selection(folder, trained, [selected(i, "S") for i in chosen])
-    if inputs.read("allocation") is not None:
+    if inputs.find_part_data("allocation") is not None:
         write_exposures(folder, inputs)
     return {
         "recipe": dict(inputs.recipe),
@@ -260,7 +260,7 @@ def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
     found = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).find_part_data(
         "allocation"
     )
-    expected = compared.read("allocation")
+    expected = compared.find_part_data("allocation")
     assert (found.diffuse, found.concentrated) == ("diffuse", "concentrated")
     for ours, theirs in zip(found.seeds, expected.seeds, strict=True):
         assert (ours.seed, ours.replay) == (theirs.seed, theirs.replay)
@@ -285,9 +285,9 @@ def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_
 def test_selections_that_are_no_halves_are_an_error(compared, tmp_path):
     manifest = write_run(tmp_path, compared)
     in_a = (
-        compared.read("allocation")
+        compared.find_part_data("allocation")
         .seeds[0]
-        .ids[compared.read("allocation").seeds[0].halves == "A"]
+        .ids[compared.find_part_data("allocation").seeds[0].halves == "A"]
         .tolist()
     )
     others = [f"z{i}" for i in range(134 - len(in_a))]

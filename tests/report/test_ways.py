@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = planted.inputs(sizes=(40, 35, 25), days=("2026-11-20", "2026-11-23"))
     ids = made.audit.ids.tolist()
     changed = [i for i, (a, b) in enumerate(zip(
-        made.audit.verdicts.greedy, made.of("gapft")[0].passed, strict=True
+        made.audit.verdicts.greedy, made.find_arms("gapft")[0].passed, strict=True
     )) if b and not a]  # fmt: skip
     for place, name in zip(changed, ODD, strict=False):
         ids[place] = name

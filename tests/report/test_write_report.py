@@ -232,7 +232,7 @@ def test_items_hold_every_change_with_its_whole_text(small, written):
     places = {str(problem): place for place, problem in enumerate(ordered.audit.ids)}
     first = rows[0]
     assert first["before"] == ordered.audit.greedy_texts[places[first["problem_id"]]]
-    assert first["after"] == ordered.of("gapft")[0].texts[places[first["problem_id"]]]
+    assert first["after"] == ordered.find_arms("gapft")[0].texts[places[first["problem_id"]]]
 
 
 def test_tables_hold_the_numbers_of_results(written):

@@ -139,7 +139,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         table = tmp_path / layout.decisions_path(trained.arm)
         table.parent.mkdir(exist_ok=True)
         write_batches(table, response_schema(), [rows])
-    of_tables = collect_audit(replace(inputs, unread=AuditTexts(tmp_path)), "a run")
+    of_tables = collect_audit(replace(inputs, texts=AuditTexts(tmp_path)), "a run")
     index, texts = unpacked(packing.render_explorer(of_tables))
     earlier = [("first", "it failed"), ("second", "again")]
     for entry in of_tables.entries():
@@ -170,7 +170,7 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         assert was == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render_explorer(
-            collect_audit(replace(inputs.at(ids[1:]), unread=AuditTexts(tmp_path)), "another")
+            collect_audit(replace(inputs.select_problems(ids[1:]), texts=AuditTexts(tmp_path)), "another")
         )
 
 
