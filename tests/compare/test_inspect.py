@@ -180,7 +180,7 @@ def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:
     )
     choice = CompareChoice(metric="match", source_samples=[samples])
     comparison = compare(before, [before], choice)
-    assert str(comparison.figure) == "match"
+    assert str(comparison.metric) == "match"
     assert comparison.samples is not None
     assert comparison.samples.k == len(EPOCHS)
 

@@ -179,7 +179,7 @@ def test_reads_only_compared_nemo_skills_field(last: dict[str, Any], tmp_path: P
     for choice in ({}, {"metric": "symbolic_correct"}):
         comparison = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
         assert len(comparison.items) == 4
-        assert comparison.table.before.mean() == 0.5
+        assert comparison.numbers.before.mean() == 0.5
     with pytest.raises(UserError, match=r"a\.jsonl, line 4: metric 'judgement'"):
         compare(before, [after], CompareChoice(metric="judgement"))
     some = compare(before, [after], CompareChoice(metric="judgement", common=True))

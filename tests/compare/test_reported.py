@@ -220,8 +220,8 @@ def test_reads_logs_without_filter_and_metrics(tmp_path: Path) -> None:
     assert read_means(compare_logs(log, other, metric="exact_match")) == (0.5, 1.0)
     comparison = compare_logs(log, other)
     assert read_means(comparison) == (0.5, 1.0)
-    assert comparison.figure is not None
-    assert comparison.figure.metric == "exact_match"
+    assert comparison.metric is not None
+    assert comparison.metric.metric == "exact_match"
     bare = write_log(
         tmp_path / "c", rows=[{k: v for k, v in r.items() if k != "exact_match"} for r in rows]
     )

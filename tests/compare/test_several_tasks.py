@@ -156,12 +156,12 @@ def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:
         str(lm_eval_logs / "before"), [str(lm_eval_logs / "after")], CompareChoice()
     )
     (group,) = comparison.findings.aggregates["alike"].values()
-    (after,) = comparison.table.after.values()
+    (after,) = comparison.numbers.after.values()
     tasks = np.array([task for task, _, _ in comparison.items])
     generator = np.random.default_rng(1)
     means = np.zeros(20_000)
     for task in ("said_2", "said_10"):
-        values = (after[0] - comparison.table.before)[tasks == task]
+        values = (after[0] - comparison.numbers.before)[tasks == task]
         means += generator.choice(values, (len(means), len(values))).mean(axis=1) / 2
     low, high = np.quantile(means, [0.025, 0.975])
     assert (group.interval.low, group.interval.high) == pytest.approx((low, high), abs=0.03)

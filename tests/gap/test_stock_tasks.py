@@ -108,7 +108,7 @@ def test_compare_reads_the_logs(folder: Path) -> None:
     assert comparison.findings.states is not None
     states = {state: int((comparison.findings.states == state).sum()) for state in "GSU"}
     assert states == results["filters"]["strict-match"]["states"]
-    assert comparison.figure.filter == "strict-match"
+    assert comparison.metric.filter == "strict-match"
     assert comparison.higher_is_better is True
 
 

@@ -83,7 +83,7 @@ def test_imports_inspect_logs(task: Letters, model: Path) -> None:
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
-    assert run.manifest()["imported"]["pool"]["told_by"] == "score exact"
+    assert run.manifest()["imported"]["pool"]["verdict_field"] == "score exact"
     with pytest.raises(UserError, match=r"the greedy response of problem .* again"):
         import_and_run(task, model, "other", [greedy], greedy=samples)
     with pytest.raises(UserError, match="unknown score 'f1'; known: exact"):

@@ -80,7 +80,7 @@ def test_records_imported_responses(task: Letters, model: Path) -> None:
             assert response.response.tokens_from == "retokenized"
             assert len(response.response.token_ids) == len(response.response.text.encode())
     facts = run.manifest()["imported"]["pool"]
-    assert (facts["verdicts"], facts["told_by"], facts["responses"]) == ("file", "passed", 9)
+    assert (facts["verdicts"], facts["verdict_field"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
     assert "pool" not in run.manifest()["judged_by"]
     assert sum("verdicts imported from" in warning for warning in run.manifest()["warnings"]) == 1

@@ -14,7 +14,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import (
-    CONTEXT,
+    CONTEXT_EXCEEDED,
     GREEDY,
     STOP_STRING,
     Adapter,
@@ -328,12 +328,13 @@ def test_skips_prompt_beyond_context(tmp_path):
     alone = generate_all(small, build_greedy_requests([fits]), GREEDY_DECODE, 0)
     assert alone[0].generations[0].text
     both = generate_all(small, build_greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
-    assert both == [Generated((), (Generation("", (), CONTEXT),)), *alone]
+    assert both == [Generated((), (Generation("", (), CONTEXT_EXCEEDED),)), *alone]
     samples = generate_all(small, [request_for("p", too_long, (0, 1, 2))], SAMPLED, 0)
-    assert samples == [Generated((), (Generation("", (), CONTEXT),) * 3)]
+    assert samples == [Generated((), (Generation("", (), CONTEXT_EXCEEDED),) * 3)]
     prompt = request_for("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
     assert (
-        generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
+        generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason
+        == CONTEXT_EXCEEDED
     )
     with pytest.raises(UserError, match=r"max_gen_toks: found 32.* context of 32 tokens"):
         generate_all(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import PluginError
-from gapft_harness.core.records import CONTEXT, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Verdict
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.statements import find_first_statement
@@ -97,7 +97,7 @@ def test_reads_each_text_once_and_skips_ungenerated() -> None:
         build_response("it is B"),
         build_response("so B"),
         build_response("it is B"),
-        build_response("", CONTEXT),
+        build_response("", CONTEXT_EXCEEDED),
     ]
     golds = ["B", "C", "C", "C"]
     assert answer_responses(find_answer_reader(verifier), responses, golds) == ["B", "B", "B", None]
@@ -179,7 +179,7 @@ def test_one_read_gives_verdict_and_answer() -> None:
     responses = [
         build_response("it is B"),
         build_response("so C"),
-        build_response("", CONTEXT),
+        build_response("", CONTEXT_EXCEEDED),
         build_response("so C"),
     ]
     timeout = Verdict("timeout", "slow")

@@ -52,7 +52,9 @@ def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int])
 
 def test_a_subset_of_all_problems_is_the_audit() -> None:
     found = content(
-        replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.select_problems(SMALL.audit.ids)),))
+        replace(
+            SMALL, further=(FurtherAudit("all", "audit", SMALL.select_problems(SMALL.audit.ids)),)
+        )
     )
     assert {key: found["audits"]["all"][key] for key in ON_AUDIT} == {
         key: found[key] for key in ON_AUDIT
@@ -68,7 +70,9 @@ def test_the_conditions_of_an_experiment_lead_in_every_audit() -> None:
     """The lead is the run's, though further audits have no experiment."""
     made = planted.allocation_inputs(sizes=(30, 20, 20))
     made = replace(made, conditions=made.conditions[::-1])
-    found = content(replace(made, further=(FurtherAudit("all", "audit", made.select_problems(made.audit.ids)),)))
+    found = content(
+        replace(made, further=(FurtherAudit("all", "audit", made.select_problems(made.audit.ids)),))
+    )
     pairs = [[(c["a"], c["b"]) for c in of["contrasts"]] for of in (found, found["audits"]["all"])]
     assert pairs[0] == pairs[1]
 

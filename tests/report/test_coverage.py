@@ -123,7 +123,9 @@ def test_the_section_shows_every_quantity(written, found):
 
 def test_verdicts_on_the_trained_problems_are_counted(inputs, written):
     markdown = (written / "report.md").read_text("utf-8")
-    passed = sum(int((of.concentrated == PASS).sum()) for of in inputs.find_part_data("allocation").seeds)
+    passed = sum(
+        int((of.concentrated == PASS).sum()) for of in inputs.find_part_data("allocation").seeds
+    )
     line = f"| problems trained on, concentrated | {passed} | {3 * 2 * 59 - passed} | 0 | 0 |"
     assert line in markdown
 

@@ -22,8 +22,8 @@ def test_compares_lighteval_folders(tmp_path: Path) -> None:
         copy_details(tmp_path / side, f"lighteval_{side}") for side in ("before", "after")
     )
     comparison = compare(str(before), [str(after)], CompareChoice())
-    assert comparison.figures.keys() == {"toy|0"}
-    assert str(comparison.figure) == "em"
+    assert comparison.metrics.keys() == {"toy|0"}
+    assert str(comparison.metric) == "em"
     (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 

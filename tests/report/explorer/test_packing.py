@@ -170,7 +170,9 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         assert was == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render_explorer(
-            collect_audit(replace(inputs.select_problems(ids[1:]), texts=AuditTexts(tmp_path)), "another")
+            collect_audit(
+                replace(inputs.select_problems(ids[1:]), texts=AuditTexts(tmp_path)), "another"
+            )
         )
 
 
