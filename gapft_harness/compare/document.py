@@ -357,8 +357,8 @@ def difference_column(title: str) -> Column[ComparisonLine]:
 def change_columns(rose: str, fell: str, meaning: str) -> tuple[Column[ComparisonLine], ...]:
     """Build the columns with the numbers of changed documents."""
     return (
-        Column(rose, meaning, lambda line: line.one.gained, rose, format_count),
-        Column(fell, meaning, lambda line: line.one.lost, fell, format_count),
+        Column(rose, meaning, lambda line: line.pair.gained, rose, format_count),
+        Column(fell, meaning, lambda line: line.pair.lost, fell, format_count),
     )
 
 

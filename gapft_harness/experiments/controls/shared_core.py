@@ -190,8 +190,8 @@ class SharedCorePart(TestedPart):
         gold, deepest = read.steps[-1], _find_deepest(read.steps)
         if gold.value is None and deepest not in (None, first):
             pairs.append((gold, deepest))
-        if read.without:
-            pairs.append((read.without[1], read.without[0]))
+        if read.steps_without_core:
+            pairs.append((read.steps_without_core[1], read.steps_without_core[0]))
         part_findings: SharedCoreFindings = replace(read, tests=self.test_pairs(inputs, pairs))
         return part_findings
 
