@@ -157,7 +157,7 @@ def test_escapes_hostile_responses(tmp_path: Path) -> None:
         with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
             cells = [*csv.reader(file)]
         tex = (tmp_path / "tables" / f"{name}.tex").read_text()
-        assert latex_reader.rows(tex) == cells
+        assert latex_reader.read_table(tex) == cells
         for line in cells:
             md = " | ".join(map(escape_markdown, line))
             assert f"| {md} |" in (tmp_path / "out" / "comparison.md").read_text()

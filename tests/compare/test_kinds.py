@@ -15,7 +15,7 @@ from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.mixed import normalise
 from gapft_harness.core.errors import UserError
 from tests.compare.logs import row, write_log
-from tests.verdicts.made import copied
+from tests.verdicts.made import copy_details
 
 
 def build_rows(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def compare_mixed(
 ) -> Comparison:
     """Lm_eval's rows held against lighteval's details, or the other way round."""
     before = str(write_log(tmp_path / "before", rows=rows))
-    after = str(copied(tmp_path / "after", "lighteval_after"))
+    after = str(copy_details(tmp_path / "after", "lighteval_after"))
     sides = (after, before) if turned else (before, after)
     return compare(sides[0], [f"tuned={sides[1]}"], CompareChoice(**choice))
 

@@ -21,7 +21,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import code_eval
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
-from tests.gap.stock import PLUGIN, POLICY, K, gap, lm_eval_logs, write_task
+from tests.gap.stock import PLUGIN, POLICY, K, evaluate_texts, run_gap, write_task
 
 no_dict = pytest.mark.skipif(IS_NEXT, reason="humaneval's metric of lm_eval fails in 0.5.0.dev1")
 
@@ -132,7 +132,7 @@ def is_right(document: int, index: int) -> bool:
 
 @pytest.mark.parametrize("task", [pytest.param("humaneval", marks=no_dict), "mbpp"])
 def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
-    done = gap(folder, task)
+    done = run_gap(folder, task)
     assert done.exit_code == 0, (done.output, done.exception)
     with (folder / task / "gap" / "items.csv").open() as file:
         rows = sorted(csv.DictReader(file), key=lambda row: int(row["doc_id"]))
@@ -147,7 +147,7 @@ def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
 def test_lm_eval_agrees_without_unsafe_flag(folder: Path) -> None:
     install_code_eval()
     for index in range(K + 1):
-        rows = lm_eval_logs(folder, "humaneval", index)
+        rows = evaluate_texts(folder, "humaneval", index)
         assert [row["pass@1"] for row in rows] == [is_right(i, index) for i in range(DOCUMENTS)]
     assert not (folder / "outside").exists()
 

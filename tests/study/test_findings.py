@@ -178,7 +178,7 @@ def test_audits_of_one_task_on_other_problems_are_refused_with_their_ids(three):
 
 def test_a_checkpoint_in_two_cells_is_refused(three):
     again = replace(three["a"], name="b")
-    with pytest.raises(UserError, match="'a' and 'b' .*checkpoint"):
+    with pytest.raises(UserError, match=r"'a' and 'b' .*checkpoint"):
         compute_checked(study_of("ab"), [three["a"], again])
 
 
