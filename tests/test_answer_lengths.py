@@ -84,7 +84,7 @@ def test_it_is_seen_wherever_a_run_is_told(folder: Path) -> None:
     assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
     assert f"{NAME}: 4 of 4" in planned
     listed = succeed("list", "plugins", "--plugin", folder / "mine.py").stdout
-    assert re.search(rf"^experiment +{NAME} +.*How long the answers are", listed, re.MULTILINE)
+    assert re.search(rf"^experiment +{NAME} +.*lengths of the answers", listed, re.MULTILINE)
 
 
 def test_its_numbers_are_those_of_the_sealed_tables(folder: Path) -> None:

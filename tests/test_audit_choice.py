@@ -65,5 +65,5 @@ def test_verify_holds_the_choice_to_the_table_and_to_the_recipe(task: Letters) -
     assert found(run) == []
     change_manifest(run.path, lambda m: m["audits"]["other"]["settings"].update(limit=3))
     table, recipe = found(run)
-    assert f"{SPLIT}/responses.parquet, said: limit is 8, manifest.json, audits has 3" in table
-    assert "manifest.json, audit/other, said: limit is 3, the recipe has 8" in recipe
+    assert f"{SPLIT}/responses.parquet, settings: limit is 8, manifest.json, audits has 3" in table
+    assert "manifest.json, audit/other, settings: limit is 3, the recipe has 8" in recipe

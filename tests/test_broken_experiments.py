@@ -118,7 +118,7 @@ PARTS: dict[tuple[str, str], str] = {
     ("tables", "return [('../x.csv', [])]"): "invalid name '../x.csv'",
     ("tables", "yield 'x.csv', (1 / 0 for _ in 'a')"): "ZeroDivisionError",
     ("figures", "return [('x', 3)]"): "expected a name and a",
-    ("results", "return {'rate': float('nan')}"): "an entry of results.json that JSON cannot hold",
+    ("results", "return {'rate': float('nan')}"): "nan, not a JSON number",
     ("summary", "return 'a line'"): "returned 'a line' as summary, expected Summary",
 }
 

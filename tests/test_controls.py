@@ -155,13 +155,14 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
     assert "Permutation test, two-sided" in inclusion
     assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
-    assert ". Gold is below GapFT under " in section(finished, "Gold-label selection")
+    gold = section(finished, "Gold-label selection")
+    assert re.search(r"Gold is below GapFT \D*\d of 2 seeds", gold)
     coverage = section(finished, "Coverage at the same exposures")
     assert re.findall(r"^\| (\S+ slots?) each ", coverage, flags=re.MULTILINE) == [
         "4 slots", "1 slot"
     ]  # fmt: skip
     budgets = section(finished, "Training budgets")
-    said = re.search(r"\. ([^.]*) fill several of the n slots with one problem\.", budgets)
+    said = re.search(r"\. ([^.]*) fill several of the n slots", budgets)
     assert said is not None
     named = set(re.split(", | and ", said[1].lower()))
     assert {"four times", "core 0"} <= named
@@ -401,12 +402,12 @@ def test_a_control_may_be_added_to_a_finished_run(tmp_path: Path) -> None:
         (["gapft"], "randomized_inclusion", "needs two conditions or more of the selector rand"),
         (
             {**DEPTHS, "d9": {"selector": "search_depth", "params": {"k": 9}}},
-            "search_depth", "'conditions.d9.params.k': is 9, and search.k draws 8 samples",
+            "search_depth", r"'conditions\.d9\.params\.k': 9.*search\.k, 8",
         ),
         (["gapft"], "shared_core", "needs two conditions or more of the selectors core_depth"),
         (
             {**CORE, "core_2": {**CORE["core_2"], "params": {"k": 9}}},
-            "shared_core", "'conditions.core_2.params.k': is 9, and search.k draws 8 samples",
+            "shared_core", r"'conditions\.core_2\.params\.k': 9.*search\.k, 8",
         ),
         (CORE, "shared_core", "'core_gold' needs the targets of a search with all 8 samples; add"),
         (

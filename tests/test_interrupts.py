@@ -97,7 +97,7 @@ def pressed_at(step):
 
     def trace(frame, event, argument):
         nonlocal steps
-        if frame.f_code is not interrupts._say.__code__:
+        if frame.f_code is not interrupts._print_message.__code__:
             return None
         frame.f_trace_opcodes = True
         steps += event == "opcode"
@@ -105,7 +105,7 @@ def pressed_at(step):
             signal.raise_signal(signal.SIGINT)
         return trace
 
-    with interrupts.told():
+    with interrupts.report_interrupts():
         sys.settrace(trace)
         signal.raise_signal(signal.SIGINT)
     assert False, "not reached"
