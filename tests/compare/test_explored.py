@@ -1,4 +1,4 @@
-"""The page of all documents that ``--out`` writes; tests/report/explorer tests the page itself."""
+"""The explorer that ``--out`` writes; tests/report/explorer tests the page itself."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TEXTS = st.lists(
 def in_page(browser: Any, pairs: list[tuple[str, str]], most: float = 5e6) -> Any:
     return browser.execute_script(
         f"{SCRIPT}; const [pairs, most] = arguments; return JSON.stringify("
-        "pairs.map(([a, b]) => differences(a, b, most).map(side => side.map("
+        "pairs.map(([a, b]) => findDifferences(a, b, most).map(side => side.map("
         "({text, changed}) => [text, changed]))))",
         pairs,
         most,

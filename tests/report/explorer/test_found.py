@@ -103,7 +103,7 @@ def test_a_response_says_why_it_failed_what_was_read_and_what_was_tried(
     (summary,) = browser.execute_script(why, ".earlier summary")
     assert summary == "1 earlier attempt"
     heads = browser.execute_script(why, ".earlier h4")
-    assert heads == ["Attempt 1", "It was told"]
+    assert heads == ["Attempt 1", "Feedback"]
     tried, told = browser.execute_script(why, ".earlier pre")
     assert tried == "first try of 3"
     assert told.startswith("it was <b>told</b> 3</script>")
