@@ -20,7 +20,7 @@ from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write_log
 from tests.exporting import latex_reader
-from tests.report.explorer.made import unpacked
+from tests.report.explorer.made import unpack_page
 
 pytestmark = pytest.mark.xdist_group("lm_eval_logs")
 
@@ -78,7 +78,7 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "comparison.md").read_text()
     assert "| hot |" in page
     assert "κ_S" in page
-    index, texts = unpacked((tmp_path / "out" / "explorer.html").read_text())
+    index, texts = unpack_page((tmp_path / "out" / "explorer.html").read_text())
     assert (index["k"], len(index["states"]), len(texts)) == (8, 16, 16)
     for place, name in enumerate(index["ids"]):
         (document,) = [d for d in before if str(before[d]["doc_id"]) == name]
