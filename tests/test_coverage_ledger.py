@@ -23,7 +23,7 @@ from gapft_harness.experiments.coverage_ledger import (
     build_ledger_path,
 )
 from tests.command import gapft, succeed
-from tests.report.planted import inputs as planted
+from tests.report.planted import build_inputs as planted
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, find_differences, seal_again
 

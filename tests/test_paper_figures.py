@@ -178,7 +178,7 @@ def test_budgets_and_differences_are_those_of_the_report() -> None:
         "gapft.steps": 1, "uniform minus gapft.delta": 1, "gapft minus source.delta": 1,
         **{f"gapft minus uniform.{state}": 1 for state in "SUG"},
     }  # fmt: skip
-    inputs = planted.inputs()
+    inputs = planted.build_inputs()
     inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
     findings = compute_findings(inputs)
     here = {f"{of.subject}.{of.quantity}": of.measured for of in collect_figures(inputs, findings)}

@@ -114,7 +114,7 @@ def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
     ],
 )  # fmt: skip
 def test_the_keys_of_the_map_are_in_results(name: str) -> None:
-    inputs = replace(planted.inputs(), pool_recovered=(3,))
+    inputs = replace(planted.build_inputs(), pool_recovered=(3,))
     content = build_results(inputs, compute_findings(inputs))
     of, _, what = name.rpartition(".")
     for key in PublishedValue("Table 1", of, what, 1.0).results_key.split("."):

@@ -24,9 +24,9 @@ def printed(path: Path) -> str:
 
 def test_the_summary_prints_k_eq_in_the_reports_words(tmp_path: Path) -> None:
     """GapFT recovers all, so that every sample drawn is not enough; replay forgets all."""
-    of = planted.inputs(conditions=("gapft", "replay", "uniform"), sizes=(40, 35, 25))
+    of = planted.build_inputs(conditions=("gapft", "replay", "uniform"), sizes=(40, 35, 25))
     flows = {"gapft": (1.0, 1.0, 0.0), "replay": (0.0, 0.0, 1.0), "uniform": (0.5, 0.1, 0.1)}
-    arms = [planted.trained(of.audit, a.arm.condition, a.arm.seed, flows[a.arm.condition])
+    arms = [planted.build_arm(of.audit, a.arm.condition, a.arm.seed, flows[a.arm.condition])
             for a in of.arms]  # fmt: skip
     write_report(replace(of, arms=tuple(arms)), tmp_path / "report")
     text = printed(tmp_path / "report/results.json")
@@ -46,7 +46,7 @@ def test_the_summary_prints_k_eq_in_the_reports_words(tmp_path: Path) -> None:
 
 
 def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path: Path) -> None:
-    write_report(planted.allocation_inputs(sizes=(12, 9, 8)), tmp_path / "report")
+    write_report(planted.build_allocation_inputs(sizes=(12, 9, 8)), tmp_path / "report")
     found = json.loads((tmp_path / "report/results.json").read_text())["allocation"]["contrast"]
     low, high = (100 * end for end in found["ci95"])
     assert printed(tmp_path / "report/results.json").splitlines()[-1] == (
@@ -62,7 +62,7 @@ def test_the_summary_ends_with_the_contrast_of_an_allocation_comparison(tmp_path
 def test_rates_over_few_problems_are_marked(
     sizes: tuple[int, int, int], marked: list[str], rates: bool, tmp_path: Path
 ) -> None:
-    write_report(planted.inputs(sizes=sizes), tmp_path / "report")
+    write_report(planted.build_inputs(sizes=sizes), tmp_path / "report")
     text = printed(tmp_path / "report/results.json")
     assert re.findall(r"\b\d+†", text) == marked
     passes = [line for line in text.splitlines() if line.startswith((" gapft ", " source, "))]
@@ -73,8 +73,10 @@ def test_rates_over_few_problems_are_marked(
 def test_a_contrast_over_few_trained_problems_is_marked(
     half: int, mark: str, tmp_path: Path
 ) -> None:
-    of = planted.allocation_inputs()
-    of = replace(of, parts=planted.compared(planted.exposures(of.seeds, half=half)))
+    of = planted.build_allocation_inputs()
+    of = replace(
+        of, parts=planted.build_allocation_parts(planted.build_exposures(of.seeds, half=half))
+    )
     write_report(of, tmp_path / "report")
     text = printed(tmp_path / "report/results.json")
     assert text.splitlines()[-1].endswith(f"]{mark}")

@@ -13,8 +13,8 @@ import yaml
 
 from tests.benchmarks.measure import Figure, process
 from tests.report import planted
-from tests.study.sealed import cell, seal
-from tests.study.test_findings import other_audit
+from tests.study.sealed import build_cell, write_run_directory
+from tests.study.test_findings import move_to_other_audit
 
 SECONDS, GB = 20, 1
 #: G, S and U of 1,367 and 500 audit problems; K is 8.
@@ -26,11 +26,11 @@ def measure(folder: Path) -> list[Figure]:
     cells = {}
     for model in range(3):
         for task, sizes in AUDITS.items():
-            of = cell(model, sizes=sizes, k=8, replicates=2000)
+            of = build_cell(model, sizes=sizes, k=8, replicates=2000)
             if task == "ReClor":
-                of = other_audit(of, task)
+                of = move_to_other_audit(of, task)
             own = {"data": {"task": task}, "statistics": {"replicates": 2000}}
-            seal(folder / f"{task}-{model}", of, **own)
+            write_run_directory(folder / f"{task}-{model}", of, **own)
             cells[f"model {model} / {task}"] = {"run": f"{task}-{model}"}
     conditions = list(planted.CONDITIONS)
     study = {"name": "six", "conditions": conditions, "cells": cells}

@@ -1,4 +1,4 @@
-"""What a user of ``gapft compare`` meets: what is shown, which logs are taken, what is kept."""
+"""``gapft compare`` for its user: output, choice of logs, and files that are kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_shows_prompts_of_changed_documents(tmp_path: Path) -> None:
         assert ("--show N shows more" in done.output) == (show != 50)
         assert done.output.count("prompt: ") == gained + lost
         if show is None:
-            assert "example Question q3" in done.output, "the end of a long prompt has the question"
+            assert "example Question q3" in done.output, (
+                "the end of a long prompt contains the question"
+            )
             assert "prompt: Question q1\n" in done.output
 
 
@@ -89,7 +91,7 @@ def test_latest_selects_newest_log(tmp_path: Path) -> None:
     (model,) = results["models"].values()
     assert model["difference"] == 1
     assert "2026-11-01" in model["logs"][0][0]
-    for copy in ("x", "y"):  # with the same date: none is the newest
+    for copy in ("x", "y"):  # with the same date, so no log is the newest
         write_log(tmp_path / "twice" / copy, [1] * 8)
     assert "with the same date" in read_refusal(before, tmp_path / "twice", "--latest")
 
@@ -162,4 +164,4 @@ def test_limits_page_size(tmp_path: Path, show: int) -> None:
     for page in ("comparison.md", "comparison.html"):
         assert (out / page).stat().st_size < 1_000_000
         assert "are in items.csv and explorer.html" in (out / page).read_text()
-    assert (out / "items.csv").stat().st_size > 60 * 200_000, "all of it is kept there"
+    assert (out / "items.csv").stat().st_size > 60 * 200_000, "items.csv keeps the complete texts"

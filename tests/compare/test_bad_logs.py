@@ -1,4 +1,4 @@
-"""What is wrong with a log is told by file and line, and nothing is compared."""
+"""Faulty logs: the error names file and line, and nothing is compared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def change_line(lines: list[dict[str, Any]], index: int, **changes: Any) -> list
 
 ROWS = [row(i, 1) for i in range(4)]
 
-#: What is wrong with the rows after, and what the message says besides the file.
+#: By fault: the rows after, and what the message contains besides the file.
 ROW_FAULTS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no number": (change_line(ROWS, 2, exact_match="1"), "line 3: metric 'exact_match' is \"1\""),
     "a list": (change_line(ROWS, 1, exact_match=[1, 2]), "line 2: metric 'exact_match' is [1, 2]"),
@@ -152,7 +152,7 @@ def test_rejects_unusable_source_samples(before: Path, tmp_path: Path) -> None:
 
 
 def test_sample_formats_give_equal_states(before: Path, tmp_path: Path) -> None:
-    """Verdicts of our tasks, an unbiased pass@1 of a stock one, and one log for each sample."""
+    """Compare verdicts of our tasks, pass@1 of a stock task, and one log per sample."""
     passing = [2, 0, 1, 0]
     after = write_log(tmp_path / "after", [1] * 4)
     samples = {
@@ -200,7 +200,7 @@ def test_rejects_ambiguous_join_fields(tmp_path: Path) -> None:
 def test_accepts_special_characters_in_paths(
     before: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is, with a name before it, and in a pattern."""
+    """Test the path alone, after a model name, and in a pattern."""
     monkeypatch.chdir(tmp_path)
     for seed in (1, 2):
         write_log(tmp_path / f"{name}_seed{seed}", [1] * 4)

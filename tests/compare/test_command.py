@@ -1,4 +1,4 @@
-"""``gapft compare`` as a person runs it: on real logs of lm_eval, and its exit status."""
+"""The command ``gapft compare``: real logs of lm_eval, and the exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write_log
 from tests.exporting import latex_reader
-from tests.report.explorer.made import unpacked
+from tests.report.explorer.made import unpack_page
 
 pytestmark = pytest.mark.xdist_group("lm_eval_logs")
 
@@ -49,7 +49,7 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     hot = results["models"]["hot"]
     gained = [d for d in before if before[d]["pass@1"] < after[d]["pass@1"]]  # type: ignore[operator]
     lost = [d for d in before if before[d]["pass@1"] > after[d]["pass@1"]]  # type: ignore[operator]
-    assert lost, "nothing changed: the comparison is of nothing"
+    assert lost, "nothing changed, so the test would be empty"
     assert (hot["gained"], hot["lost"]) == (len(gained), len(lost))
     changed = len(gained) + len(lost)
     assert hot["p"] == pytest.approx(stats.binomtest(len(gained), changed).pvalue)
@@ -63,7 +63,7 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     assert hot["decomposition"]["rho_G"] == pytest.approx(
         sum(after[d]["pass@1"] == 0 for d in right) / len(right)
     )
-    assert not any("versions" in note for note in results["notes"])  # results were beside
+    assert not any("versions" in note for note in results["notes"])  # the results files exist
 
     items = list(csv.DictReader((tmp_path / "out" / "items.csv").open()))
     assert len(items) == changed
@@ -78,7 +78,7 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "comparison.md").read_text()
     assert "| hot |" in page
     assert "κ_S" in page
-    index, texts = unpacked((tmp_path / "out" / "explorer.html").read_text())
+    index, texts = unpack_page((tmp_path / "out" / "explorer.html").read_text())
     assert (index["k"], len(index["states"]), len(texts)) == (8, 16, 16)
     for place, name in enumerate(index["ids"]):
         (document,) = [d for d in before if str(before[d]["doc_id"]) == name]
@@ -93,7 +93,7 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
 
 
 def test_multiple_choice_logs_are_equal(logs: Path) -> None:
-    """Sampling plays no part in scoring options, so that the two runs agree in each document."""
+    """Both runs agree in each document, because scoring options involves no sampling."""
     done = run_compare(
         logs / "before", logs / "after", "--task", "two_options", "--fail-if-worse", 0
     )
@@ -125,7 +125,7 @@ def test_gate_fails_below_margin(tmp_path: Path) -> None:
     assert run_compare(after, before, "--fail-if-worse", 0.01).exit_code == 0  # better
     assert (
         run_compare(before, after, after.parent, "--fail-if-worse", 0.01).exit_code == 1
-    )  # any of them
+    )  # one worse model suffices
     for margin in (-0.01, "nan", "inf", 1):
         done = run_compare(before, after, "--fail-if-worse", margin)
         assert "--fail-if-worse" in str(done.exception)

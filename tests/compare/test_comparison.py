@@ -1,4 +1,4 @@
-"""Comparisons against answers computed otherwise, and laws that hold for any logs."""
+"""Comparisons against independent computations, and laws that hold for all logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import build_results
 from tests.compare.logs import row, write_log
 
-#: Numbers of each document before and after, 0 or 1.
+#: Values of each document before and after, 0 or 1.
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 
 
@@ -27,7 +27,7 @@ def compare_logs(before: Path, *after: object, **choice: Any) -> Comparison:
 
 
 def read_model_results(comparison: Comparison) -> dict[str, Any]:
-    """Of the only model, all but its logs."""
+    """Return the results of the only model, without its logs."""
     (model,) = build_results(comparison)["models"].values()
     return {key: value for key, value in model.items() if key != "logs"}
 
@@ -54,7 +54,7 @@ def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None
         swapped = read_model_results(compare_logs(after, before, by="subject"))
         assert swapped["difference"] == -results["difference"]
         if len(pairs) == 1:
-            assert swapped["ci95"] is results["ci95"] is None  # one document says nothing of others
+            assert swapped["ci95"] is results["ci95"] is None  # no interval for one document
         else:
             assert swapped["ci95"] == [-results["ci95"][1], -results["ci95"][0]]
         assert swapped["p"] == results["p"]
@@ -63,7 +63,7 @@ def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None
         rows = [row(i, b) for i, (_, b) in enumerate(pairs)]
         random.shuffle(rows)
         for new_number, line in enumerate(rows):
-            line["doc_id"] = new_number  # content joins, not the number
+            line["doc_id"] = new_number  # documents are joined by content, not by number
         shuffled = write_log(folder / "c", rows=rows)
         assert read_model_results(compare_logs(before, shuffled, by="subject")) == results
 
@@ -75,7 +75,7 @@ def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None
 @settings(max_examples=20)
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 6), min_size=2, max_size=12))
 def test_decomposition_and_sign_flip_are_exact(rows: list[tuple[int, ...]]) -> None:
-    """Two seeds after, three samples before, against plain loops."""
+    """Check two seeds after and three samples before against plain loops."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         columns = list(zip(*rows, strict=True))
@@ -101,7 +101,7 @@ def test_decomposition_and_sign_flip_are_exact(rows: list[tuple[int, ...]]) -> N
         for key, members, wrong in (("kappa_S", recovered, 0), ("rho_G", solved, 1)):
             rates = [abs(wrong - value) for r in members for value in r[1:3]]
             assert parts[key] == (pytest.approx(np.mean(rates)) if rates else None)
-        # Pass@k of three samples, over all ways to choose k of them
+        # Pass@k of three samples: the mean over all subsets of k
         reached = [
             k
             for k in (1, 2, 3)
@@ -120,7 +120,7 @@ def test_decomposition_and_sign_flip_are_exact(rows: list[tuple[int, ...]]) -> N
 
 def test_clusters_widen_interval(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    easy = np.repeat(random.random(60) < 0.5, 4)  # a passage is learned as a whole
+    easy = np.repeat(random.random(60) < 0.5, 4)  # all four documents of a passage change together
     before = write_log(tmp_path / "a", [0] * 240)
     after = write_log(tmp_path / "b", easy.astype(int).tolist())
     alone, together = (
@@ -135,7 +135,7 @@ def test_clusters_widen_interval(tmp_path: Path) -> None:
 
 
 def test_interval_includes_seed_variance(tmp_path: Path) -> None:
-    """One seed gains all, one loses all: only the draw of seeds varies, and it spans all."""
+    """One seed gains all and one loses all, so the seeds alone determine the interval."""
     before = write_log(tmp_path / "before", [0, 1] * 20)
     write_log(tmp_path / "s1", [1, 1] * 20)
     write_log(tmp_path / "s2", [0, 0] * 20)
@@ -152,7 +152,7 @@ def test_distinguishes_models_and_seeds(tmp_path: Path) -> None:
     assert {name: model["seeds"] for name, model in several.items()} == {str(p): 1 for p in paths}
     assert all(model["p_holm"] is not None for model in several.values())
     alone = build_results(compare_logs(before, paths[0]))["models"][str(paths[0])]
-    assert several[str(paths[0])]["ci95"] == alone["ci95"]  # the others change nothing
+    assert several[str(paths[0])]["ci95"] == alone["ci95"]  # other models have no effect
     assert alone["p_holm"] is None
     by_flag = build_results(compare_logs(before, *paths, seeds=True))["models"]
     assert {name: model["seeds"] for name, model in by_flag.items()} == {"after": 3}
@@ -234,7 +234,7 @@ def test_reports_default_metric_and_filter(tmp_path: Path) -> None:
         write_log(tmp_path / "b", rows=rows(1, 1)),
     )
     first = compare_logs(before, after)
-    assert (first.metric.metric, first.figure.filter) == ("exact_match", "strict")
+    assert (first.metric.metric, first.metric.filter) == ("exact_match", "strict")
     assert read_model_results(first)["difference"] == 1
     notes = " ".join(note.text for note in first.notes)
     assert "others: f1 (--metric)" in notes

@@ -1,4 +1,4 @@
-"""Several samples before and after: Pass@k at every k, on the terminal and in files."""
+"""Curves: Pass@k of samples before and after at every k, on the terminal and in files."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.command import gapft
 from tests.compare.logs import row, write_log
 
 K = 4
-#: Passing samples of 24 documents: before, and under two seeds after: safer, and seldom solved ones
-#: are lost.
+#: Passing samples of 24 documents, before and with two seeds after. After, often solved documents
+#: always pass, and rarely solved ones never do.
 BEFORE = [0, 1, 1, 1, 2, 3] * 4
 AFTER = [[0, 0, 0, 0, 4, 4] * 4, [0, 0, 0, 1, 4, 4] * 4]
 
 
 def write_samples(folder: Path, passing: list[int], k: int = K, texts: Any = None) -> str:
-    """A log of k samples of each document."""
+    """Write a log with k samples of each document."""
     rows = []
     for number, count in enumerate(passing):
         verdicts = [{"status": "pass" if i < count else "fail"} for i in range(k)]
@@ -87,7 +87,7 @@ def test_reports_and_drops_copied_samples(logs: dict[str, Any], tmp_path: Path) 
     without_copies = compare_logs(logs, source_samples=[copied], drop_copies=True)
     assert without_copies.samples is not None
     assert without_copies.samples.k == 3
-    passing = [c - (c > 1) for c in BEFORE]  # the second of four is the first again
+    passing = [c - (c > 1) for c in BEFORE]  # the second of four samples is a copy of the first
     assert sorted(without_copies.samples.passing.tolist()) == sorted(passing)
     assert any("1 of 4 are dropped" in note.line for note in without_copies.notes)
     assert not any("are the same" in note.line for note in compare_logs(logs).notes)

@@ -1,4 +1,4 @@
-"""The page of all documents that ``--out`` writes; tests/report/explorer tests the page itself."""
+"""The explorer that ``--out`` writes; tests/report/explorer tests the page itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.items import build_explored
 from gapft_harness.report.explorer import packing
 from tests.compare.logs import row, write_log
-from tests.report.explorer.made import unpacked
+from tests.report.explorer.made import unpack_page
 
 
 def test_explorer_matches_logs(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_explorer_matches_logs(tmp_path: Path) -> None:
     content = build_explored(
         compare(str(tmp_path / "before"), [f"a={tmp_path}/after*"], CompareChoice(by="subject"))
     )
-    index, texts = unpacked(packing.render_explorer(content))
+    index, texts = unpack_page(packing.render_explorer(content))
     assert index["ids"] == [str(number) for number in range(9)], "in the order of the log"
     assert [model["seed"] for model in index["models"]] == ["after0", "after1"]
     for model, values in zip(index["models"], seeds, strict=True):

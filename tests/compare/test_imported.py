@@ -1,4 +1,4 @@
-"""``gapft import`` of logs that lm_eval itself wrote: a greedy one, and one of K samples."""
+"""``gapft import`` of a greedy log and a log of K samples, both written by lm_eval."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ metadata:
 
 
 def write_task(folder: Path, documents: Sequence[Mapping[str, Any]]) -> None:
-    """A task whose audit has these documents, some of whose fields it keeps to itself."""
+    """Write a task with these audit documents; the field ``solution`` is for golds only."""
     (folder / "sums.yaml").write_text(TASK)
     (folder / "audit.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in documents))
     (folder / "pool.jsonl").write_text(json.dumps({**documents[0], "question": "1+1?"}) + "\n")
@@ -53,7 +53,7 @@ def test_imports_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert f"{k} samples of each problem, but search.k is {k + 1}" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert not run.exists(), "a mistake leaves nothing"
+    assert not run.exists(), "a mistake creates no run directory"
     done = succeed(*command, *recipe, f"search.k={k}")
     assert done.stdout.startswith(f"audit: {16 * (k + 1)} responses imported; states: G ")
     assert sorted(record.state for record in read_states(run / "audit/states.parquet")) == expected
@@ -61,7 +61,7 @@ def test_imports_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     assert "judged again, 0 of them differ" in verified.stdout
     assert f"{greedy} (sha256 " in verified.stdout
     again = gapft(*command)
-    assert again.returncode == 0, "the same import: nothing to do"
+    assert again.returncode == 0, "the import is the same, so nothing is to do"
     for changed_command in (
         (*command, "--judge"),
         ("import", run, greedy, "--greedy", samples, *command[5:]),

@@ -1,6 +1,6 @@
-"""Logs that Inspect itself writes, and lm_eval's command for one and the same task.
+"""Logs written by Inspect, and by lm_eval's command for the same task.
 
-``make test-inspect`` installs Inspect in a folder of its own, which comes first on the path.
+``make test-inspect`` installs Inspect in a separate folder, which comes first on the path.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import read_rows
 
-#: Sums to ask; the answer to each is right where a digit is 1.
+#: Number of sums; an answer is right where its digit is 1.
 SUMS = 6
 BEFORE, AFTER = "110010", "011010"
 EPOCHS = ["110000", "000001", "100010"]
 
-#: lm_eval's own command with a model of fixed answers.
+#: lm_eval's command with a model of fixed answers.
 COMMAND = """\
 import sys
 from lm_eval.api.model import LM
@@ -68,7 +68,7 @@ metric_list: [{metric: exact_match}]
 
 
 def evaluate_with_lm_eval(folder: Path, right: str) -> str:
-    """A log of the sums, by ``lm_eval`` in a process without Inspect's folder on its path."""
+    """Write a log of the sums with ``lm_eval``, in a process without Inspect's folder."""
     folder.mkdir()
     data = folder / "sums.data"
     documents = [{"question": f"{n}+{n}?", "answer": f"{2 * n}"} for n in range(1, SUMS + 1)]
@@ -90,7 +90,7 @@ def evaluate_with_lm_eval(folder: Path, right: str) -> str:
 
 
 def evaluate_with_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
-    """A folder with a log of the sums, by ``inspect_ai.eval``: an epoch for each row of digits."""
+    """Write a log of the sums with ``inspect_ai.eval``, one epoch for each row of digits."""
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -98,7 +98,7 @@ def evaluate_with_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
 
     def build_output(right: str, number: int) -> ModelOutput:
         output = ModelOutput.from_content("mockllm/model", f"{2 * number if right == '1' else 99}")
-        output.usage = ModelUsage()  # else it downloads a tokenizer to count
+        output.usage = ModelUsage()  # otherwise Inspect downloads a tokenizer to count tokens
         return output
 
     samples = [
@@ -124,7 +124,7 @@ def join_notes(comparison: Comparison) -> str:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
-    """The figures are those of either program's logs alone; a note says what joined them."""
+    """The results equal those of each program's own logs; a note explains the join."""
     first, second = (
         evaluate_with_inspect(tmp_path / "inspect", BEFORE),
         evaluate_with_lm_eval(tmp_path / "lm", AFTER),
@@ -140,7 +140,7 @@ def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
     assert "differ: 6 of 6 documents before and 6 after" in join_notes(comparison)
     assert comparison.higher_is_better is (
         True if turned else None
-    )  # lm_eval's results are of its own
+    )  # lm_eval's results file has the direction
     on = ["question=input" if turned else "input=question"]
     (joined,) = compare(before, [after], CompareChoice(on=on)).findings.models.values()
     assert (joined.gained, joined.lost) == (ups, downs)
@@ -205,7 +205,7 @@ def test_rejects_unreadable_logs(tmp_path: Path) -> None:
 
 
 def _rewrite_header(log: Path, copy: Path, change: Any) -> None:
-    """A log with another header; None: without one, as Inspect leaves it where it was stopped."""
+    """Copy a log with a changed header; None: without one, like a log of a stopped run."""
     import zipfile_zstd  # noqa: F401 (Inspect's; it teaches zipfile what Inspect packs by)
 
     with zipfile.ZipFile(log) as source, zipfile.ZipFile(copy, "w") as target:
@@ -220,7 +220,7 @@ def _rewrite_header(log: Path, copy: Path, change: Any) -> None:
 
 
 def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eval") -> str:
-    """A folder with a log of the sums by a scorer of ours, of which the fourth sample is odd."""
+    """Write a log of the sums with our own scorer; the fourth sample has a fault of this kind."""
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput

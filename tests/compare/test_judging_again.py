@@ -1,4 +1,4 @@
-"""``gapft rejudge`` of sample logs: hand-worked flips, laws, real logs, and what is refused."""
+"""``gapft rejudge`` of sample logs: flips computed by hand, laws, real logs, and errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_flips(judged: LogsJudged) -> set[tuple[str, int, bool]]:
     return {(flip.document, flip.index, flip.is_right) for flip in judged.flips.kept}
 
 
-#: Text, and whether whole_response and first_explicit take it for B (docs/verifiers.md).
+#: Text, and whether whole_response and first_explicit read it as B (docs/verifiers.md).
 FORMS = {
     "B": (True, True),
     "(B)": (True, True),
@@ -64,7 +64,7 @@ FORMS = {
 
 
 def test_closed_pipe_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into ``| head`` rich ends with 1, which is no failure."""
+    """With ``| head`` rich exits with 1, which is not a failure."""
 
     def exit_early(*_: object) -> None:
         raise SystemExit(1)
@@ -76,7 +76,7 @@ def test_closed_pipe_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_flips_match_hand_computation(tmp_path: Path) -> None:
-    values = [0, 1, 0, 1]  # what the log says
+    values = [0, 1, 0, 1]  # the log's values
     texts = ["The answer is (B)", "B", "C", "The answer is (C)"]
     rows = [
         row(number, value, resps=[[text]], filtered_resps=[text[:3]], target="B")
@@ -130,7 +130,7 @@ response_lists = st.lists(
 def test_rejudge_laws_hold(
     tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], rng: Any
 ) -> None:
-    """The same rule flips nothing, A to B mirrors B to A, and the order of rows plays no part."""
+    """The same rule flips nothing, A to B mirrors B to A, and the order of rows does not matter."""
     folder = tmp_path_factory.mktemp("laws")
     rows = build_rows(texts)
     log = write_log(folder / "a", rows=rows)
@@ -201,7 +201,7 @@ def test_bad_response_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_math_verifier_reads_missed_answers(tmp_path: Path) -> None:
-    """GSM8K's golds are whole solutions, and its strict filter reads what follows ####."""
+    """GSM8K's golds are complete solutions, and its strict filter reads the text after ####."""
     texts = ["So the answer is 18.", "#### 18", "I get $\\frac{36}{2}$", "17", "\\boxed{18}"]
     rows = [
         row(
@@ -238,14 +238,14 @@ def test_documented_commands_rejudge_real_logs(
     assert results["n"] == len(rows) == 16
     assert (
         results["before"] == sum(line["pass@1"] for line in rows) / 16
-    )  # boxed_math judged the log
-    assert results["after"] >= results["before"]  # what it passes, math passes
+    )  # the log has verdicts of boxed_math
+    assert results["after"] >= results["before"]  # math passes whatever boxed_math passes
     assert results["p"] == pytest.approx(
         stats.binomtest(results["gained"], results["gained"] + results["lost"]).pvalue
         if results["gained"] + results["lost"]
         else 1.0
     )
-    same = run_rejudge(log, "--verifier", "boxed_math")  # the verifier of the task: nothing flips
+    same = run_rejudge(log, "--verifier", "boxed_math")  # the task's own verifier, so nothing flips
     assert "0 changed from wrong to right, 0 from right to wrong" in " ".join(same.output.split())
     (several,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
     same = rejudge(several, Rule("boxed_math"))
@@ -342,7 +342,7 @@ def test_escapes_hostile_responses(tmp_path: Path) -> None:
 
 
 def test_repeated_documents_form_one_unit(tmp_path: Path) -> None:
-    """A second log of the same documents says nothing new of how sure the first is."""
+    """A second log of the same documents does not narrow the interval."""
     rows = build_rows([["B" if number < 5 else "C"] for number in range(20)], exact_match=0)
     logs = [str(write_log(tmp_path / name, rows=rows)) for name in "ab"]
     (once,) = (

@@ -1,4 +1,4 @@
-"""Logs of two kinds, one before and another after: joined by prompt and gold answer, and told."""
+"""Logs of two formats before and after: joined by prompt and gold answer, with a note."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.verdicts.made import copy_details
 
 
 def build_rows(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
-    """Rows of lm_eval on the sums that the other logs hold: right below three, with a template."""
+    """Build lm_eval rows for the sums of the other logs: right below three, with a template."""
     return [
         {
             **row(number, int(number < 3)),
@@ -35,7 +35,7 @@ def build_rows(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
 def compare_mixed(
     tmp_path: Path, rows: list[dict[str, Any]], *, turned: bool = False, **choice: Any
 ) -> Comparison:
-    """Lm_eval's rows held against lighteval's details, or the other way round."""
+    """Compare lm_eval's rows with lighteval's details, or the other way round."""
     before = str(write_log(tmp_path / "before", rows=rows))
     after = str(copy_details(tmp_path / "after", "lighteval_after"))
     sides = (after, before) if turned else (before, after)
@@ -48,7 +48,7 @@ def join_notes(comparison: Comparison) -> str:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_joins_two_formats_by_question_and_gold(turned: bool, tmp_path: Path) -> None:
-    """Whichever is before, in whatever order; each by its own metric; and a note says so."""
+    """Either format may be before, in any order; each has its own metric; a note explains it."""
     comparison = compare_mixed(tmp_path, build_rows([4, 2, 1, 3]), turned=turned)
     (paired,) = comparison.findings.models.values()
     # before: 1 and 2 are right; after: 2 and 4
@@ -106,7 +106,7 @@ def test_rejects_logs_without_matches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_repeated_question_stays_unmatched(turned: bool, tmp_path: Path) -> None:
-    """Unless the gold answers tell them apart."""
+    """Different gold answers distinguish repeated questions."""
     rows = build_rows([1, 2, 3, 4, 4])
     message = "3 of 4 documents before and 5" if turned else "3 of 5 documents before and 4"
     with pytest.raises(UserError, match=message):
@@ -139,14 +139,14 @@ def test_metric_may_exist_on_one_side(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
 def test_normalise_is_idempotent(parts: list[str]) -> None:
-    """It is its own repetition, and blind to white space around words."""
+    """Normalising twice has no effect, and white space around words is ignored."""
     text = normalise(" ".join(parts))
     assert normalise(text) == text
     assert normalise("\n\n".join(parts) + " ") == text
 
 
 def write_judged_log(folder: Path, name: str, **last: Any) -> str:
-    """An output of NeMo-Skills, whose last line differs."""
+    """Write an output of NeMo-Skills whose last line has these changes."""
     lines = [
         {
             "problem": f"{n}+{n}?",

@@ -1,6 +1,6 @@
-"""Where ``gapft compare`` overlaps with other tools, its figures are theirs.
+"""``gapft compare`` agrees with other tools where their methods overlap.
 
-``other_tools.json`` holds what they said of four pairs of runs, with their versions.
+``other_tools.json`` contains their results for four pairs of runs, with their versions.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tests.compare.logs import write_log
 TABLES: dict[str, Any] = json.loads(Path(__file__).with_name("other_tools.json").read_text())[
     "tables"
 ]
-#: Of an interval's width: by how much ends may differ that are drawn, or come by other formulas.
+#: Tolerance of interval ends, as a share of the width: ends may be resampled or use other formulas.
 NEAR = 0.1
 
 
 def parse_values(text: str) -> list[float]:
-    """A digit, or a number, for each item."""
+    """Parse a digit or a number for each item."""
     return [float(value) for value in (text.split() if " " in text else text)]
 
 
@@ -58,7 +58,7 @@ def test_mcnemar_p_matches_other_tools(name: str, tmp_path: Path) -> None:
     assert paired.p_value == pytest.approx(figures["evalstats mcnemar_p"]["p"], rel=1e-9)
     evalsig = figures["evalsig mcnemar_test"]
     exact = evalsig["method"] == "mcnemar_exact"
-    # with more than 25 changes evalsig takes the chi-squared approximation
+    # with more than 25 changes evalsig uses the chi-squared approximation
     assert paired.p_value == pytest.approx(evalsig["p"], rel=1e-9 if exact else 0.05)
     assert exact == (name == "few changes")
 

@@ -1,4 +1,4 @@
-"""What is formed from a log's rows is the number that the log itself reports, or is refused."""
+"""The mean of a log's rows must equal the number that the log reports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import LogsJudged, judge_logs
 from tests.compare.logs import row, write_log
 
-#: What lm_eval's tasks write for documents that a metric does not apply to.
+#: Placeholders of lm_eval's tasks for documents that a metric does not apply to.
 MARKS = [-1.0, -100.0, 999.0]
 
 
 def build_measured_rows(
     length: int, values: list[float | None], mark: float
 ) -> list[dict[str, Any]]:
-    """Rows of a task with a metric for each length, as RULER's: a mark for the other lengths."""
+    """Build rows with a metric for each length, as in RULER: a placeholder for other lengths."""
     first, second = str(length), str(2 * length)
     half = len(values) // 2
     return [
@@ -104,7 +104,7 @@ def write_perplexity_log(folder: Path, values: list[float], with_results: bool =
 
 @pytest.mark.parametrize("with_results", [True, False])
 def test_compares_perplexity_as_logarithm(tmp_path: Path, with_results: bool) -> None:
-    """The likelier text is never called the worse."""
+    """A likelier text is never reported as worse."""
     values = [-3.0 - 0.1 * (n % 5) for n in range(40)]
     worse = write_perplexity_log(tmp_path / "b", values, with_results)
     better = write_perplexity_log(tmp_path / "a", [v + 1 for v in values], with_results)
@@ -204,7 +204,7 @@ def test_reads_direction_from_task_config(tmp_path: Path) -> None:
 
 
 def build_old_row(fields: dict[str, Any]) -> dict[str, Any]:
-    """A row as lm_eval wrote it before November 2024."""
+    """Build a row as lm_eval wrote it before November 2024."""
     return {
         **{key: value for key, value in fields.items() if key not in ("filter", "metrics")},
         "arguments": [["What is it?", {"until": ["\n"]}]],
@@ -228,7 +228,7 @@ def test_reads_logs_without_filter_and_metrics(tmp_path: Path) -> None:
     assert "names no metrics" in read_error(bare, other)
 
 
-# Judged again
+# Rejudging
 
 
 def rejudge(*logs: Path, **choice: Any) -> LogsJudged:
@@ -241,7 +241,7 @@ def build_letter_row(number: int, value: Any, text: str, **changes: Any) -> dict
 
 
 def build_ungraded_row(number: int, text: str) -> dict[str, Any]:
-    """A row of ``lm_eval --predict_only``."""
+    """Build a row of ``lm_eval --predict_only``."""
     fields = build_letter_row(number, 0, text, metrics=["bypass"], bypass=999)
     del fields["exact_match"]
     return fields
@@ -271,7 +271,7 @@ def test_ungraded_log_is_only_rejudged(tmp_path: Path) -> None:
 
 
 def test_reads_unnested_responses(tmp_path: Path) -> None:
-    """As lmms-eval logs them."""
+    """lmms-eval logs responses this way."""
     rows = [
         build_letter_row(n, v, "", resps=[text], filtered_resps=text)
         for n, (v, text) in enumerate([(1, "B"), (0, "C"), (0, "B")])

@@ -1,4 +1,4 @@
-"""``--source-samples``: no sample is counted twice, and none that was not drawn."""
+"""``--source-samples``: each drawn sample is counted once, and nothing else is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def before(tmp_path: Path) -> Path:
 
 
 def read_samples(before: Path, *logs: object, **choice: Any) -> Verdicts:
-    """Of the logs, for a comparison with a model that has all right."""
+    """Read the samples of logs, comparing with a model that has all documents right."""
     after = write_log(before.parents[1] / "after", [1] * 4)
     paths = [str(log) for log in logs]
     samples = compare(
@@ -65,7 +65,7 @@ def test_greedy_decode_is_not_a_sample(before: Path, tmp_path: Path) -> None:
 
 
 def test_before_log_may_contain_samples(tmp_path: Path) -> None:
-    """A majority is compared, and the answers that voted are the samples."""
+    """The compared value is a majority, and the answers that voted are the samples."""
     rows = [row(i, i % 2, verdicts=build_verdicts(1 + i, 8)) for i in range(4)]
     before = write_log(tmp_path / "before", rows=rows)
     assert read_samples(before, before).k == 8
@@ -100,7 +100,7 @@ def test_reads_samples_of_compared_filter(before: Path, tmp_path: Path) -> None:
     assert (both.k, both.passing.tolist()) == (2, [1] * 4)
     assert (
         read_samples(before, write_filtered("another", {"strict": 0.5})).k == 2
-    )  # the log has no other
+    )  # the only filter of the log
     error = read_error(before, write_filtered("neither", {"strict": 0.5, "loose": 0.5}))
     assert "no row of these documents under filter 'none'; known: loose, strict" in error
     single = write_log(tmp_path / "single", rows=[row(i, 1, filter="strict") for i in range(4)])

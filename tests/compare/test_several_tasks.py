@@ -1,6 +1,6 @@
-"""Folders that hold several tasks, each with metrics and filters of its own, and their groups.
+"""Logs of several tasks with different metrics and filters, and groups of tasks.
 
-Logs and results are lm_eval's own, of a canned model on tasks of multiple choice and of words.
+lm_eval writes logs and results, with a canned model on multiple-choice and generation tasks.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.canned_model import CannedModel
 from tests.compare.logs import row, write_log
 from tests.compare.test_gate import read_refusal, run_compare
 
-#: Task -> its number of documents.
+#: Number of documents by task.
 SIZES = {"said_2": 14, "said_10": 40, "chosen": 9}
-#: Group -> whether lm_eval weights its mean; the first holds the second.
+#: Whether lm_eval weights the mean, by group; the first group contains the second.
 GROUPS = {"by_size": True, "alike": False}
 
 
 class Answers(CannedModel):
-    """Says 7, or 8 where a question's number is in ``wrong``; an option is scored likewise."""
+    """Answer 7, or 8 for questions with a number in ``wrong``; score options likewise."""
 
     def __init__(self, wrong: set[int]) -> None:
         super().__init__(lambda prompt: f"It is {7 + self.errs(prompt)}")
@@ -42,7 +42,7 @@ class Answers(CannedModel):
         return int(prompt.split("#")[1].split()[0]) in self._wrong
 
     def loglikelihood(self, requests: Any) -> Any:
-        """The second option is the likelier, except where it errs."""
+        """Make the second option likelier, except for wrong answers."""
         return [
             (-1.0 - ((request.args[1].strip() == "7") != self.errs(request.args[0])), False)
             for request in requests
@@ -51,7 +51,7 @@ class Answers(CannedModel):
 
 @pytest.fixture(scope="module")
 def lm_eval_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders ``before``, ``after`` and ``hot``, as lm_eval's command writes them."""
+    """Write the folders ``before``, ``after`` and ``hot`` as lm_eval's command does."""
     folder = tmp_path_factory.mktemp("several")
     for task, size in SIZES.items():
         data = folder / f"{task}.jsonl"
@@ -96,7 +96,7 @@ def lm_eval_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_reported(folder: Path) -> dict[str, dict[str, Any]]:
-    """What lm_eval itself says of tasks and groups."""
+    """Read lm_eval's own results of tasks and groups."""
     (path,) = folder.rglob("results_*.json")
     results: dict[str, dict[str, Any]] = json.loads(path.read_text())["results"]
     return results
@@ -128,7 +128,7 @@ def test_tasks_and_groups_match_lm_eval(lm_eval_logs: Path, tmp_path: Path) -> N
         assert entry["ci95"][0] < entry["difference"] < entry["ci95"][1]
     assert {name: entry["weight_by_size"] for name, entry in results["groups"].items()} == GROUPS
     by_size, alike = (results["models"]["new"]["groups"][name] for name in GROUPS)
-    assert not math.isclose(by_size["difference"], alike["difference"]), "the means are the same"
+    assert not math.isclose(by_size["difference"], alike["difference"]), "the two means must differ"
     assert (by_size["test"], alike["test"]) == ("mcnemar", "sign_flip")
     words = " ".join(done.output.split())
     assert "weighted by documents; in alike with equal weights" in words
@@ -151,7 +151,7 @@ def test_python_api_compares_several_tasks(lm_eval_logs: Path, tmp_path: Path) -
 
 
 def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:
-    """Against a bootstrap of its own, which draws documents within each task."""
+    """Compare with an independent bootstrap that draws documents within each task."""
     comparison = compare(
         str(lm_eval_logs / "before"), [str(lm_eval_logs / "after")], CompareChoice()
     )
@@ -195,7 +195,9 @@ def test_different_metrics_have_no_common_mean(tmp_path: Path) -> None:
     assert results["before"]["mean"] is None
     assert results["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
     assert results["models"]["b"]["by"]["right"]["difference"] == pytest.approx(-0.1)
-    assert list_worse(comparison, 0.5) == ["b on loss"], "better when lower, and no share"
+    assert list_worse(comparison, 0.5) == ["b on loss"], (
+        "lower is better, and the metric is not a share"
+    )
     assert list_worse(comparison, 0.001) == ["b on loss", "b on right"]
     done = run_compare(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
     assert done.exit_code == 0, (done.output, done.exception)

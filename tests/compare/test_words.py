@@ -1,4 +1,4 @@
-"""What is called right, wrong, gained or lost is; what a log says makes no line of ours."""
+"""Wording of outcomes, and escaping of names and texts from logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.compare.test_gate import run_compare
 def write_comparison_files(
     tmp_path: Path, before: Path, *after: object
 ) -> tuple[str, dict[str, Any]]:
-    """The page and the results."""
+    """Write a comparison; return its page and its results."""
     out = tmp_path / "out"
     comparison = compare(str(before), [str(log) for log in after], CompareChoice())
     write_files(comparison, out, overwrite=True)
@@ -51,7 +51,7 @@ def test_lower_is_better_has_no_losses(tmp_path: Path) -> None:
     assert "### doc_id 0 · lower, 1 to 0 (new)" in page
     assert "· lost" not in page
     assert "wrong" not in page
-    assert "−33.3" in page  # still in points
+    assert "−33.3" in page  # the difference is in points
     assert (results["models"]["new"]["lower"], results["models"]["new"]["test"]) == (1, "mcnemar")
     (item,) = csv.DictReader((tmp_path / "out" / "items.csv").open())
     assert item["change"] == "lower"

@@ -16,8 +16,8 @@ import pytest
 from gapft_harness.core.text import replace_text_surrogates
 from tests.gap.stock import DOCUMENTS, K, run_gap, write_stock
 from tests.report import chromium
-from tests.report.explorer.driving import rows, text, until
-from tests.report.explorer.made import HOSTILE, unpacked
+from tests.report.explorer.driving import read_rows, read_text, wait_until
+from tests.report.explorer.made import HOSTILE, unpack_page
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    browser = chromium.start(tmp_path_factory.mktemp("chromium"))
+    browser = chromium.start_browser(tmp_path_factory.mktemp("chromium"))
     yield browser
     browser.quit()
 
@@ -48,7 +48,7 @@ def read_items(folder: Path, filter: str) -> dict[str, dict[str, str]]:
 
 
 def test_explorer_holds_every_response_and_verdict(folder: Path) -> None:
-    index, texts = unpacked((folder / "gsm8k" / "gap" / "explorer.html").read_text())
+    index, texts = unpack_page((folder / "gsm8k" / "gap" / "explorer.html").read_text())
     strict, flexible = read_items(folder, "strict-match"), read_items(folder, "flexible-extract")
     assert index["ids"] == list(strict)
     assert index["states"] == "".join(row["state"] for row in strict.values())
@@ -89,13 +89,13 @@ def test_browser_filters_and_escapes_problems(
     few = [name for name, pair in pairs.items() if pair == (state, other)]
     chosen = f"#state={state}&field.state+by+flexible-extract={other}"
     for view, expected in {"": list(strict), chosen: few}.items():
-        chromium.show(browser, page + view, width, "light", 4000)
-        until(browser, "document.body.dataset.ready")
-        assert rows(browser, prefix=False) == expected
+        chromium.show_page(browser, page + view, width, "light", 4000)
+        wait_until(browser, "document.body.dataset.ready")
+        assert read_rows(browser, prefix=False) == expected
     assert 0 < len(few) < DOCUMENTS
-    chromium.show(browser, f"{page}#open={hostile}", width, "light", 844)
-    until(browser, "document.querySelector('.answers article')")
-    assert "<U+202E>reversed" in text(browser, ".answers")
+    chromium.show_page(browser, f"{page}#open={hostile}", width, "light", 844)
+    wait_until(browser, "document.querySelector('.answers article')")
+    assert "<U+202E>reversed" in read_text(browser, ".answers")
     assert browser.title.startswith("The gap of gsm8k")
     assert browser.save_screenshot(str(tmp_path / f"gap-{width}.png"))
     wide = browser.execute_script("return document.documentElement.scrollWidth")

@@ -1,4 +1,4 @@
-"""``gapft eval --adapters``: each adapter's answers are those of lm_eval's own ``peft=``."""
+"""``gapft eval --adapters``: each adapter answers as with lm_eval's ``peft=``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ metadata: {version: 1}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tasks, a base, two adapters that differ, one that is zero, one of another base."""
+    """Write two tasks, a base model, and adapters: two different, zero, tiny, of another base."""
     folder = tmp_path_factory.mktemp("adapters")
     records = [{"question": f"{i} +{i}", "answer": str(2 * i)} for i in range(6)]
     (folder / "tasks").mkdir()
@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def without_stock_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading the index of lm_eval's own tasks takes seconds, and none of them is asked for."""
+    """Skip the index of lm_eval's own tasks, which takes seconds and is not needed."""
     import lm_eval.tasks
 
     few = functools.partial(lm_eval.tasks.TaskManager, include_defaults=False)
@@ -77,7 +77,7 @@ def without_stock_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def copy_adapter(source: Path, target: Path, change: Callable[[Any], Any]) -> None:
-    """A copy of an adapter with another ``lora_B``."""
+    """Copy an adapter with a changed ``lora_B``."""
     shutil.copytree(source, target)
     file = target / "adapter_model.safetensors"
     save_file({n: change(w) if "lora_B" in n else w for n, w in load_file(file).items()}, file)
@@ -109,7 +109,7 @@ def test_adapters_answer_as_if_alone(
     adapters = f"{folder / 'one'},{folder / 'zero'},second={folder / 'two'}"
     assert evaluate(folder, out, "--adapters", adapters) == 0
     printed = capsys.readouterr().out
-    assert " object at 0x" not in printed, "a model has no name in its table's heading"
+    assert " object at 0x" not in printed, "a table heading must name its model"
     for name in ("base", "one", "zero", "second"):
         assert f"\n{name}: hf ({{'pretrained': " in f"\n{printed}"
     assert sorted(path.name for path in out.iterdir()) == ["base", "one", "second", "zero"]

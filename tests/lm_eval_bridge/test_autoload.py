@@ -15,7 +15,7 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
 
 class Point:
-    """An entry point of a package that may not be there."""
+    """An entry point of a package that need not be installed."""
 
     dist = None
 
@@ -25,7 +25,7 @@ class Point:
 
 @pytest.fixture
 def entry_points(monkeypatch):
-    """Stands for the entry points of installed packages, because a test cannot install any."""
+    """Replace the entry points of installed packages, because a test cannot install any."""
     points = [Point("gapft_harness", "gapft_harness.tasks")]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     return points
@@ -94,7 +94,7 @@ def test_hook_ignores_other_imports(monkeypatch):
 
 
 def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):
-    """An older version of this package, or a folder of its name, may come first on the path."""
+    """An older version of this package, or a folder with its name, may come first on the path."""
     line = (Path(autoload.__file__).parent / "gapft_harness_autoload.pth").read_text()
     monkeypatch.delenv("GAPFT_NO_AUTOLOAD", raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -110,7 +110,7 @@ def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):
 
 
 def test_does_not_import_foreign_metrics(tmp_path, monkeypatch):
-    """Its module may do anything, such as ending the program."""
+    """Importing a foreign module may end the program."""
     (tmp_path / "ends_python.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     entry_point = EntryPoint("theirs", "ends_python:metric", "lm_eval.metrics")

@@ -1,4 +1,4 @@
-"""Models that cannot be searched are refused before anything is generated, with key and remedy."""
+"""Unusable models are rejected before generation, with recipe key and remedy."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def rename_architecture(folder: Path) -> None:
     )
 
 
-#: What is wrong, and the key and the value that the message names.
+#: By fault: how to create it, and the key and the value that the message names.
 BAD: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a template that raises": (raise_in_template, "model.chat_template", "str"),
     "no end token": (remove_ends, "model.args: pretrained", "eos_token"),
@@ -96,7 +96,7 @@ def test_accepts_vocabulary_larger_than_tokenizer(tmp_path: Path) -> None:
 
 
 class NarrowSampler(SeededSampler):
-    """Has room for some problems alone."""
+    """Generate for some problems; all other prompts exceed the context."""
 
     def __init__(self, fits: Sequence[str]) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_rejects_prompts_beyond_context(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match=r"search\.max_gen_toks"):
         search("none")
-    assert not parts_in(tmp_path / "none"), "nothing is kept of it"
+    assert not parts_in(tmp_path / "none"), "a failed search keeps nothing"
     fits = divide_into_chunks(problems, 8)[0][3].id
     entries = search("one", fits).read([problem.id for problem in problems])
-    assert [len(entry.responses) for entry in entries] == [1] * 10, "one that fits is enough"
+    assert [len(entry.responses) for entry in entries] == [1] * 10, "one prompt that fits is enough"

@@ -1,4 +1,4 @@
-"""lm-eval's own code tasks, whose ``code_eval`` the sandbox answers."""
+"""lm-eval's own code tasks, with ``code_eval`` in the sandbox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ no_dict = pytest.mark.skipif(IS_NEXT, reason="humaneval's metric of lm_eval fail
 DOCUMENTS = 4
 ADD = "def add(a, b):\n    return a + b"
 
-#: A candidate, and what comes of it with the test below it: as code_eval's rules have it.
+#: Candidates, and the outcome of each by code_eval's rules with the test below.
 CANDIDATES = {
     ADD: "passed",
     "def add(a, b):\n    return a * b": "failed: AssertionError",
@@ -96,7 +96,7 @@ def test_mean_is_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """humaneval and mbpp on local data, and what the model says: every other response is right."""
+    """Write humaneval and mbpp with local data, and responses: every other one is right."""
     folder = tmp_path_factory.mktemp("code")
     tasks = folder / "tasks"
     tasks.mkdir()
@@ -109,7 +109,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         human.append({"task_id": f"H/{i}", "prompt": prompt, "entry_point": "f", "test": test})
         tests = [f"assert g(1) == {1 + i}"] * 3
         mbpp.append({"task_id": i, "text": f"[{i}] Add.", "code": "", "test_list": tests})
-        # the first sample of the last document attacks: it writes where it must not
+        # the first sample of the last document is an attack: it writes outside the sandbox
         bodies = [f"    return x + {i + (i + index) % 2}\n" for index in range(K + 1)]
         if i == DOCUMENTS - 1:
             bodies[1] = f"    open({str(outside)!r}, 'w').write('here')\n    return x + {i}\n"
@@ -125,7 +125,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def is_right(document: int, index: int) -> bool:
-    """As planted: the attack is wrong, whatever it returns."""
+    """Return whether a response is right; the attack is wrong, whatever it returns."""
     attacks = document == DOCUMENTS - 1 and index == 1
     return not attacks and (document + index) % 2 == 0
 

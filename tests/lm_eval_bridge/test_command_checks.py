@@ -1,4 +1,4 @@
-"""gapft eval: two mistakes end with one line and status 2; everything else goes to lm_eval."""
+"""gapft eval reports unknown tasks and models in one line; lm_eval handles the rest."""
 
 import sys
 
@@ -11,7 +11,7 @@ from tests.command import gapft
 
 @pytest.fixture
 def mistake(capsys):
-    """Runs a command that must end in a UserError before lm_eval does anything."""
+    """Run a command that must end with a UserError before lm_eval starts."""
 
     def run(*arguments: str) -> str:
         before = list(sys.argv)

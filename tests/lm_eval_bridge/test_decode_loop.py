@@ -1,4 +1,4 @@
-"""The hf sampler's decode loop: lm-eval's own greedy texts, samples of their own, less work."""
+"""The hf sampler's decode loop: greedy texts as in lm-eval, samples, and cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TINY = {
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 
-#: Architectures, with settings: positions turned, learned or of slopes; shared and own key-value
+#: Architectures with settings: rotary, learned or ALiBi positions; shared and separate key-value
 #: heads; windows that are long enough; experts; softcapped logits.
 REPEATED: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -53,7 +53,8 @@ REPEATED: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "cohere": {},
 }
-#: What is not repeated: a short window, a recurrent state, slopes by the place in the batch.
+#: Architectures without a repeated prompt cache: a short window, a recurrent state, ALiBi slopes by
+#: batch position.
 TOGETHER: dict[str, dict[str, Any]] = {
     "gemma3_text": {"head_dim": 8, "sliding_window": 16, "query_pre_attn_scalar": 8},
     "mamba": {"state_size": 8},
@@ -62,7 +63,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
 
 
 def write_model(folder: Path, name: str) -> Path:
-    """Write a random model of an architecture, with weights so wide that responses differ."""
+    """Write a random model of an architecture; large weights make responses differ."""
     byte_llama(folder)
     settings = {**TINY, **(REPEATED | TOGETHER)[name]}
     with torch.random.fork_rng(devices=[]):
@@ -91,7 +92,7 @@ def list_texts(answers: Sequence[Generated]) -> list[list[str]]:
 def decode_with_lm_eval(
     folder: Path, prompts: Sequence[str], decoding: Decoding, size: int
 ) -> list[str]:
-    """lm-eval's own greedy texts."""
+    """Decode greedily with lm-eval."""
     lm = get_model("hf").create_from_arg_obj(
         {"pretrained": str(folder), "dtype": "float32", "device": "cpu", "batch_size": size}
     )
@@ -101,7 +102,7 @@ def decode_with_lm_eval(
 
 
 def read_notes(sampler: HfSampler, requests: Sequence[Request], decoding: Decoding) -> list[str]:
-    """Generate, and return what was said meanwhile."""
+    """Generate, and return the notes reported meanwhile."""
     notes: list[str] = []
 
     def report(finished: int, tokens: int, note: str = "") -> None:
@@ -116,7 +117,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("model"))
 
 
-# Greedy texts are lm-eval's
+# Agreement with lm-eval
 
 
 @pytest.mark.parametrize("name", [*REPEATED, *TOGETHER])
@@ -147,7 +148,7 @@ def test_reports_missing_prompt_cache_once(tmp_path: Path) -> None:
     short = build_sampler(tmp_path / "gemma3_text")
     brief = replace(GREEDY_DECODE, max_gen_toks=3)
     assert read_notes(short, build_requests("ab", GREEDY), brief) == [], (
-        "within the window it is repeated"
+        "the prompt cache is repeated within the window"
     )
 
 
@@ -169,7 +170,7 @@ def test_stop_strings_cut_as_in_lm_eval(model: Path, stops: tuple[str, ...], siz
 
 
 def test_finds_stop_string_across_tokens(model: Path) -> None:
-    """Each byte is a token here; what follows the stop string is not computed."""
+    """Each byte is a token here; tokens after the stop string are not computed."""
     sampler = build_sampler(model)
     [[text]] = list_texts(generate_all(sampler, build_requests(["Why?"], GREEDY), GREEDY_DECODE))
     for start, length in ((3, 4), (10, 9)):
@@ -183,7 +184,7 @@ def test_finds_stop_string_across_tokens(model: Path) -> None:
         assert counts.rows <= len((text.split(stop)[0] + stop).encode()) + 1
 
 
-# Samples depend on their seed and prompt alone
+# Determinism: samples depend only on seed and prompt
 
 
 def test_samples_do_not_depend_on_batch(model: Path) -> None:
@@ -202,7 +203,7 @@ def test_samples_do_not_depend_on_batch(model: Path) -> None:
 
 
 def test_additional_samples_keep_earlier_logits(model: Path) -> None:
-    """To the last bit of the logits: a block's batches are the same whichever others are drawn."""
+    """The logits are equal to the last bit: a block's batches do not depend on other blocks."""
     answers: list[list[Any]] = []
 
     def record_logits(indices: range) -> list[Any]:
@@ -227,11 +228,11 @@ def test_seed_and_problem_change_samples(model: Path) -> None:
     assert len({text for row in (*first, *second) for text in row}) == 32
 
 
-# What is computed
+# Cost
 
 
 class Counts:
-    """What a model was given: rows of decoding steps, and tokens of prompts."""
+    """The inputs of a model: rows of decoding steps, and tokens of prompts."""
 
     rows = 0
     widest = 0
@@ -239,7 +240,7 @@ class Counts:
 
 
 class CountSteps:
-    """Counts what a sampler's model computes inside."""
+    """Count the inputs of a sampler's model in a ``with`` block."""
 
     def __init__(self, sampler: HfSampler) -> None:
         self._model = sampler._lm.model
@@ -272,7 +273,7 @@ def test_computes_shared_prefix_once(model: Path) -> None:
 
 
 def test_refills_finished_rows(tmp_path: Path) -> None:
-    """With the end token's row of the head enlarged, responses have very different lengths."""
+    """An enlarged row of the end token in the head makes response lengths very different."""
     folder = byte_llama(tmp_path / "m")
     llama = AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
@@ -288,7 +289,7 @@ def test_refills_finished_rows(tmp_path: Path) -> None:
 
 
 def test_head_input_is_contiguous(model: Path) -> None:
-    """Else torch expands the head's weight over the batch."""
+    """Otherwise torch expands the head's weight over the batch."""
     sampler, inputs_seen = build_sampler(model), []
     sampler._lm.model.lm_head.register_forward_hook(
         lambda module, inputs, output: inputs_seen.append(
@@ -296,7 +297,7 @@ def test_head_input_is_contiguous(model: Path) -> None:
         )
     )
     generate_all(sampler, build_requests(PROMPTS, GREEDY, 0, 1), SAMPLED)
-    assert set(inputs_seen) == {(True, 1)}, "and one position of each row"
+    assert set(inputs_seen) == {(True, 1)}, "contiguous, with one position per row"
 
 
 def test_reports_progress_within_call(model: Path) -> None:
@@ -317,7 +318,7 @@ def test_reports_progress_within_call(model: Path) -> None:
 
 @pytest.fixture
 def limited_memory() -> dict[str, Any]:
-    """A device on which more than so many rows do not fit, with the error that says so."""
+    """Simulate a device with memory for a few rows, and its error."""
     limits: dict[str, Any] = {"rows": 3, "error": torch.OutOfMemoryError("CUDA out of memory.")}
 
     def install_limit(sampler: HfSampler) -> None:

@@ -1,4 +1,4 @@
-"""GapTask: a task by YAML alone, its errors, its metrics, and how it judges."""
+"""GapTask: tasks in YAML, errors, metrics, and judging."""
 
 import json
 from types import SimpleNamespace
@@ -65,7 +65,7 @@ def read_error(folder, name="mine") -> str:
 
 
 def test_loads_task_from_yaml(folder, monkeypatch):
-    monkeypatch.chdir("/")  # Data files stand beside the YAML, not in the working directory.
+    monkeypatch.chdir("/")  # Data files are next to the YAML, not in the working directory.
     task = load_task("mine", [folder])
     pool, audit = task.read_pool(), task.read_audit()
     assert (task.name, task.version, task.keep) == ("mine", "3", "first")
@@ -87,12 +87,12 @@ def test_loads_task_from_yaml(folder, monkeypatch):
     "line", ["", "generation_kwargs: {max_gen_toks: 9}\n", "generation_kwargs: {until: null}\n"]
 )
 def test_has_no_default_stop_strings(folder, line):
-    """lm-eval's own default is a blank line, which cuts a chat model after its first sentence."""
+    """lm-eval's default, a blank line, would cut a chat model after its first paragraph."""
     (old_line,) = (old_line for old_line in YAML.splitlines(keepends=True) if "until" in old_line)
     edit_task(folder, old_line, line)
     task = load_task("mine", [folder])
     assert task.build_decoding().until == ()
-    assert task.resolve_config()["generation_kwargs"]["until"] == [], "for lm_eval, too"
+    assert task.resolve_config()["generation_kwargs"]["until"] == [], "also for lm_eval"
 
 
 def test_gold_only_field_is_not_recorded(folder):
@@ -221,7 +221,7 @@ def test_names_record_without_field(folder):
 
 
 def open_task(folder, name):
-    """The lm-eval task itself, with its requests built."""
+    """Load a task with lm-eval and build its requests."""
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_defaults=False, include_path=[str(folder)])
@@ -231,7 +231,7 @@ def open_task(folder, name):
 
 
 def process_responses(task, texts):
-    """Gives every request its responses, and the results of all documents."""
+    """Set the responses of every request; return the results of all documents."""
     for instance, responses in zip(task.instances, texts, strict=True):
         instance.resps = list(responses)
     task.apply_filters()
@@ -267,7 +267,7 @@ def test_rejects_missing_responses(folder):
 
 
 class CountingVerifier:
-    """Passes what equals its gold, and remembers how it was called."""
+    """Pass responses that equal their gold, and record the calls."""
 
     def __init__(self):
         self.calls = []

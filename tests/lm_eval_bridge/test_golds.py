@@ -1,4 +1,4 @@
-"""Bad gold answers are refused before anything is generated, by file and line."""
+"""Bad gold answers are rejected before generation, with file and line."""
 
 import json
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ GOOD = {"question": "29 + 1?", "answer": "30"}
 
 @pytest.fixture
 def write_task(tmp_path):
-    """Writes a task; a faulty record stands on line 2 of its audit."""
+    """Write a task with a faulty record on line 2 of its audit."""
 
     def write(second, target='"{{answer}}"', verifier="boxed_math"):
         rows = [json.dumps(row) for row in (GOOD, {**GOOD, **second})]
@@ -44,7 +44,7 @@ def write_task(tmp_path):
 
 
 def load_lm_eval_task(folder):
-    """What stock lm_eval does up to generation."""
+    """Load a task as stock lm_eval does; return it and the function that builds requests."""
     manager = TaskManager(include_defaults=False, include_path=[str(folder)])
     task = manager.load(["sums"])["tasks"]["sums"]
     return task, lambda: task.build_all_requests()
@@ -86,7 +86,7 @@ def test_checks_golds_with_recipe_verifier(write_task):
     task = load_task("sums", [write_task({"answer": "B"})])
     task.check_golds(load_verifier("boxed_math"), "pool")
     task.check_golds(load_verifier("boxed_math"), "audit")
-    # A recipe's verifier: 30 is no letter, and B is one.
+    # A recipe's verifier: 30 is not a letter, and B is one.
     with pytest.raises(
         UserError, match=r"pool\.jsonl, line 1: the gold answer '30' is not an option"
     ):

@@ -1,4 +1,4 @@
-"""Tokens are cut as Transformers cuts them, and drawn by their place in the distribution."""
+"""Truncation as in Transformers, and drawing by inverting the cumulative distribution."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gapft_harness.lm_eval_bridge.samplers.nucleus import (  # noqa: E402
 
 
 def compute_transformers_scores(logits: Any, decoding: Decoding) -> Any:
-    """The logits as Transformers leaves them for its draw."""
+    """Truncate the logits with Transformers."""
     scores = TemperatureLogitsWarper(decoding.temperature)(None, logits)
     if decoding.top_k:
         scores = TopKLogitsWarper(decoding.top_k)(None, scores)
@@ -38,7 +38,7 @@ def compute_transformers_scores(logits: Any, decoding: Decoding) -> Any:
 
 
 def compute_own_scores(logits: Any, decoding: Decoding, largest: int) -> tuple[Any, Any]:
-    """The logits as ``cut_largest`` leaves them, and the rows that are certain."""
+    """Truncate the logits with ``cut_largest``; return them and the rows that are certain."""
     cut = cut_largest(logits, decoding, largest)
     assert (cut.ids[:, 1:] > cut.ids[:, :-1]).all()
     return torch.full_like(logits, -torch.inf).scatter(1, cut.ids, cut.scores), cut.is_certain
@@ -72,7 +72,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Decoding, int]:
 def test_certain_rows_match_transformers(case: tuple[Any, Decoding, int]) -> None:
     logits, decoding, largest = case
     if decoding.top_k == 0 and decoding.top_p == 1:
-        return  # nothing is cut, and nothing looked for
+        return  # nothing to truncate
     expected = compute_transformers_scores(logits, decoding)
     scores, certain = compute_own_scores(logits, decoding, largest)
     assert torch.equal(scores[certain], expected[certain])
@@ -81,7 +81,7 @@ def test_certain_rows_match_transformers(case: tuple[Any, Decoding, int]) -> Non
 @given(st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.0]), st.sampled_from([0, 20, 200]))
 @settings(max_examples=40)
 def test_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: int) -> None:
-    """Without ties, and away from rounding, nothing is sorted; but for a few rows of many."""
+    """Almost no row needs sorting without ties and rounding."""
     torch.manual_seed(seed)
     logits = 2 * torch.randn(32, 3000)
     logits[:, :30] += 9
@@ -93,7 +93,7 @@ def test_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: int) 
 
 @given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
 def test_boundary_within_rounding_is_uncertain(weights: list[int], count: int) -> None:
-    """The first tokens have a probability of p, to the last bit of some sum or other."""
+    """The first tokens have a probability of p up to rounding."""
     weights.sort(reverse=True)
     logits = torch.tensor([weights]).log()
     for offset in (0.0, 3e-8, -3e-8, 0.5 * ROUNDING, -0.5 * ROUNDING):
@@ -110,12 +110,12 @@ def test_oversized_nucleus_is_uncertain() -> None:
     _, certain = compute_own_scores(logits, Decoding(True, 1, top_p=0.9), 8)
     assert certain.tolist() == [True, False]
     _, certain = compute_own_scores(logits, Decoding(True, 1, top_k=8), 8)
-    assert certain.tolist() == [False, False], "further tokens may be tied with the eighth"
+    assert certain.tolist() == [False, False], "more tokens may be tied with the eighth"
 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of 60 is a large one."""
+    """Lower the limits so that a vocabulary of 60 is large."""
     monkeypatch.setattr(nucleus, "LARGEST", 16)
     monkeypatch.setattr(nucleus, "_FIRST_LARGEST", 4)
     monkeypatch.setattr(nucleus, "_BLOCK_TOKENS", 7)
@@ -125,7 +125,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.9, 0), (1.0, 5), (0.8, 30), (0.99, 0)])
 @pytest.mark.parametrize("scale", [0.0, 0.3, 3.0])
 def test_draw_inverts_cumulative_distribution(top_p: float, top_k: int, scale: float) -> None:
-    """Whichever way a row's tokens are found: among few, among more, or by sorting."""
+    """Test all ways to find a row's tokens: among few, among more, and by sorting."""
     torch.manual_seed(1)
     decoding = Decoding(True, 1, (), 0.7, top_p, top_k)
     uniforms = (torch.arange(400, dtype=torch.float64) + 0.377) / 400
@@ -137,7 +137,7 @@ def test_draw_inverts_cumulative_distribution(top_p: float, top_k: int, scale: f
         near = np.abs(cumulative[:, None] - uniforms.numpy()).min(0) < 1e-6
         assert ((drawn == expected) | near).all()
         assert near.sum() < 5
-        assert (scores[torch.tensor(drawn)] > -torch.inf).all(), "also beside an edge"
+        assert (scores[torch.tensor(drawn)] > -torch.inf).all(), "impossible tokens are never drawn"
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -1,4 +1,4 @@
-"""Our verifiers in a stock YAML: a metric and a filter of lm_eval's entry-point groups."""
+"""Our verifiers in stock YAML: a metric and a filter from lm_eval's entry-point groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 TEXTS = ["\\boxed{1/2}", "It is \\boxed{0.50}.", "\\boxed{3}", "none", "\\boxed{\\frac{1}{2}}"]
 GOLD = "1/2 "
 
-#: What the stock lm_eval makes of TEXTS, printed as JSON.
+#: Evaluate TEXTS with stock lm_eval and print the results as JSON.
 SCRIPT = """
 import json, sys
 from lm_eval import simple_evaluate
@@ -64,7 +64,7 @@ metric_list:
 
 @pytest.fixture
 def run_stock_lm_eval(tmp_path: Path) -> Any:
-    """Runs the stock lm_eval where a package offers what pyproject.toml says, and nothing more."""
+    """Run stock lm_eval with only the entry points that pyproject.toml declares."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     facts = tmp_path / "offers" / "offers-1.dist-info"
     facts.mkdir(parents=True)
@@ -110,7 +110,9 @@ def test_stock_yaml_uses_verifier_and_filter(run_stock_lm_eval: Any) -> None:
             "[invalid]" if answer is None else answer
         ]
     assert results["gapft_verified,whole"] == pytest.approx(sum(passed) / len(TEXTS))
-    assert results["gapft_verified,box"] == 0  # a box is asked for, and the filter took it away
+    assert (
+        results["gapft_verified,box"] == 0
+    )  # the filter removed the box that the verifier requires
 
 
 def test_lm_eval_needs_hook(run_stock_lm_eval: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which of the files that a task opened are its own."""
+"""Which opened files belong to a task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_finds_named_data_outside_task_folder(
 
 
 def test_finds_code_with_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``torch.classes`` names its file "_classes.py", which lies in no folder of tasks."""
+    """``torch.classes`` has the file name "_classes.py", which is not in a task folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scoring.py").touch()
     for name, file in (("scoring", str(tmp_path / "scoring.py")), ("classes", "_classes.py")):

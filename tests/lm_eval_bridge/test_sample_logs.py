@@ -1,4 +1,4 @@
-"""lm_eval's own logs of samples: the verdict on every response, and metrics as before."""
+"""lm_eval's sample logs contain the verdict on every response; its metrics do not change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_lm_eval_aggregates_only_metrics() -> None:
 
 
 def test_loads_task_beside_clone(tmp_path: Path) -> None:
-    """lm-eval takes a class from a file beside the YAML first: in a clone, from another copy."""
+    """lm-eval prefers a class from a file next to the YAML, which in a clone is another copy."""
     (tmp_path / "gapft_harness").symlink_to(ROOT / "gapft_harness")
     (tmp_path / "pool.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     (tmp_path / "mine.yaml").write_text(

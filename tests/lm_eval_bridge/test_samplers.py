@@ -110,7 +110,7 @@ def test_ids_decode_to_text(model, sampler):
 
 def test_sampling_depends_on_seed(sampler):
     first = generate_all(sampler, build_sample_requests(4), SAMPLED, seed=5)
-    torch.rand(7)  # another consumer of the process's generator in between
+    torch.rand(7)  # another use of the global generator in between
     assert generate_all(sampler, build_sample_requests(4), SAMPLED, seed=5) == first
     assert list_responses(
         generate_all(sampler, build_sample_requests(4), SAMPLED, seed=6)
@@ -176,7 +176,7 @@ def test_response_stops_at_length_limit(sampler):
 
 
 def test_drops_end_token(tmp_path, model):
-    """With the end token's row of the head enlarged, most samples end by themselves."""
+    """An enlarged row of the end token in the head makes most samples end early."""
     llama = LlamaForCausalLM.from_pretrained(model)
     folder = byte_llama(tmp_path / "ending")
     with torch.no_grad():
@@ -209,7 +209,7 @@ def test_stop_string_cuts_text_and_ids(model, sampler):
 
 
 def test_special_token_may_be_stop_string(model, sampler):
-    """lm-eval drops special tokens before it looks for stop strings, and would go on past it."""
+    """lm-eval drops special tokens before it searches stop strings, so it would not stop."""
     decoding = replace(SAMPLED, max_gen_toks=60, temperature=3.0, until=("<s>",))
     rows = list_responses(generate_all(sampler, build_sample_requests(16), decoding, seed=0))
     ended = [g for row in rows for g in row if g.finish_reason == "stop"]

@@ -1,4 +1,4 @@
-"""Servers that fail: nothing is lost, nothing is generated twice, and mistakes are named."""
+"""Failing servers: nothing is lost or generated twice, and errors name the cause."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_retries_after_timeout(server):
 
 
 def test_all_requests_respect_retry_after(server):
-    """The limit is the server's, not a request's: nobody knocks before it says so."""
+    """The limit applies to the server, so no request is sent before it ends."""
     sampler = build_sampler(server, num_concurrent=1)
     opens, early = [], []
 
@@ -113,7 +113,7 @@ def test_all_requests_respect_retry_after(server):
 
 
 def test_rate_limit_pauses_concurrent_requests(server):
-    """One of two requests is told to wait; the other place's next request waits as well."""
+    """The server asks one of two requests to wait; the next request of the other waits too."""
     sampler = build_sampler(server, num_concurrent=2)
     both = threading.Barrier(2)
     opens, early = [], []
@@ -127,7 +127,7 @@ def test_rate_limit_pauses_concurrent_requests(server):
         both.wait(20)
         until = time.monotonic() + 20
         while sampler._client._paused_until <= time.monotonic() < until:
-            time.sleep(0.01)  # until the client has read the refusal; only then it has a place free
+            time.sleep(0.01)  # until the client has read the refusal
         toy_server.answer(handler)
 
     def watch(handler):
@@ -181,7 +181,7 @@ def test_does_not_retry_rejected_request(server):
     ],
 )
 def test_too_long_prompt_fails_alone(server, status, message):
-    """The first request of the first problem is refused: the problem is, the others go on."""
+    """Rejecting the first request fails its problem only."""
     sampler = build_sampler(server, num_concurrent=1)
     whole = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
@@ -189,10 +189,10 @@ def test_too_long_prompt_fails_alone(server, status, message):
     answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert answers == [beyond_context(REQUESTS[0]), *whole[1:]]
     count = sum(len(request.indices) for request in REQUESTS)
-    assert len(server.requests) == count + 1, "and a short prompt, which is taken"
+    assert len(server.requests) == count + 1, "plus one short prompt as a check"
     server.ways.faults.append(toy_server.status(status, message=message))
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-    assert len(server.requests) == 2 * count + 1, "which is known then"
+    assert len(server.requests) == 2 * count + 1, "the check is not repeated"
 
 
 def test_rejects_max_gen_toks_beyond_context(server):
@@ -261,9 +261,7 @@ def test_resumes_from_stored_chunks(server, tmp_path):
 
 
 def test_rejects_unreachable_server(server):
-    with (
-        socket.socket() as bound_socket
-    ):  # bound, so that nobody else gets the port, and not listening
+    with socket.socket() as bound_socket:  # reserves the port without listening
         bound_socket.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound_socket.getsockname()[1]}/v1/completions"
         message = rf"server {url}: cannot be reached .*; start the server"
@@ -384,7 +382,7 @@ def environment(monkeypatch):
 def build_proxied_settings(
     server: ToyServer, url: str = "http://model.example/v1/completions"
 ) -> SamplerSettings:
-    """The settings of a server that only a proxy knows."""
+    """Build settings for a server that is reachable only through a proxy."""
     return build_settings(server, base_url=url)
 
 
@@ -429,7 +427,7 @@ def test_names_unusable_proxy(server, environment):
     environment.setenv("HTTP_PROXY", "127.0.0.1:9")
     assert find_proxy("http://model.example/v1") == "http://127.0.0.1:9"
     environment.setenv("HTTPS_PROXY", server.url("/"))
-    with pytest.raises(UserError, match="proxy"):  # it takes no CONNECT
+    with pytest.raises(UserError, match="proxy"):  # the proxy does not support CONNECT
         ServerSampler(
             build_proxied_settings(server, "https://model.example/v1/completions"), None, QUICK
         )

@@ -103,7 +103,7 @@ def test_sample_does_not_depend_on_other_requests(server):
 
 
 def test_sends_requests_concurrently_in_order(server):
-    """Four requests wait for each other inside the server, so four must be under way at once."""
+    """Four requests wait for each other in the server, so four must run concurrently."""
     one_by_one = ServerSampler(build_settings(server, num_concurrent=1), None)
     expected = generate_all(one_by_one, build_requests(), SAMPLED, seed=5)
     assert server.most == 1
@@ -349,7 +349,7 @@ def test_loads_and_unloads_adapter(server, model, adapter):
 
 
 def test_samplers_of_one_adapter_load_separately(server, model, adapter):
-    """The audit and the trained problems of an arm are decoded side by side."""
+    """The audit and the trained problems of an arm are decoded concurrently."""
     server.ways.loads_adapters = True
     with ThreadPoolExecutor(2) as both:
         first, second = both.map(

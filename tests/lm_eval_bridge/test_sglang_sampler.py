@@ -1,4 +1,4 @@
-"""What of SGLang can be tested without a GPU: lm-eval's model for its server, and what is sent."""
+"""SGLang without a GPU: lm-eval's model for its server, and the requests sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)
 
 
 class _Generate(BaseHTTPRequestHandler):
-    """``/generate`` as SGLang has it: a new text for every request, as from a stream of its own."""
+    """Imitate SGLang's ``/generate``: a new text for every request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -37,7 +37,7 @@ class _Generate(BaseHTTPRequestHandler):
         self.wfile.write(reply)
 
     def log_message(self, *args: object) -> None:
-        """Writes nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_does_not_send_prompt_beyond_context(server, model):
 
 
 def test_replaces_lone_surrogate(server, model):
-    """Any model of lm-eval that asks a server may give one."""
+    """Any server model of lm-eval may return one."""
     server.end = " \ud83d"
     [answer] = generate_all(
         SglangSampler(build_settings(server, model), None),

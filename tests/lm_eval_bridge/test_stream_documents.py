@@ -1,4 +1,4 @@
-"""stream_documents: the records of read_documents and its errors, a line at a time."""
+"""stream_documents: the same records and errors as read_documents, one line at a time."""
 
 import bz2
 import codecs

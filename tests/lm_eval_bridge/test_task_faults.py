@@ -1,4 +1,4 @@
-"""What is wrong with a task is told by its file and key, and nothing misspelt runs in silence."""
+"""Faulty tasks: errors name file and key, and misspelt keys never pass silently."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def edit_task(folder: Path, old: str, new: str) -> None:
 
 
 def use_task(folder: Path, name: str) -> None:
-    """Loads a task, reads it, and asks for its decode, as search does."""
+    """Load a task, read it, and build its decoding, as search does."""
     task = load_task(name, [folder])
     task.read_pool()
     task.read_audit()
@@ -61,7 +61,7 @@ def use_task(folder: Path, name: str) -> None:
 
 
 def read_error(folder: Path, name: str = "sums") -> str:
-    """The message that this ends with."""
+    """Return the message of the error from using a task."""
     with pytest.raises(UserError) as caught:
         use_task(folder, name)
     message = str(caught.value)
@@ -71,7 +71,7 @@ def read_error(folder: Path, name: str = "sums") -> str:
 
 @pytest.mark.parametrize("benchmark", ["logiqa", "reclor", "math", "livecodebench"])
 def test_loader_rejects_misspelt_setting(benchmark: str, tmp_path: Path) -> None:
-    """lm-eval's own call hands a loader all of ``metadata``; ours hands it its settings."""
+    """lm-eval passes all of ``metadata`` to a loader; we pass only its settings."""
     base = Path(load_base := f"tasks/{benchmark}/_base_yaml").resolve()
     assert base.is_file(), load_base
     text = f"include: {base}\ntask: mine\ndataset_kwargs: {{revison: abc}}\n"
@@ -294,7 +294,7 @@ def test_rejects_missing_examples(folder: Path) -> None:
 
 @pytest.mark.parametrize("sampler", ["default", "first_n"])
 def test_task_may_list_examples(folder: Path, sampler: str) -> None:
-    """As many as are shown; a listed one that is the problem itself is not shown with it."""
+    """The listed examples are shown, except the problem itself."""
     first = json.loads((folder / "audit.jsonl").read_text("utf-8").splitlines()[0])
     spare = {"question": "Spare 1?", "answer": "\\boxed{1}"}
     write_examples(folder, sampler, 1, [spare, first])
@@ -323,7 +323,7 @@ def write_examples(folder: Path, sampler: str, shots: int, rows: list[dict[str, 
     ],
 )
 def test_bundled_tasks_show_verified_answers(name: str, answer_start: str) -> None:
-    """As the stock command asks for examples: after the task is built."""
+    """Set the examples after the task is built, as the stock command does."""
     from lm_eval.tasks import TaskManager
 
     folder = str(Path("tasks").resolve())
@@ -381,7 +381,7 @@ def test_stock_task_error_names_key(
 
 @pytest.mark.parametrize("line", ["task: sums\n", "task: 'other'\n", "task: sums # mine\n"])
 def test_invalid_yaml_is_not_unknown_task(line: str, folder: Path) -> None:
-    """Whether its name or its first line says what it is meant to hold."""
+    """Recognise the task by the file's name or its first line."""
     file = folder / ("sums.yaml" if "other" in line else "else.yaml")
     (folder / "sums.yaml").unlink()
     file.write_text(f"{line}doc_to_text: [a\nmetadata: 3\n", encoding="utf-8")
@@ -411,7 +411,7 @@ def test_command_prints_one_line(folder: Path) -> None:
 
 
 def test_rejects_misspelt_model_argument() -> None:
-    """lm-eval hands transformers what it does not know, and so do we what is like nothing."""
+    """Unknown arguments that resemble no known one are passed to transformers."""
     from gapft_harness.lm_eval_bridge.samplers.hf import check_arguments
 
     for key in ("dtpe", "devce", "batch_sizes", "revison"):

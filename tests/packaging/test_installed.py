@@ -1,7 +1,7 @@
 """What a user has after `pip install`: tried in a separate environment outside the source tree.
 
-The environment borrows this one's packages by a path, so that nothing is downloaded; the path's
-own .pth files are not run, so an editable install of this tree is not seen through it.
+The environment uses this one's packages through a path file, so nothing is downloaded. That path's
+own .pth files are not run, so an editable install of this tree has no effect.
 """
 
 import os
@@ -48,13 +48,13 @@ def read_output(result) -> str:
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory) -> Path:
-    """A working directory outside the tree."""
+    """Create a working directory outside the source tree."""
     return tmp_path_factory.mktemp("workdir")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory, workdir) -> Path:
-    """The wheel, built by way of the sdist, as a release is."""
+    """Build the wheel from the sdist, as for a release."""
     out = tmp_path_factory.mktemp("dist")
     hatch = [sys.executable, "-m", "hatchling", "build"]
     read_output(run_outside([*hatch, "-t", "sdist", "-d", out], ROOT))
@@ -70,7 +70,7 @@ def wheel(tmp_path_factory, workdir) -> Path:
 
 
 def list_files(package: Path) -> set[str]:
-    """A package's files by their names in a wheel; links are followed, caches left out."""
+    """List a package's files by their names in a wheel; follow links and skip caches."""
     files: set[str] = set()
     for folder, _, names in os.walk(package, followlinks=True):
         if Path(folder).name != "__pycache__":
@@ -100,7 +100,7 @@ def test_wheel_and_sdist_are_complete(wheel):
 
 
 class Environment:
-    """A clean environment with this one's packages borrowed."""
+    """A clean environment with access to this one's packages."""
 
     def __init__(self, folder: Path, workdir: Path) -> None:
         venv.create(folder, with_pip=False, symlinks=True)
@@ -125,7 +125,7 @@ class Environment:
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory, workdir, wheel) -> Environment:
-    """An environment with the wheel."""
+    """Create an environment with the wheel installed."""
     environment = Environment(tmp_path_factory.mktemp("wheel-env") / "env", workdir)
     environment.pip("install", "--quiet", "--no-deps", "--no-index", wheel)
     return environment
@@ -206,7 +206,7 @@ def test_editable_install_and_uninstall(installation):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
-    """A copy of the tree with nothing that was made in it."""
+    """Copy the source tree without generated files."""
     ignored = re.findall(r"^(\S+?)/?$", (ROOT / ".gitignore").read_text(), re.M)
     folder = tmp_path_factory.mktemp("clone") / "gapft-harness"
     shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", *ignored))
@@ -214,10 +214,10 @@ def clone(tmp_path_factory) -> Path:
 
 
 def test_documented_installation_works(clone, tmp_path):
-    """In one shell, README from a clone, docs/machines.md from a wheel; nothing is downloaded.
+    """Run README's commands in a clone and those of docs/machines.md with a wheel, offline.
 
-    The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
-    no index, neither for ours nor for what builds it.
+    The new environment finds this one's packages through PYTHONPATH, and variables make pip use no
+    index, neither for our package nor for its build tools.
     """
     (by_hand,) = (b.text for b in blocks(ROOT / "README.md") if "-m venv" in b.text)
     (from_a_wheel,) = (b.text for b in blocks(ROOT / "docs/machines.md") if ".whl" in b.text)
@@ -232,12 +232,12 @@ def test_documented_installation_works(clone, tmp_path):
             ["bash", "-euo", "pipefail", "-c", f"{script}gapft --version"],
             clone,
             PYTHONPATH=sysconfig.get_path("purelib"),
-            # no pip but that of the environment that the commands make: a README that forgets to
-            # go in there must not install into the one that runs the tests
+            # only pip of the new environment: a README without the activation must not install
+            # into the environment that runs the tests
             PATH=f"{tmp_path}{os.pathsep}{os.defpath}",
             PIP_REQUIRE_VIRTUALENV="1",
             PIP_NO_INDEX="1",
-            PIP_NO_BUILD_ISOLATION="0",  # pip reads it as the flag's value: no isolation
+            PIP_NO_BUILD_ISOLATION="0",  # pip reads 0 as no isolation
             PIP_NO_DEPS="1",
             PIP_DISABLE_PIP_VERSION_CHECK="1",
         )
@@ -251,7 +251,7 @@ def test_documented_installation_works(clone, tmp_path):
 
 
 def test_readme_activates_environment_of_make_demo(clone):
-    """``make demo`` leaves the command in ``.venv``, and its block ends with going in there."""
+    """``make demo`` installs the command in ``.venv``, and README then activates it."""
     (first,) = [b.text for b in blocks(ROOT / "README.md") if b.text.startswith("make demo\n")]
     assert first.splitlines()[1:] == [". .venv/bin/activate"]
     makefile = (ROOT / "Makefile").read_text()

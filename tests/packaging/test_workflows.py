@@ -1,4 +1,4 @@
-"""The workflows of a public home, as far as they can be held to the repository without one."""
+"""The CI workflows agree with the repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAKE = re.compile(r"^\s*make (\w[\w-]*)", re.MULTILINE)
 
 
 def read_workflow(path: Path) -> dict[Any, Any]:
-    """A workflow; YAML 1.1 reads its key ``on`` as true."""
+    """Read a workflow; YAML 1.1 reads its key ``on`` as true."""
     content: dict[Any, Any] = yaml.safe_load(path.read_text("utf-8"))
     return {"on" if key is True else key: value for key, value in content.items()}
 
@@ -29,7 +29,7 @@ def list_steps(path: Path) -> list[dict[str, Any]]:
 
 
 def join_shell_scripts(path: Path) -> str:
-    """All that a workflow runs itself."""
+    """Join the shell scripts of a workflow."""
     return "\n".join(step["run"] for step in list_steps(path) if "run" in step)
 
 

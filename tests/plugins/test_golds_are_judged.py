@@ -18,7 +18,7 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import Test, probe_tiers
 from gapft_harness.verification.judging import check_golds, verify_unique
 from gapft_harness.verification.programs import check_calls, read_suite
-from tests.tasks.benchmark_files import coded, needs_reasoning_gym, packed
+from tests.tasks.benchmark_files import build_test, needs_reasoning_gym, pack_tests
 
 DEEP = "[" * 3000 + "]" * 3000
 DEEPER = "[" * 20_000 + "]" * 20_000
@@ -200,8 +200,8 @@ def test_rejects_call_no_program_can_pass(
     good = {"input": "1", "expected": "1"}
     gold: dict[str, Any] = {"kind": "function", "function": "f", "tests": [good, test]}
     if hidden:
-        coded_test = coded(test["input"], test["output"], "functional")
-        gold |= {"tests": [good], "hidden": packed([coded_test])}
+        coded_test = build_test(test["input"], test["output"], "functional")
+        gold |= {"tests": [good], "hidden": pack_tests([coded_test])}
     with pytest.raises(UserError) as caught:
         check_calls(read_suite(gold))
     assert expected in str(caught.value)

@@ -21,21 +21,21 @@ from gapft_harness.verification.feedback import (
 )
 from gapft_harness.verification.judging import verify_unique
 from tests.real_data import real_file
-from tests.tasks.benchmark_files import coded, packed
+from tests.tasks.benchmark_files import build_test, pack_tests
 
 DOUBLE = {
     "kind": "stdin",
     "function": None,
     "tests": [{"input": "1\n", "output": "2\n"}],
     "public": 1,
-    "hidden": packed([coded("4\n", "8\n"), coded("30\n", "60\n")]),
+    "hidden": pack_tests([build_test("4\n", "8\n"), build_test("30\n", "60\n")]),
 }
 SCALE = {
     "kind": "function",
     "function": "scale",
     "tests": [{"input": "[1, 2]\n3", "output": "[3, 6]"}],
     "public": 1,
-    "hidden": packed([coded("[5]\n0", "[0]", "functional")]),
+    "hidden": pack_tests([build_test("[5]\n0", "[0]", "functional")]),
 }
 
 
@@ -169,7 +169,7 @@ def test_lcb_mode_follows_livecodebench():
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"hidden": packed([])[:-4] + "AAAA"}, "hidden: the tests cannot be read"),
+        ({"hidden": pack_tests([])[:-4] + "AAAA"}, "hidden: the tests cannot be read"),
         ({"tests": [], "public": 0, "hidden": None}, "there are no tests"),
     ],
 )
