@@ -36,11 +36,12 @@ def generate_all(
 ) -> list[Generated]:
     """Have a sampler answer requests whose seeds are those of a search's seed."""
     again = [
-        replace(request, seeds=request_for(*_of(request), seed=seed).seeds) for request in requests
+        replace(request, seeds=request_for(*_list_fields(request), seed=seed).seeds)
+        for request in requests
     ]
     generated: list[Generated] = sampler.generate(again, decoding, unreported)
     return generated
 
 
-def _of(request: Request) -> tuple[str, str, tuple[int, ...], tuple[Attempt, ...]]:
+def _list_fields(request: Request) -> tuple[str, str, tuple[int, ...], tuple[Attempt, ...]]:
     return request.problem_id, request.prompt, request.indices, request.attempts

@@ -20,7 +20,7 @@ COMMON = {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
 
 @cache
-def _server() -> tuple[subprocess.Popen[str], dict[str, str]]:
+def _start_server() -> tuple[subprocess.Popen[str], dict[str, str]]:
     """See ``tests.forking``; and what its libraries saw of the environment."""
     environment = {**os.environ, **COMMON}
     server = subprocess.Popen(
@@ -34,10 +34,10 @@ def _server() -> tuple[subprocess.Popen[str], dict[str, str]]:
     return server, read_at_import(environment)
 
 
-def _forked(
+def _run_forked(
     arguments: list[str], cwd: Path | None, environment: dict[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    server, _ = _server()
+    server, _ = _start_server()
     assert server.stdin is not None
     assert server.stdout is not None
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
@@ -69,8 +69,8 @@ def gapft(
     # a second one at the same time, and one that libraries see otherwise, start from nothing
     if _ALONE.acquire(blocking=False):
         try:
-            if read_at_import(environment) == _server()[1]:
-                return _forked(words, cwd, environment, timeout)
+            if read_at_import(environment) == _start_server()[1]:
+                return _run_forked(words, cwd, environment, timeout)
         finally:
             _ALONE.release()
     return subprocess.run(

@@ -50,7 +50,9 @@ def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environment.items() if _READ_AT_IMPORT.match(k)}
 
 
-def become(run: Callable[[], Any], environment: Mapping[str, str], path: Sequence[str]) -> None:
+def run_as_process(
+    run: Callable[[], Any], environment: Mapping[str, str], path: Sequence[str]
+) -> None:
     """Runs something as a process of its own would, and ends with its exit status."""
     status = 1
     try:
@@ -78,7 +80,7 @@ def become(run: Callable[[], Any], environment: Mapping[str, str], path: Sequenc
         os._exit(status & 0xFF)
 
 
-def take(descriptors: Mapping[int, int]) -> None:
+def move_descriptors(descriptors: Mapping[int, int]) -> None:
     """Moves descriptors to the numbers they are to have, and closes all others."""
     above = max([2, *descriptors, *descriptors.values()]) + 1
     copies = {number: os.dup2(held, above + number) for held, number in descriptors.items()}
@@ -118,7 +120,7 @@ class Popen(subprocess.Popen[Any]):
         self.pid = int.from_bytes(self.nursery.recv(4))
 
 
-def nurse(requests: socket.socket) -> None:
+def serve_workers(requests: socket.socket) -> None:
     """Forks workers, which become children of the command: it adopts what it is an ancestor of."""
     while head := socket.recv_fds(requests, 4, 8):
         size, descriptors = head[:2]
@@ -143,7 +145,7 @@ def nurse(requests: socket.socket) -> None:
         output, *pipes = descriptors
         null = os.open(os.devnull, os.O_RDONLY)
         errors = os.dup(output)
-        take({null: 0, output: 1, errors: 2, **dict(zip(pipes, passed, strict=True))})
+        move_descriptors({null: 0, output: 1, errors: 2, **dict(zip(pipes, passed, strict=True))})
         os.chdir(folder)
         path, *rest = json.loads(arguments)
         sys.argv[:] = ["-c", arguments]
@@ -151,21 +153,21 @@ def nurse(requests: socket.socket) -> None:
         def run(rest: list[Any] = rest) -> None:
             importlib.import_module("gapft_harness.core.processes").begin(*rest)
 
-        become(run, environment, path)
+        run_as_process(run, environment, path)
 
 
-def command(told: dict[str, Any]) -> None:
+def become_command(told: dict[str, Any]) -> None:
     """Is ``python -m gapft_harness.cli.main ARGUMENTS`` from here on."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
     output, errors = (os.open(told[key], os.O_WRONLY | os.O_APPEND) for key in ("out", "err"))
-    take({null: 0, output: 1, errors: 2})
+    move_descriptors({null: 0, output: 1, errors: 2})
     os.chdir(told["cwd"])
     Popen.nursery, requests = socket.socketpair()
     Popen.environment = read_at_import(os.environ)
     if not os.fork():
         Popen.nursery.close()
-        nurse(requests)
+        serve_workers(requests)
     requests.close()
     subprocess.Popen = Popen  # type: ignore[misc]
     sys.argv[:] = ["gapft", *told["arguments"]]
@@ -174,7 +176,7 @@ def command(told: dict[str, Any]) -> None:
     def run() -> None:
         runpy.run_module("gapft_harness.cli.main", run_name="__main__", alter_sys=True)
 
-    become(run, told["env"], path)
+    run_as_process(run, told["env"], path)
 
 
 def serve() -> None:
@@ -189,7 +191,7 @@ def serve() -> None:
     for line in sys.stdin:
         child = os.fork()
         if not child:
-            command(json.loads(line))
+            become_command(json.loads(line))
         print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 

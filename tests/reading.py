@@ -37,31 +37,31 @@ LONG, SHORTER, SHORT = 4 << 20, 1 << 20, 1 << 16
 _GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
 
 
-def _outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> TestOutcome:
+def _build_outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> TestOutcome:
     return TestOutcome(code, "", True, 0.1, 0.1, output, len(output), output[-4096:], report)
 
 
-def _printed(text: str, lcb: bool) -> None:
-    outcome = _outcome(text.encode("utf-8", "surrogatepass"))
+def _read_printed(text: str, lcb: bool) -> None:
+    outcome = _build_outcome(text.encode("utf-8", "surrogatepass"))
     # Another end, other spaces: the comparison goes through to the end.
     for expected in ("1", f"{text[:-1]}1", text.replace(" ", "  ")):
         judge_stdin(outcome, Test("", expected), Limits(), ignore_exit=lcb)
 
 
-def _returned(text: str) -> None:
+def _read_returned(text: str) -> None:
     for report in (f'["value", {text}]', f'["value", [{text}]]', f'["value", {json.dumps(text)}]'):
-        outcome = _outcome(report=report.encode("utf-8", "replace"))
+        outcome = _build_outcome(report=report.encode("utf-8", "replace"))
         judge_call(outcome, Test("", "1"), Limits())
 
 
-def _failed(text: str) -> None:
+def _read_failed(text: str) -> None:
     report = json.dumps(["raised", text, text]).encode()
-    outcome = _outcome(text.encode("utf-8", "replace"), report, 1)
+    outcome = _build_outcome(text.encode("utf-8", "replace"), report, 1)
     test = Test("", "1")
     failure_feedback("stdin", 1, 1, test, judge_stdin(outcome, test, Limits(), ignore_exit=False))
 
 
-def _heads(text: str) -> None:
+def _read_heads(text: str) -> None:
     heads = _Heads()
     heads.add(text)
     heads.add(f"{text}x")
@@ -69,10 +69,10 @@ def _heads(text: str) -> None:
 
 
 READERS: dict[str, tuple[int, Callable[[str], object]]] = {
-    "output": (LONG, lambda text: _printed(text, lcb=False)),
-    "output, as LiveCodeBench": (LONG, lambda text: _printed(text, lcb=True)),
-    "value": (LONG, _returned),
-    "failure": (LONG, _failed),
+    "output": (LONG, lambda text: _read_printed(text, lcb=False)),
+    "output, as LiveCodeBench": (LONG, lambda text: _read_printed(text, lcb=True)),
+    "value": (LONG, _read_returned),
+    "failure": (LONG, _read_failed),
     "thoughts": (LONG, remove_thoughts),
     "mathematics": (LONG, clean_response),
     "number": (LONG, lambda text: read_quantity(tidy_answer(text))),
@@ -90,7 +90,7 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
         SHORTER,
         lambda text: list(markdown._render_case(Case("x", text, text, text, text[1:] + "x", None))),
     ),
-    "explorer": (LONG, _heads),
+    "explorer": (LONG, _read_heads),
 }
 
 

@@ -19,38 +19,42 @@ SMALL = (
 )  # fmt: skip
 
 
-def options(settings: tuple[str, ...]) -> list[str]:
+def build_options(settings: tuple[str, ...]) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
-def parts(store: Path, *steps: str) -> dict[str, str]:
+def hash_stored_files(store: Path, *steps: str) -> dict[str, str]:
     """The hashes of what a store holds of some steps."""
     files = [file for step in steps for file in (store / step).rglob("*") if file.is_file()]
     return {str(file.relative_to(store)): sha256(file) for file in files}
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of the demo policy."""
     folder = tmp_path_factory.mktemp("adding")
-    succeed("run", "demo", "--run-dir", "runs/first", *options(SMALL), cwd=folder)
+    succeed("run", "demo", "--run-dir", "runs/first", *build_options(SMALL), cwd=folder)
     return folder
 
 
-def test_a_recipe_reuses_all_that_was_added(finished: Path, tmp_path: Path) -> None:
-    done = succeed("store", "--add", finished / "runs/first", cwd=tmp_path)
+def test_run_reuses_added_work(finished_folder: Path, tmp_path: Path) -> None:
+    done = succeed("store", "--add", finished_folder / "runs/first", cwd=tmp_path)
     assert "left out" not in done.stdout
     steps = ("generate", "judge")
-    assert parts(tmp_path / "runs/.store", *steps) == parts(finished / "runs/.store", *steps)
-    done = succeed("run", "demo", "--run-dir", "runs/second", *options(SMALL), cwd=tmp_path)
+    assert hash_stored_files(tmp_path / "runs/.store", *steps) == hash_stored_files(
+        finished_folder / "runs/.store", *steps
+    )
+    done = succeed("run", "demo", "--run-dir", "runs/second", *build_options(SMALL), cwd=tmp_path)
     said = " ".join((done.stdout + done.stderr).split())
     assert "search pool: reused from first" in said
     assert "train: 2 reused from first" in said
     assert "audit: reused from first" in said
     manifest = json.loads((tmp_path / "runs/second/manifest.json").read_text())
     assert not any("seconds" in facts for facts in manifest["training"].values())
-    stored = parts(tmp_path / "runs/.store", *steps)
-    assert stored == parts(finished / "runs/.store", *steps), "nothing came to it"
+    stored = hash_stored_files(tmp_path / "runs/.store", *steps)
+    assert stored == hash_stored_files(finished_folder / "runs/.store", *steps), (
+        "nothing came to it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,10 +66,8 @@ def test_a_recipe_reuses_all_that_was_added(finished: Path, tmp_path: Path) -> N
     ],
     ids=["early stop", "a shorter block", "episodes and executions"],
 )
-def test_a_search_of_any_kind_is_found_again(
-    recipe: str, settings: tuple[str, ...], tmp_path: Path
-) -> None:
-    chosen = options(("data.pool_limit=12", "data.audit_limit=6", *settings))
+def test_added_searches_are_reused(recipe: str, settings: tuple[str, ...], tmp_path: Path) -> None:
+    chosen = build_options(("data.pool_limit=12", "data.audit_limit=6", *settings))
     for name in ("one", "other"):
         command = ("run", recipe, "--only", "search", "--run-dir", f"{name}/{name}", *chosen)
         done = succeed(*command, cwd=tmp_path)
@@ -76,7 +78,8 @@ def test_a_search_of_any_kind_is_found_again(
         table = f"{split}/responses.parquet"
         assert sha256(tmp_path / "one/one" / table) == sha256(tmp_path / "other/other" / table)
     names = [
-        parts(tmp_path / name / ".store", "generate", "judge").keys() for name in ("one", "other")
+        hash_stored_files(tmp_path / name / ".store", "generate", "judge").keys()
+        for name in ("one", "other")
     ]
     assert {n for n in names[0] if "generate" in n} == {n for n in names[1] if "generate" in n}
     reused = json.loads((tmp_path / "other/other/manifest.json").read_text())["reused"]
@@ -113,8 +116,10 @@ def forge_key(run: Path) -> None:
         (forge_key, "adapters/gapft-seed13"),
     ],
 )
-def test_a_forged_run_is_refused(finished: Path, tmp_path: Path, forge: object, named: str) -> None:
-    run = Path(shutil.copytree(finished / "runs/first", tmp_path / "first"))
+def test_rejects_forged_run(
+    finished_folder: Path, tmp_path: Path, forge: object, named: str
+) -> None:
+    run = Path(shutil.copytree(finished_folder / "runs/first", tmp_path / "first"))
     assert callable(forge)
     forge(run)
     done = gapft("store", "runs", "--add", run, cwd=tmp_path)
@@ -123,10 +128,8 @@ def test_a_forged_run_is_refused(finished: Path, tmp_path: Path, forge: object, 
     assert not (tmp_path / "runs").exists(), "nothing was stored"
 
 
-def test_an_adapter_that_the_store_has_otherwise_is_left_out(
-    finished: Path, tmp_path: Path
-) -> None:
-    place = Path(shutil.copytree(finished, tmp_path / "place"))
+def test_skips_adapter_that_differs_in_store(finished_folder: Path, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(finished_folder, tmp_path / "place"))
     stored = {
         name: facts["stored"]
         for name, facts in json.loads((place / "runs/first/manifest.json").read_text())[
@@ -147,7 +150,7 @@ def test_an_adapter_that_the_store_has_otherwise_is_left_out(
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_model_known_by_name_alone_is_left_out(tmp_path: Path, is_known: bool) -> None:
+def test_skips_model_without_weights_hash(tmp_path: Path, is_known: bool) -> None:
     task = letters(tmp_path)
     if is_known:
         (tmp_path / "weights").write_text("0" * 64)

@@ -41,29 +41,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (made / "recipe.yaml").open("a") as recipe:
         recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
     shutil.copy(FILE, made / "mine.py")
-    done = succeed(*command("whole"), cwd=made)
+    done = succeed(*build_arguments("whole"), cwd=made)
     (made / "said").write_text(done.stdout + done.stderr)
     return made
 
 
-def command(run: str, *more: str) -> list[str]:
+def build_arguments(run: str, *more: str) -> list[str]:
     """The arguments of a run in a directory, with the experiment's own file."""
     plugins = ["--plugin", "plugin.py", "--plugin", "mine.py"]
     return ["run", "recipe.yaml", "--include-path", "tasks", *plugins, "--run-dir", run, *more]
 
 
 @pytest.fixture
-def again(folder: Path, tmp_path: Path) -> Path:
+def copied_folder(folder: Path, tmp_path: Path) -> Path:
     """A copy of all of it, to be changed."""
     return Path(shutil.copytree(folder, tmp_path / "copy", symlinks=True))
 
 
-def differences(folder: Path, run: str = "whole") -> str:
+def find_differences(folder: Path, run: str = "whole") -> str:
     found = verify(folder / run, [str(folder / "plugin.py"), str(folder / "mine.py")])
     return "\n".join(found.differences)
 
 
-def test_it_is_seen_wherever_a_run_is_told(folder: Path) -> None:
+def test_experiment_appears_in_all_outputs(folder: Path) -> None:
     said, run = (folder / "said").read_text(), folder / "whole"
     assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", said)
     assert "✓ measure gapft-seed13" in said
@@ -80,14 +80,14 @@ def test_it_is_seen_wherever_a_run_is_told(folder: Path) -> None:
     assert f"figures/{NAME}.svg" in text.read_text()
     for made in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
         assert (run / "report" / made).stat().st_size > 50
-    planned = succeed(*command("whole"), "--dry-run", cwd=folder).stdout
+    planned = succeed(*build_arguments("whole"), "--dry-run", cwd=folder).stdout
     assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
     assert f"{NAME}: 4 of 4" in planned
     listed = succeed("list", "plugins", "--plugin", folder / "mine.py").stdout
     assert re.search(rf"^experiment +{NAME} +.*lengths of the answers", listed, re.MULTILINE)
 
 
-def test_its_numbers_are_those_of_the_sealed_tables(folder: Path) -> None:
+def test_results_match_sealed_tables(folder: Path) -> None:
     from statistics import fmean, median
 
     import pyarrow.parquet as pq
@@ -108,28 +108,32 @@ def test_its_numbers_are_those_of_the_sealed_tables(folder: Path) -> None:
             assert of[kind]["long"] == pytest.approx(sum(long) / len(long))
 
 
-def test_verify_computes_it_again_and_names_what_was_changed(again: Path) -> None:
-    done = succeed("verify", "whole", "--plugin", "plugin.py", "--plugin", "mine.py", cwd=again)
+def test_verify_reports_changed_results(copied_folder: Path) -> None:
+    done = succeed(
+        "verify", "whole", "--plugin", "plugin.py", "--plugin", "mine.py", cwd=copied_folder
+    )
     assert f"{NAME}: 4 of its files" in done.stdout
     relative = f"{NAME}/gapft-seed13.json"
-    path, manifest = again / "whole" / relative, again / "whole/manifest.json"
+    path, manifest = copied_folder / "whole" / relative, copied_folder / "whole/manifest.json"
     content = json.loads(path.read_text())
     write_json(path, content | {"long": content["long"] + 1})
-    assert f"{relative}: was changed after it was sealed" in differences(again)
+    assert f"{relative}: was changed after it was sealed" in find_differences(copied_folder)
     sealed = json.loads(manifest.read_text())
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
     told = f"{relative}: long is {content['long'] + 1}, recomputed: {content['long']}"
-    assert differences(again) == told
+    assert find_differences(copied_folder) == told
     path.write_text("{")
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
-    assert differences(again).startswith(f"{relative}: cannot be read (JSONDecodeError")
+    assert find_differences(copied_folder).startswith(
+        f"{relative}: cannot be read (JSONDecodeError"
+    )
     shutil.copy(path, path.with_name("other.json"))
-    assert f"{NAME}/other.json: exists, but is not sealed" in differences(again)
+    assert f"{NAME}/other.json: exists, but is not sealed" in find_differences(copied_folder)
 
 
-def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Path) -> None:
+def test_verify_and_report_need_the_plugin(folder: Path) -> None:
     for command in (("verify", "whole"), ("run", "whole", "--only", "report")):
         done = gapft(*command, "--plugin", "plugin.py", cwd=folder)
         assert done.returncode == 2
@@ -137,42 +141,43 @@ def test_without_its_plugin_the_run_is_neither_verified_nor_reported(folder: Pat
         assert f"the experiment '{NAME}'" in done.stderr, done.stderr
 
 
-def test_killed_in_its_stage_it_goes_on_and_ends_with_the_same_files(again: Path) -> None:
+def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
     """The last arm's file is a pipe at first, so that its job waits until it is killed."""
     last, process = ARMS[-1], [sys.executable, "-m", "gapft_harness.cli.main"]
     started = subprocess.Popen(
-        [*process, *command("killed", "--set", "executor.workers=1")],
-        cwd=again,
+        [*process, *build_arguments("killed", "--set", "executor.workers=1")],
+        cwd=copied_folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    place = again / "killed" / NAME
-    wait(started, lambda: (again / "killed/recipe.yaml").exists())
+    place = copied_folder / "killed" / NAME
+    wait_for(started, lambda: (copied_folder / "killed/recipe.yaml").exists())
     place.mkdir()
     pipe = place / f"..{last}.json.partial.partial"  # the neighbour of what the step is given
     os.mkfifo(pipe)
-    wait(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
+    wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
     assert killed(started, workers_of(started)), "it ended before it was killed"
     kept = {file.name: file.stat().st_ino for file in place.glob("*.json")}
     assert len(kept) == len(ARMS) - 1
-    sealed = json.loads((again / "killed/manifest.json").read_text())["files"]
+    sealed = json.loads((copied_folder / "killed/manifest.json").read_text())["files"]
     assert not [name for name in sealed if name.startswith(NAME)]
     pipe.unlink()
-    succeed(*command("killed"), cwd=again)
+    succeed(*build_arguments("killed"), cwd=copied_folder)
     now = {file.name: file.stat().st_ino for file in place.glob("*.json")}
     assert kept.items() <= now.items(), "what was there was not made again"
     whole, resumed = (
-        json.loads((again / run / "manifest.json").read_text()) for run in ("whole", "killed")
+        json.loads((copied_folder / run / "manifest.json").read_text())
+        for run in ("whole", "killed")
     )
     assert resumed["files"] == whole["files"]
     for name in ("results.json", f"tables/{NAME}.csv", f"figures/{NAME}.svg"):
-        one, other = (again / run / "report" / name for run in ("whole", "killed"))
+        one, other = (copied_folder / run / "report" / name for run in ("whole", "killed"))
         assert one.read_bytes() == other.read_bytes()
 
 
-def wait(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
+def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
     """Until something has come about; the process must go on."""
     deadline = time.monotonic() + 300
     while not until():
@@ -181,36 +186,36 @@ def wait(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_other_settings_and_other_code_make_it_again(again: Path) -> None:
-    made, mine = again / f"whole/{NAME}/gapft-seed13.json", again / "mine.py"
+def test_changed_settings_or_code_recompute_results(copied_folder: Path) -> None:
+    made, mine = copied_folder / f"whole/{NAME}/gapft-seed13.json", copied_folder / "mine.py"
     before, source = made.read_bytes(), mine.read_text()
     mine.write_text(source.replace("Answer lengths", "How long answers are"))
-    succeed(*command("whole", "--only", "report"), cwd=again)
-    assert "How long answers are" in (again / "whole/report/report.md").read_text()
-    assert f"{NAME}/gapft-seed13.json: code is" in differences(again)
+    succeed(*build_arguments("whole", "--only", "report"), cwd=copied_folder)
+    assert "How long answers are" in (copied_folder / "whole/report/report.md").read_text()
+    assert f"{NAME}/gapft-seed13.json: code is" in find_differences(copied_folder)
     written = made.stat().st_mtime_ns
-    done = succeed(*command("whole"), cwd=again)
+    done = succeed(*build_arguments("whole"), cwd=copied_folder)
     assert f"{NAME}: making 4 files again: the plugin changed" in done.stderr
     assert made.read_bytes() == before
     assert made.stat().st_mtime_ns != written
-    assert differences(again) == ""
-    done = succeed(*command("whole"), cwd=again)
+    assert find_differences(copied_folder) == ""
+    done = succeed(*build_arguments("whole"), cwd=copied_folder)
     assert " again: " not in done.stderr
     for file in made.parent.glob("*.json"):
         file.unlink()
-    succeed(*command("whole"), cwd=again)
-    assert differences(again) == ""
+    succeed(*build_arguments("whole"), cwd=copied_folder)
+    assert find_differences(copied_folder) == ""
     setting = ("--set", f"experiments.{NAME}.long=13")
-    planned = succeed(*command("whole"), *setting, "--dry-run", cwd=again)
+    planned = succeed(*build_arguments("whole"), *setting, "--dry-run", cwd=copied_folder)
     assert f"{NAME}: 0 of 4" in planned.stdout
-    succeed(*command("whole"), *setting, "--only", "select", cwd=again)
-    done = gapft(*command("whole"), *setting, "--only", "report", cwd=again)
+    succeed(*build_arguments("whole"), *setting, "--only", "select", cwd=copied_folder)
+    done = gapft(*build_arguments("whole"), *setting, "--only", "report", cwd=copied_folder)
     assert done.returncode == 2
     assert "gapft run --only experiments makes it again" in done.stderr
-    done = succeed(*command("whole"), *setting, cwd=again)
+    done = succeed(*build_arguments("whole"), *setting, cwd=copied_folder)
     assert f"{NAME}: making 4 files again: settings changed" in done.stderr
     assert json.loads(made.read_text())["long"] == 0 < json.loads(before)["long"]
-    assert differences(again) == ""
+    assert find_differences(copied_folder) == ""
 
 
 FORGED = {
@@ -223,35 +228,37 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_verify_finds_a_forged_record(again: Path, what: str) -> None:
+def test_verify_detects_forged_record(copied_folder: Path, what: str) -> None:
     file = f"{NAME}/gapft-seed13.json"
-    change_manifest(again / "whole", lambda manifest: FORGED[what](manifest["steps"][file]))
-    found = differences(again)
+    change_manifest(copied_folder / "whole", lambda manifest: FORGED[what](manifest["steps"][file]))
+    found = find_differences(copied_folder)
     assert file in found
     assert what in found or what == "nothing"
 
 
-def test_verify_finds_a_file_that_no_step_made(again: Path) -> None:
-    run = again / "whole"
+def test_verify_reports_files_without_a_step(copied_folder: Path) -> None:
+    run = copied_folder / "whole"
     for name in (f"{NAME}/more.json", "decisions/gapft-seed13.more.parquet", "other/x.json"):
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("{}")
         seal_again(run, name)
-        assert f"{name}: does not record its inputs" in differences(again)
+        assert f"{name}: does not record its inputs" in find_differences(copied_folder)
     change_manifest(run, lambda manifest: manifest.pop("steps"))
-    assert f"{NAME}/gapft-seed13.json: does not record its inputs" in differences(again)
+    assert f"{NAME}/gapft-seed13.json: does not record its inputs" in find_differences(
+        copied_folder
+    )
 
 
-def test_what_a_recipe_does_not_ask_for_any_more_is_still_verified(again: Path) -> None:
-    run = again / "whole"
-    path = again / "recipe.yaml"
+def test_verify_checks_experiments_removed_from_recipe(copied_folder: Path) -> None:
+    run = copied_folder / "whole"
+    path = copied_folder / "recipe.yaml"
     path.write_text(path.read_text().replace(f"experiments: {{{NAME}: {{long: 6}}}}", ""))
-    succeed(*command("whole"), cwd=again)
+    succeed(*build_arguments("whole"), cwd=copied_folder)
     assert "answer_lengths" not in json.loads((run / "report/results.json").read_text())
-    assert differences(again) == ""
+    assert find_differences(copied_folder) == ""
     file = f"{NAME}/gapft-seed13.json"
     change_manifest(run, lambda manifest: manifest["steps"][file]["settings"].update(long=7))
-    assert f"manifest.json, steps, {file}: key is" in differences(again)
+    assert f"manifest.json, steps, {file}: key is" in find_differences(copied_folder)
 
 
 MISTAKES = {
@@ -264,8 +271,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("setting", MISTAKES)
-def test_mistakes_in_a_recipe_are_the_users(folder: Path, setting: str) -> None:
-    done = gapft(*command("none", "--set", setting), cwd=folder)
+def test_rejects_wrong_settings(folder: Path, setting: str) -> None:
+    done = gapft(*build_arguments("none", "--set", setting), cwd=folder)
     assert done.returncode == 2
     assert MISTAKES[setting] in done.stderr
     assert f"--set {setting}: " in done.stderr or "answer_length=" in setting
@@ -273,7 +280,7 @@ def test_mistakes_in_a_recipe_are_the_users(folder: Path, setting: str) -> None:
     assert not (folder / "none").exists()
 
 
-def test_a_mistake_in_the_file_is_the_recipes(folder: Path) -> None:
+def test_settings_error_names_the_recipe(folder: Path) -> None:
     content = {
         "name": "r",
         "data": {"task": "t"},
@@ -284,7 +291,7 @@ def test_a_mistake_in_the_file_is_the_recipes(folder: Path) -> None:
         load_experiments(check_recipe(content, "test"), load_plugins([str(FILE)]))
 
 
-def test_the_page_on_experiments_quotes_it(folder: Path) -> None:
+def test_docs_quote_the_example_file(folder: Path) -> None:
     page = (ROOT / "docs/experiments.md").read_text()
     quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert len(quoted) >= 4

@@ -23,7 +23,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("module", ["gapft_harness", "gapft_harness.api", "gapft_harness.cli.main"])
-def test_importing_it_loads_nothing_heavy(module: str) -> None:
+def test_import_loads_no_heavy_modules(module: str) -> None:
     program = f"import sys, {module}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout.split(), done.stderr) == ([], "")
@@ -34,16 +34,16 @@ _IN_CODE = r"\b{0}\b"
 _ON_A_PAGE = r"\bapi\.{0}\b|\bgapft_harness\.api import [^\n]*\b{0}\b"
 
 
-def _texts(*patterns: str) -> str:
+def _read_texts(*patterns: str) -> str:
     return "\n".join(path.read_text() for pattern in patterns for path in ROOT.glob(pattern))
 
 
-def test_every_name_is_used() -> None:
+def test_every_public_name_is_used() -> None:
     """By a bundled plugin, an experiment, the example plugin or the documentation."""
-    code = _texts(
+    code = _read_texts(
         "plugins/**/*.py", "gapft_harness/experiments/**/*.py", "tests/example_plugin/*.py"
     )
-    pages = _texts("docs/*.md", "README.md")
+    pages = _read_texts("docs/*.md", "README.md")
     unused = [
         name
         for name in api.__all__
@@ -53,7 +53,7 @@ def test_every_name_is_used() -> None:
     assert unused == []
 
 
-def _faults(value: FunctionType | type) -> list[str]:
+def _find_undocumented(value: FunctionType | type) -> list[str]:
     """What of a function or class has no explanation: itself, or some of its parameters."""
     text = value.__doc__ if isinstance(value, FunctionType) else vars(value).get("__doc__")
     if not text:
@@ -71,12 +71,12 @@ def _faults(value: FunctionType | type) -> list[str]:
     ]
 
 
-def test_every_name_is_there_and_its_docstring_explains_each_parameter() -> None:
+def test_public_docstrings_explain_each_parameter() -> None:
     """Constants and aliases of types have no docstring: api.py says what they are."""
     names = set(api.__all__) - {"VllmSampler", "hookimpl"}  # needs vllm; pluggy's own
     values = {name: getattr(api, name) for name in names}
     explained = {
-        name: _faults(value)
+        name: _find_undocumented(value)
         for name, value in values.items()
         if isinstance(value, FunctionType | type) and value.__module__ not in ("builtins", "typing")
     }
@@ -84,6 +84,6 @@ def test_every_name_is_there_and_its_docstring_explains_each_parameter() -> None
     assert {"Evidence", "require_conditions", "WorkerPool"} <= explained.keys()
 
 
-def test_a_misspelt_name_is_told_the_nearest() -> None:
+def test_suggests_nearest_name() -> None:
     with pytest.raises(AttributeError, match=r"no 'Verdikt'; did you mean 'Verdict'\?"):
         _ = api.Verdikt  # type: ignore[attr-defined]

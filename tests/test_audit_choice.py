@@ -28,20 +28,20 @@ def task(tmp_path: Path) -> Letters:
     return made
 
 
-def search(task: Letters, other: dict[str, Any], **keys: Any) -> RunDirectory:
+def run_search(task: Letters, other: dict[str, Any], **keys: Any) -> RunDirectory:
     sections = {"search": {"k": 2, "chunk": 6}, "audits": {"other": {"task": "others", **other}}}
     return task.run("r", splits=(SPLIT,), **sections, **keys)
 
 
-def found(run: RunDirectory) -> list[str]:
+def find_differences(run: RunDirectory) -> list[str]:
     manifest = run.manifest()
     return [*check_tables(run, manifest, SPLIT), *check_task(run, manifest, SPLIT)]
 
 
-def test_what_a_kill_left_unsealed_is_not_taken_for_what_another_recipe_says(
+def test_unsealed_audit_keeps_its_recorded_choice(
     task: Letters,
 ) -> None:
-    run = search(task, {"limit": 8})
+    run = run_search(task, {"limit": 8})
     assert run.manifest()["audits"]["other"]["settings"] == LIMIT
 
     def forget(manifest: dict[str, Any]) -> None:
@@ -55,15 +55,15 @@ def test_what_a_kill_left_unsealed_is_not_taken_for_what_another_recipe_says(
         ({"limit": 8, "verifier": NOTHING}, r"audits\.other\.verifier not set → "),
     ):
         with pytest.raises(UserError, match=said):
-            search(task, other)
+            run_search(task, other)
         assert f"{SPLIT}/responses.parquet" not in run.manifest()["files"]
-    assert search(task, {"limit": 8}).manifest()["audits"]["other"]["settings"] == LIMIT
+    assert run_search(task, {"limit": 8}).manifest()["audits"]["other"]["settings"] == LIMIT
 
 
-def test_verify_holds_the_choice_to_the_table_and_to_the_recipe(task: Letters) -> None:
-    run = search(task, {"limit": 8})
-    assert found(run) == []
+def test_verify_checks_the_recorded_choice(task: Letters) -> None:
+    run = run_search(task, {"limit": 8})
+    assert find_differences(run) == []
     change_manifest(run.path, lambda m: m["audits"]["other"]["settings"].update(limit=3))
-    table, recipe = found(run)
+    table, recipe = find_differences(run)
     assert f"{SPLIT}/responses.parquet, settings: limit is 8, manifest.json, audits has 3" in table
     assert "manifest.json, audit/other, settings: limit is 3, the recipe has 8" in recipe

@@ -90,18 +90,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def manifest(run: Path) -> dict[str, Any]:
+def read_manifest(run: Path) -> dict[str, Any]:
     return json.loads((run / "manifest.json").read_text())
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
+def read_judged_rows(path: Path) -> list[dict[str, Any]]:
     return pq.read_table(path, columns=["problem_id", "index", "status", "text"]).to_pylist()
 
 
-def test_added_to_a_finished_run_it_makes_what_it_needs_and_no_more(folder: Path) -> None:
+def test_added_audit_computes_only_what_is_missing(folder: Path) -> None:
     """It comes to the same bytes as if it had been there from the beginning."""
     plain, added, at_once = (
-        manifest(folder / name)["files"] for name in ("plain", "added", "unhalved")
+        read_manifest(folder / name)["files"] for name in ("plain", "added", "unhalved")
     )
     assert plain.items() <= added.items()
     new = {f"audit/other/{table}.parquet" for table in ("problems", "responses", "states")}
@@ -114,7 +114,7 @@ def test_added_to_a_finished_run_it_makes_what_it_needs_and_no_more(folder: Path
             assert after[name] == before[name], name
 
 
-def test_it_is_counted_by_its_own_verifier_and_never_with_the_other(folder: Path) -> None:
+def test_each_audit_uses_its_own_verifier(folder: Path) -> None:
     run = folder / "added"
     results = json.loads((run / "report/results.json").read_text())
     assert list(results["audits"]) == ["half", "other"]
@@ -132,14 +132,18 @@ def test_it_is_counted_by_its_own_verifier_and_never_with_the_other(folder: Path
         def right(row: dict[str, Any]) -> bool:
             return gold[row["problem_id"].partition("-")[0]] in row["text"].lower()
 
-        source = [row for row in rows(run / "audit/other/responses.parquet") if asked(row)]
+        source = [
+            row for row in read_judged_rows(run / "audit/other/responses.parquet") if asked(row)
+        ]
         items = {row["problem_id"] for row in source}
         greedy = {row["problem_id"] for row in source if right(row) and row["index"] == -1}
         solved = {row["problem_id"] for row in source if right(row) and row["index"] >= 0}
         states = {"G": greedy, "S": solved - greedy, "U": items - greedy - solved}
         assert found["source"]["states"] == {state: len(of) for state, of in states.items()}
         assert len(items) == found["source"]["n"] == (34 if name == "other" else 17)
-        decided = [row for row in rows(run / f"decisions/{ARM}@other.parquet") if asked(row)]
+        decided = [
+            row for row in read_judged_rows(run / f"decisions/{ARM}@other.parquet") if asked(row)
+        ]
         passed = {row["problem_id"] for row in decided if right(row)}
         assert found["conditions"]["gapft"]["seeds"]["13"]["counts"] == {
             "correct": len(passed),
@@ -152,13 +156,13 @@ def test_it_is_counted_by_its_own_verifier_and_never_with_the_other(folder: Path
     assert results["audits"]["half"]["of"] == "other"
 
 
-def test_its_problems_are_decoded_as_its_task_says(folder: Path) -> None:
+def test_audit_uses_its_task_decoding(folder: Path) -> None:
     table = pq.read_table(folder / f"added/decisions/{ARM}@other.parquet")
     assert max(map(len, table["token_ids"].to_pylist())) == 9
     assert max(map(len, pq.read_table(folder / f"added/decisions/{ARM}.parquet")["token_ids"])) > 9
 
 
-def test_verify_holds_it_to_all_that_holds_of_the_audit(folder: Path, tmp_path: Path) -> None:
+def test_verify_checks_added_audits(folder: Path, tmp_path: Path) -> None:
     told = succeed("verify", "added", *PLUGIN, cwd=folder).stdout
     assert "no problem of one split is in another (pool, audit, audit/other)" in told
     assert "1 arms' decisions are of the audit other's problems, each once" in told
@@ -210,7 +214,7 @@ def test_verify_holds_it_to_all_that_holds_of_the_audit(folder: Path, tmp_path: 
     assert f"{ARM} is not audited on other" in verify(run, plugin).missing
 
 
-def test_a_pool_problem_in_it_is_refused_before_anything_is_generated(folder: Path) -> None:
+def test_rejects_pool_problems_before_generation(folder: Path) -> None:
     data = folder / "tasks/shared.jsonl"
     pool = (folder / "tasks/pool.jsonl").read_text().splitlines(keepends=True)
     data.write_text(other_questions(range(3)) + pool[7].replace("pool7", "another"))
@@ -234,7 +238,7 @@ def test_a_pool_problem_in_it_is_refused_before_anything_is_generated(folder: Pa
 
 
 @contextlib.contextmanager
-def edited(path: Path, before: str, after: str) -> Iterator[None]:
+def edit_file(path: Path, before: str, after: str) -> Iterator[None]:
     """A file with another text for a while; then it is as it was, its times too."""
     text, stat = path.read_text(), path.stat()
     assert before in text
@@ -246,24 +250,24 @@ def edited(path: Path, before: str, after: str) -> Iterator[None]:
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def test_other_settings_and_edited_data_are_told(folder: Path) -> None:
+def test_reports_changed_settings_and_data(folder: Path) -> None:
     limit = ("--set", "audits.other.limit=5", "--dry-run")
     assert (
         "audits.other.limit not set → 5"
         in gapft(*RUN, "added", *OPTIONS, *limit, cwd=folder).stdout
     )
     data, task = folder / "tasks/others.jsonl", folder / "tasks/others.yaml"
-    with edited(data, "other 5?", "other five?"):
+    with edit_file(data, "other 5?", "other five?"):
         done = gapft("verify", "added", *PLUGIN, cwd=folder)
         assert done.returncode == 2
         assert "data, audit/other: 34 problems (" in done.stderr
-    with edited(task, "max_gen_toks: 9", "max_gen_toks: 8"):
+    with edit_file(task, "max_gen_toks: 9", "max_gen_toks: 8"):
         done = gapft("run", "added", "--only", "report", *PLUGIN, cwd=folder)
         assert "audits.other, task, generation_kwargs.max_gen_toks 9 → 8" in done.stderr
     succeed("run", "added", "--only", "report", *PLUGIN, cwd=folder)
 
 
-def test_killed_while_it_decodes_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:
+def test_resumes_after_kill_with_same_bytes(folder: Path) -> None:
     arguments = [*RUN, "killed", *OPTIONS]
     env = {"GAPFT_STORE": str(folder / "killed.store")}  # the other run's has all responses
     started = subprocess.Popen(
@@ -282,7 +286,7 @@ def test_killed_while_it_decodes_it_goes_on_and_ends_with_the_same_bytes(folder:
     assert [name for name in after if after[name] != whole[name]] == []
 
 
-def test_several_workers_search_it_alone(folder: Path) -> None:
+def test_workers_search_one_audit(folder: Path) -> None:
     search = ("run", *RUN[1:-1], "--run-dir", "divided", *OPTIONS, "--set", "executor.workers=2")
     search = tuple(each for each in search if each not in ("--seed", "13", "--condition", "gapft"))
     env = {"GAPFT_STORE": str(folder / "divided.store")}
@@ -311,7 +315,7 @@ def test_several_workers_search_it_alone(folder: Path) -> None:
         ("audits.x={of: y, items: [a]}", "'x': unknown audit 'y' in `of`; known: audit"),
     ],
 )
-def test_what_cannot_be_an_audit_is_refused_by_its_key(setting: str, said: str) -> None:
+def test_rejects_invalid_audits(setting: str, said: str) -> None:
     from gapft_harness.core.errors import UserError
     from gapft_harness.recipe.reading import check_recipe, parse_override
 

@@ -13,7 +13,7 @@ from tests.tiny_models import byte_llama
 _FILE = re.compile(r"```\w+ title=(\S+)\n(.*?)```", re.DOTALL)
 
 
-def test_the_documented_task_for_a_base_model_is_searched(tmp_path: Path) -> None:
+def test_documented_base_model_task_runs(tmp_path: Path) -> None:
     for page in ("your-model-and-data", "tasks"):
         for name, content in _FILE.findall((ROOT / "docs" / f"{page}.md").read_text()):
             (tmp_path / name).write_text(content)

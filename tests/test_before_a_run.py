@@ -23,7 +23,7 @@ SMALL = (
 )
 
 
-def contents(run: Path) -> dict[Path, bytes]:
+def read_files(run: Path) -> dict[Path, bytes]:
     """What a run's files hold, but for who had it last."""
     files = [path for path in run.rglob("*") if path.is_file() and path.name != "run.lock"]
     return {path: path.read_bytes() for path in files}
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_finished_run_warns_before_its_headline_changes(folder: Path, tmp_path: Path) -> None:
+def test_warns_before_headline_changes(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
     again = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=tmp_path)
     assert "warning" not in again.stderr
@@ -46,9 +46,9 @@ def test_a_finished_run_warns_before_its_headline_changes(folder: Path, tmp_path
     assert said.index("under seeds 13, 14") < said.index("✓ train")
 
 
-def test_on_a_terminal_the_change_is_asked_for(folder: Path, tmp_path: Path) -> None:
+def test_asks_on_terminal_before_change(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
-    before = contents(tmp_path / "r")
+    before = read_files(tmp_path / "r")
     main, side = pty.openpty()
     command = [sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir", "r", *SMALL]
     with subprocess.Popen(
@@ -66,10 +66,10 @@ def test_on_a_terminal_the_change_is_asked_for(folder: Path, tmp_path: Path) -> 
                 break
     os.close(main)
     assert process.returncode == 2, shown.decode()
-    assert contents(tmp_path / "r") == before
+    assert read_files(tmp_path / "r") == before
 
 
-def test_a_dry_run_fails_where_something_is_missing(
+def test_dry_run_fails_if_inputs_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -82,7 +82,7 @@ def test_a_dry_run_fails_where_something_is_missing(
 
 
 @pytest.mark.parametrize("command", [["demo"], ["run", "demo"], ["run", "demo", "--dry-run"]])
-def test_a_seed_below_zero_is_refused(
+def test_rejects_negative_seed(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -11,10 +11,16 @@ from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, 
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.sealing import write_responses
-from tests.test_early_stop import Right, Scripted, draw, problems, recipe
+from tests.test_early_stop import (
+    PrefixVerifier,
+    ScriptedSampler,
+    draw,
+    build_problems,
+    build_recipe,
+)
 
 
-class Cramped(Scripted):
+class CrampedSampler(ScriptedSampler):
     """Has no room for problem p0, and none for any second attempt."""
 
     def generate(
@@ -27,7 +33,7 @@ class Cramped(Scripted):
         ]
 
 
-class Generous(Right):
+class GenerousVerifier(PrefixVerifier):
     """Passes even an empty response."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
@@ -35,10 +41,12 @@ class Generous(Right):
         return [Verdict("pass") for _ in responses]
 
 
-def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: Path) -> None:
+def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
-    of, verifier = problems(script), Generous()
-    responses = draw(tmp_path / "store", of, Cramped(script), recipe("never"), verifier)
+    of, verifier = build_problems(script), GenerousVerifier()
+    responses = draw(
+        tmp_path / "store", of, CrampedSampler(script), build_recipe("never"), verifier
+    )
     facts = write_responses(tmp_path / "r.parquet", responses, of, verifier, extra={}, executions=3)
     judged = dict(read_judged(tmp_path / "r.parquet"))
     assert {j.verdict.status for j in judged["p1"]} == {"pass"}
@@ -53,12 +61,12 @@ def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: 
     assert facts["warnings"][0].endswith("first: p0")
 
 
-def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) -> None:
+def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
-    of, verifier = problems(script, "twice"), Right()
+    of, verifier = build_problems(script, "twice"), PrefixVerifier()
     episodes = build_episodes(verifier, 3, "right")
-    sampler = Cramped(script)
-    responses = draw(tmp_path / "store", of, sampler, recipe("never"), verifier, episodes)
+    sampler = CrampedSampler(script)
+    responses = draw(tmp_path / "store", of, sampler, build_recipe("never"), verifier, episodes)
     facts = write_responses(
         tmp_path / "r.parquet", responses, of, verifier, extra={}, episodes=episodes, executions=3
     )

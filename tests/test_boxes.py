@@ -33,6 +33,6 @@ def test_last_box(text, content):
 
 
 @given(st.text())
-def test_the_box_gives_back_what_balanced_braces_hold(text):
+def test_box_returns_content_of_balanced_braces(text):
     inner = text.replace("{", "").replace("}", "").replace("\\", "")
     assert last_box(f"so \\boxed{{a{{{inner}}}}} }}{{") == f"a{{{inner}}}"

@@ -26,19 +26,19 @@ HEAD = "from pydantic import BaseModel\nfrom gapft_harness import api\n\n\n"
 HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mine', Mine)\n"
 
 
-def made(folder: Path, code: str) -> Any:
+def load_experiment(folder: Path, code: str) -> Any:
     """The experiment of a plugin file with this code, in which it is the class ``Mine``."""
     (folder / "mine.py").write_text(HEAD + code + HOOK)
     plugins = load_plugins([str(folder / "mine.py")])
     return next(each for each in load_all_experiments(plugins) if each.name == "mine")
 
 
-def of(attributes: str = "", method: str = "") -> str:
+def build_class(attributes: str = "", method: str = "") -> str:
     body = "".join(f"    {line}\n" for line in ("name = 'mine'", *filter(None, [attributes])))
     return f"class Mine(api.Experiment):\n{body}    {method}\n"
 
 
-def blamed(error: pytest.ExceptionInfo[Any], folder: Path) -> str:
+def check_blame(error: pytest.ExceptionInfo[Any], folder: Path) -> str:
     message = str(error.value)
     path = re.escape(str(folder / "mine.py"))
     assert f"experiment 'mine' (plugin {folder / 'mine.py'}, hook register_experiments)" in message
@@ -51,16 +51,18 @@ CLASSES = {
     "class Mine:\n    name = 'mine'\n": "returned Mine, expected an Experiment",
     "class Mine(api.Experiment):\n    name = 'other'\n": "has the name 'other'",
     "class Mine(api.Experiment):\n    def __init__(self):\n        1 / 0\n": "ZeroDivisionError",
-    of("section = type('Lax', (BaseModel,), {})"): "silently ignore unknown keys; derive them from",
+    build_class(
+        "section = type('Lax', (BaseModel,), {})"
+    ): "silently ignore unknown keys; derive them from",
 }
 
 
 @pytest.mark.parametrize("code", CLASSES)
-def test_a_class_that_is_none(tmp_path: Path, code: str) -> None:
+def test_rejects_invalid_class(tmp_path: Path, code: str) -> None:
     with pytest.raises(PluginError) as caught:
-        made(tmp_path, code)
+        load_experiment(tmp_path, code)
     assert CLASSES[code] in str(caught.value)
-    blamed(caught, tmp_path)
+    check_blame(caught, tmp_path)
 
 
 METHODS = {
@@ -72,15 +74,15 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method(tmp_path: Path, method: str) -> None:
-    experiment = made(tmp_path, of(method=method))
+def test_rejects_wrong_method_result(tmp_path: Path, method: str) -> None:
+    experiment = load_experiment(tmp_path, build_class(method=method))
     with pytest.raises(PluginError) as caught:
         experiment.faults(None)
-    assert METHODS[method] in blamed(caught, tmp_path)
+    assert METHODS[method] in check_blame(caught, tmp_path)
 
 
-def test_what_it_costs_is_a_cost(tmp_path: Path) -> None:
-    experiment = made(tmp_path, of(method="def cost(self, *_): return 4"))
+def test_rejects_wrong_cost(tmp_path: Path) -> None:
+    experiment = load_experiment(tmp_path, build_class(method="def cost(self, *_): return 4"))
     with pytest.raises(PluginError, match="returned 4 as cost, expected Cost"):
         experiment.cost(None, {})
 
@@ -99,11 +101,11 @@ STEPS = {
 
 
 @pytest.mark.parametrize("body", STEPS)
-def test_its_steps(tmp_path: Path, body: str) -> None:
-    experiment = made(tmp_path, of(method=f"def steps(self, view): {body}"))
+def test_rejects_wrong_steps(tmp_path: Path, body: str) -> None:
+    experiment = load_experiment(tmp_path, build_class(method=f"def steps(self, view): {body}"))
     with pytest.raises(PluginError) as caught:
         [*experiment.steps(View(cast(Any, None), cast(Any, None), ()))]
-    assert STEPS[body] in blamed(caught, tmp_path)
+    assert STEPS[body] in check_blame(caught, tmp_path)
 
 
 PART = "class Its(api.Part):\n    name = 'mine'\n    {}\n\n\n"
@@ -124,38 +126,44 @@ PARTS: dict[tuple[str, str], str] = {
 
 
 @pytest.mark.parametrize(("name", "body"), PARTS)
-def test_its_part_of_the_report(tmp_path: Path, name: str, body: str) -> None:
+def test_rejects_wrong_report_part(tmp_path: Path, name: str, body: str) -> None:
     code = PART.format(f"def {name}(self, *_): {body}")
-    experiment = made(tmp_path, code + of(method="def part(self): return Its()"))
+    experiment = load_experiment(
+        tmp_path, code + build_class(method="def part(self): return Its()")
+    )
     [part] = list_report_parts([experiment])
     with pytest.raises(PluginError) as caught:
         getattr(part, name)(None, None, None)
-    assert PARTS[name, body] in blamed(caught, tmp_path)
+    assert PARTS[name, body] in check_blame(caught, tmp_path)
 
 
-def test_a_figure_that_cannot_be_drawn(tmp_path: Path) -> None:
+def test_reports_failing_figure(tmp_path: Path) -> None:
     code = PART.format("def figures(self, *_): yield 'x', lambda findings: 1 / 0")
-    [part] = list_report_parts([made(tmp_path, code + of(method="def part(self): return Its()"))])
+    [part] = list_report_parts(
+        [load_experiment(tmp_path, code + build_class(method="def part(self): return Its()"))]
+    )
     [(_, draw)] = part.figures(None, None)
     with pytest.raises(PluginError) as caught:
         draw(None)  # type: ignore[arg-type]
-    assert "ZeroDivisionError" in blamed(caught, tmp_path)
+    assert "ZeroDivisionError" in check_blame(caught, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "said"), [("other", "not its name; expected 'mine'"), ("pool", "pool")]
 )
-def test_a_part_of_another_name(tmp_path: Path, name: str, said: str) -> None:
+def test_rejects_part_with_other_name(tmp_path: Path, name: str, said: str) -> None:
     code = PART.replace("mine", name).format("")
-    experiment = made(tmp_path, code + of(method="def part(self): return Its()"))
+    experiment = load_experiment(
+        tmp_path, code + build_class(method="def part(self): return Its()")
+    )
     with pytest.raises(PluginError, match="names its part") as caught:
         list_report_parts([experiment])
     assert said in str(caught.value)
 
 
-def test_experiments_are_made_and_checked_once_for_a_context(tmp_path: Path) -> None:
+def test_experiments_are_loaded_once_per_context(tmp_path: Path) -> None:
     """Another recipe is another context's."""
-    code = of("made = []", "def __init__(self): self.made.append(1)")
+    code = build_class("made = []", "def __init__(self): self.made.append(1)")
     (tmp_path / "mine.py").write_text(HEAD + code + HOOK)
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     with_it = check_recipe(content | {"experiments": {"mine": {}}}, "test")

@@ -41,7 +41,7 @@ from gapft_harness.core.records import Evidence, Response, Verdict
 """
 
 
-def plugins(folder: Path, hook: str, name: str, code: str) -> tuple[Plugins, str]:
+def load_plugin(folder: Path, hook: str, name: str, code: str) -> tuple[Plugins, str]:
     """A plugin whose object ``made`` is ``code``; and the file."""
     path = folder / "mine.py"
     path.write_text(
@@ -50,7 +50,9 @@ def plugins(folder: Path, hook: str, name: str, code: str) -> tuple[Plugins, str
     return load_plugins([str(path)]), str(path)
 
 
-def blamed(error: pytest.ExceptionInfo[Any], kind: str, hook: str, path: str, line: bool) -> str:
+def check_blame(
+    error: pytest.ExceptionInfo[Any], kind: str, hook: str, path: str, line: bool
+) -> str:
     """Holds the message to what it must name; gives it."""
     message = str(error.value)
     assert f"{kind} 'mine' (plugin {path}, hook {hook})" in message
@@ -59,7 +61,7 @@ def blamed(error: pytest.ExceptionInfo[Any], kind: str, hook: str, path: str, li
     return message
 
 
-def of_class(method: str, body: str) -> str:
+def build_class(method: str, body: str) -> str:
     return f"class made:\n    def {method}:\n        {body}\n"
 
 
@@ -77,32 +79,32 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("body", VERDICTS)
-def test_a_verifiers_verdicts(tmp_path: Path, body: str) -> None:
-    loaded, path = plugins(
-        tmp_path, "register_verifiers", "mine", of_class("verify(self, texts, golds)", body)
+def test_rejects_wrong_verdicts(tmp_path: Path, body: str) -> None:
+    loaded, path = load_plugin(
+        tmp_path, "register_verifiers", "mine", build_class("verify(self, texts, golds)", body)
     )
     with pytest.raises(PluginError) as caught:
         verify_unique(loaded.create_verifier("mine", {}), ["a", "b"], ["a", "b"])
-    assert VERDICTS[body] in blamed(caught, "verifier", "register_verifiers", path, True)
+    assert VERDICTS[body] in check_blame(caught, "verifier", "register_verifiers", path, True)
 
 
-def test_a_reason_that_no_file_can_hold_is_made_whole_and_lists_are_the_plugins_own(
+def test_repairs_reasons_and_copies_lists(
     tmp_path: Path,
 ) -> None:
     body = "texts.sort(); return [Verdict('pass', 'said \\ud800')] * len(texts)"
-    code = of_class("verify(self, texts, golds)", body)
-    loaded, _ = plugins(tmp_path, "register_verifiers", "mine", code)
+    code = build_class("verify(self, texts, golds)", body)
+    loaded, _ = load_plugin(tmp_path, "register_verifiers", "mine", code)
     verdicts = verify_unique(loaded.create_verifier("mine", {}), ["b", "a"], [1, 1])
     assert verdicts == [Verdict("pass", "said �")] * 2
 
 
 @pytest.mark.parametrize("body", ["return None", "raise SystemExit(0)", "return 3"])
-def test_a_verifiers_other_methods(tmp_path: Path, body: str) -> None:
+def test_rejects_wrong_results_of_verifier_methods(tmp_path: Path, body: str) -> None:
     code = "class made:\n    def verify(self, texts, golds):\n        return []\n" + "".join(
         f"    def {method}:\n        {body}\n"
         for method in ("check_gold(self, gold)", "feedback(self, texts, golds)", "describe(self)")
     )
-    loaded, path = plugins(tmp_path, "register_verifiers", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_verifiers", "mine", code)
     verifier = loaded.create_verifier("mine", {})
     for call in (
         lambda: check_golds(verifier, [("gold", "pool.jsonl, line 1")]),
@@ -111,22 +113,24 @@ def test_a_verifiers_other_methods(tmp_path: Path, body: str) -> None:
     ):
         with pytest.raises(PluginError) as caught:
             call()
-        blamed(caught, "verifier", "register_verifiers", path, True)
+        check_blame(caught, "verifier", "register_verifiers", path, True)
 
 
-def test_a_verifier_without_verify_and_one_that_cannot_be_closed(tmp_path: Path) -> None:
-    loaded, path = plugins(tmp_path, "register_verifiers", "mine", "made = lambda: 3")
+def test_rejects_verifier_without_verify_or_working_close(tmp_path: Path) -> None:
+    loaded, path = load_plugin(tmp_path, "register_verifiers", "mine", "made = lambda: 3")
     with pytest.raises(PluginError) as caught:
         loaded.create_verifier("mine", {})
-    assert "has no method verify" in blamed(caught, "verifier", "register_verifiers", path, True)
-    code = of_class("verify(self, texts, golds)", "return []") + (
+    assert "has no method verify" in check_blame(
+        caught, "verifier", "register_verifiers", path, True
+    )
+    code = build_class("verify(self, texts, golds)", "return []") + (
         "    def close(self):\n        raise SystemExit(1)\n"
     )
     (tmp_path / "other").mkdir()
-    loaded, path = plugins(tmp_path / "other", "register_verifiers", "mine", code)
+    loaded, path = load_plugin(tmp_path / "other", "register_verifiers", "mine", code)
     with pytest.raises(PluginError) as caught, closing_verifier(loaded.create_verifier("mine", {})):
         pass
-    blamed(caught, "verifier", "register_verifiers", path, True)
+    check_blame(caught, "verifier", "register_verifiers", path, True)
 
 
 ANSWERS = {
@@ -150,23 +154,23 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_a_samplers_answers(tmp_path: Path, answer: str) -> None:
+def test_rejects_wrong_sampler_answers(tmp_path: Path, answer: str) -> None:
     code = (
         "class made:\n    def __init__(self, settings, adapter):\n        pass\n"
         f"    def generate(self, requests, decoding, report):\n        return {answer}\n"
         "    def describe(self):\n        return {'loss': float('nan')}\n"
         "    def close(self):\n        raise SystemExit\n"
     )
-    loaded, path = plugins(tmp_path, "register_samplers", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_samplers", "mine", code)
     sampler = loaded.create_sampler(SamplerSettings("mine", {}), None)
     requests = [request_for(name, "?", (0,)) for name in "pq"]
     with pytest.raises(PluginError) as caught:
         generate_all(sampler, requests, Decoding(True, 4), 0)
-    assert ANSWERS[answer] in blamed(caught, "sampler", "register_samplers", path, True)
+    assert ANSWERS[answer] in check_blame(caught, "sampler", "register_samplers", path, True)
     for call in (sampler.describe, sampler.close):
         with pytest.raises(PluginError) as caught:
             call()
-        blamed(caught, "sampler", "register_samplers", path, True)
+        check_blame(caught, "sampler", "register_samplers", path, True)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +183,9 @@ def test_a_samplers_answers(tmp_path: Path, answer: str) -> None:
         "1 / 0",
     ],
 )
-def test_what_a_response_rule_keeps(tmp_path: Path, rule: str) -> None:
+def test_rejects_wrong_response_rule_result(tmp_path: Path, rule: str) -> None:
     code = f"def made(passing):\n    {rule}\n"
-    loaded, path = plugins(tmp_path, "register_response_rules", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_response_rules", "mine", code)
     kept = pool(0, 1).recovered[0].response
     assert kept is not None
     judged = [
@@ -190,73 +194,73 @@ def test_what_a_response_rule_keeps(tmp_path: Path, rule: str) -> None:
     ]
     with pytest.raises(PluginError) as caught:
         compute_state("S000", judged, 1, False, loaded.get("response rule", "mine"))
-    blamed(caught, "response rule", "register_response_rules", path, True)
+    check_blame(caught, "response rule", "register_response_rules", path, True)
 
 
 @pytest.mark.parametrize(
     "returned",
     ["None", "[1, 2]", "['S000'] * 2", "[Evidence([], 'S', None, (), 0, 0)] * 2", "exit()", "1/0"],
 )
-def test_what_a_selector_returns(tmp_path: Path, returned: str) -> None:
+def test_rejects_wrong_selector_result(tmp_path: Path, returned: str) -> None:
     code = f"def made(pool, n, rng):\n    return {returned}\n"
-    loaded, path = plugins(tmp_path, "register_selectors", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_selectors", "mine", code)
     with pytest.raises(PluginError) as caught:
         run_selector(*loaded.find_selector("mine"), pool(0, 4), 2, Arm("mine", 13))
-    blamed(caught, "selector", "register_selectors", path, True)
+    check_blame(caught, "selector", "register_selectors", path, True)
 
 
 @pytest.mark.parametrize(
     "facts", ["None", "[1]", "{'loss': float('nan')}", "{'model': object()}", "exit()", "1 / 0"]
 )
 @pytest.mark.parametrize("together", [False, True])
-def test_what_a_trainer_says(tmp_path: Path, facts: str, together: bool) -> None:
+def test_rejects_wrong_trainer_facts(tmp_path: Path, facts: str, together: bool) -> None:
     code = f"def made(job):\n    return {facts}\n"
     if together:
         code += f"\ndef together(jobs):\n    yield {facts}\n\nmade.together = together\n"
-    loaded, path = plugins(tmp_path, "register_trainers", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_trainers", "mine", code)
     job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
     with pytest.raises(PluginError) as caught:
         list(_run_trainer(loaded.get("trainer", "mine"), [job]))
-    blamed(caught, "trainer", "register_trainers", path, True)
+    check_blame(caught, "trainer", "register_trainers", path, True)
 
 
 @pytest.mark.parametrize(("given", "count"), [("iter([])", 1), ("iter([{}, {}])", 1)])
-def test_a_trainer_of_too_few_or_too_many_arms(tmp_path: Path, given: str, count: int) -> None:
+def test_rejects_wrong_number_of_trained_arms(tmp_path: Path, given: str, count: int) -> None:
     code = f"def made(job):\n    return {{}}\n\nmade.together = lambda jobs: {given}\n"
-    loaded, path = plugins(tmp_path, "register_trainers", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_trainers", "mine", code)
     job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
     with pytest.raises(PluginError) as caught:
         list(_run_trainer(loaded.get("trainer", "mine"), [job] * count))
-    blamed(caught, "trainer", "register_trainers", path, True)
+    check_blame(caught, "trainer", "register_trainers", path, True)
 
 
 @pytest.mark.parametrize("results", ["None", "[]", "[None]", "[{}, {}]", "exit()"])
-def test_an_executors_results(tmp_path: Path, results: str) -> None:
+def test_rejects_wrong_executor_results(tmp_path: Path, results: str) -> None:
     code = (
         "class made:\n    def __init__(self, settings, files):\n        pass\n"
         f"    def run(self, jobs, progress):\n        return {results}\n"
         "    def close(self):\n        pass\n"
     )
-    loaded, path = plugins(tmp_path, "register_executors", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_executors", "mine", code)
     executor = loaded.create_executor({"name": "mine"}, ())
     with pytest.raises(PluginError) as caught:
         CheckedExecutor(loaded.get("executor", "mine"), executor).run(
             [Job("search pool", "m:f", {})], lambda *_: None
         )
-    blamed(caught, "executor", "register_executors", path, True)
+    check_blame(caught, "executor", "register_executors", path, True)
 
 
 @pytest.mark.parametrize("text", ["None", "b'text'", "'\\ud800'", "exit()", "1 / 0"])
-def test_a_report_sections_text(tmp_path: Path, text: str) -> None:
+def test_rejects_wrong_report_section(tmp_path: Path, text: str) -> None:
     code = f"def made(results):\n    return {text}\n"
-    loaded, path = plugins(tmp_path, "register_report_sections", "mine", code)
+    loaded, path = load_plugin(tmp_path, "register_report_sections", "mine", code)
     ((_, render),) = loaded.list_report_sections()
     with pytest.raises(PluginError) as caught:
         render({})
-    blamed(caught, "report section", "register_report_sections", path, True)
+    check_blame(caught, "report section", "register_report_sections", path, True)
 
 
-def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
+def test_rejects_invalid_tracker_and_survives_exit(tmp_path: Path) -> None:
     recipe = check_recipe(
         {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "none"}}}, "test"
     )
@@ -268,13 +272,13 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
         ("def made(arm):\n    return 3\n", True),
         ("def made(arm):\n    exit()\n", True),
     ):
-        loaded, path = plugins(tmp_path, "register_trackers", "mine", code)
+        loaded, path = load_plugin(tmp_path, "register_trackers", "mine", code)
         (tmp_path / "mine.py").rename(tmp_path / "before.py")
         tmp_path /= "next"
         tmp_path.mkdir()
         with pytest.raises(GapftError) as caught:
             _open_tracker(loaded, "mine", run, Arm("gapft", 13), 1)  # type: ignore[arg-type]
-        blamed(caught, "tracker", "register_trackers", path, line)
+        check_blame(caught, "tracker", "register_trackers", path, line)
 
     class Leaves:
         def log(self, values: dict[str, Any], step: int) -> None:
@@ -299,7 +303,9 @@ def test_a_tracker_that_is_none_or_leaves(tmp_path: Path) -> None:
         ("register_verifiers", "exit(0)", "register_verifiers failed: SystemExit: 0; at "),
     ],
 )
-def test_what_a_hook_registers(tmp_path: Path, hook: str, registration: str, expected: str) -> None:
+def test_rejects_wrong_registrations(
+    tmp_path: Path, hook: str, registration: str, expected: str
+) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}@hookimpl\ndef {hook}(register):\n    {registration}\n")
     with pytest.raises(PluginError) as caught:
@@ -308,7 +314,7 @@ def test_what_a_hook_registers(tmp_path: Path, hook: str, registration: str, exp
     assert str(path) in str(caught.value)
 
 
-def test_a_hook_with_another_argument_is_named(tmp_path: Path) -> None:
+def test_rejects_hook_with_wrong_argument(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"{HEAD}@hookimpl\ndef register_verifiers(registry):\n    pass\n")
     with pytest.raises(PluginError, match=r"mine\.py: .*registry.* one parameter, register"):
@@ -324,7 +330,7 @@ WHOLE = f"{HEAD}@hookimpl\ndef register_selectors(register):\n    register('whol
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Three broken packages and a whole one, as pip would have installed them."""
     folder = tmp_path_factory.mktemp("site")
     for name, code in {**BROKEN, "whole": WHOLE}.items():
@@ -339,8 +345,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(folder)}
 
 
-def test_doctor_names_broken_packages_and_shows_all_else(installed: dict[str, str]) -> None:
-    shown = succeed("doctor", env=installed).stdout
+def test_doctor_lists_broken_packages_and_all_else(environment: dict[str, str]) -> None:
+    shown = succeed("doctor", env=environment).stdout
     healthy = succeed("doctor").stdout
     sections = [line for line in healthy.splitlines() if not line.startswith(" ")]
     assert [line for line in shown.splitlines() if not line.startswith(" ")] == sections
@@ -355,9 +361,9 @@ def test_doctor_names_broken_packages_and_shows_all_else(installed: dict[str, st
 
 @pytest.mark.parametrize("command", [("list", "plugins"), ("run", "demo", "--dry-run")])
 def test_other_commands_stop_and_name_them(
-    installed: dict[str, str], command: tuple[str, ...], tmp_path: Path
+    environment: dict[str, str], command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    done = gapft(*command, env=installed, cwd=tmp_path)
+    done = gapft(*command, env=environment, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -365,7 +371,7 @@ def test_other_commands_stop_and_name_them(
         assert f"gapft-{name}" in done.stderr
 
 
-def test_a_sealed_status_that_is_none_is_named_with_its_file(tmp_path: Path) -> None:
+def test_reports_file_with_invalid_status(tmp_path: Path) -> None:
     row = {
         "problem_id": "p1",
         "index": -1,
@@ -388,11 +394,11 @@ def test_a_sealed_status_that_is_none_is_named_with_its_file(tmp_path: Path) -> 
         list(read_judged(path))
 
 
-def test_a_run_stops_at_a_status_that_is_none_and_goes_on_once_the_verifier_is_mended(
+def test_run_continues_after_verifier_is_fixed(
     tmp_path: Path,
 ) -> None:
-    code = of_class("verify(self, texts, golds)", "return [Verdict('maybe') for _ in texts]")
-    path = Path(plugins(tmp_path, "register_verifiers", "mine", code)[1])
+    code = build_class("verify(self, texts, golds)", "return [Verdict('maybe') for _ in texts]")
+    path = Path(load_plugin(tmp_path, "register_verifiers", "mine", code)[1])
     words = ["--run-dir", "run", "--only", "search", "--split", "pool", "--plugin", str(path)]
     keys = ["verifier.name=mine", "data.pool_limit=6", "search.k=2"]
     sets = [word for key in keys for word in ("--set", key)]

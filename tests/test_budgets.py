@@ -23,14 +23,12 @@ BUDGET = Budget(4, 8, 32, 900, 100, 2)
 MATCHED = ["gapft", "uniform", "replay", "diffuse", "concentrated"]
 
 
-def arm(of: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
+def select_arm(of: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
     return fill_slots(*load_plugins().find_selector(condition), of, n, replay, Arm(condition, seed))
 
 
 @given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([13, 21, 42]))
-def test_replay_is_the_same_in_all_matched_conditions_of_a_seed_and_apart_from_the_rest(
-    replay: int, half: int, seed: int
-) -> None:
+def test_matched_conditions_share_separate_replay(replay: int, half: int, seed: int) -> None:
     source, n = pool(24, 12), 2 * half
     shared, rest = set_replay_aside(source, replay, seed)
     assert len({e.problem_id for e in shared}) == replay
@@ -38,16 +36,14 @@ def test_replay_is_the_same_in_all_matched_conditions_of_a_seed_and_apart_from_t
     assert sorted([*shared, *rest.solved], key=lambda e: e.problem_id) == list(source.solved)
     assert (rest.recovered, rest.missed) == (source.recovered, source.missed)
     for condition in MATCHED:
-        chosen = arm(source, condition, n, replay, seed)
+        chosen = select_arm(source, condition, n, replay, seed)
         assert len(chosen) == n + replay
         assert chosen[n:] == shared
         assert not {e.problem_id for e in chosen[:n]} & {e.problem_id for e in shared}
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.permutations(range(24)))
-def test_less_replay_is_a_prefix_and_order_of_the_pool_changes_nothing(
-    less: int, more: int, order: list[int]
-) -> None:
+def test_smaller_replay_is_a_prefix_in_any_order(less: int, more: int, order: list[int]) -> None:
     source = pool(24, 3)
     less, more = sorted((less, more))
     shuffled = group_by_state([*(source.solved[i] for i in order), *source.recovered])
@@ -55,38 +51,40 @@ def test_less_replay_is_a_prefix_and_order_of_the_pool_changes_nothing(
     assert set_replay_aside(shuffled, more, 13)[0][:less] == few
 
 
-def test_the_replay_condition_goes_on_where_the_shared_replay_ends() -> None:
+def test_replay_condition_continues_shared_replay() -> None:
     """n and g together are the draw that n + g slots of solved replay would be."""
     source = pool(24, 12)
-    assert set(map(id, arm(source, "replay", 6, 5))) == set(map(id, arm(source, "replay", 11, 0)))
+    assert set(map(id, select_arm(source, "replay", 6, 5))) == set(
+        map(id, select_arm(source, "replay", 11, 0))
+    )
 
 
-def test_seeds_replay_differently() -> None:
+def test_seeds_draw_different_replay() -> None:
     source = pool(40, 3)
     draws = {tuple(e.problem_id for e in set_replay_aside(source, 8, s)[0]) for s in (13, 21, 42)}
     assert len(draws) == 3
 
 
-def test_a_reference_with_its_own_budget_sees_the_whole_pool_and_gets_no_replay() -> None:
+def test_reference_uses_whole_pool_without_replay() -> None:
     source = pool(10, 6)
-    chosen = arm(source, "all_verified", 4, 5)
+    chosen = select_arm(source, "all_verified", 4, 5)
     assert sorted(e.problem_id for e in chosen) == [e.problem_id for e in source.verified]
 
 
-def test_too_few_solved_problems_for_replay_says_by_how_many() -> None:
+def test_reports_how_many_replay_problems_are_missing() -> None:
     with pytest.raises(
         UserError, match=r"budget.replay asks for 9 solved .* only 5 .*: 4 too few. Lower"
     ):
-        arm(pool(5, 6), "gapft", 4, 9)
+        select_arm(pool(5, 6), "gapft", 4, 9)
 
 
-def test_a_selector_may_not_take_what_was_set_aside() -> None:
+def test_selector_cannot_use_shared_replay() -> None:
     """The pool that is left is told where it is too small."""
     with pytest.raises(UserError, match=r"3 too few \(available: 1 G, 6 S, 2 U\)"):
-        arm(pool(5, 6), "replay", 4, 4)
+        select_arm(pool(5, 6), "replay", 4, 4)
 
 
-def test_unmatched_budgets_are_refused_by_name() -> None:
+def test_rejects_unmatched_budgets() -> None:
     a, b = Arm("a", 13), Arm("b", 13)
     require_matched({a: BUDGET, b: replace(BUDGET, tokens=950)})
     for key in ("n", "exposures", "steps"):
@@ -117,7 +115,7 @@ def test_tokens_may_differ_by_the_tolerance_within_a_seed(
     require_similar_tokens(budgets, None)
 
 
-def test_the_two_arms_their_tokens_the_share_and_the_limit_are_named() -> None:
+def test_token_error_names_arms_and_limit() -> None:
     tokens = {Arm("a", 13): 1000, Arm("b", 13): 960, Arm("c", 13): 990, Arm("b", 21): 1}
     budgets = {a: replace(BUDGET, supervised_tokens=count) for a, count in tokens.items()}
     with pytest.raises(

@@ -24,14 +24,16 @@ V1 = "35 31 0:32 {shown} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,me
 OTHER_V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
 
 
-def process(root: Path, own: str, mounts: str) -> None:
+def write_process(root: Path, own: str, mounts: str) -> None:
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(own)
     disk = "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
     (root / "proc/self/mountinfo").write_text(disk + mounts)
 
 
-def group(folder: Path, limit: str | int, used: int, inactive: int = 0, version: int = 2) -> None:
+def write_group(
+    folder: Path, limit: str | int, used: int, inactive: int = 0, version: int = 2
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = {
         2: ("memory.max", "memory.current", "inactive_file"),
@@ -43,17 +45,17 @@ def group(folder: Path, limit: str | int, used: int, inactive: int = 0, version:
     (folder / "memory.stat").write_text(f"anon 5\n{of_cache} {inactive}\nactive_file 9\n")
 
 
-def test_the_tightest_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
+def test_lowest_limit_of_group_and_parents_applies(tmp_path: Path) -> None:
     """As of a Slurm job: the step has no limit of its own, the job has, the top has no files."""
-    process(tmp_path, "0::/slurm/job_7/step_0\n", V2.format(shown="/"))
+    write_process(tmp_path, "0::/slurm/job_7/step_0\n", V2.format(shown="/"))
     top = tmp_path / "sys/fs/cgroup"
-    group(top / "slurm", 64 * GB, 20 * GB)
-    group(top / "slurm/job_7", 16 * GB, 10 * GB, inactive=3 * GB)
-    group(top / "slurm/job_7/step_0", "max", 9 * GB)
+    write_group(top / "slurm", 64 * GB, 20 * GB)
+    write_group(top / "slurm/job_7", 16 * GB, 10 * GB, inactive=3 * GB)
+    write_group(top / "slurm/job_7/step_0", "max", 9 * GB)
     assert read_cgroup_free_memory(tmp_path) == 9 * GB
-    group(top / "slurm", 64 * GB, 60 * GB)
+    write_group(top / "slurm", 64 * GB, 60 * GB)
     assert read_cgroup_free_memory(tmp_path) == 4 * GB
-    group(top / "slurm", 64 * GB, 65 * GB)
+    write_group(top / "slurm", 64 * GB, 65 * GB)
     assert read_cgroup_free_memory(tmp_path) == 0
 
 
@@ -62,60 +64,62 @@ def test_the_tightest_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
     [("/", "/"), ("/docker/abc", "/docker/abc"), ("/docker/abc", "/../.."), ("/../other", "/")],
     ids=["own namespace", "the host's names", "a mount from outside", "moved out"],
 )
-def test_a_container_sees_its_own_group_as_the_top(tmp_path: Path, own: str, shown: str) -> None:
-    process(tmp_path, f"0::{own}\n", V2.format(shown=shown))
-    group(tmp_path / "sys/fs/cgroup", 4 * GB, 1 * GB, inactive=GB // 2)
+def test_container_group_is_the_root(tmp_path: Path, own: str, shown: str) -> None:
+    write_process(tmp_path, f"0::{own}\n", V2.format(shown=shown))
+    write_group(tmp_path / "sys/fs/cgroup", 4 * GB, 1 * GB, inactive=GB // 2)
     assert read_cgroup_free_memory(tmp_path) == 7 * GB // 2
 
 
-def test_version_1_has_a_hierarchy_of_its_own_for_memory(tmp_path: Path) -> None:
+def test_reads_memory_limits_of_version_1(tmp_path: Path) -> None:
     own = "9:cpu,cpuacct:/kube/pod\n4:memory:/kube/pod\n1:name=systemd:/x\n0::/\n"
-    process(tmp_path, own, OTHER_V1 + V1.format(shown="/"))
-    group(tmp_path / "sys/fs/cgroup/memory", 2**63 - 4096, 90 * GB, version=1)
-    group(tmp_path / "sys/fs/cgroup/memory/kube", 8 * GB, 7 * GB, inactive=2 * GB, version=1)
-    group(tmp_path / "sys/fs/cgroup/memory/kube/pod", 6 * GB, GB, version=1)
+    write_process(tmp_path, own, OTHER_V1 + V1.format(shown="/"))
+    write_group(tmp_path / "sys/fs/cgroup/memory", 2**63 - 4096, 90 * GB, version=1)
+    write_group(tmp_path / "sys/fs/cgroup/memory/kube", 8 * GB, 7 * GB, inactive=2 * GB, version=1)
+    write_group(tmp_path / "sys/fs/cgroup/memory/kube/pod", 6 * GB, GB, version=1)
     assert read_cgroup_free_memory(tmp_path) == 3 * GB
 
 
-def test_without_limits_or_groups_there_is_none(tmp_path: Path) -> None:
+def test_returns_none_without_limits(tmp_path: Path) -> None:
     assert read_cgroup_free_memory(tmp_path) is None
-    process(tmp_path, "0::/user.slice\n", V2.format(shown="/"))
+    write_process(tmp_path, "0::/user.slice\n", V2.format(shown="/"))
     assert read_cgroup_free_memory(tmp_path) is None
-    group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
+    write_group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
     assert read_cgroup_free_memory(tmp_path) is None
 
 
-def test_the_memory_of_a_container_counts_whether_it_is_used_or_not(tmp_path: Path) -> None:
+def test_usable_memory_is_the_group_limit(tmp_path: Path) -> None:
     assert read_usable_memory(tmp_path) == psutil.virtual_memory().total
-    process(tmp_path, "0::/\n", V2.format(shown="/"))
-    group(tmp_path / "sys/fs/cgroup", GB, GB // 2)
+    write_process(tmp_path, "0::/\n", V2.format(shown="/"))
+    write_group(tmp_path / "sys/fs/cgroup", GB, GB // 2)
     assert read_usable_memory(tmp_path) == GB
 
 
-def cores() -> float:
+def count_cores() -> float:
     return float(len(os.sched_getaffinity(0)))
 
 
-def test_the_tightest_quota_of_a_group_and_its_parents_counts(tmp_path: Path) -> None:
-    assert count_usable_cores(tmp_path) == cores()
-    process(tmp_path, "0::/pods/one\n", V2.format(shown="/"))
+def test_lowest_cpu_quota_of_group_and_parents_applies(tmp_path: Path) -> None:
+    assert count_usable_cores(tmp_path) == count_cores()
+    write_process(tmp_path, "0::/pods/one\n", V2.format(shown="/"))
     inner = tmp_path / "sys/fs/cgroup/pods/one"
     inner.mkdir(parents=True)
     (inner / "cpu.max").write_text("max 100000\n")
-    assert count_usable_cores(tmp_path) == cores()
+    assert count_usable_cores(tmp_path) == count_cores()
     (inner.parent / "cpu.max").write_text("50000 100000\n")
     assert count_usable_cores(tmp_path) == 0.5
     (inner / "cpu.max").write_text("10000 50000\n")
     assert count_usable_cores(tmp_path) == 0.2
 
 
-def test_version_1_has_a_quota_in_two_files(tmp_path: Path) -> None:
-    process(tmp_path, "9:cpu,cpuacct:/kube\n4:memory:/kube\n", OTHER_V1 + V1.format(shown="/"))
+def test_reads_cpu_quota_of_version_1(tmp_path: Path) -> None:
+    write_process(
+        tmp_path, "9:cpu,cpuacct:/kube\n4:memory:/kube\n", OTHER_V1 + V1.format(shown="/")
+    )
     folder = tmp_path / "sys/fs/cgroup/cpu/kube"
     folder.mkdir(parents=True)
     (folder / "cpu.cfs_period_us").write_text("100000\n")
     (folder / "cpu.cfs_quota_us").write_text("-1\n")
-    assert count_usable_cores(tmp_path) == cores()
+    assert count_usable_cores(tmp_path) == count_cores()
     (folder / "cpu.cfs_quota_us").write_text("75000\n")
     assert count_usable_cores(tmp_path) == 0.75
 
@@ -128,7 +132,7 @@ def test_version_1_has_a_quota_in_two_files(tmp_path: Path) -> None:
         (8.0, "4,2", 2, 4), (8.0, "0", 2, 4),
     ],
 )  # fmt: skip
-def test_threads_share_the_cores_among_processes(
+def test_threads_are_divided_among_processes(
     monkeypatch: pytest.MonkeyPatch,
     usable: float,
     limit: str | None,
@@ -145,12 +149,14 @@ def test_threads_share_the_cores_among_processes(
     assert ExecutorChoice(workers=processes, address="auto").threads_per_worker == 1
 
 
-def test_a_training_is_held_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_memory_respects_group_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On this machine's own files; then with a limit that is lower than what the system has."""
     cpu = torch.device("cpu")
     assert 0 < memory.measure_free_memory(cpu) <= psutil.virtual_memory().total
-    process(tmp_path, "0::/\n", V2.format(shown="/"))
-    group(tmp_path / "sys/fs/cgroup", 1000, 400)
+    write_process(tmp_path, "0::/\n", V2.format(shown="/"))
+    write_group(tmp_path / "sys/fs/cgroup", 1000, 400)
     monkeypatch.setattr(
         memory, "read_cgroup_free_memory", lambda: read_cgroup_free_memory(tmp_path)
     )

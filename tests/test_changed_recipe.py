@@ -110,7 +110,7 @@ def task(tmp_path: Path) -> Changing:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that scales nothing, and beside it a copy of it all."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "here").mkdir()
@@ -120,31 +120,34 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def done(finished: Path) -> Changing:
+def finished_run(finished_folder: Path) -> Changing:
     """The finished run, as it was; in its place, since its recipe names its log."""
-    shutil.rmtree(finished / "here")
-    shutil.copytree(finished / "copy", finished / "here")
-    return Changing(finished / "here")
+    shutil.rmtree(finished_folder / "here")
+    shutil.copytree(finished_folder / "copy", finished_folder / "here")
+    return Changing(finished_folder / "here")
 
 
-def test_what_only_the_report_reads_may_change(done: Changing) -> None:
-    before, calls = done.sealed("pool", "audit", "adapters", "decisions"), done.calls()
-    intervals = done.results()["contrasts"]
-    done.change(statistics={"replicates": 7, "seed": 5}, notes=["new"], description="other")
-    assert done.results()["contrasts"] != intervals
-    assert done.calls() == calls
-    assert done.sealed("pool", "audit", "adapters", "decisions") == before
-    manifest = RunDirectory.open(done.folder / "r").manifest()
+def test_report_settings_may_change(finished_run: Changing) -> None:
+    before, calls = (
+        finished_run.sealed("pool", "audit", "adapters", "decisions"),
+        finished_run.calls(),
+    )
+    intervals = finished_run.results()["contrasts"]
+    finished_run.change(statistics={"replicates": 7, "seed": 5}, notes=["new"], description="other")
+    assert finished_run.results()["contrasts"] != intervals
+    assert finished_run.calls() == calls
+    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == before
+    manifest = RunDirectory.open(finished_run.folder / "r").manifest()
     statistics = {"replicates": 7, "seed": 5, "items": "crossed"}
     assert manifest["recipe"]["statistics"] == statistics
-    done.change()
-    assert done.results()["contrasts"] == intervals
-    done.change(statistics={"replicates": 20, "items": "nested"})
-    assert done.results()["contrasts"] != intervals
-    assert done.holds() == []
+    finished_run.change()
+    assert finished_run.results()["contrasts"] == intervals
+    finished_run.change(statistics={"replicates": 20, "items": "nested"})
+    assert finished_run.results()["contrasts"] != intervals
+    assert finished_run.holds() == []
 
 
-def test_a_stage_alone_goes_by_the_recipe_that_the_run_has_or_not_at_all(task: Changing) -> None:
+def test_single_stage_requires_the_stored_recipe(task: Changing) -> None:
     """Its jobs read the recipe on disk, which select writes: other settings are never left out."""
     run = task.change(*SELECTED)
     before = (run.path / "recipe.yaml").read_bytes()
@@ -177,39 +180,42 @@ def test_a_stage_alone_goes_by_the_recipe_that_the_run_has_or_not_at_all(task: C
         ("replicates: 20", "replicates: 7", "statistics"),
     ],
 )
-def test_a_recipe_that_was_edited_in_place_is_not_reported(
-    done: Changing, before: str, after: str, key: str
+def test_report_rejects_edited_recipe(
+    finished_run: Changing, before: str, after: str, key: str
 ) -> None:
     """What nothing is bound to may change too, but by a command, which records it."""
-    path = done.folder / "r" / layout.RECIPE
+    path = finished_run.folder / "r" / layout.RECIPE
     said = path.read_text()
     assert said.count(before) == 1
     path.write_text(said.replace(before, after))
     with pytest.raises(UserError, match=rf"recipe\.yaml: differs .*{key}"):
-        done.report()
+        finished_run.report()
     path.write_text(said)
-    done.report()
+    finished_run.report()
 
 
-def test_scaling_is_added_without_a_new_search_or_training(done: Changing) -> None:
-    before, calls = done.sealed("pool", "audit", "selections", "adapters"), len(done.calls())
-    done.change(experiments={"scaling": {"calibration": "validation"}})
-    assert len(done.results()["scaling"]["checkpoints"]) == 4
-    new = done.calls()[calls:]
+def test_scaling_reuses_search_and_training(finished_run: Changing) -> None:
+    before, calls = (
+        finished_run.sealed("pool", "audit", "selections", "adapters"),
+        len(finished_run.calls()),
+    )
+    finished_run.change(experiments={"scaling": {"calibration": "validation"}})
+    assert len(finished_run.results()["scaling"]["checkpoints"]) == 4
+    new = finished_run.calls()[calls:]
     assert not any(sampled for _, _, sampled, _ in new)
     held = {i for arm, _, _, ids in new if arm is None for i in ids}
     assert {i.rstrip("0123456789abcdef").startswith("held") for i in held} == {True}
-    assert done.sealed("pool", "audit", "selections", "adapters") == before
-    assert done.holds() == []
+    assert finished_run.sealed("pool", "audit", "selections", "adapters") == before
+    assert finished_run.holds() == []
 
 
-def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
-    done: Changing,
+def test_separate_search_adds_calibration_split(
+    finished_run: Changing,
 ) -> None:
     scaling = {"calibration": "validation"}
-    run = done.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
+    run = finished_run.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
     lines: list[str] = []
-    store_searched_recipe(replace(done.context(run), report_line=lines.append))
+    store_searched_recipe(replace(finished_run.context(run), report_line=lines.append))
     kept = RunDirectory.open(run.path).recipe
     assert kept.calibration == "validation"
     assert kept.seeds == (13, 21)
@@ -218,58 +224,60 @@ def test_a_search_of_its_own_adds_the_calibration_split_and_says_what_waits(
         "these settings apply when gapft run selects again: seeds [13, 21] → [13, 21, 5]"
     ]
     for stage in ("audit", "experiments"):
-        run_stages(done.context(RunDirectory.open(run.path)), [stage], lambda stage: None)
-    assert len(done.report()["scaling"]["checkpoints"]) == 4
-    assert done.holds() == []
+        run_stages(finished_run.context(RunDirectory.open(run.path)), [stage], lambda stage: None)
+    assert len(finished_run.report()["scaling"]["checkpoints"]) == 4
+    assert finished_run.holds() == []
 
 
-def test_scaling_that_cannot_be_added_leaves_the_run_as_it_was(done: Changing) -> None:
-    file = done.folder / "tasks/letters.yaml"
-    before = done.sealed("pool", "audit", "adapters", "decisions", "calibration")
-    (done.folder / "tasks/held.jsonl").unlink()
+def test_failed_scaling_leaves_run_unchanged(finished_run: Changing) -> None:
+    file = finished_run.folder / "tasks/letters.yaml"
+    before = finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration")
+    (finished_run.folder / "tasks/held.jsonl").unlink()
     with pytest.raises(GapftError):
-        done.change(experiments={"scaling": {"calibration": "validation"}})
-    assert RunDirectory.open(done.folder / "r").recipe.calibration is None
-    assert done.sealed("pool", "audit", "adapters", "decisions", "calibration") == before
-    assert "scaling" not in done.report()
+        finished_run.change(experiments={"scaling": {"calibration": "validation"}})
+    assert RunDirectory.open(finished_run.folder / "r").recipe.calibration is None
+    assert finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration") == before
+    assert "scaling" not in finished_run.report()
     assert file.exists()
 
 
-def test_another_tolerance_chooses_anew_from_the_same_decisions(done: Changing) -> None:
+def test_new_tolerance_reuses_decisions(finished_run: Changing) -> None:
     lax = {"calibration": "validation", "tolerance": 0.9, "level": 0.2}
-    run = done.change(experiments={"scaling": lax})
-    scales = [c["scale"] for c in done.results()["scaling"]["checkpoints"]]
-    calibration, calls = done.sealed("calibration", "adapters"), done.calls()
+    run = finished_run.change(experiments={"scaling": lax})
+    scales = [c["scale"] for c in finished_run.results()["scaling"]["checkpoints"]]
+    calibration, calls = finished_run.sealed("calibration", "adapters"), finished_run.calls()
     strict = {"calibration": "validation", "tolerance": 0.01}
-    changed = done.change(*SELECTED, experiments={"scaling": strict})
+    changed = finished_run.change(*SELECTED, experiments={"scaling": strict})
     with pytest.raises(
         UserError, match=r"made with other settings .* --only experiments makes it again"
     ):
-        done.report()
-    done.change(experiments={"scaling": strict})
-    found = done.results()["scaling"]
+        finished_run.report()
+    finished_run.change(experiments={"scaling": strict})
+    found = finished_run.results()["scaling"]
     assert (found["tolerance"], found["level"]) == (0.01, 0.05)
     assert [c["scale"] for c in found["checkpoints"]] == [0.0] * 4 != scales
-    assert done.calls() == calls, "scale 0 is the source, whose decisions are there"
-    assert done.sealed("calibration", "adapters") == calibration
+    assert finished_run.calls() == calls, "scale 0 is the source, whose decisions are there"
+    assert finished_run.sealed("calibration", "adapters") == calibration
     assert any("too few for any scale" in w for w in changed.manifest()["warnings"])
-    assert done.holds() == []
-    done.change(experiments={"scaling": lax})
-    assert [c["scale"] for c in done.results()["scaling"]["checkpoints"]] == scales
+    assert finished_run.holds() == []
+    finished_run.change(experiments={"scaling": lax})
+    assert [c["scale"] for c in finished_run.results()["scaling"]["checkpoints"]] == scales
     assert not any("too few for any scale" in w for w in run.manifest()["warnings"])
-    assert done.holds() == []
+    assert finished_run.holds() == []
 
 
-def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> None:
+def test_state_experiments_use_scaled_adapters(finished_run: Changing) -> None:
     """As in the paper's older protocol."""
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     of_scaled = {"adapters": "scaled"}
     asked = {"scope": {"k": [1, 2], **of_scaled}, "stability": {"sets": 2, "k": 2, **of_scaled}}
     with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', but"):
-        done.change(experiments=asked)
-    done.change(experiments={"scaling": scaling, **asked})
-    run, found = RunDirectory.open(done.folder / "r"), done.results()
-    scales = {of["condition"] + f"-seed{of['seed']}": of["scale"] for of in chosen(run)}
+        finished_run.change(experiments=asked)
+    finished_run.change(experiments={"scaling": scaling, **asked})
+    run, found = RunDirectory.open(finished_run.folder / "r"), finished_run.results()
+    scales = {
+        of["condition"] + f"-seed{of['seed']}": of["scale"] for of in read_scaling_choices(run)
+    }
     assert len(set(scales.values()) - {1.0}) > 1, "others than the trained ones"
     for condition in ("gapft", "uniform"):
         right = []
@@ -291,15 +299,15 @@ def test_states_may_be_looked_at_with_the_scaled_adapters(done: Changing) -> Non
         != pytest.approx(line["net_gain"])
         for line in found["scope"]["lines"]
     ), "the trained models decide otherwise"
-    assert done.holds() == []
+    assert finished_run.holds() == []
 
 
-def chosen(run: RunDirectory) -> list[dict[str, Any]]:
+def read_scaling_choices(run: RunDirectory) -> list[dict[str, Any]]:
     """What was chosen for each arm."""
     return [json.loads(path.read_text()) for path in sorted(run.path.glob("scaled/*/scaling.json"))]
 
 
-def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None:
+def test_report_requires_the_sealed_scale(finished_run: Changing) -> None:
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     keys: dict[str, Any] = {
         "experiments": {
@@ -308,14 +316,14 @@ def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None
             "stability": {"sets": 2, "k": 2, "adapters": "scaled"},
         },
     }
-    done.change(*SELECTED, **keys)
+    finished_run.change(*SELECTED, **keys)
     with pytest.raises(UserError, match=r"does not exist yet"):
-        done.report()
-    done.change(**keys)
-    with (done.folder / "r/scaled/gapft-seed13/scaling.json").open("a") as file:
+        finished_run.report()
+    finished_run.change(**keys)
+    with (finished_run.folder / "r/scaled/gapft-seed13/scaling.json").open("a") as file:
         file.write(" ")
     with pytest.raises(UserError, match=r"scaled/gapft-seed13: was changed after it was sealed"):
-        done.report()
+        finished_run.report()
 
 
 @pytest.mark.parametrize(
@@ -326,56 +334,56 @@ def test_the_scale_that_a_report_takes_is_the_sealed_one(done: Changing) -> None
         ({"budget": {"n": 5}}, "budget.n"),
     ],
 )
-def test_what_is_trained_by_may_change_and_the_search_stays(
-    done: Changing, keys: dict[str, Any], key: str
+def test_changed_training_keeps_the_search(
+    finished_run: Changing, keys: dict[str, Any], key: str
 ) -> None:
     tables = ("pool/responses.parquet", "audit/responses.parquet", "pool/problems.parquet")
-    before, adapters = done.sealed("pool", "audit"), done.sealed("adapters")
-    searches = [line for line in done.calls() if line[0] is None]
-    run = done.change(**keys)
+    before, adapters = finished_run.sealed("pool", "audit"), finished_run.sealed("adapters")
+    searches = [line for line in finished_run.calls() if line[0] is None]
+    run = finished_run.change(**keys)
     assert [line.partition(" ")[0] for line in run.changes.selection_changes] == [key]
-    after = done.sealed("pool", "audit")
+    after = finished_run.sealed("pool", "audit")
     assert [after[name] for name in tables] == [before[name] for name in tables]
-    assert [line for line in done.calls() if line[0] is None] == searches
+    assert [line for line in finished_run.calls() if line[0] is None] == searches
     assert any(f"results: {key} " in line for line in run.manifest()["warnings"])
     assert f"results: {key}" in (run.path / "report/report.md").read_text().replace("\\", "")
-    assert done.holds() == []
-    calls = done.calls()
-    done.change()
-    assert done.sealed("adapters") == adapters
-    assert done.calls() == calls, "what was there before is in the store"
-    assert done.holds() == []
+    assert finished_run.holds() == []
+    calls = finished_run.calls()
+    finished_run.change()
+    assert finished_run.sealed("adapters") == adapters
+    assert finished_run.calls() == calls, "what was there before is in the store"
+    assert finished_run.holds() == []
 
 
-def test_a_change_of_the_search_makes_all_of_a_run_anew_and_back(done: Changing) -> None:
+def test_changed_search_recomputes_and_reverts(finished_run: Changing) -> None:
     every = ("pool", "audit", "selections", "adapters", "decisions")
-    before, calls = done.sealed(*every), len(done.calls())
-    run = done.change(search={"k": 4, "chunk": 20})
+    before, calls = finished_run.sealed(*every), len(finished_run.calls())
+    run = finished_run.change(search={"k": 4, "chunk": 20})
     assert run.changes.search_changes == ("search.k 2 → 4",)
-    assert len(done.calls()) > calls
-    assert done.holds() == []
+    assert len(finished_run.calls()) > calls
+    assert finished_run.holds() == []
     history = [json.loads(line) for line in (run.path / layout.HISTORY).read_text().splitlines()]
     assert [(of["changed"], of["decided"]) for of in history] == [(["search.k 2 → 4"], True)]
     assert history[0]["pass_at_1"].keys() == {"gapft", "uniform"}
     shutil.rmtree(run.path / "decisions")  # they were seen, whatever becomes of them
     change_manifest(run.path, lambda m: [m["files"].pop(f) for f in [*m["files"]] if "decis" in f])
-    calls = len(done.calls())
-    back = done.change()
+    calls = len(finished_run.calls())
+    back = finished_run.change()
     assert "chosen after results: search.k 4 → 2" in back.manifest()["warnings"]
-    assert done.sealed(*every) == before
-    assert len(done.calls()) == calls, "all of it is in the store"
-    assert done.holds() == []
+    assert finished_run.sealed(*every) == before
+    assert len(finished_run.calls()) == calls, "all of it is in the store"
+    assert finished_run.holds() == []
 
 
-def test_another_model_after_results_is_told(done: Changing) -> None:
-    run = done.change(model={"backend": "by_scale", "args": {"hopeless": True}})
+def test_warns_of_model_changed_after_results(finished_run: Changing) -> None:
+    run = finished_run.change(model={"backend": "by_scale", "args": {"hopeless": True}})
     (late,) = (line for line in run.manifest()["warnings"] if "chosen after results" in line)
     assert "model.args.hopeless not set → true" in late
     assert "model.args.hopeless" in (run.path / layout.HISTORY).read_text()
 
 
-def test_a_key_that_was_left_to_the_task_is_told_once(done: Changing) -> None:
-    run = done.change(search={"k": 2, "chunk": 20, "max_gen_toks": 11})
+def test_warns_once_of_key_set_by_task(finished_run: Changing) -> None:
+    run = finished_run.change(search={"k": 2, "chunk": 20, "max_gen_toks": 11})
     (late,) = (line for line in run.manifest()["warnings"] if "chosen after results" in line)
     assert "search.max_gen_toks 12 → 11" in late
 
@@ -396,56 +404,56 @@ def edit_line(lines: list[str]) -> None:
     ],
     ids=["the last", "the first", "their order", "one more", "all", "edited"],
 )
-def test_a_history_that_was_edited_is_found(done: Changing, forge: Any) -> None:
-    done.change(statistics={"replicates": 7})
-    done.change(statistics={"replicates": 9})
-    history = done.folder / "r" / layout.HISTORY
-    assert done.holds() == []
+def test_verify_detects_edited_history(finished_run: Changing, forge: Any) -> None:
+    finished_run.change(statistics={"replicates": 7})
+    finished_run.change(statistics={"replicates": 9})
+    history = finished_run.folder / "r" / layout.HISTORY
+    assert finished_run.holds() == []
     lines = history.read_text().splitlines()
     forge(lines)
     history.write_text("".join(f"{line}\n" for line in lines))
-    (found,) = done.holds()
+    (found,) = finished_run.holds()
     assert layout.HISTORY in found
     with pytest.raises(UserError, match=r"history\.jsonl: .*damaged"):
-        done.change(statistics={"replicates": 11})
+        finished_run.change(statistics={"replicates": 11})
 
 
-def test_a_history_must_lead_to_the_recipe_and_to_the_warnings(done: Changing) -> None:
-    run = done.change(statistics={"replicates": 7}).path
+def test_history_must_match_recipe_and_warnings(finished_run: Changing) -> None:
+    run = finished_run.change(statistics={"replicates": 7}).path
     change_manifest(run, lambda m: m["warnings"].clear())
-    assert any("chosen after results" in line for line in done.holds())
+    assert any("chosen after results" in line for line in finished_run.holds())
     path = run / layout.RECIPE
     path.write_text(path.read_text().replace("replicates: 7", "replicates: 8"))
     change_manifest(run, lambda m: m["recipe"]["statistics"].update(replicates=8))
-    assert any(line.startswith(layout.HISTORY) for line in done.holds())
+    assert any(line.startswith(layout.HISTORY) for line in finished_run.holds())
 
 
-def test_a_line_that_a_kill_left_is_written_again(done: Changing) -> None:
+def test_history_line_is_rewritten_after_kill(finished_run: Changing) -> None:
     """The manifest is written after it."""
-    before = (done.folder / "r" / layout.MANIFEST).read_bytes()
-    recipe = (done.folder / "r" / layout.RECIPE).read_bytes()
-    done.change(statistics={"replicates": 7})
-    (done.folder / "r" / layout.MANIFEST).write_bytes(before)
-    (done.folder / "r" / layout.RECIPE).write_bytes(recipe)
-    assert any(line.startswith(layout.HISTORY) for line in done.holds())
-    done.change(statistics={"replicates": 7})
-    assert len((done.folder / "r" / layout.HISTORY).read_text().splitlines()) == 1
-    assert done.holds() == []
+    before = (finished_run.folder / "r" / layout.MANIFEST).read_bytes()
+    recipe = (finished_run.folder / "r" / layout.RECIPE).read_bytes()
+    finished_run.change(statistics={"replicates": 7})
+    (finished_run.folder / "r" / layout.MANIFEST).write_bytes(before)
+    (finished_run.folder / "r" / layout.RECIPE).write_bytes(recipe)
+    assert any(line.startswith(layout.HISTORY) for line in finished_run.holds())
+    finished_run.change(statistics={"replicates": 7})
+    assert len((finished_run.folder / "r" / layout.HISTORY).read_text().splitlines()) == 1
+    assert finished_run.holds() == []
 
 
-def test_a_damaged_history_is_named_and_the_run_stays(done: Changing) -> None:
-    before = done.sealed("pool", "audit", "adapters", "decisions")
-    (done.folder / "r" / layout.HISTORY).write_text("nonsense\n")
+def test_damaged_history_leaves_run_unchanged(finished_run: Changing) -> None:
+    before = finished_run.sealed("pool", "audit", "adapters", "decisions")
+    (finished_run.folder / "r" / layout.HISTORY).write_text("nonsense\n")
     with pytest.raises(UserError, match=r"history\.jsonl: .*damaged"):
-        done.change(search={"k": 4, "chunk": 20})
-    assert done.sealed("pool", "audit", "adapters", "decisions") == before
+        finished_run.change(search={"k": 4, "chunk": 20})
+    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == before
 
 
-def test_settings_that_fit_only_together_are_compared_each_with_their_own() -> None:
+def test_compares_settings_of_each_recipe_separately() -> None:
     """An earlier condition's own settings need not fit the training section of today."""
 
     def made(longest: int) -> Recipe:
-        content = recipe(["uniform"], [13]).model_dump(mode="json")
+        content = build_recipe(["uniform"], [13]).model_dump(mode="json")
         own = {"padding_free": True, "max_tokens": longest}
         content["training"]["max_length"] = longest
         return check_recipe(content | {"conditions": {"a": {"training": own}}}, "test")
@@ -456,18 +464,18 @@ def test_settings_that_fit_only_together_are_compared_each_with_their_own() -> N
     ]  # fmt: skip
 
 
-def test_what_the_store_lacks_is_not_given_up(done: Changing) -> None:
-    before = done.sealed("pool", "audit", "selections", "adapters", "decisions")
-    shutil.rmtree(done.folder / ".store")
+def test_keeps_results_missing_from_store(finished_run: Changing) -> None:
+    before = finished_run.sealed("pool", "audit", "selections", "adapters", "decisions")
+    shutil.rmtree(finished_run.folder / ".store")
     for keys in ({"search": {"k": 4, "chunk": 20}}, {"budget": {"n": 5}}):
         with pytest.raises(UserError, match=r"not in the store.* --run-dir"):
-            done.change(**keys)
-    assert done.sealed("pool", "audit", "selections", "adapters", "decisions") == before
-    done.change()
-    assert done.holds() == []
+            finished_run.change(**keys)
+    assert finished_run.sealed("pool", "audit", "selections", "adapters", "decisions") == before
+    finished_run.change()
+    assert finished_run.holds() == []
 
 
-def test_before_anything_is_trained_states_and_selections_are_made_anew(task: Changing) -> None:
+def test_recomputes_states_and_selections_before_training(task: Changing) -> None:
     run = task.change(*SELECTED)
     first, calls = task.sealed("pool", "selections"), task.calls()
     kept = [state.kept_index for state in read_states(run.path / "pool/states.parquet")]
@@ -488,42 +496,45 @@ def test_before_anything_is_trained_states_and_selections_are_made_anew(task: Ch
     assert run.manifest()["task"]["keep"] == "shortest"
 
 
-def test_what_is_trained_stays_in_the_run_and_needs_no_plugin_any_more(done: Changing) -> None:
-    (done.folder / "first.py").write_text(SELECTOR)
-    done.change(conditions=["gapft", "first"])
+def test_trained_condition_stays_without_its_plugin(finished_run: Changing) -> None:
+    (finished_run.folder / "first.py").write_text(SELECTOR)
+    finished_run.change(conditions=["gapft", "first"])
     everything = ["gapft", "uniform", "first"]
-    assert list(done.results()["conditions"]) == everything
-    (done.folder / "first.py").unlink()
-    calls, before = done.calls(), done.sealed("adapters", "decisions", "selections")
-    done.change()
-    assert list(done.results()["conditions"]) == everything
-    assert list(done.report()["conditions"]) == everything
-    assert (done.calls(), done.sealed("adapters", "decisions", "selections")) == (calls, before)
-    fewer = done.report(conditions=["first", "gapft"], seeds=[21])
+    assert list(finished_run.results()["conditions"]) == everything
+    (finished_run.folder / "first.py").unlink()
+    calls, before = finished_run.calls(), finished_run.sealed("adapters", "decisions", "selections")
+    finished_run.change()
+    assert list(finished_run.results()["conditions"]) == everything
+    assert list(finished_run.report()["conditions"]) == everything
+    assert (finished_run.calls(), finished_run.sealed("adapters", "decisions", "selections")) == (
+        calls,
+        before,
+    )
+    fewer = finished_run.report(conditions=["first", "gapft"], seeds=[21])
     assert list(fewer["conditions"]) == ["gapft", "first"]
     assert list(fewer["conditions"]["gapft"]["seeds"]) == ["21"]
-    page = (done.folder / "r/report/report.md").read_text()
+    page = (finished_run.folder / "r/report/report.md").read_text()
     assert "trained, but not in this report" in page
     with pytest.raises(UserError, match="'replay' is not one of the conditions"):
-        done.report(conditions=["replay"])
-    assert list(done.report()["conditions"]) == everything
+        finished_run.report(conditions=["replay"])
+    assert list(finished_run.report()["conditions"]) == everything
     with pytest.raises(UserError, match="unknown selector 'first'"):
-        done.change(conditions=["gapft", "first"], seeds=[13, 21, 5])
+        finished_run.change(conditions=["gapft", "first"], seeds=[13, 21, 5])
 
 
-def test_a_seed_that_is_added_stays_and_others_are_told(done: Changing) -> None:
-    done.change(conditions=["gapft"], seeds=[5])
-    assert list(done.results()["conditions"]["gapft"]["seeds"]) == ["5", "13", "21"]
+def test_added_seed_stays_and_missing_ones_are_listed(finished_run: Changing) -> None:
+    finished_run.change(conditions=["gapft"], seeds=[5])
+    assert list(finished_run.results()["conditions"]["gapft"]["seeds"]) == ["5", "13", "21"]
     warning = "not in this report, which has every condition for every seed: uniform (seeds 13, 21)"
-    assert warning in (done.folder / "r/report/report.md").read_text()
-    done.change(seeds=[5])
+    assert warning in (finished_run.folder / "r/report/report.md").read_text()
+    finished_run.change(seeds=[5])
     for condition in ("gapft", "uniform"):
-        assert list(done.results()["conditions"][condition]["seeds"]) == ["5", "13", "21"]
-    assert warning not in (done.folder / "r/report/report.md").read_text()
-    assert done.holds() == []
+        assert list(finished_run.results()["conditions"][condition]["seeds"]) == ["5", "13", "21"]
+    assert warning not in (finished_run.folder / "r/report/report.md").read_text()
+    assert finished_run.holds() == []
 
 
-def recipe(conditions: list[str], seeds: list[int]) -> Recipe:
+def build_recipe(conditions: list[str], seeds: list[int]) -> Recipe:
     content: dict[str, Any] = {"name": "r", "data": {"task": "t"}}
     content |= {"model": {"args": {"pretrained": "m"}}, "conditions": conditions, "seeds": seeds}
     return check_recipe(content, "test")
@@ -534,14 +545,14 @@ numbers = st.lists(st.integers(0, 3), min_size=1, unique=True)
 
 
 @given(names, numbers, names, numbers, st.data())
-def test_a_run_grows_by_all_that_is_trained_and_trains_nothing_unasked(
+def test_extended_recipe_adds_only_trained_arms(
     earlier: list[str], before: list[int], asked: list[str], seeds: list[int], data: st.DataObject
 ) -> None:
     every = [Arm(c, s) for c in "abcd" for s in range(4)]
     trained = data.draw(st.lists(st.sampled_from(every), unique=True))
-    wanted = recipe(asked, seeds)
+    wanted = build_recipe(asked, seeds)
     found = extend_recipe(
-        recipe(earlier, before),
+        build_recipe(earlier, before),
         wanted,
         {arm: build_condition(arm.condition, {}) for arm in trained},
     )
@@ -575,17 +586,17 @@ EFFECTS = {
 }  # fmt: skip
 
 
-def leaves(content: Any, key: str = "") -> dict[str, Any]:
+def flatten_keys(content: Any, key: str = "") -> dict[str, Any]:
     """Every key that has no keys itself, with its value."""
     if not isinstance(content, dict) or not content:
         return {key: content}
     found: dict[str, Any] = {}
     for name, value in content.items():
-        found |= leaves(value, f"{key}.{name}" if key else name)
+        found |= flatten_keys(value, f"{key}.{name}" if key else name)
     return found
 
 
-def others(value: Any) -> list[Any]:
+def list_alternatives(value: Any) -> list[Any]:
     """Values to try in place of one, of its kind first."""
     if isinstance(value, bool):
         return [not value]
@@ -596,10 +607,10 @@ def others(value: Any) -> list[Any]:
     return [*words.split(), 3, 0.25, True, ["x"], [5], {"x": 1}]
 
 
-def with_key(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+def set_key(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     first, _, rest = key.partition(".")
     inner = content.get(first, {})
-    return content | {first: with_key(inner, rest, value) if rest else value}
+    return content | {first: set_key(inner, rest, value) if rest else value}
 
 
 def test_every_recipe_key_has_its_declared_effect() -> None:
@@ -615,12 +626,12 @@ def test_every_recipe_key_has_its_declared_effect() -> None:
     )
     content = base.model_dump(mode="json")
     untried = []
-    for key, value in leaves(content).items():
+    for key, value in flatten_keys(content).items():
         if key == "name" or value == {}:  # sections whose keys are names
             continue
-        for other in others(value):
+        for other in list_alternatives(value):
             try:
-                changed = check_recipe(with_key(content, key, other), "test")
+                changed = check_recipe(set_key(content, key, other), "test")
             except UserError:
                 continue
             if changed != base:

@@ -13,7 +13,7 @@ from gapft_harness.recipe.reading import load_recipe
 ROOT = Path(__file__).parents[1]
 
 
-def sections() -> dict[str, list[list[str]]]:
+def read_sections() -> dict[str, list[list[str]]]:
     """The rows of each section's table, as cells."""
     text = (ROOT / "docs" / "choices.md").read_text("utf-8")
     found = {}
@@ -24,7 +24,7 @@ def sections() -> dict[str, list[list[str]]]:
     return found
 
 
-def recipes_of(section: str) -> list[str]:
+def find_recipes(section: str) -> list[str]:
     """The paper's recipes that a section speaks of."""
     names = [name for name in list_bundled_recipes() if name.startswith("paper/")]
     code = [name for name in names if name.endswith("livecodebench")]
@@ -37,13 +37,13 @@ def recipes_of(section: str) -> list[str]:
     }.get(section, [])
 
 
-def test_every_value_is_that_of_the_paper_recipes() -> None:
+def test_documented_values_match_paper_recipes() -> None:
     compared = 0
-    for section, rows in sections().items():
+    for section, rows in read_sections().items():
         for row in rows:
             for key, value in re.findall(r"`([a-z_]+\.[a-z_]+): (.+?)`", row[2]):
-                assert recipes_of(section), section
-                for name in recipes_of(section):
+                assert find_recipes(section), section
+                for name in find_recipes(section):
                     recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json")
                     head, tail = key.split(".")
                     assert recipe[head][tail] == yaml.safe_load(value), (name, key)

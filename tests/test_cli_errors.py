@@ -55,7 +55,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_mistake_is_one_line_and_exit_status_2(name: str, tmp_path: Path) -> None:
+def test_mistake_prints_one_line_and_exits_2(name: str, tmp_path: Path) -> None:
     recipe, arguments, expected = CASES[name]
     (tmp_path / "recipe.yaml").write_text(recipe)
     (tmp_path / "EMPTY").mkdir()
@@ -68,7 +68,7 @@ def test_a_mistake_is_one_line_and_exit_status_2(name: str, tmp_path: Path) -> N
     assert not (tmp_path / "out").exists(), sorted((tmp_path / "out").rglob("*"))
 
 
-def test_the_corrected_command_may_use_the_same_run_dir(tmp_path: Path) -> None:
+def test_corrected_command_reuses_run_dir(tmp_path: Path) -> None:
     """With another K: nothing of the mistaken recipe is left that the run would be bound to."""
     recipe, arguments, _ = CASES["an unknown model argument"]
     (tmp_path / "recipe.yaml").write_text(recipe)
@@ -81,14 +81,14 @@ def test_the_corrected_command_may_use_the_same_run_dir(tmp_path: Path) -> None:
     assert RunDirectory.create_or_open(tmp_path / "out", corrected).recipe == corrected
 
 
-def test_an_unknown_recipe_names_the_nearest_bundled_one(tmp_path: Path) -> None:
+def test_suggests_nearest_bundled_recipe(tmp_path: Path) -> None:
     done = gapft("run", "dmo", cwd=tmp_path)
     assert done.returncode == 2
     assert "unknown recipe 'dmo'" in done.stderr
     assert "did you mean 'demo'?" in done.stderr
 
 
-def test_a_stage_before_its_time_says_which_stage_is_missing(tmp_path: Path) -> None:
+def test_rejects_stage_without_run_directory(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
     done = gapft("run", "--run-dir", "nowhere", "--only", "states", cwd=tmp_path)
     assert done.returncode == 2
@@ -96,14 +96,14 @@ def test_a_stage_before_its_time_says_which_stage_is_missing(tmp_path: Path) -> 
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_nothing_given_is_explained(tmp_path: Path) -> None:
+def test_run_without_arguments_explains_usage(tmp_path: Path) -> None:
     done = gapft("run", cwd=tmp_path)
     assert done.returncode == 2
     assert "RECIPE" in done.stderr
     assert "--task" in done.stderr
 
 
-def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
+def test_rejects_unknown_option(tmp_path: Path) -> None:
     done = gapft("run", "demo", "--sett", "a=b", cwd=tmp_path)
     assert done.returncode == 2
     assert "--sett" in done.stderr
@@ -160,7 +160,7 @@ GOOD = {"run --include-path": ("", ".", "..", "d", "/", "/proc"), "run --run-dir
         if path not in GOOD.get(name, ())
     ],
 )
-def test_an_odd_path_is_a_mistake_and_leaves_nothing(
+def test_invalid_path_fails_without_files(
     name: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f.json").write_text("{}\n")
@@ -181,7 +181,7 @@ def test_an_odd_path_is_a_mistake_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("words", [["run"], ["verify"], ["compare", "L"], ["study", "--scaling"]])
-def test_a_name_that_no_file_can_have_is_a_mistake(words: list[str], tmp_path: Path) -> None:
+def test_rejects_impossible_file_name(words: list[str], tmp_path: Path) -> None:
     done = gapft(*words, "x" * 300, cwd=tmp_path)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
@@ -189,7 +189,7 @@ def test_a_name_that_no_file_can_have_is_a_mistake(words: list[str], tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
-def test_what_goes_away_while_logs_are_looked_for_is_no_log(
+def test_log_search_ignores_vanished_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As folders of processes do below /proc; a folder that cannot be read may hold logs."""
@@ -230,7 +230,7 @@ def test_what_goes_away_while_logs_are_looked_for_is_no_log(
         (["verify", ""], "'': expected a folder"),
     ],
 )
-def test_what_stands_in_a_recipes_place_is_said(
+def test_explains_wrong_recipe_argument(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in ("r/recipe.yaml", "s/study.yaml"):
@@ -243,7 +243,7 @@ def test_what_stands_in_a_recipes_place_is_said(
     assert "known:" not in str(done.exception)
 
 
-def test_a_run_goes_on_by_the_command_that_is_named(tmp_path: Path) -> None:
+def test_stored_recipe_continues_the_run(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
     recipe = check_recipe({**yaml.safe_load(TINY)}, "test").with_absolute_paths()
     run = RunDirectory.create_or_open(tmp_path / "r", recipe)
@@ -252,7 +252,7 @@ def test_a_run_goes_on_by_the_command_that_is_named(tmp_path: Path) -> None:
     assert RunDirectory.create_or_open(run.path, again).recipe == recipe
 
 
-def test_nothing_searched_is_nothing_verified(tmp_path: Path) -> None:
+def test_verify_rejects_run_without_search(tmp_path: Path) -> None:
     recipe = check_recipe(yaml.safe_load(TINY), "test")
     RunDirectory.create_or_open(tmp_path / "r", recipe)
     done = CliRunner().invoke(app, ["verify", str(tmp_path / "r")])
@@ -266,7 +266,7 @@ def test_nothing_searched_is_nothing_verified(tmp_path: Path) -> None:
     assert "nothing to verify yet" in str(done.exception)
 
 
-def test_attempts_of_two_tasks_that_differ_are_known_before_a_study_runs(
+def test_study_compares_attempts_before_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -292,7 +292,7 @@ def test_attempts_of_two_tasks_that_differ_are_known_before_a_study_runs(
         ("verifier.name", "option_letter", "math"),
     ],
 )
-def test_a_key_that_is_set_to_what_it_was_unset_is_no_other_recipe(
+def test_setting_the_default_changes_nothing(
     key: str, default: object, other: object, tmp_path: Path
 ) -> None:
     def recipe(*settings: Setting) -> Recipe:

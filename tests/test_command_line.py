@@ -22,47 +22,43 @@ from tests.command import gapft, succeed
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
 
 
-def shown(*arguments: str) -> str:
+def run_command(*arguments: str) -> str:
     """What the command prints on a terminal of 80 columns."""
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="gapft")
     assert done.exit_code == 0, done.output
     return done.output
 
 
-def test_eval_leaves_its_help_to_lm_eval() -> None:
+def test_eval_help_comes_from_lm_eval() -> None:
     assert succeed("eval", "-h").stdout.startswith("usage: lm-eval")
 
 
-def resolved(text: str) -> dict[str, object]:
+def parse_recipe(text: str) -> dict[str, object]:
     found: dict[str, object] = yaml.safe_load(text.split("# stages")[0])
     return found
 
 
-def test_run_takes_the_options_of_lm_eval_as_lm_eval_spells_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_accepts_lm_eval_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ours = shown(
+    ours = run_command(
         "run", "--task", "gapft_demo", "--include-path", ".", "--set", "data.pool_limit=3",
         "--set", "data.audit_limit=3", "--set", "model.backend=dummy", *DRY,
     )  # fmt: skip
-    theirs = shown(
+    theirs = run_command(
         "run", "--tasks", "gapft_demo", "--include_path", ".", "--limit", "3", "--model", "dummy",
         *(option.replace("model-args", "model_args") for option in DRY),
     )  # fmt: skip
-    assert resolved(theirs) == resolved(ours)
+    assert parse_recipe(theirs) == parse_recipe(ours)
     assert "pool_limit: 3" in theirs
 
 
-def test_a_key_that_is_set_wins_over_the_option_that_means_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_set_overrides_limit_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = shown("run", "demo", "--limit", "3", "--set", "data.audit_limit=5", *DRY)
+    found = run_command("run", "demo", "--limit", "3", "--set", "data.audit_limit=5", *DRY)
     assert "pool_limit: 3\n  audit_limit: 5" in found
 
 
-def test_what_is_set_wins_over_every_option_that_means_it_too() -> None:
+def test_set_overrides_every_option() -> None:
     sets = {
         "model.backend": "dummy",
         "data.pool_limit": 5,
@@ -83,14 +79,14 @@ def test_what_is_set_wins_over_every_option_that_means_it_too() -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "0.5"])
-def test_a_limit_that_is_no_number_of_problems_is_refused(limit: str, tmp_path: Path) -> None:
+def test_rejects_invalid_limit(limit: str, tmp_path: Path) -> None:
     done = gapft("run", "demo", "--limit", limit, "--dry-run", cwd=tmp_path)
     assert done.returncode == 2
     assert "limit" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_settings_of_a_run_that_is_there_change_its_recipe(tmp_path: Path) -> None:
+def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
     """They were passed over without a word when no recipe was named."""
     search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")
     made = ("--task", "gapft_demo", "--model", "dummy", "--model_args", "pretrained=bundled:demo")
@@ -112,7 +108,7 @@ def test_settings_of_a_run_that_is_there_change_its_recipe(tmp_path: Path) -> No
         ("gapft run my_reci", set()),
     ],
 )
-def test_the_shell_completes_names(line: str, expected: set[str], tmp_path: Path) -> None:
+def test_shell_completes_names(line: str, expected: set[str], tmp_path: Path) -> None:
     typed = line.split()
     done = subprocess.run(
         [Path(sys.executable).with_name("gapft")],

@@ -50,18 +50,18 @@ def recipe(conditions: Any, *settings: Setting) -> Recipe:
     return check_recipe(content | {"conditions": conditions}, "test", settings)
 
 
-def dumped(found: Recipe) -> Any:
+def dump_conditions(found: Recipe) -> Any:
     return found.model_dump(mode="json")["conditions"]
 
 
-def test_plain_names_are_dumped_as_ever_and_others_by_what_was_said() -> None:
-    assert dumped(recipe(["gapft", "replay"])) == ["gapft", "replay"]
-    assert dumped(recipe({"gapft": {}, "replay": None})) == ["gapft", "replay"]
-    assert dumped(recipe(MIXED)) == MIXED
-    assert dumped(recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
-    assert list(dumped(recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
+def test_conditions_are_dumped_as_written() -> None:
+    assert dump_conditions(recipe(["gapft", "replay"])) == ["gapft", "replay"]
+    assert dump_conditions(recipe({"gapft": {}, "replay": None})) == ["gapft", "replay"]
+    assert dump_conditions(recipe(MIXED)) == MIXED
+    assert dump_conditions(recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
+    assert list(dump_conditions(recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
     for given in (["gapft"], MIXED):
-        again = recipe(dumped(recipe(given)))
+        again = recipe(dump_conditions(recipe(given)))
         assert again == recipe(given)
     assert recipe(MIXED).selectors() == ["gapft", "inclusion"]
 
@@ -81,18 +81,18 @@ def test_plain_names_are_dumped_as_ever_and_others_by_what_was_said() -> None:
         ({"source": HALF}, "'source' cannot name a condition"),
     ],
 )
-def test_a_mistake_is_told_by_its_key(conditions: Any, expected: str) -> None:
+def test_condition_error_names_the_key(conditions: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         recipe(conditions)
 
 
-def test_options_choose_and_set_conditions_by_name(tmp_path: Path) -> None:
+def test_options_select_and_set_conditions(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     path.write_text(yaml.safe_dump({**content, "conditions": MIXED}))
 
     def resolved(*overrides: str, conditions: tuple[str, ...] = ()) -> Any:
-        return dumped(
+        return dump_conditions(
             resolve_recipe(Options(str(path), overrides=overrides, conditions=conditions))
         )
 
@@ -116,7 +116,7 @@ def test_options_choose_and_set_conditions_by_name(tmp_path: Path) -> None:
         ({"selector": "revers"}, "unknown selector 'revers'; did you mean 'reverse'"),
     ],
 )
-def test_parameters_are_held_to_the_selectors_signature(
+def test_checks_parameters_against_selector_signature(
     tmp_path: Path, condition: Any, expected: str
 ) -> None:
     (tmp_path / "mine.py").write_text(SELECTORS)
@@ -127,7 +127,7 @@ def test_parameters_are_held_to_the_selectors_signature(
         check_names(recipe({"c": {"selector": "inclusion", **condition}}), plugins)
 
 
-class Chosen(Changing):
+class SelectorLetters(Changing):
     """The letters task with two selectors more."""
 
     @property
@@ -144,13 +144,13 @@ class Chosen(Changing):
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Chosen:
+def task(tmp_path: Path) -> SelectorLetters:
     (tmp_path / "mine.py").write_text(SELECTORS)
-    return Chosen(write(tmp_path).folder)
+    return SelectorLetters(write(tmp_path).folder)
 
 
-def test_two_conditions_of_one_selector_are_selected_trained_reported_and_verified(
-    task: Chosen,
+def test_two_conditions_share_one_selector(
+    task: SelectorLetters,
 ) -> None:
     run = task.change(conditions=MIXED, budget={"n": 6})
     assert len({tuple(sorted(task.ids(f"{name}-seed13"))) for name in ("half", "whole")}) == 2
@@ -166,7 +166,7 @@ def test_two_conditions_of_one_selector_are_selected_trained_reported_and_verifi
     assert task.differences() == []
 
 
-def test_a_trained_conditions_selector_and_parameters_may_change(task: Chosen) -> None:
+def test_trained_condition_may_change(task: SelectorLetters) -> None:
     """What they select and train is made again, the rest comes from the store."""
     task.change(conditions=MIXED, budget={"n": 6})
     before, calls = task.sealed("selections", "adapters"), len(task.calls())
@@ -193,7 +193,7 @@ def test_a_trained_conditions_selector_and_parameters_may_change(task: Chosen) -
     assert task.differences() == []
 
 
-def test_a_condition_that_left_the_recipe_comes_back_as_it_was_chosen(task: Chosen) -> None:
+def test_removed_condition_returns_with_its_settings(task: SelectorLetters) -> None:
     """A new seed leaves it out; the old seeds alone bring it back, from the manifest."""
     task.change(conditions=["gapft", {"half": HALF}], seeds=[13], budget={"n": 6})
     run = task.change(conditions=["gapft"], seeds=[21], budget={"n": 6})
@@ -206,7 +206,7 @@ def test_a_condition_that_left_the_recipe_comes_back_as_it_was_chosen(task: Chos
     assert any("half.selector inclusion → gapft" in line for line in run.changes.selection_changes)
 
 
-def test_what_is_selected_and_not_trained_is_chosen_anew(task: Chosen) -> None:
+def test_untrained_selection_is_recomputed(task: SelectorLetters) -> None:
     keys: dict[str, Any] = {"budget": {"n": 6}, "seeds": [13]}
     task.change(*SELECTED, conditions={"half": HALF}, **keys)
     before = task.ids("half-seed13")
@@ -217,7 +217,7 @@ def test_what_is_selected_and_not_trained_is_chosen_anew(task: Chosen) -> None:
     assert task.differences() == []
 
 
-def test_verify_selects_again_with_the_parameters(task: Chosen) -> None:
+def test_verify_repeats_parameterized_selection(task: SelectorLetters) -> None:
     run = task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6}, seeds=[13])
 
     def lie(manifest: dict[str, Any]) -> None:
@@ -233,7 +233,7 @@ def test_verify_selects_again_with_the_parameters(task: Chosen) -> None:
     assert found.startswith("selections/half-seed13.parquet: slot 3 has problem ")
 
 
-def test_a_selector_that_changed_is_named_whatever_the_condition_is_called(task: Chosen) -> None:
+def test_verify_names_the_changed_selector(task: SelectorLetters) -> None:
     task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6})
     mine = task.folder / "mine.py"
     mine.write_text(mine.read_text().replace("e not in first", "e not in first[:1]"))

@@ -81,7 +81,7 @@ EXPERIMENTS = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     """Every failure of the pool is recovered by the second of two samples, and by no other.
 
     Trained models lose some of what they solved, each arm others; ``none`` loses the most.
@@ -100,42 +100,50 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     return made
 
 
-def examples(made: Changing, condition: str, seed: int = 13) -> Any:
+def read_selection(made: Changing, condition: str, seed: int = 13) -> Any:
     return read_examples(made.folder / "r" / layout.selection_path(Arm(condition, seed)))
 
 
-def content(made: Changing) -> str:
+def read_report(made: Changing) -> str:
     return (made.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
 
 
-def section(made: Changing, title: str) -> str:
-    return content(made).partition(f"## {title}\n")[2].partition("\n## ")[0]
+def read_report_section(made: Changing, title: str) -> str:
+    return read_report(made).partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_training_sets_of_the_ends_are_those_of_gapft_and_replay(finished: Changing) -> None:
+def test_extreme_controls_match_gapft_and_replay(finished_run: Changing) -> None:
     for seed in (13, 21):
-        gapft, replay = (examples(finished, name, seed) for name in ("gapft", "replay"))
-        assert examples(finished, "depth_2", seed) == examples(finished, "all", seed) == gapft
-        assert examples(finished, "depth_0", seed) == examples(finished, "none", seed) == replay
-        half = examples(finished, "half", seed)
+        gapft, replay = (read_selection(finished_run, name, seed) for name in ("gapft", "replay"))
+        assert (
+            read_selection(finished_run, "depth_2", seed)
+            == read_selection(finished_run, "all", seed)
+            == gapft
+        )
+        assert (
+            read_selection(finished_run, "depth_0", seed)
+            == read_selection(finished_run, "none", seed)
+            == replay
+        )
+        half = read_selection(finished_run, "half", seed)
         assert half[:4] == [e for e in gapft if e in half]
         assert half[4:] == replay[:4]
 
 
-def test_related_selections_have_gapfts_budget_and_their_twins_their_size(
-    finished: Changing,
+def test_related_selections_match_gapft_budget(
+    finished_run: Changing,
 ) -> None:
-    conditions = finished.results()["conditions"]
+    conditions = finished_run.results()["conditions"]
     budgets = {name: conditions[name]["seeds"]["13"]["budget"] for name in ("gapft", *RELATED)}
     assert len({(b["n"], b["N"], b["J"]) for b in budgets.values()}) == 1
     assert budgets["gapft"]["n"] == 8
     for name in ("difficulty_weighted", "difficulty_twin"):
-        assert {e.state for e in examples(finished, name)} == {"S"}
+        assert {e.state for e in read_selection(finished_run, name)} == {"S"}
 
 
-def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) -> None:
-    assert finished.holds() == []
-    results = finished.results()
+def test_report_has_table_and_figure_of_each_control(finished_run: Changing) -> None:
+    assert finished_run.holds() == []
+    results = finished_run.results()
     steps = results["search_depth"]["steps"]
     assert [(s["condition"], s["value"]) for s in steps] == [
         ("depth_0", 0), ("depth_1", 1), ("depth_2", 2)
@@ -145,41 +153,43 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
     shares = [s["value"] for s in results["randomized_inclusion"]["steps"]]
     assert shares == [0, 0.5, 1]
     assert [s["condition"] for s in results["gold_labels"]["steps"]] == ["gapft", "gold"]
-    depth = section(finished, "Search depth")
+    depth = read_report_section(finished_run, "Search depth")
     rows = [line.strip("| ").split(" | ") for line in depth.splitlines() if "| K = " in line]
     assert [(row[0], row[-2:]) for row in rows] == [
         ("K = 0", ["0", "8"]), ("K = 1", ["0", "8"]), ("K = 2", ["8", "0"])
     ]  # fmt: skip
     assert rows[0][1] == "ref."
-    inclusion = section(finished, "Randomized inclusion")
+    inclusion = read_report_section(finished_run, "Randomized inclusion")
     assert re.search(r"^\| 50% \| .* \| 4 \| 4 \|$", inclusion, flags=re.MULTILINE)
     assert "Permutation test, two-sided" in inclusion
     assert re.search(r"50% minus 0%, p (=|<) [01]", inclusion)
-    gold = section(finished, "Gold-label selection")
+    gold = read_report_section(finished_run, "Gold-label selection")
     assert re.search(r"Gold is below GapFT \D*\d of 2 seeds", gold)
-    coverage = section(finished, "Coverage at the same exposures")
+    coverage = read_report_section(finished_run, "Coverage at the same exposures")
     assert re.findall(r"^\| (\S+ slots?) each ", coverage, flags=re.MULTILINE) == [
         "4 slots", "1 slot"
     ]  # fmt: skip
-    budgets = section(finished, "Training budgets")
+    budgets = read_report_section(finished_run, "Training budgets")
     said = re.search(r"\. ([^.]*) fill several of the n slots", budgets)
     assert said is not None
     named = set(re.split(", | and ", said[1].lower()))
     assert {"four times", "core 0"} <= named
     assert not named & {"gapft", "once", "whole", "core 2"}
-    assert "All verified minus repeated draws" in section(finished, "The whole pool")
+    assert "All verified minus repeated draws" in read_report_section(
+        finished_run, "The whole pool"
+    )
     assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
     assert results["related"]["twins"] == {
         "distinct_paths": "paths_twin", "difficulty_weighted": "difficulty_twin"
     }  # fmt: skip
-    related = section(finished, "Related selections")
+    related = read_report_section(finished_run, "Related selections")
     assert related.startswith("\nDistinct paths minus as many random examples")
     rows = re.findall(r"^\| (\S+ \S+( − \S+ twin)?) \|", related, flags=re.MULTILINE)
     assert [row for row, _ in rows] == [
         "distinct paths", "paths twin", "difficulty weighted", "difficulty twin",
         "distinct paths − paths twin", "difficulty weighted − difficulty twin",
     ]  # fmt: skip
-    figures = finished.folder / "r/report/figures"
+    figures = finished_run.folder / "r/report/figures"
     names = {path.stem for path in figures.glob("*.svg")}
     assert {"search_depth", "randomized_inclusion", "related", "gold_labels", "full_pool"} <= names
     for name in ("gold_labels", "full_pool"):
@@ -187,7 +197,7 @@ def test_the_report_has_the_papers_table_and_figure_of_each(finished: Changing) 
         assert drawing.count("<!-- of it on ") == 3  # text is drawn as paths; this names it
 
 
-def test_contrasts_of_a_condition_that_is_another_are_not_among_the_first() -> None:
+def test_principal_contrasts_skip_duplicate_conditions() -> None:
     made = synthetic_inputs(("gapft", "uniform", "replay"))
     training = {f"replay-seed{seed}": {"trained_as": f"gapft-seed{seed}"} for seed in made.seeds}
     findings = compute_findings(replace(made, training=training))
@@ -197,7 +207,7 @@ def test_contrasts_of_a_condition_that_is_another_are_not_among_the_first() -> N
     }  # fmt: skip
 
 
-def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> None:
+def test_difference_bars_are_parts_and_ticks_are_seeds() -> None:
     findings = compute_findings(synthetic_inputs())
     steps = [
         ControlStep("GapFT", "gapft"),
@@ -217,20 +227,20 @@ def test_the_bars_of_a_difference_are_its_parts_and_its_ticks_the_seeds() -> Non
         assert [np.mean(of) for of in ticks[1:]] == pytest.approx(bars)
 
 
-def test_a_shared_core_is_kept_and_gold_labels_stand_without_and_with_it(
-    finished: Changing,
+def test_shared_core_is_kept_in_every_condition(
+    finished_run: Changing,
 ) -> None:
-    none, all_, gold = (examples(finished, name) for name in CORE)
+    none, all_, gold = (read_selection(finished_run, name) for name in CORE)
     none, all_ = all_, none
     core = [e for e in all_ if e.state == "G"]
     assert [e for e in gold if e.state == "G"] == core
     assert {e.problem_id for e in none} == {e.problem_id for e in core}
     assert len(none) == len(all_) == len(gold) > len(core) > 0
-    results = finished.results()
+    results = finished_run.results()
     found = results["shared_core"]
     assert [s["condition"] for s in found["steps"]] == ["core_0", "core_2", "core_gold"]
     assert found["without"] == ["gapft", "gold"]
-    said = section(finished, "Controls with a shared core")
+    said = read_report_section(finished_run, "Controls with a shared core")
     rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ")]
     source = next(row for row in rows if row[0] == "no post-training")
     assert f"{100 * results['source']['pass_at_1']:.1f}%" in source
@@ -242,17 +252,17 @@ def test_a_shared_core_is_kept_and_gold_labels_stand_without_and_with_it(
     }
     assert [without[1], within[1]] == [str(of["n"]) for of in budgets.values()]
     assert [without[2], within[2]] == [str(of["J"]) for of in budgets.values()]
-    with (finished.folder / "r/report/tables/shared_core_gold.csv").open() as file:
+    with (finished_run.folder / "r/report/tables/shared_core_gold.csv").open() as file:
         means = {row["group"]: row for row in csv.DictReader(file) if row["seed"] == "mean"}
     for group, pair in (("without", ("gold", "gapft")), ("with", ("core_gold", "core_2"))):
         rate = [results["conditions"][name]["pass_at_1"] for name in pair]
         assert float(means[group]["delta"]) == pytest.approx(rate[0] - rate[1], abs=1e-12)
 
 
-def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
-    finished: Changing, tmp_path: Path
+def test_verify_detects_changed_core_and_unmatched_depths(
+    finished_run: Changing, tmp_path: Path
 ) -> None:
-    forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
+    forged = Changing(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
     path = forged.folder / "r" / layout.selection_path(Arm("core_2", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -274,7 +284,7 @@ def test_a_core_that_lost_an_example_and_depths_that_are_not_matched_are_found(
         check_experiments(context, context.list_trainable_arms())
 
 
-def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:
+def test_dry_run_prints_paper_update_counts() -> None:
     sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
     text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
     said = next(line for line in text.splitlines() if line.startswith("select"))
@@ -298,20 +308,22 @@ def test_a_dry_run_of_the_diagnostic_prints_the_papers_updates() -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_permutation_tests_are_those_of_the_sealed_decisions(
-    finished: Changing, control: str, permutations: int, pairs: list[tuple[str, str]]
+def test_permutation_tests_match_sealed_decisions(
+    finished_run: Changing, control: str, permutations: int, pairs: list[tuple[str, str]]
 ) -> None:
     """Of every control (Table 4), two-sided, by the recipe's permutations."""
 
     def passed(condition: str) -> NDArray[np.bool_]:
-        paths = [finished.folder / "r" / layout.decisions_path(Arm(condition, s)) for s in (13, 21)]
+        paths = [
+            finished_run.folder / "r" / layout.decisions_path(Arm(condition, s)) for s in (13, 21)
+        ]
         decided = [pq.read_table(path).sort_by("problem_id") for path in paths]
         return np.array([[s == "pass" for s in of["status"].to_pylist()] for of in decided])
 
-    problems = pq.read_table(finished.folder / "r" / layout.problems_path("audit"))
+    problems = pq.read_table(finished_run.folder / "r" / layout.problems_path("audit"))
     ids = np.array(sorted(problems["problem_id"].to_pylist()))
-    results = finished.results()[control]["permutation_tests"]
-    with (finished.folder / f"r/report/tables/{control}_test.csv").open() as file:
+    results = finished_run.results()[control]["permutation_tests"]
+    with (finished_run.folder / f"r/report/tables/{control}_test.csv").open() as file:
         rows = [*csv.DictReader(file)]
     assert [(row["condition"], row["against"]) for row in rows] == pairs
     for row, result in zip(rows, results, strict=True):
@@ -330,21 +342,21 @@ def test_the_permutation_tests_are_those_of_the_sealed_decisions(
         assert float(row["p"]) == result["p"] == float(found.p_value)
 
 
-def test_differences_are_those_of_the_contrasts_whichever_way_round(finished: Changing) -> None:
-    with (finished.folder / "r/report/tables/search_depth.csv").open() as file:
+def test_differences_match_contrasts_in_both_directions(finished_run: Changing) -> None:
+    with (finished_run.folder / "r/report/tables/search_depth.csv").open() as file:
         rows = {(row["condition"], row["seed"]): row for row in csv.DictReader(file)}
-    results = finished.results()
+    results = finished_run.results()
     rate = {name: of["pass_at_1"] for name, of in results["conditions"].items()}
     contrast = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"depth_0", "depth_2"})
     mean = rows["depth_2", "mean"]
     assert contrast["a"] == "depth_2", "the recipe names it first"
     assert float(mean["delta"]) == contrast["delta"]
     assert [float(mean["ci95_low"]), float(mean["ci95_high"])] == contrast["ci95"]
-    with (finished.folder / "r/report/tables/randomized_inclusion.csv").open() as file:
+    with (finished_run.folder / "r/report/tables/randomized_inclusion.csv").open() as file:
         half = next(row for row in csv.DictReader(file) if row["condition"] == "half")
     assert float(half["delta"]) == pytest.approx(rate["half"] - rate["none"], abs=1e-12)
     assert float(half["delta"]) == pytest.approx(sum(float(half[s]) for s in "SUG"), abs=1e-12)
-    with (finished.folder / "r/report/tables/gold_labels.csv").open() as file:
+    with (finished_run.folder / "r/report/tables/gold_labels.csv").open() as file:
         gold = next(row for row in csv.DictReader(file) if row["seed"] == "mean")
     turned = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"gapft", "gold"})
     assert turned["a"] == "gapft"
@@ -353,14 +365,12 @@ def test_differences_are_those_of_the_contrasts_whichever_way_round(finished: Ch
     assert [float(gold[s]) for s in "SUG"] == [-turned["terms"][s] for s in "SUG"]
 
 
-def test_gold_targets_name_whose_they_are_and_a_forged_one_is_found(
-    finished: Changing, tmp_path: Path
-) -> None:
-    gapft, gold = (examples(finished, name) for name in ("gapft", "gold"))
+def test_gold_targets_name_their_origin(finished_run: Changing, tmp_path: Path) -> None:
+    gapft, gold = (read_selection(finished_run, name) for name in ("gapft", "gold"))
     assert [e.response_ids for e in gold] == [e.response_ids for e in gapft]
     assert [e.origin for e in gold] == [e.problem_id for e in gapft]
     assert any(e.origin != e.problem_id for e in gold)
-    forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
+    forged = Changing(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
     path = forged.folder / "r" / layout.selection_path(Arm("gold", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -371,14 +381,14 @@ def test_gold_targets_name_whose_they_are_and_a_forged_one_is_found(
     assert any("arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in found)
 
 
-def test_targets_that_say_more_than_the_answer_are_refused_before_training(tmp_path: Path) -> None:
+def test_rejects_gold_targets_beyond_the_answer(tmp_path: Path) -> None:
     made = write(tmp_path)
     with pytest.raises(UserError, match="answer alone"):
         made.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
     assert not (tmp_path / "r/adapters").exists()
 
 
-def test_a_control_may_be_added_to_a_finished_run(tmp_path: Path) -> None:
+def test_control_can_be_added_to_finished_run(tmp_path: Path) -> None:
     made = write(tmp_path)
     made.change(conditions=["gapft", "replay"], budget={"n": 8})
     before = made.sealed("adapters", "pool", "audit")
@@ -420,7 +430,7 @@ def test_a_control_may_be_added_to_a_finished_run(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_recipe_that_is_no_such_control_is_refused_at_once(
+def test_rejects_recipe_without_the_control(
     conditions: Any, experiment: str, expected: str
 ) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
@@ -431,7 +441,7 @@ def test_a_recipe_that_is_no_such_control_is_refused_at_once(
         load_experiments(recipe, load_plugins())
 
 
-def test_a_replicate_is_no_step_of_a_control() -> None:
+def test_replicates_are_not_control_steps() -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     again = {f"{name}_again": {**of, "replicate": 1} for name, of in {**DEPTHS, **GOLD}.items()}
     asked_for = {"search_depth": {}, "gold_labels": {}}
@@ -445,7 +455,7 @@ def test_a_replicate_is_no_step_of_a_control() -> None:
     assert found[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
 
 
-def test_an_unknown_setting_is_named() -> None:
+def test_rejects_unknown_setting() -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     recipe = check_recipe(
         {**content, "conditions": SHARES, "experiments": {"randomized_inclusion": {"draws": 1}}},
@@ -464,7 +474,7 @@ BUNDLED = sorted(
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name: str) -> None:
+def test_bundled_control_differs_only_in_conditions(name: str) -> None:
     """From the paper's main comparison, or from the demo, but for a number of slots."""
     recipe = load_recipe(list_bundled_recipes()[name])
     other = load_recipe(list_bundled_recipes()[OF_LLAMA.get(name, "demo")])
@@ -485,7 +495,7 @@ def test_a_bundled_control_differs_from_its_recipe_in_its_conditions_alone(name:
 
 
 @pytest.mark.parametrize("name", OF_OLDER)
-def test_the_older_protocol_has_one_start_token_its_seeds_and_a_core(name: str) -> None:
+def test_older_protocol_settings(name: str) -> None:
     recipe = load_recipe(list_bundled_recipes()[name])
     main = load_recipe(list_bundled_recipes()[OF_OLDER[name]])
     own = {
@@ -512,7 +522,7 @@ def test_every_control_has_a_bundled_recipe() -> None:
     }
 
 
-def test_runs_without_controls_hear_nothing_of_them(tmp_path: Path) -> None:
+def test_runs_without_controls_ignore_them(tmp_path: Path) -> None:
     made = write(tmp_path)
     made.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
     assert {"search_depth", "gold_labels"} <= {e.name for e in load_all_experiments(load_plugins())}

@@ -33,53 +33,53 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def stored(run: Path) -> bool:
+def read_stored_setting(run: Path) -> bool:
     found: bool = yaml.safe_load((run / "recipe.yaml").read_text())["model"]["chat_template"]
     return found
 
 
-def prompts(run: Path, folder: Path) -> list[str]:
+def read_prompts(run: Path, folder: Path) -> list[str]:
     """The prompts of the audit as the model saw them."""
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     table = pq.read_table(run / "audit" / "problems.parquet")["prompt_ids"].to_pylist()
     return [tokenizer.decode(ids) for ids in table]
 
 
-def test_a_template_is_applied_unasked_and_this_is_said(folder: Path) -> None:
+def test_applies_template_by_default(folder: Path) -> None:
     said = succeed(*SEARCH, "silent", cwd=folder).stderr
     assert said.count("chat_template: true") == 1
-    assert stored(folder / "silent") is True
-    assert all("<user>" in prompt for prompt in prompts(folder / "silent", folder))
+    assert read_stored_setting(folder / "silent") is True
+    assert all("<user>" in prompt for prompt in read_prompts(folder / "silent", folder))
     again = succeed("run", "recipe.yaml", *ASKED, "--only", "states", "--run-dir", "silent",
                     cwd=folder)  # fmt: skip
     assert "model.chat_template" not in again.stderr, "a run keeps what it was begun with"
 
 
-def test_false_turns_it_off(folder: Path) -> None:
+def test_false_disables_template(folder: Path) -> None:
     off = ("--set", "model.chat_template=false")
     said = succeed(*SEARCH, "off", *off, cwd=folder).stderr
     assert "chat_template: true" not in said
-    assert stored(folder / "off") is False
-    assert not any("<user>" in prompt for prompt in prompts(folder / "off", folder))
+    assert read_stored_setting(folder / "off") is False
+    assert not any("<user>" in prompt for prompt in read_prompts(folder / "off", folder))
 
 
-def test_a_base_model_has_none(folder: Path) -> None:
+def test_base_model_has_no_template(folder: Path) -> None:
     base = ("--model-args", f"pretrained={folder / 'base'}")
     said = succeed(*SEARCH, "plain", *base, cwd=folder).stderr
     assert "model.chat_template" not in said
-    assert stored(folder / "plain") is False
+    assert read_stored_setting(folder / "plain") is False
 
 
-def test_gap_and_a_dry_run_do_the_same(folder: Path) -> None:
+def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     model = ("--model-args", f"pretrained={folder / 'model'},dtype=float32", "--k", "2")
     said = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)
     assert "model.chat_template" in said.stderr
-    assert stored(folder / "gap") is True
+    assert read_stored_setting(folder / "gap") is True
     dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
     assert "chat_template: true" in dry
 
 
-def test_each_backend_decides_by_what_renders_its_prompts(folder: Path) -> None:
+def test_default_depends_on_backend(folder: Path) -> None:
     plugins = load_plugins()
 
     def decided(backend: str, folder_name: str, **more: str) -> bool:

@@ -33,7 +33,7 @@ KEYED = st.tuples(
 
 @settings(deadline=None)
 @given(st.lists(KEYED, max_size=6), st.lists(KEYED, max_size=6))
-def test_two_splits_share_a_problem_from_either_side(
+def test_finds_shared_problems_from_both_sides(
     one: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:
     """By the hash in the id or by the prompt, white space at its ends apart."""
@@ -54,7 +54,7 @@ def test_two_splits_share_a_problem_from_either_side(
         require_disjoint(one, other, "pool", "audit", "t")
 
 
-def test_case_and_inner_white_space_are_told_and_no_more() -> None:
+def test_warns_of_case_and_white_space_differences() -> None:
     pool = [("a", "Add  1 and 2"), ("b", "add 1 and 3"), ("c", "add 1")]
     audit = [("x", "add 1 and 2"), ("y", "Add 1\nand 3")]
     assert warn_of_near_duplicates(pool, audit).startswith(
@@ -72,7 +72,7 @@ OPTIONS = ("--plugin", "contains.py")
 
 
 @pytest.fixture
-def given_files(tmp_path: Path) -> Path:
+def task_folder(tmp_path: Path) -> Path:
     write_letters(tmp_path, {"pool": 6, "audit": 4})
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
@@ -80,41 +80,39 @@ def given_files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("split", ["pool", "audit"])
-def test_an_audit_that_is_the_pool_is_refused_before_anything_is_generated(
-    given_files: Path, split: str
-) -> None:
-    tasks = given_files / "tasks"
+def test_rejects_audit_equal_to_pool(task_folder: Path, split: str) -> None:
+    tasks = task_folder / "tasks"
     (tasks / "audit.jsonl").write_text((tasks / "pool.jsonl").read_text())
-    done = gapft(*SEARCH, "--split", split, *OPTIONS, cwd=given_files)
+    done = gapft(*SEARCH, "--split", split, *OPTIONS, cwd=task_folder)
     assert done.returncode == 2
     assert "6 of 6 pool problems are also in the audit, first: pool0-" in done.stderr
     assert "data.drop_shared=true" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (given_files / "run").exists()
-    told = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=given_files)
+    assert not (task_folder / "run").exists()
+    told = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=task_folder)
     assert "6 of 6 pool problems are also in the audit" in told.stdout
 
 
-def test_what_is_shared_can_be_left_out_of_the_pool_with_a_count(given_files: Path) -> None:
-    tasks = given_files / "tasks"
+def test_drop_shared_removes_pool_problems(task_folder: Path) -> None:
+    tasks = task_folder / "tasks"
     pool = [json.loads(line) for line in (tasks / "pool.jsonl").read_text().splitlines()]
     again = [{**record, "id": "other", "question": f"{record['question']} "} for record in pool[:2]]
     with (tasks / "audit.jsonl").open("a") as audit:
         audit.writelines(json.dumps(record) + "\n" for record in again)
     given = (*SEARCH, *OPTIONS, "--set", "data.drop_shared=true")
-    told = " ".join(succeed(*given, cwd=given_files).stderr.split())
+    told = " ".join(succeed(*given, cwd=task_folder).stderr.split())
     assert "pool: 2 of 6 problems dropped because they are also in the audit (drop_shared)" in told
-    run = given_files / "run"
+    run = task_folder / "run"
     assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [4, 6]
     assert (
         "no problem of one split is in another (pool, audit)"
-        in succeed("verify", "run", *OPTIONS, cwd=given_files).stdout
+        in succeed("verify", "run", *OPTIONS, cwd=task_folder).stdout
     )
 
 
-def test_what_is_shared_can_be_kept_and_is_counted_everywhere(given_files: Path) -> None:
+def test_keep_shared_counts_problems(task_folder: Path) -> None:
     """Two pool problems are one audit problem: two of six, and one of five."""
-    tasks = given_files / "tasks"
+    tasks = task_folder / "tasks"
     pool = [json.loads(line) for line in (tasks / "pool.jsonl").read_text().splitlines()]
     shared = {**pool[0], "id": "other", "question": f"{pool[0]['question']} "}
     with (tasks / "audit.jsonl").open("a") as audit:
@@ -126,19 +124,19 @@ def test_what_is_shared_can_be_kept_and_is_counted_everywhere(given_files: Path)
     )
     kept = ("--set", "data.keep_shared=true")
     asked = ("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", *kept)
-    dry = gapft(*asked, cwd=given_files).stdout
+    dry = gapft(*asked, cwd=task_folder).stdout
     assert f"# warnings\npool: {said}" in dry
-    told = " ".join(succeed(*SEARCH, *OPTIONS, *kept, cwd=given_files).stderr.split())
+    told = " ".join(succeed(*SEARCH, *OPTIONS, *kept, cwd=task_folder).stderr.split())
     assert f"warning: {said}" in told
-    run = given_files / "run"
+    run = task_folder / "run"
     assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [6, 5]
     warnings = json.loads((run / "manifest.json").read_text())["warnings"]
     assert [line for line in warnings if line.startswith(said)]
     assert not [line for line in warnings if "case or white space" in line]
-    done = succeed("verify", "run", *OPTIONS, cwd=given_files).stdout
+    done = succeed("verify", "run", *OPTIONS, cwd=task_folder).stdout
     assert "no problem of one split is in another, except those that are kept (pool, audit)" in done
     assert said in done
-    both = gapft(*asked, "--set", "data.drop_shared=true", cwd=given_files)
+    both = gapft(*asked, "--set", "data.drop_shared=true", cwd=task_folder)
     assert both.returncode == 2
     assert "cannot be true together with data.drop_shared" in both.stderr
 
@@ -148,7 +146,7 @@ def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=8, audit=6)
 
 
-def share(run: RunDirectory) -> None:
+def copy_prompt(run: RunDirectory) -> None:
     """Makes a pool problem's prompt that of an audit problem, in sealed tables, sealed again."""
     path = run.path / "pool/problems.parquet"
     rows = read_rows(path)
@@ -157,17 +155,17 @@ def share(run: RunDirectory) -> None:
     change_manifest(run.path, lambda m: m["files"].update({"pool/problems.parquet": sha256(path)}))
 
 
-def test_a_run_whose_sealed_splits_share_a_problem_is_found(task: Letters) -> None:
+def test_verify_detects_shared_problems(task: Letters) -> None:
     run = task.run("r", ("states", "select"), ("pool", "audit"), conditions=["gapft"])
     assert verify(run.path, task.plugins).differences == []
-    share(run)
+    copy_prompt(run)
     said = "1 of 8 pool problems are also in the audit"
     assert [said in line for line in verify(run.path, task.plugins).differences] == [True]
     with pytest.raises(UserError, match=said):
         STAGES["search"](task.context(run))
 
 
-def test_a_difference_in_case_alone_is_told_once(task: Letters) -> None:
+def test_warns_once_of_case_difference(task: Letters) -> None:
     with (task.folder / "tasks" / "audit.jsonl").open("a") as file:
         file.write(json.dumps({"id": "n", "question": "POOL 0?", "answer": "a"}) + "\n")
     run = task.run("r", splits=("pool", "audit"))

@@ -11,7 +11,7 @@ from rich.console import Console
 from gapft_harness.cli.display import Display
 
 
-class Seen:
+class DisplayRecorder:
     """A display on a file or a terminal, with a clock that is set by hand."""
 
     def __init__(self, *, terminal: bool = False, width: int = 80) -> None:
@@ -38,8 +38,8 @@ class Seen:
         return str(task.fields["words"])
 
 
-def test_tokens_move_before_any_response_is_finished() -> None:
-    seen = Seen()
+def test_shows_tokens_before_responses_finish() -> None:
+    seen = DisplayRecorder()
     seen.tell(0, "search pool", 100, 400)
     seen.tell(10, "search pool", 100, 400, 250)
     assert seen.bar() == "100 of 400 responses, 25 tokens a second"
@@ -49,23 +49,23 @@ def test_tokens_move_before_any_response_is_finished() -> None:
     )
 
 
-def test_a_note_is_shown_at_once_and_once() -> None:
-    seen = Seen()
+def test_shows_each_note_once() -> None:
+    seen = DisplayRecorder()
     assert "memory ran out" in seen.tell(1, "search pool", 3, 400, 9, "memory ran out")
     assert seen.tell(2, "search audit", 3, 400, 9, "memory ran out") == ""
     assert "another" in seen.tell(3, "search audit", 3, 400, 9, "another")
 
 
-def test_what_an_earlier_command_did_makes_no_one_faster() -> None:
-    seen = Seen()
+def test_rate_ignores_earlier_work() -> None:
+    seen = DisplayRecorder()
     seen.tell(0, "train gapft-seed13", 300, 500)
     assert seen.bar() == "300 of 500 steps, loading the model"
     seen.tell(100, "train gapft-seed13", 350, 500)
     assert seen.bar() == "350 of 500 steps, 30 a minute, about 5.0 min to go"
 
 
-def test_a_total_that_falls_ends_the_job_with_what_was_done() -> None:
-    seen = Seen()
+def test_reduced_total_ends_the_job() -> None:
+    seen = DisplayRecorder()
     seen.tell(0, "search pool", 10, 100)
     assert seen.tell(5, "search pool", 20, 30) == ""
     assert " ".join(seen.tell(8, "search pool", 25, 25).split()) == (
@@ -74,8 +74,8 @@ def test_a_total_that_falls_ends_the_job_with_what_was_done() -> None:
     assert seen.tell(9, "search pool", 25, 25) == ""
 
 
-def test_a_jobs_end_tells_how_long_the_rest_of_the_run_takes() -> None:
-    seen = Seen()
+def test_finished_job_shows_remaining_time() -> None:
+    seen = DisplayRecorder()
     seen.display.start_stage("search")
     seen.tell(0, "search audit", 0, 100)
     seen.tell(10, "search audit", 100, 100)  # 10 responses a second
@@ -96,8 +96,8 @@ def test_a_jobs_end_tells_how_long_the_rest_of_the_run_takes() -> None:
     assert "left" not in seen.tell(330, "audit a", 300, 300), "nothing is"
 
 
-def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:
-    seen = Seen()
+def test_prints_one_line_a_minute_without_terminal() -> None:
+    seen = DisplayRecorder()
     assert [bool(seen.tell(at, "audit a", at, 1000)) for at in range(0, 180, 20)] == [
         at in (60, 120) for at in range(0, 180, 20)
     ]
@@ -106,8 +106,8 @@ def test_without_a_terminal_a_line_a_minute_says_how_it_goes() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
-def test_any_reports_are_taken_and_a_job_ends_once(reports: list[tuple[int, int]]) -> None:
-    seen = Seen()
+def test_any_reports_end_a_job_once(reports: list[tuple[int, int]]) -> None:
+    seen = DisplayRecorder()
     printed = [seen.tell(i, "x", done, total) for i, (done, total) in enumerate(reports)]
     ends = [i for i, (done, total) in enumerate(reports) if total and done >= total]
     assert [i for i, text in enumerate(printed) if "✓" in text] == ends[:1]

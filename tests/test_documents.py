@@ -19,13 +19,13 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", GENERATED)
-def test_a_generated_page_is_fresh(page: str) -> None:
+def test_generated_page_is_current(page: str) -> None:
     """``python -m gapft_harness.cli.reference`` writes them."""
     fresh = (DOCS / page).read_text() == GENERATED[page]()
     assert fresh, f"docs/{page}: run python -m gapft_harness.cli.reference"
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_document_links_exist() -> None:
     broken = []
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):

@@ -24,7 +24,7 @@ from tests.command import gapft
 from tests.recording_run import letters
 
 
-def takes(text: str) -> dict[str, str]:
+def parse_requirements(text: str) -> dict[str, str]:
     """The section on what a run takes, by topic."""
     lines = text.partition("# what it takes\n")[2].partition("\n\n")[0].splitlines()
     found: dict[str, str] = {}
@@ -37,7 +37,7 @@ def takes(text: str) -> dict[str, str]:
     return found
 
 
-def select_line(*sets: str) -> str:
+def read_select_line(*sets: str) -> str:
     """The demo, whose model and data are here, with the code experiment's shape of a budget."""
     code = ("budget.n=64", "budget.replay=64", "training.update_groups=64")
     shape = ("training.repetitions=1", "training.micro_batch=1", "training.accumulation=8")
@@ -69,10 +69,10 @@ def select_line(*sets: str) -> str:
     ],
 )
 def test_slots_exposures_and_steps(sets: list[str], expected: str) -> None:
-    assert select_line(*sets) == f"select  diffuse, concentrated; {expected}"
+    assert read_select_line(*sets) == f"select  diffuse, concentrated; {expected}"
 
 
-def test_steps_of_conditions_with_settings_of_their_own_are_lines_of_their_own() -> None:
+def test_own_settings_have_their_own_steps_line() -> None:
     own = "conditions={gapft: null, few: {selector: gapft, n: 30, training: {%s}}}"
     lines = describe_dry_run(
         Options("demo", overrides=[own % "repetitions: 1", "budget.n=64", "budget.replay=2"]), None
@@ -83,12 +83,12 @@ def test_steps_of_conditions_with_settings_of_their_own_are_lines_of_their_own()
     assert re.fullmatch(r" +2 an adapter of few, of \d+ adapters \(n = 30\)", own_line)
 
 
-def test_too_few_examples_for_the_update_groups_are_told_at_once() -> None:
+def test_rejects_too_few_examples_for_update_groups() -> None:
     with pytest.raises(UserError, match=r"update_groups is 64, but .* is only 50, less than one"):
-        select_line("budget.n=30", "budget.replay=20")
+        read_select_line("budget.n=30", "budget.replay=20")
 
 
-def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> None:
+def test_describes_code_recipe_without_model_or_data(tmp_path: Path) -> None:
     done = gapft(
         *("run", "paper/qwen-coder-livecodebench", "--dry-run"),
         cwd=tmp_path,
@@ -96,13 +96,13 @@ def test_a_code_recipe_is_described_without_model_or_data(tmp_path: Path) -> Non
     )
     assert done.returncode == 1
     assert "LiveCodeBench: test.jsonl" in done.stdout
-    said = takes(done.stdout)
+    said = parse_requirements(done.stdout)
     assert said["steps"].startswith("64 ")
     assert "14 GB" in said["memory"]
 
 
-def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
-    said = takes(describe_dry_run(Options("demo"), str(tmp_path / "r")))
+def test_lists_requirements_before_start(tmp_path: Path) -> None:
+    said = parse_requirements(describe_dry_run(Options("demo"), str(tmp_path / "r")))
     assert said["problems"] == "pool 400, audit 1,000"
     assert said["responses"] == (
         "search: 12,600 = 1,400 problems x (1 greedy + 8 samples)\n"
@@ -115,51 +115,54 @@ def test_what_a_run_takes_before_it_begins(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_done_already_and_what_is_refused(tmp_path: Path) -> None:
+def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
     task = letters(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
     paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
     recipe = str(run.path / "recipe.yaml")
     choice = Options(recipe, include_paths=paths[0], plugin_files=paths[1])
-    said = takes(describe_dry_run(choice, str(run.path)))
+    said = parse_requirements(describe_dry_run(choice, str(run.path)))
     assert said["done"] == (
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
     )
     assert said["steps"] == "12 an adapter, of 1 adapters (n = 24)"
     by_itself = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
-    again = takes(describe_dry_run(by_itself, str(run.path)))
+    again = parse_requirements(describe_dry_run(by_itself, str(run.path)))
     assert [again[key] for key in ("done", "steps")] == [said[key] for key in ("done", "steps")]
     with pytest.raises(UserError, match="nowhere: not a run directory"):
         describe_dry_run(by_itself, "nowhere")
     other = replace(choice, overrides=["search.k=3"])
-    changed = takes(describe_dry_run(other, str(run.path)))["done"]
+    changed = parse_requirements(describe_dry_run(other, str(run.path)))["done"]
     assert "CANNOT CONTINUE" not in changed
     assert "search.k 2 → 3" in changed
 
 
-def missing_in(choice: Options, place: Path) -> str:
+def list_missing(choice: Options, place: Path) -> str:
     """What a dry run ends with."""
     return describe_dry_run(choice, str(place)).partition("# missing here\n")[2]
 
 
-def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
+def test_lists_refused_settings_as_missing(tmp_path: Path) -> None:
     task = letters(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
     given = Options(str(run.path / "recipe.yaml"), plugin_files=task.plugins)
     choice = replace(given, include_paths=[str(tmp_path / "tasks")])
-    said = missing_in(choice, run.path)
+    said = list_missing(choice, run.path)
     assert str(run.path) not in said
-    other = missing_in(replace(choice, overrides=["name=other"]), run.path)
+    other = list_missing(replace(choice, overrides=["name=other"]), run.path)
     assert "not other; use another --run-dir" in other
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
-    assert "mine: not empty, and has no recipe.yaml" in missing_in(choice, tmp_path / "mine")
-    assert "notes.txt: is a file" in missing_in(choice, tmp_path / "mine/notes.txt")
+    assert "mine: not empty, and has no recipe.yaml" in list_missing(choice, tmp_path / "mine")
+    assert "notes.txt: is a file" in list_missing(choice, tmp_path / "mine/notes.txt")
 
     task.write("pool", range(1, 25))
-    assert str(run.path) not in missing_in(choice, run.path)
-    assert "data, pool: 24 problems" in takes(describe_dry_run(choice, str(run.path)))["done"]
+    assert str(run.path) not in list_missing(choice, run.path)
+    assert (
+        "data, pool: 24 problems"
+        in parse_requirements(describe_dry_run(choice, str(run.path)))["done"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,13 +179,13 @@ def test_what_a_run_would_refuse_is_missing(tmp_path: Path) -> None:
         ("gpt2", "bfloat16", None),
     ],
 )
-def test_a_models_size_by_its_name(name: str, dtype: str, weights: float | None) -> None:
+def test_finds_model_size_by_name(name: str, dtype: str, weights: float | None) -> None:
     sets = [f"model.args.pretrained={name}", f"training.dtype={dtype}"]
     found = find_model_size(resolve_recipe(Options("demo", overrides=sets)), None)
     assert (found and found.weights) == weights
 
 
-def test_a_config_that_transformers_refuses_is_told_in_a_line(tmp_path: Path) -> None:
+def test_reports_invalid_model_config(tmp_path: Path) -> None:
     shutil.copytree(find_policy(), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"hidden_size": 64, "num_attention_heads": 7}
@@ -200,7 +203,7 @@ FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]
 
 
 @pytest.mark.skipif(cuda.is_available(), reason="fused kernels may be had here")
-def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_path: Path) -> None:
+def test_rejects_unavailable_kernels_before_search(tmp_path: Path) -> None:
     expected = "training.kernels: fused needs a CUDA device, but this training runs on cpu"
     said = describe_dry_run(Options("demo", overrides=FUSED), "r")
     assert expected in said.partition("# missing here\n")[2]
@@ -219,9 +222,7 @@ def test_kernels_that_cannot_be_had_are_told_and_refused_before_the_search(tmp_p
 
 
 @pytest.mark.parametrize("before", [None, "0"])
-def test_a_dry_run_leaves_the_environment_as_it_was(
-    before: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_restores_environment(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
         if before is not None:
@@ -231,7 +232,7 @@ def test_a_dry_run_leaves_the_environment_as_it_was(
     assert dict(os.environ) == kept
 
 
-def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
+def test_rejects_unknown_task(tmp_path: Path) -> None:
     with pytest.raises(NoSuchTaskError, match="'gapft' is a group"):
         describe_dry_run(Options("demo", task="gapft"), None)
     with pytest.raises(NoSuchTaskError, match="folder not found"):
@@ -241,7 +242,7 @@ def test_a_task_that_no_machine_has_is_a_mistake(tmp_path: Path) -> None:
     assert caught.value.exit_status == 2
 
 
-def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_workers_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
 
     def memory(free: float) -> str:
@@ -249,14 +250,14 @@ def test_workers_that_train_at_once_share_the_memory(monkeypatch: pytest.MonkeyP
             "gapft_harness.core.memory.measure_free_memory", lambda device: int(free)
         )
         short = [*("training.max_length=64", "executor.workers=4")]
-        return takes(describe_dry_run(Options("demo", overrides=short), "r"))["memory"]
+        return parse_requirements(describe_dry_run(Options("demo", overrides=short), "r"))["memory"]
 
     assert "of 4 workers" not in memory(100e9)
     assert "memory allows 2 of 4 workers" in memory(1.2e9)
     assert "memory allows 1 of 4 workers" in memory(0.1e9)
 
 
-def test_the_token_that_a_response_ends_with_is_named() -> None:
+def test_names_the_end_token() -> None:
     of_each = ["conditions.uniform.training.supervise_eos=false"]
     text = describe_dry_run(Options("demo", overrides=of_each), "r").partition("# what it takes")[0]
     (supervised, none) = (line for line in text.splitlines() if "end token: " in line)

@@ -48,7 +48,7 @@ ONE = Decoding(do_sample=False, max_gen_toks=4)
 Script = list[list[bool]]
 
 
-class Scripted:
+class ScriptedSampler:
     """Sample k of a problem depends on nothing but the script; keeps every index it was asked."""
 
     def __init__(self, script: Script, fail_after: int | None = None) -> None:
@@ -83,7 +83,7 @@ class Scripted:
         pass
 
 
-class Right:
+class PrefixVerifier:
     """Passes what begins with the gold; keeps every text it judged."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Right:
         return [None if text.startswith("right") else "again" for text in responses]
 
 
-def recipe(stop: str, size: int = 1, **more: Any) -> Recipe:
+def build_recipe(stop: str, size: int = 1, **more: Any) -> Recipe:
     content = {
         "name": "r",
         "data": {"task": "t"},
@@ -109,36 +109,36 @@ def recipe(stop: str, size: int = 1, **more: Any) -> Recipe:
     return check_recipe(content, "test")
 
 
-def problems(script: Script, prompt: str = "ask") -> list[Problem]:
+def build_problems(script: Script, prompt: str = "ask") -> list[Problem]:
     return [Problem(f"p{i}", f"{prompt} {i}", "right") for i in range(len(script))]
 
 
-def phases(made_by: Recipe) -> list[DecodePhase]:
+def build_phases(made_by: Recipe) -> list[DecodePhase]:
     return build_search_phases(ONE, made_by.search, made_by.search.stop == "first_pass")
 
 
 def draw(
     folder: Path,
     of: Sequence[Problem],
-    sampler: Scripted,
+    sampler: ScriptedSampler,
     made_by: Recipe,
-    verifier: Right,
+    verifier: PrefixVerifier,
     episodes: Episodes | None = None,
     progress: ReportProgress = report_nothing,
 ) -> StoredResponses:
     return generated(
-        folder, of, phases(made_by), sampler, progress=progress, episodes=episodes,
+        folder, of, build_phases(made_by), sampler, progress=progress, episodes=episodes,
         verifier=verifier,
     )  # fmt: skip
 
 
-def searched(
+def search_pool(
     folder: Path, of: Sequence[Problem], script: Script, made_by: Recipe, attempts: int = 1
-) -> tuple[RunDirectory, Scripted, Right]:
+) -> tuple[RunDirectory, ScriptedSampler, PrefixVerifier]:
     """A run whose pool is searched, sealed and partitioned under the rule ``first``."""
     run = RunDirectory.create_or_open(folder, made_by)
     run.update_manifest(lambda manifest: manifest.update(task={"keep": "first"}))
-    sampler, verifier = Scripted(script), Right()
+    sampler, verifier = ScriptedSampler(script), PrefixVerifier()
     episodes = build_episodes(verifier, attempts, "right")
     responses = draw(folder / "store", of, sampler, made_by, verifier, episodes)
     write_responses(
@@ -149,7 +149,7 @@ def searched(
     return run, sampler, verifier
 
 
-def states(run: RunDirectory) -> dict[str, dict[str, Any]]:
+def read_states(run: RunDirectory) -> dict[str, dict[str, Any]]:
     rows = pq.read_table(run.path / "pool/states.parquet").to_pylist()
     return {row["problem_id"]: row for row in rows}
 
@@ -159,16 +159,14 @@ scripts = st.lists(st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_
 
 @given(script=scripts, size=st.integers(1, K + 1), twice=st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_states_and_evidence_are_those_of_the_full_search(
-    script: Script, size: int, twice: bool
-) -> None:
-    of, attempts = (problems(script, "twice"), 2) if twice else (problems(script), 1)
+def test_early_stop_keeps_states_and_evidence(script: Script, size: int, twice: bool) -> None:
+    of, attempts = (build_problems(script, "twice"), 2) if twice else (build_problems(script), 1)
     with tempfile.TemporaryDirectory() as folder:
-        full, _, _ = searched(Path(folder) / "full", of, script, recipe("never"), attempts)
-        stopped, sampler, verifier = searched(
-            Path(folder) / "stopped", of, script, recipe("first_pass", size), attempts
+        full, _, _ = search_pool(Path(folder) / "full", of, script, build_recipe("never"), attempts)
+        stopped, sampler, verifier = search_pool(
+            Path(folder) / "stopped", of, script, build_recipe("first_pass", size), attempts
         )
-        expected, found = states(full), states(stopped)
+        expected, found = read_states(full), read_states(stopped)
         responses = dict(read_judged(stopped.path / "pool/responses.parquet"))
         facts = read_facts(stopped.path / "pool/responses.parquet")
         whole = dict(read_judged(full.path / "pool/responses.parquet"))
@@ -197,38 +195,42 @@ def test_states_and_evidence_are_those_of_the_full_search(
         assert len(verifier.judged) == len(script) + drawn, "each response is judged once"
 
 
-def test_every_round_is_resumed_where_it_stopped(tmp_path: Path) -> None:
+def test_resumes_at_every_round(tmp_path: Path) -> None:
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
-    of = problems(script)
-    sampler = Scripted(script)
-    draw(tmp_path / "whole", of, sampler, recipe("first_pass", 2), Right())
+    of = build_problems(script)
+    sampler = ScriptedSampler(script)
+    draw(tmp_path / "whole", of, sampler, build_recipe("first_pass", 2), PrefixVerifier())
     rounds = {"p0": 1, "p1": 0, "p2": 3}
     needed = [max(rounds[problem.id] for problem in chunk) for chunk in divide_into_chunks(of, 2)]
     assert sampler.calls == 2 + sum(needed), "greedily, then the rounds that somebody needed"
     for stop in range(sampler.calls):
         cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
-            draw(cut, of, Scripted(script, stop), recipe("first_pass", 2), Right())
-        again = Scripted(script)
-        draw(cut, of, again, recipe("first_pass", 2), Right())
+            draw(
+                cut,
+                of,
+                ScriptedSampler(script, stop),
+                build_recipe("first_pass", 2),
+                PrefixVerifier(),
+            )
+        again = ScriptedSampler(script)
+        draw(cut, of, again, build_recipe("first_pass", 2), PrefixVerifier())
         assert again.calls == sampler.calls - stop
         assert contents(cut) == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("stop", range(7))
-def test_progress_counts_responses_that_were_made_and_ends_complete(
-    stop: int, tmp_path: Path
-) -> None:
+def test_progress_counts_stored_responses(stop: int, tmp_path: Path) -> None:
     """Also after an interruption; what a solved problem no longer needs leaves the total."""
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
     seen: list[tuple[int, int]] = []
-    of, made_by = problems(script), recipe("first_pass", 2)
+    of, made_by = build_problems(script), build_recipe("first_pass", 2)
     with contextlib.suppress(KeyboardInterrupt):
-        draw(tmp_path, of, Scripted(script, stop), made_by, Right())
-    responses = stored(chunks_in(tmp_path, of, phases(made_by)))
+        draw(tmp_path, of, ScriptedSampler(script, stop), made_by, PrefixVerifier())
+    responses = stored(chunks_in(tmp_path, of, build_phases(made_by)))
     before = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
     responses = draw(
-        tmp_path, of, Scripted(script), made_by, Right(),
+        tmp_path, of, ScriptedSampler(script), made_by, PrefixVerifier(),
         progress=lambda done, total, tokens=0, note="": seen.append((done, total)),
     )  # fmt: skip
     made = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
@@ -240,7 +242,7 @@ def test_progress_counts_responses_that_were_made_and_ends_complete(
     assert list(totals) == sorted(totals, reverse=True)
 
 
-class Fickle(Right):
+class FickleVerifier(PrefixVerifier):
     """Passes each response the first time it sees it only."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
@@ -251,17 +253,21 @@ class Fickle(Right):
         ]
 
 
-def test_the_verdict_that_ended_a_problem_is_the_one_that_is_sealed(tmp_path: Path) -> None:
+def test_seals_the_verdict_that_stopped_a_problem(tmp_path: Path) -> None:
     script = [[False, True, False, False, False, False]]
-    of, verifier = problems(script), Fickle()
-    responses = draw(tmp_path / "store", of, Scripted(script), recipe("first_pass"), verifier)
+    of, verifier = build_problems(script), FickleVerifier()
+    responses = draw(
+        tmp_path / "store", of, ScriptedSampler(script), build_recipe("first_pass"), verifier
+    )
     facts = write_responses(tmp_path / "responses.parquet", responses, of, verifier, extra={})
     assert facts["verdicts"] == {"fail": 1, "pass": 1}
 
 
-def test_samples_may_be_missing_only_where_a_problem_is_solved(tmp_path: Path) -> None:
+def test_rejects_missing_samples_of_unsolved_problem(tmp_path: Path) -> None:
     script = [[False] * 6]
-    run, _, _ = searched(tmp_path / "run", problems(script), script, recipe("first_pass"))
+    run, _, _ = search_pool(
+        tmp_path / "run", build_problems(script), script, build_recipe("first_pass")
+    )
     path = run.path / "pool/responses.parquet"
     table = pq.read_table(path)
     pq.write_table(table.slice(0, 4), path)
@@ -271,24 +277,24 @@ def test_samples_may_be_missing_only_where_a_problem_is_solved(tmp_path: Path) -
         write_split_states(str(run.path), "pool")
 
 
-def test_rules_that_look_further_are_refused_and_say_why() -> None:
+def test_rejects_rules_that_compare_all_samples() -> None:
     plugins, task = load_plugins(), {"episode": {"attempts": 1, "executions": 1}}
     first, shortest = (plugins.get("response rule", name) for name in ("first", "shortest"))
-    stopping = recipe("first_pass").search
+    stopping = build_recipe("first_pass").search
     check_early_stop(stopping, first, task)
-    check_early_stop(recipe("never").search, shortest, task)
+    check_early_stop(build_recipe("never").search, shortest, task)
     with pytest.raises(UserError, match=r"'shortest' compares all .* evidence\.keep: first"):
         check_early_stop(stopping, shortest, task)
     with pytest.raises(UserError, match=r"cannot be combined with episode\.executions: 3"):
         check_early_stop(stopping, first, {"episode": {"attempts": 1, "executions": 3}})
 
 
-def test_a_round_without_a_stop_is_a_mistake() -> None:
+def test_rejects_round_without_stop() -> None:
     with pytest.raises(UserError, match=r"search\.round.*only with search\.stop: first_pass"):
-        recipe("never", 2)
+        build_recipe("never", 2)
 
 
-def test_only_rules_may_declare_it(tmp_path: Path) -> None:
+def test_only_response_rules_may_stop_early(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text(
         "from gapft_harness import hookimpl\n\n\n"

@@ -40,7 +40,7 @@ PHASES = [build_greedy_phase(ONE), DecodePhase("samples", MANY, (0, 1, 2))]
 Script = dict[tuple[str, int], list[str]]
 
 
-class Scripted:
+class ScriptedSampler:
     """Writes what a script says, attempt by attempt, and keeps every request it saw."""
 
     def __init__(self, script: Script, fail_after: int | None = None, deaf: bool = False) -> None:
@@ -79,7 +79,7 @@ class Scripted:
         pass
 
 
-class Words:
+class WordVerifier:
     """A verifier whose public tests pass "good", and whose hidden tests pass the gold."""
 
     def __init__(self) -> None:
@@ -94,21 +94,21 @@ class Words:
         return [None if text.startswith("good") else f"no to {text}" for text in responses]
 
 
-def run(
+def generate_episodes(
     folder: Path,
     of: Sequence[Problem],
-    sampler: Scripted,
+    sampler: ScriptedSampler,
     episodes: Episodes,
     progress: ReportProgress = report_nothing,
 ) -> StoredResponses:
     return generated(folder, of, PHASES, sampler, episodes=episodes, progress=progress)
 
 
-def of_problems(count: int) -> list[Problem]:
+def build_problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", f"ask {i} ", "good") for i in range(count)]
 
 
-def by_index(responses: Responses, of: Sequence[Problem]) -> dict[tuple[str, int], Response]:
+def index_responses(responses: Responses, of: Sequence[Problem]) -> dict[tuple[str, int], Response]:
     entries = responses.read([problem.id for problem in of])
     return {(e.problem_id, r.index): r for e in entries for r in e.responses}
 
@@ -124,14 +124,14 @@ scripts = st.lists(attempts_of_one, min_size=12, max_size=12).map(
 
 @given(script=scripts, limit=st.integers(1, 3))
 @settings(max_examples=60)
-def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, limit: int) -> None:
-    of = of_problems(3)
+def test_episode_ends_at_first_good_attempt(script: Script, limit: int) -> None:
+    of = build_problems(3)
     with tempfile.TemporaryDirectory() as folder:
-        verifier = Words()
-        responses = run(
-            Path(folder), of, Scripted(script), build_episodes(verifier, limit, "words")
+        verifier = WordVerifier()
+        responses = generate_episodes(
+            Path(folder), of, ScriptedSampler(script), build_episodes(verifier, limit, "words")
         )
-        found = by_index(responses, of)
+        found = index_responses(responses, of)
         prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in of])}
     assert set(found) == set(script)
     assert len(verifier.told) == len(set(verifier.told)), "an attempt was judged twice"
@@ -146,22 +146,27 @@ def test_an_episode_ends_at_its_first_good_attempt_or_its_last(script: Script, l
         assert response.context_ids == (tuple(conversation.encode()) if wanted[1:] else ())
 
 
-def test_only_the_chunk_in_flight_is_repeated_and_of_the_others_no_feedback_is_asked(
+def test_resume_repeats_only_the_unfinished_chunk(
     tmp_path: Path,
 ) -> None:
-    of = of_problems(3)
+    of = build_problems(3)
     bad = {(p.id, i): [f"bad {p.id}{i}{n}" for n in range(3)] for p in of for i in range(-1, 3)}
     bad["p0", GREEDY][1] = bad["p2", 1][0] = "good"
-    sampler = Scripted(bad)
-    run(tmp_path / "whole", of, sampler, build_episodes(Words(), 3, "words"))
+    sampler = ScriptedSampler(bad)
+    generate_episodes(tmp_path / "whole", of, sampler, build_episodes(WordVerifier(), 3, "words"))
     assert sampler.calls == 6, "two chunks of three attempts each"
     for stop in range(6):
         cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
-            run(cut, of, Scripted(bad, fail_after=stop), build_episodes(Words(), 3, "words"))
+            generate_episodes(
+                cut,
+                of,
+                ScriptedSampler(bad, fail_after=stop),
+                build_episodes(WordVerifier(), 3, "words"),
+            )
         before = parts_in(cut)
-        verifier, again = Words(), Scripted(bad)
-        run(cut, of, again, build_episodes(verifier, 3, "words"))
+        verifier, again = WordVerifier(), ScriptedSampler(bad)
+        generate_episodes(cut, of, again, build_episodes(verifier, 3, "words"))
         whole_chunks = stop // 3
         assert len(before) == 2 * whole_chunks, "a file a phase"
         assert again.calls == 6 - 3 * whole_chunks
@@ -173,47 +178,45 @@ def test_only_the_chunk_in_flight_is_repeated_and_of_the_others_no_feedback_is_a
         assert not done & {request.problem_id for request in again.requested}
         assert not [text for text in verifier.told if text[4:6] in done]
         assert contents(cut) == contents(tmp_path / "whole")
-    verifier, again = Words(), Scripted(bad)
-    run(tmp_path / "whole", of, again, build_episodes(verifier, 3, "words"))
+    verifier, again = WordVerifier(), ScriptedSampler(bad)
+    generate_episodes(tmp_path / "whole", of, again, build_episodes(verifier, 3, "words"))
     assert (again.calls, verifier.told) == (0, [])
 
 
 @given(script=scripts, limit=st.integers(1, 3), cut=st.integers(0, 5))
 @settings(max_examples=30, deadline=None)
-def test_progress_counts_attempts_that_were_made_and_ends_complete(
-    script: Script, limit: int, cut: int
-) -> None:
+def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> None:
     """What an episode that ended no longer needs leaves the total."""
-    of, episodes = of_problems(3), build_episodes(Words(), limit, "words")
+    of, episodes = build_problems(3), build_episodes(WordVerifier(), limit, "words")
     seen: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(KeyboardInterrupt):
-            run(Path(folder), of, Scripted(script, fail_after=cut), episodes)
-        responses = run(
-            Path(folder), of, Scripted(script), episodes,
+            generate_episodes(Path(folder), of, ScriptedSampler(script, fail_after=cut), episodes)
+        responses = generate_episodes(
+            Path(folder), of, ScriptedSampler(script), episodes,
             progress=lambda done, total, *_, **__: seen.append((done, total)),
         )  # fmt: skip
-        made = sum(1 + len(r.attempts) for r in by_index(responses, of).values())
+        made = sum(1 + len(r.attempts) for r in index_responses(responses, of).values())
     assert seen[-1] == (made, made)
     dones, totals = zip(*seen, strict=True)
     assert list(dones) == sorted(dones)
     assert list(totals) == sorted(totals, reverse=True)
 
 
-def test_an_attempt_that_nobody_needs_is_not_asked_for(tmp_path: Path) -> None:
-    of = of_problems(2)
+def test_skips_unneeded_attempts(tmp_path: Path) -> None:
+    of = build_problems(2)
     script = {(p.id, index): ["good"] for p in of for index in range(-1, 3)}
-    sampler, episodes = Scripted(script), build_episodes(Words(), 3, "words")
-    run(tmp_path, of, sampler, episodes)
+    sampler, episodes = ScriptedSampler(script), build_episodes(WordVerifier(), 3, "words")
+    generate_episodes(tmp_path, of, sampler, episodes)
     assert sampler.calls == 1
     assert not [c for c in chunks_in(tmp_path, of, PHASES, episodes=episodes) if c.list_missing()]
 
 
-def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
-    of = of_problems(1)
+def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
+    of = build_problems(1)
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
-    episodes = build_episodes(Words(), 3, "words")
-    run(tmp_path, of, Scripted(script), episodes)
+    episodes = build_episodes(WordVerifier(), 3, "words")
+    generate_episodes(tmp_path, of, ScriptedSampler(script), episodes)
     [chunk] = chunks_in(tmp_path, of, PHASES, episodes=episodes)
     lines = [line for phase in PHASES for line in read_part(chunk.find_path(phase))]
     responses = [response for line in lines for response in line["responses"]]
@@ -221,51 +224,59 @@ def test_each_attempt_has_a_seed_of_its_own(tmp_path: Path) -> None:
     assert len(set(seeds)) == len(seeds) == 9
 
 
-def test_a_sampler_that_does_not_listen_is_named(tmp_path: Path) -> None:
-    of = of_problems(1)
+def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
+    of = build_problems(1)
     script = {("p0", index): ["bad", "bad"] for index in range(-1, 3)}
     with pytest.raises(PluginError, match=r"attempt 2 at problem p0 on the problem's prompt alone"):
-        run(tmp_path, of, Scripted(script, deaf=True), build_episodes(Words(), 2, "words"))
+        generate_episodes(
+            tmp_path,
+            of,
+            ScriptedSampler(script, deaf=True),
+            build_episodes(WordVerifier(), 2, "words"),
+        )
     assert not parts_in(tmp_path), "nothing of it is stored"
 
 
-class Mute:
+class NoFeedback:
     """A verifier without feedback."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("fail") for _ in responses]
 
 
-class Raising(Mute):
+class RaisingFeedback(NoFeedback):
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
         raise RuntimeError("lost")
 
 
-class Empty(Mute):
+class EmptyFeedback(NoFeedback):
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
         return ["" for _ in responses]
 
 
-class Short(Mute):
+class ShortFeedback(NoFeedback):
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
         return [None]
 
 
-def test_episodes_need_a_verifier_that_gives_feedback() -> None:
+def test_episodes_need_verifier_with_feedback() -> None:
     with pytest.raises(UserError, match="episodes of 3 attempts need a verifier with feed"):
-        build_episodes(Mute(), 3, "mute")
-    assert build_episodes(Mute(), 1, "mute").attempts == 1
+        build_episodes(NoFeedback(), 3, "mute")
+    assert build_episodes(NoFeedback(), 1, "mute").attempts == 1
 
 
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        (Raising(), "in feedback, verifier 'Raising' .* failed: RuntimeError: lost"),
-        (Empty(), "must return a text or None for each of 2 responses"),
-        (Short(), "must return a text or None for each of 2 responses in feedback; found 1"),
+        (RaisingFeedback(), "in feedback, verifier 'Raising' .* failed: RuntimeError: lost"),
+        (EmptyFeedback(), "must return a text or None for each of 2 responses"),
+        (
+            ShortFeedback(),
+            "must return a text or None for each of 2 responses in feedback; found 1",
+        ),
     ],
 )
-def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> None:
+def test_blames_verifier_for_wrong_feedback(verifier: Any, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         build_episodes(verifier, 2, "v").feedback(["a", "b"], [1, 2])
 
@@ -274,7 +285,7 @@ def test_wrong_feedback_is_the_verifiers_fault(verifier: Any, message: str) -> N
 
 
 @pytest.fixture(scope="module")
-def programs() -> Iterator[ProgramTests]:
+def program_verifier() -> Iterator[ProgramTests]:
     tried = probe_tiers()
     if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
@@ -295,7 +306,7 @@ DOUBLE = {
 }
 
 
-def fenced(program: str) -> str:
+def fence(program: str) -> str:
     return f"```python\n{program}\n```"
 
 
@@ -310,22 +321,25 @@ WRONG = [
     "import os\nprint(os.listdir('/'), dict(os.environ), open('/proc/self/maps').read())",
     "import sys\nf = sys._getframe()\nwhile f:\n    print(f.f_locals, f.f_globals); f = f.f_back",
 ]
-GOOD = fenced("print(2 * int(input()))")
+GOOD = fence("print(2 * int(input()))")
 #: Passes both public tests and fails the hidden one.
-LAZY = fenced("print({1: 2, 3: 6}[int(input())])")
+LAZY = fence("print({1: 2, 3: 6}[int(input())])")
 
 
-def test_no_hidden_test_is_ever_shown(programs: ProgramTests, tmp_path: Path) -> None:
+def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: Path) -> None:
     """Programs that look for the tests in every way tell the model nothing of the hidden one."""
     of = [Problem(f"p{i}", "Double it. ", DOUBLE) for i in range(len(WRONG))]
     script = {
-        (f"p{i}", index): [fenced(program), "no program", fenced(program)]
+        (f"p{i}", index): [fence(program), "no program", fence(program)]
         for i, program in enumerate(WRONG)
         for index in range(-1, 3)
     }
-    sampler, episodes = Scripted(script), build_episodes(programs, 3, "program_tests")
-    responses = run(tmp_path / "store", of, sampler, episodes)
-    write_responses(tmp_path / "r", responses, of, programs, extra={}, episodes=episodes)
+    sampler, episodes = (
+        ScriptedSampler(script),
+        build_episodes(program_verifier, 3, "program_tests"),
+    )
+    responses = generate_episodes(tmp_path / "store", of, sampler, episodes)
+    write_responses(tmp_path / "r", responses, of, program_verifier, extra={}, episodes=episodes)
     later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
@@ -338,14 +352,14 @@ def test_no_hidden_test_is_ever_shown(programs: ProgramTests, tmp_path: Path) ->
     assert not [reason for reason in reasons if SECRET_IN in reason or SECRET_OUT in reason]
 
 
-def test_hidden_tests_never_decide_whether_an_episode_goes_on(
-    programs: ProgramTests, tmp_path: Path
+def test_hidden_tests_do_not_affect_episodes(
+    program_verifier: ProgramTests, tmp_path: Path
 ) -> None:
     """Whatever the hidden tests are, the conversations are the same; the verdicts are not."""
     script = {
         ("p0", GREEDY): [LAZY],
-        ("p0", 0): [fenced(WRONG[2]), LAZY],
-        ("p0", 1): [fenced(WRONG[0]), fenced(WRONG[2]), GOOD],
+        ("p0", 0): [fence(WRONG[2]), LAZY],
+        ("p0", 1): [fence(WRONG[0]), fence(WRONG[2]), GOOD],
         ("p0", 2): [GOOD],
     }
     seen, verdicts = [], []
@@ -354,9 +368,14 @@ def test_hidden_tests_never_decide_whether_an_episode_goes_on(
             [{"input": f"{SECRET_IN}\n", "output": hidden}] if hidden else []
         )
         of = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
-        sampler, episodes = Scripted(script), build_episodes(programs, 3, "program_tests")
-        responses = run(tmp_path / "store", of, sampler, episodes)
-        write_responses(tmp_path / "r", responses, of, programs, extra={}, episodes=episodes)
+        sampler, episodes = (
+            ScriptedSampler(script),
+            build_episodes(program_verifier, 3, "program_tests"),
+        )
+        responses = generate_episodes(tmp_path / "store", of, sampler, episodes)
+        write_responses(
+            tmp_path / "r", responses, of, program_verifier, extra={}, episodes=episodes
+        )
         seen.append(sampler.requested)
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])
@@ -365,8 +384,8 @@ def test_hidden_tests_never_decide_whether_an_episode_goes_on(
     assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
 
 
-def test_hidden_tests_are_not_even_run(
-    programs: ProgramTests, monkeypatch: pytest.MonkeyPatch
+def test_feedback_runs_no_hidden_tests(
+    program_verifier: ProgramTests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[str] = []
     real = Sandbox.stream
@@ -380,25 +399,25 @@ def test_hidden_tests_are_not_even_run(
         return real(self, passing(), **options)
 
     monkeypatch.setattr(Sandbox, "stream", watched)
-    assert programs.feedback([GOOD], [DOUBLE]) == [None]
+    assert program_verifier.feedback([GOOD], [DOUBLE]) == [None]
     assert ran == ["1\n", "3\n"]
-    programs.verify([GOOD], [DOUBLE])
+    program_verifier.verify([GOOD], [DOUBLE])
     assert ran[2:] == ["1\n", "3\n", f"{SECRET_IN}\n"]
 
 
-def test_packed_hidden_tests_are_not_decoded_between_attempts(programs: ProgramTests) -> None:
+def test_feedback_does_not_decode_hidden_tests(program_verifier: ProgramTests) -> None:
     """They are for the verdict alone, where one that cannot be read is an error, never a pass."""
     gold = {**DOUBLE, "tests": DOUBLE["tests"][:2], "hidden": "cannot be decoded"}
-    told = programs.feedback([GOOD, fenced("print(5)")], [gold, gold])
+    told = program_verifier.feedback([GOOD, fence("print(5)")], [gold, gold])
     assert told[0] is None
     assert told[1] is not None
     with pytest.raises(UserError, match="hidden: the tests cannot be read"):
-        programs.verify([GOOD], [gold])
-    assert "hidden: the tests cannot be read" in programs.check_gold(gold)
+        program_verifier.verify([GOOD], [gold])
+    assert "hidden: the tests cannot be read" in program_verifier.check_gold(gold)
     unseen = {**gold, "tests": [], "public": 0}
-    assert programs.feedback([GOOD], [unseen]) == [None]
+    assert program_verifier.feedback([GOOD], [unseen]) == [None]
     with pytest.raises(UserError, match="there are no tests"):
-        programs.feedback([GOOD], [{**unseen, "hidden": None}])
+        program_verifier.feedback([GOOD], [{**unseen, "hidden": None}])
 
 
 @pytest.mark.parametrize(
@@ -407,24 +426,24 @@ def test_packed_hidden_tests_are_not_decoded_between_attempts(programs: ProgramT
         (GOOD, None),
         (LAZY, None),
         (
-            fenced("n = int(input())\nprint(2 if n == 1 else 7)"),
+            fence("n = int(input())\nprint(2 if n == 1 else 7)"),
             [
                 "failed public test 2 of 2: wrong answer.\nInput:\n3\nExpected output:\n6\n"
                 "Your output:\n7\nWrite the whole"
             ],
         ),
-        (fenced("print('x' * 5000)"), ["xxx … (cut)\nWrite the whole"]),
-        (fenced("print(1 / 0)"), ["test 1 of 2: runtime error.", "Error:\n", "ZeroDivisionError"]),
-        (fenced("def f(:"), ["compile error", "SyntaxError"]),
-        (fenced("while True: pass"), ["time limit.", "Stopped:\n"]),
+        (fence("print('x' * 5000)"), ["xxx … (cut)\nWrite the whole"]),
+        (fence("print(1 / 0)"), ["test 1 of 2: runtime error.", "Error:\n", "ZeroDivisionError"]),
+        (fence("def f(:"), ["compile error", "SyntaxError"]),
+        (fence("while True: pass"), ["time limit.", "Stopped:\n"]),
         ("I cannot.", ["holds no complete fenced Python program.\nWrite the whole"]),
         ("```python\nprint(", ["holds no complete fenced Python program.\nWrite the whole"]),
     ],
 )
-def test_what_the_model_is_told(
-    programs: ProgramTests, response: str, parts: list[str] | None
+def test_feedback_text(
+    program_verifier: ProgramTests, response: str, parts: list[str] | None
 ) -> None:
-    (told,) = programs.feedback([response], [DOUBLE])
+    (told,) = program_verifier.feedback([response], [DOUBLE])
     if parts is None:
         assert told is None
     else:
@@ -433,35 +452,35 @@ def test_what_the_model_is_told(
         assert len(told) < 2000
 
 
-def test_a_function_is_told_its_arguments_and_its_value(programs: ProgramTests) -> None:
+def test_function_feedback_shows_arguments_and_value(program_verifier: ProgramTests) -> None:
     gold = {
         "kind": "function",
         "function": "scale",
         "tests": [{"input": "[1, 2]\n3", "output": "[3, 6]"}, {"input": "[9]\n9", "output": "[0]"}],
         "public": 1,
     }
-    (told,) = programs.feedback([fenced("def scale(a, n):\n    return a * n")], [gold])
+    (told,) = program_verifier.feedback([fence("def scale(a, n):\n    return a * n")], [gold])
     assert told is not None
     assert "Arguments:\n[1, 2]\n3\nExpected value:\n[3, 6]\nYour value:\n[1, 2, 1, 2, 1, 2]" in told
 
 
-def test_without_public_tests_a_program_ends_the_episode_and_no_program_does_not(
-    programs: ProgramTests,
+def test_program_ends_episode_without_public_tests(
+    program_verifier: ProgramTests,
 ) -> None:
     gold = {**DOUBLE, "public": 0}
-    told = programs.feedback([fenced("raise SystemExit(3)"), "nothing"], [gold, gold])
+    told = program_verifier.feedback([fence("raise SystemExit(3)"), "nothing"], [gold, gold])
     assert told[0] is None
     assert told[1] is not None
 
 
-def test_a_bad_gold_is_refused_by_its_check(programs: ProgramTests) -> None:
-    assert programs.check_gold(DOUBLE) == ""
-    assert "there are no tests" in programs.check_gold({**DOUBLE, "tests": [], "public": 0})
-    assert "unknown field 'hiden'" in programs.check_gold({**DOUBLE, "hiden": "x"})
+def test_check_gold_reports_bad_gold(program_verifier: ProgramTests) -> None:
+    assert program_verifier.check_gold(DOUBLE) == ""
+    assert "there are no tests" in program_verifier.check_gold({**DOUBLE, "tests": [], "public": 0})
+    assert "unknown field 'hiden'" in program_verifier.check_gold({**DOUBLE, "hiden": "x"})
 
 
-def test_the_sandbox_describes_itself(programs: ProgramTests) -> None:
-    described = programs.describe()
+def test_verifier_describes_sandbox(program_verifier: ProgramTests) -> None:
+    described = program_verifier.describe()
     assert described["sandbox_tier"] in ("namespaces", "landlock")
     assert described["limits"]["cpu_s"] == 1
     assert described["compat"] == "true"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("example")
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Installs the package beside the environment, without touching it."""
     source = tmp_path_factory.mktemp("source")
     for file in PACKAGE.glob("*.*"):
@@ -32,8 +32,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_it_is_listed_with_its_package(installed: Path) -> None:
-    listed = succeed("list", "plugins", env={"PYTHONPATH": str(installed)}).stdout
+def test_plugins_are_listed_with_package(installed_package: Path) -> None:
+    listed = succeed("list", "plugins", env={"PYTHONPATH": str(installed_package)}).stdout
     for name in ("hardest_recovered", "ends_with", "thanks"):
         line = next(line for line in listed.splitlines() if name in line)
         assert "example (package gapft-example-plugin)" in line
@@ -41,19 +41,19 @@ def test_it_is_listed_with_its_package(installed: Path) -> None:
     assert "example_experiment (package gapft-example-plugin)" in line
 
 
-def test_without_it_nothing_of_it_is_there() -> None:
+def test_plugins_are_absent_without_package() -> None:
     assert not {"hardest_recovered", "answer_lengths"} & {
         *succeed("list", "plugins").stdout.split()
     }
 
 
-def test_its_selector_section_and_experiment_are_used(installed: Path, tmp_path: Path) -> None:
+def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_path: Path) -> None:
     succeed(
         "demo", "--run-dir", tmp_path / "run", "--condition", "hardest_recovered", "--seed", 13,
         "--set", "data.pool_limit=60", "--set", "data.audit_limit=40",
         "--set", "training.repetitions=1", "--set", "search.k=4",
         "--set", "experiments.answer_lengths={}", "--set", "executor.workers=1",
-        env={"PYTHONPATH": str(installed)},
+        env={"PYTHONPATH": str(installed_package)},
     )  # fmt: skip
     report = (tmp_path / "run/report/report.md").read_text()
     assert "Example section: 1 conditions were compared." in report

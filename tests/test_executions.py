@@ -28,7 +28,7 @@ STATUSES = ("pass", "fail", "timeout", "error")
 
 
 @given(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=9).filter(lambda s: len(s) % 2))
-def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
+def test_majority_decides_in_any_order(statuses: list[Any]) -> None:
     label = find_majority([Verdict(status) for status in statuses])
     assert label.passed == (2 * statuses.count("pass") > len(statuses))
     assert label.status in statuses
@@ -38,14 +38,14 @@ def test_the_majority_of_v_decides_in_any_order(statuses: list[Any]) -> None:
         assert labels == {label.passed}
 
 
-def test_the_commonest_failure_labels_a_failure() -> None:
+def test_most_common_failure_labels_failures() -> None:
     executions = [Verdict("fail", "wrong"), Verdict("timeout", "slow"), Verdict("timeout", "slow")]
     assert find_majority(executions) == Verdict("timeout", "slow; 0 of 3 executions passed")
     executions[0] = Verdict("pass")
     assert find_majority(executions) == Verdict("timeout", "slow; 1 of 3 executions passed")
 
 
-class Flaky:
+class FlakyVerifier:
     """Gives each text a verdict, and feedback, of its own for each time it is asked."""
 
     def __init__(self, verdicts: dict[str, str], told: dict[str, list[str | None]]) -> None:
@@ -60,13 +60,13 @@ class Flaky:
         return [self._format_place[text].pop(0) for text in responses]
 
 
-def episode(problem: str, *texts: str) -> Response:
+def build_episode(problem: str, *texts: str) -> Response:
     earlier = tuple(Attempt(text, (1,), "stop", f"no {text}") for text in texts[:-1])
     return Response(problem, GREEDY, texts[-1], (1,), "stop", 0, attempts=earlier)
 
 
-def test_an_episode_is_replayed_attempt_by_attempt() -> None:
-    verifier = Flaky(
+def test_replays_each_attempt() -> None:
+    verifier = FlakyVerifier(
         {"a2": "+++", "b1": "+-+", "c1": "---"},
         {
             # Replayed twice: the first time as it was, the second with other words.
@@ -79,7 +79,7 @@ def test_an_episode_is_replayed_attempt_by_attempt() -> None:
     )
     runs = RepeatedExecutions(3)
     labels = runs.find_labels(
-        [episode("a", "a1", "a2"), episode("b", "b1"), episode("c", "c1")],
+        [build_episode("a", "a1", "a2"), build_episode("b", "b1"), build_episode("c", "c1")],
         ["g"] * 3,
         [v for text in ("a2", "b1", "c1") for v in verifier.verify([text], ["g"])],
         verifier,
@@ -96,26 +96,26 @@ def test_an_episode_is_replayed_attempt_by_attempt() -> None:
     assert "3 of 3 greedy episodes did not repeat in 3 executions (1 got" in runs.build_warning()
 
 
-def test_nothing_is_said_where_all_repeats() -> None:
-    verifier = Flaky({"a1": "+++"}, {})
+def test_no_warning_if_all_executions_agree() -> None:
+    verifier = FlakyVerifier({"a1": "+++"}, {})
     runs = RepeatedExecutions(3)
     single = Episodes(1, lambda texts, golds: [])
-    runs.find_labels([episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single)
+    runs.find_labels(
+        [build_episode("a", "a1")], ["g"], verifier.verify(["a1"], ["g"]), verifier, single
+    )
     assert runs.build_warning() == ""
     assert runs.build_facts()["verdicts_differ"] == []
 
 
 @pytest.mark.parametrize("executions", [1, 3])
-def test_greedy_responses_are_relabelled_and_samples_are_not(
-    tmp_path: Path, executions: int
-) -> None:
+def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None:
     of = [Problem(name, "?", "g") for name in ("p", "q")]
     responses = DraftResponses()
     for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
         requests = [request_for(p.id, p.prompt, (index,)) for p in of]
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
         responses.add(build_response_records(requests, answers))
-    verifier = Flaky({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
+    verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
     write_responses(tmp_path / "r", responses, of, verifier, extra={}, executions=executions)
     found = {
         (name, j.response.index): j.verdict.passed

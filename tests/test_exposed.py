@@ -117,14 +117,14 @@ def solves(task):
     return names["solves"]
 
 
-def selected(run, arm):
+def read_selected(run, arm):
     rows = pq.read_table(run.path / f"selections/{arm}.parquet").to_pylist()
     return [row["problem_id"] for row in rows if row["state"] == "S"]
 
 
-def test_both_arms_decide_exactly_the_problems_that_either_trained_on(run, solves):
+def test_arms_decide_all_trained_problems(run, solves):
     for seed in SEEDS:
-        wanted = sorted(set(selected(run, f"diffuse-seed{seed}")))
+        wanted = sorted(set(read_selected(run, f"diffuse-seed{seed}")))
         assert len(wanted) == 8
         for condition in ("diffuse", "concentrated"):
             arm = f"{condition}-seed{seed}"
@@ -137,12 +137,13 @@ def test_both_arms_decide_exactly_the_problems_that_either_trained_on(run, solve
             assert counts.get("pass", 0) == sum(found.values())
 
 
-def test_the_report_holds_the_contrast_of_what_was_decided(run, solves):
+def test_report_contrast_matches_decisions(run, solves):
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["allocation"]
     contrasts = []
     for seed in SEEDS:
         once, twice = (
-            selected(run, f"{condition}-seed{seed}") for condition in ("diffuse", "concentrated")
+            read_selected(run, f"{condition}-seed{seed}")
+            for condition in ("diffuse", "concentrated")
         )
         in_a = set(twice)
         in_b = set(once) - in_a
@@ -168,7 +169,7 @@ def test_the_report_holds_the_contrast_of_what_was_decided(run, solves):
     assert "## Coverage against repetition" in (run.path / "report/report.md").read_text("utf-8")
 
 
-def test_a_second_audit_decodes_nothing_and_changes_nothing(task, run):
+def test_second_audit_changes_nothing(task, run):
     before = {path: path.read_bytes() for path in run.path.glob("decisions/*")}
     calls = task.log("compared")
     context = Context(run, Here(), task.plugins, [str(task.folder / "tasks")])
@@ -177,13 +178,13 @@ def test_a_second_audit_decodes_nothing_and_changes_nothing(task, run):
     assert {path: path.read_bytes() for path in run.path.glob("decisions/*")} == before
 
 
-def test_without_the_key_only_the_audit_is_decided(task):
+def test_without_experiment_only_audit_is_decided(task):
     run = task.compare("plain", experiments={})
     assert [p.name for p in run.path.glob("decisions/*.exposed.parquet")] == []
     assert not (run.path / "report/tables/allocation.csv").exists()
 
 
-def test_conditions_that_are_no_halves_are_refused_before_training(task):
+def test_rejects_conditions_without_halves(task):
     with pytest.raises(
         UserError, match=r"arms gapft-seed13 and concentrated-seed13.*key experiments\.allocation"
     ):

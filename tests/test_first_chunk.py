@@ -18,7 +18,7 @@ from tests.test_generation import SeededSampler
 LIMITED = Decoding(do_sample=False, max_gen_toks=77, until=("\n\n",))
 
 
-class Boxes:
+class AnswerVerifier:
     """Its answer is what follows "answer:"."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
@@ -28,7 +28,7 @@ class Boxes:
         return text.partition("answer:")[2] or None
 
 
-class Fences:
+class FenceVerifier:
     """Gives no answers, but knows which responses have one."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
@@ -38,14 +38,14 @@ class Fences:
         return "```" in text and gold == "gold"
 
 
-class Silent:
+class SilentVerifier:
     """Says nothing of answers."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("fail")] * len(responses)
 
 
-def notes(verifier: Any, *generations: Generation) -> list[str]:
+def check_generations(verifier: Any, *generations: Generation) -> list[str]:
     """What is said of one response to each problem."""
     of = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
     answers = [Generated((1,), (generation,)) for generation in generations]
@@ -62,56 +62,56 @@ BEYOND = Generation("", (), CONTEXT_EXCEEDED)
 @pytest.mark.parametrize(
     ("cut", "setting"), [(CUT, "search.max_gen_toks"), (STOPPED, "generation_kwargs.until")]
 )
-def test_a_tenth_cut_without_an_answer_is_reported(cut: Generation, setting: str) -> None:
-    (note,) = notes(Boxes(), *[GOOD] * 9, cut)
+def test_reports_tenth_cut_without_answer(cut: Generation, setting: str) -> None:
+    (note,) = check_generations(AnswerVerifier(), *[GOOD] * 9, cut)
     assert setting in note
     assert "10%" in note
     assert "p9" in note
     assert "First we note that" in note
     assert (r"'\n\n'" in note) == (cut is STOPPED)
     assert ("77" in note) == (cut is CUT)
-    assert not notes(Boxes(), *[GOOD] * 10, cut), "less than a tenth"
+    assert not check_generations(AnswerVerifier(), *[GOOD] * 10, cut), "less than a tenth"
 
 
-def test_cut_responses_that_have_an_answer_are_no_fault() -> None:
+def test_ignores_cut_responses_with_answer() -> None:
     answered = Generation("answer: 4. And so", (1,), "length")
     stopped = Generation("answer: 4", (1,), STOP_STRING, stop_string="\n\n")
-    assert not notes(Boxes(), *[answered, stopped] * 5)
+    assert not check_generations(AnswerVerifier(), *[answered, stopped] * 5)
 
 
-def test_both_causes_are_counted_together_and_named_apart() -> None:
-    (note,) = notes(Boxes(), *[GOOD] * 16, CUT, STOPPED)
+def test_counts_both_causes_together() -> None:
+    (note,) = check_generations(AnswerVerifier(), *[GOOD] * 16, CUT, STOPPED)
     assert "1 at the token limit" in note
     assert "search.max_gen_toks" in note
     assert "generation_kwargs.until" in note
 
 
 @pytest.mark.parametrize("without", [EMPTY, Generation("I cannot say.", (1, 2), "stop")])
-def test_half_without_an_answer_is_reported_with_three_examples(without: Generation) -> None:
-    (note,) = notes(Boxes(), *[GOOD] * 5, *[without] * 5)
+def test_reports_half_without_answer(without: Generation) -> None:
+    (note,) = check_generations(AnswerVerifier(), *[GOOD] * 5, *[without] * 5)
     assert "50%" in note
     assert "model.chat_template" in note
     assert [f"p{number}" in note for number in range(5, 10)] == [True] * 3 + [False] * 2
-    assert not notes(Boxes(), *[GOOD] * 6, *[without] * 5)
+    assert not check_generations(AnswerVerifier(), *[GOOD] * 6, *[without] * 5)
 
 
-def test_a_response_that_was_not_generated_is_not_counted() -> None:
-    assert not notes(Boxes(), *[GOOD] * 6, *[EMPTY] * 5, *[BEYOND] * 9)
-    assert not notes(Boxes(), BEYOND)
+def test_ignores_responses_not_generated() -> None:
+    assert not check_generations(AnswerVerifier(), *[GOOD] * 6, *[EMPTY] * 5, *[BEYOND] * 9)
+    assert not check_generations(AnswerVerifier(), BEYOND)
 
 
-def test_a_verifier_without_answers_says_itself_whether_there_is_one() -> None:
+def test_uses_has_answer_of_verifier() -> None:
     program = Generation("```python\n1\n```", (1,), "stop")
-    assert len(notes(Fences(), *[program] * 4, *[CUT] * 5)) == 2
-    assert not notes(Fences(), *[program] * 10)
+    assert len(check_generations(FenceVerifier(), *[program] * 4, *[CUT] * 5)) == 2
+    assert not check_generations(FenceVerifier(), *[program] * 10)
 
 
-def test_of_any_other_verifier_white_space_is_no_answer() -> None:
-    assert not notes(Silent(), *[CUT] * 4)
-    assert len(notes(Silent(), Generation(" \n", (1,), "stop"))) == 1
+def test_white_space_is_not_an_answer() -> None:
+    assert not check_generations(SilentVerifier(), *[CUT] * 4)
+    assert len(check_generations(SilentVerifier(), Generation(" \n", (1,), "stop"))) == 1
 
 
-def test_it_is_said_once_and_right_after_the_first_chunk(tmp_path: Path) -> None:
+def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
     phase = build_greedy_phase(LIMITED)
     seen: list[tuple[int, str]] = []
@@ -122,7 +122,13 @@ def test_it_is_said_once_and_right_after_the_first_chunk(tmp_path: Path) -> None
 
     def search() -> None:
         generated(
-            tmp_path, of, [phase], SeededSampler(), chunk=4, progress=progress, verifier=Boxes()
+            tmp_path,
+            of,
+            [phase],
+            SeededSampler(),
+            chunk=4,
+            progress=progress,
+            verifier=AnswerVerifier(),
         )
 
     search()

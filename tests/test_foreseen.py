@@ -24,7 +24,7 @@ from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.train.job import read_searched_pool
 from gapft_harness.stages.train.stored import TRAINED_AS, compute_groups, predict_shared
 from tests.recording_run import Here
-from tests.test_dry_run import takes
+from tests.test_dry_run import parse_requirements
 
 RECIPES = sorted(
     name for name in list_bundled_recipes() if name.startswith(("paper/", "controls/"))
@@ -33,7 +33,7 @@ RECIPES = sorted(
 SLOTS, REPLAY = 40, 24
 
 
-def reduced(name: str, **sections: Any) -> dict[str, Any]:
+def build_reduced_recipe(name: str, **sections: Any) -> dict[str, Any]:
     """A bundled recipe's conditions, seeds and training, on the demo's model and few problems."""
     demo = resolve_recipe(Options("demo")).model_dump(mode="json", exclude_unset=True)
     recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json", exclude_unset=True)
@@ -62,26 +62,26 @@ def reduced(name: str, **sections: Any) -> dict[str, Any]:
     }
 
 
-def counts(line: str) -> int:
+def read_count(line: str) -> int:
     """The first number of a line."""
     return int(re.findall(r"\d[\d,]*", line)[0].replace(",", ""))
 
 
-class Foreseen:
+class DryRunForecast:
     """What a dry run says of a recipe's file."""
 
     def __init__(self, recipe: Path) -> None:
         text = describe_dry_run(Options(str(recipe)), None)
         self.adapters = int(re.findall(r"^train +(\d+) adapters", text, flags=re.M)[0])
         self.bounded = "conditions that select the same" in text
-        taken = takes(text)
+        taken = parse_requirements(text)
         self.responses = [line.strip() for line in taken["responses"].splitlines()]
         self.steps = taken["steps"].splitlines()
 
     def audits(self) -> int:
         """Greedy decodes of the audit."""
         (line,) = (of for of in self.responses if of.startswith("audit:"))
-        return counts(line)
+        return read_count(line)
 
     def updates(self, condition: str, bound: bool) -> int:
         """Steps of a condition's adapter."""
@@ -90,32 +90,32 @@ class Foreseen:
             assert named is not None, line
             if named[1] is None or condition in named[1].split(", "):
                 assert line.strip().startswith("at most") == bound, line
-                return counts(line)
+                return read_count(line)
         raise AssertionError(f"{condition}: {self.steps}")
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose search every reduced recipe has; each selects anew in it."""
     folder = tmp_path_factory.mktemp("foreseen")
-    write(folder, reduced("controls/search-depth"))
+    write_recipe(folder, build_reduced_recipe("controls/search-depth"))
     run_stages_alone(["search"], str(folder / "run"), Options(str(folder / "recipe.yaml")))
     return folder
 
 
-def write(folder: Path, recipe: dict[str, Any]) -> Path:
+def write_recipe(folder: Path, recipe: dict[str, Any]) -> Path:
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_adapters_updates_and_audits_are_those_of_the_run(searched: Path, name: str) -> None:
-    content = reduced(name)
-    path = write(searched, content)
-    foreseen = Foreseen(path)
+def test_dry_run_counts_match_run(searched_folder: Path, name: str) -> None:
+    content = build_reduced_recipe(name)
+    path = write_recipe(searched_folder, content)
+    foreseen = DryRunForecast(path)
     recipe, plugins = check_recipe(content, name), load_plugins()
-    run = RunDirectory.create_or_open(searched / "run", recipe)
+    run = RunDirectory.create_or_open(searched_folder / "run", recipe)
     context = Context(run, Here(), [], [], SPLITS, None)
     run_stages(context, ["states", "select"], lambda stage: None)
     arms = context.list_trainable_arms()
@@ -141,7 +141,7 @@ def test_adapters_updates_and_audits_are_those_of_the_run(searched: Path, name: 
         assert said == steps if known else said >= steps, arm.name
 
 
-def generated(run: Path) -> int:
+def count_responses(run: Path) -> int:
     """The responses that a run has, without those of arms with another's adapter."""
     manifest = RunDirectory.open(run).manifest()
     told = manifest["training"].items()
@@ -164,15 +164,15 @@ def generated(run: Path) -> int:
         ("controls/online", {"online": {}}),
     ],
 )  # fmt: skip
-def test_a_whole_run_generates_what_its_dry_run_says(
+def test_run_generates_predicted_responses(
     tmp_path: Path, name: str, experiments: dict[str, Any]
 ) -> None:
-    content = reduced(name, seeds=[13], experiments=experiments)
+    content = build_reduced_recipe(name, seeds=[13], experiments=experiments)
     content["data"] |= {"pool_limit": 150, "audit_limit": 16}
     content["training"] |= {"repetitions": 1, "micro_batch": 8, "accumulation": 1}
-    path = write(tmp_path, content)
-    foreseen = Foreseen(path)
+    path = write_recipe(tmp_path, content)
+    foreseen = DryRunForecast(path)
     run_recipe(Options(str(path)), str(tmp_path / "run"))
-    assert generated(tmp_path / "run") == sum(map(counts, foreseen.responses))
+    assert count_responses(tmp_path / "run") == sum(map(read_count, foreseen.responses))
     done = RunDirectory.open(tmp_path / "run").manifest()["training"]
     assert foreseen.adapters == sum("seconds" in of for of in done.values())

@@ -66,18 +66,18 @@ class SeededSampler:
         pass
 
 
-class Odd:
+class OddVerifier:
     """Passes odd numbers."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("pass" if int(text) % 2 else "fail") for text in responses]
 
 
-def problems(count: int) -> list[Problem]:
+def build_problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", "x" * (derive_key(i) % 7), "gold") for i in range(count)]
 
 
-def run(
+def generate_responses(
     folder: Path,
     sampler: SeededSampler,
     of: Sequence[Problem],
@@ -93,14 +93,14 @@ def run(
     )  # fmt: skip
 
 
-def sealed(folder: Path, of: Sequence[Problem], responses: StoredResponses) -> bytes:
+def seal_responses(folder: Path, of: Sequence[Problem], responses: StoredResponses) -> bytes:
     path = folder / "responses.parquet"
-    write_responses(path, responses, of, Odd(), extra={})
+    write_responses(path, responses, of, OddVerifier(), extra={})
     return path.read_bytes()
 
 
-def test_progress_counts_every_response_and_ends_complete(tmp_path: Path) -> None:
-    of = problems(10)
+def test_progress_counts_every_response(tmp_path: Path) -> None:
+    of = build_problems(10)
     seen: list[tuple[int, int, int]] = []
     stored: list[int] = []
 
@@ -108,7 +108,7 @@ def test_progress_counts_every_response_and_ends_complete(tmp_path: Path) -> Non
         seen.append((done, total, tokens))
         stored.append(len(parts_in(tmp_path)))
 
-    run(tmp_path, SeededSampler(), of, progress=progress)
+    generate_responses(tmp_path, SeededSampler(), of, progress=progress)
     assert seen[0] == (0, 40, 0)
     assert seen[-1] == (40, 40, 40)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
@@ -117,8 +117,8 @@ def test_progress_counts_every_response_and_ends_complete(tmp_path: Path) -> Non
     assert stored[-1] == 3 * len(PHASES), "complete only when it is stored"
 
 
-def test_progress_ends_complete_where_another_command_did_the_work(tmp_path: Path) -> None:
-    of = problems(10)
+def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
+    of = build_problems(10)
     seen: list[tuple[int, int]] = []
 
     class Overtaken(SeededSampler):
@@ -126,25 +126,25 @@ def test_progress_ends_complete_where_another_command_did_the_work(tmp_path: Pat
 
         def generate(self, *given: Any) -> list[Generated]:
             if not self.calls:
-                run(tmp_path, SeededSampler(), of, share=(1, 2))
-                run(tmp_path, SeededSampler(), of, share=(2, 3))
+                generate_responses(tmp_path, SeededSampler(), of, share=(1, 2))
+                generate_responses(tmp_path, SeededSampler(), of, share=(2, 3))
             return super().generate(*given)
 
     sampler = Overtaken()
-    run(tmp_path, sampler, of, progress=lambda done, total, *_, **__: seen.append((done, total)))
+    generate_responses(
+        tmp_path, sampler, of, progress=lambda done, total, *_, **__: seen.append((done, total))
+    )
     assert len(sampler.calls) == 1
     assert seen[-1] == (40, 40)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
 @pytest.mark.parametrize("is_made", [False, True])
-def test_a_chunk_that_another_command_works_on_is_left_to_the_end(
-    tmp_path: Path, is_made: bool
-) -> None:
+def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
     """And then made here only if the other one ended without it."""
-    of = problems(10)
+    of = build_problems(10)
     expected = [[problem.id for problem in members] for members in divide_into_chunks(of, 4)]
-    run(tmp_path / "other", SeededSampler(), of)
+    generate_responses(tmp_path / "other", SeededSampler(), of)
     chunks = chunks_in(tmp_path / "here", of, PHASES, 4)
     other = contextlib.ExitStack()
 
@@ -164,7 +164,7 @@ def test_a_chunk_that_another_command_works_on_is_left_to_the_end(
     seen: list[tuple[int, int]] = []
     with other:
         assert other.enter_context(chunks[0].claim_files(wait=False))
-        run(
+        generate_responses(
             tmp_path / "here", sampler, of,
             progress=lambda done, total, *_, **__: seen.append((done, total)),
         )  # fmt: skip
@@ -174,54 +174,52 @@ def test_a_chunk_that_another_command_works_on_is_left_to_the_end(
 
 
 @pytest.mark.parametrize("calls", range(3))
-def test_an_interrupted_run_repeats_only_what_was_in_flight(tmp_path: Path, calls: int) -> None:
-    of = problems(10)
-    expected = sealed(tmp_path, of, run(tmp_path / "whole", SeededSampler(), of))
+def test_resume_repeats_only_unfinished_chunks(tmp_path: Path, calls: int) -> None:
+    of = build_problems(10)
+    expected = seal_responses(
+        tmp_path, of, generate_responses(tmp_path / "whole", SeededSampler(), of)
+    )
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "cut", SeededSampler(fail_after=calls), of)
+        generate_responses(tmp_path / "cut", SeededSampler(fail_after=calls), of)
     again = SeededSampler()
-    responses = run(tmp_path / "cut", again, of)
+    responses = generate_responses(tmp_path / "cut", again, of)
     assert len(again.calls) == 3 - calls
-    assert sealed(tmp_path, of, responses) == expected
+    assert seal_responses(tmp_path, of, responses) == expected
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
-def test_a_chunk_with_one_phase_is_asked_for_the_other_alone(
-    tmp_path: Path, lost: DecodePhase
-) -> None:
+def test_generates_only_the_missing_phase(tmp_path: Path, lost: DecodePhase) -> None:
     """As after a kill between its two files."""
-    of = problems(10)
-    run(tmp_path, SeededSampler(), of)
+    of = build_problems(10)
+    generate_responses(tmp_path, SeededSampler(), of)
     whole = contents(tmp_path)
     chunk = chunks_in(tmp_path, of, PHASES, 4)[1]
     chunk.find_path(lost).unlink()
     again = SeededSampler()
-    run(tmp_path, again, of)
+    generate_responses(tmp_path, again, of)
     assert again.calls == [[problem.id for problem in chunk.members]]
     assert again.indices == set(lost.indices)
     assert contents(tmp_path) == whole
 
 
-def test_the_order_of_the_problems_changes_nothing(tmp_path: Path) -> None:
-    of = problems(13)
+def test_problem_order_changes_nothing(tmp_path: Path) -> None:
+    of = build_problems(13)
     results = []
     for turn in range(3):
         shuffled = random.Random(turn).sample(of, len(of))
-        responses = run(tmp_path / str(turn), SeededSampler(), shuffled)
-        results.append(sealed(tmp_path, shuffled, responses))
+        responses = generate_responses(tmp_path / str(turn), SeededSampler(), shuffled)
+        results.append(seal_responses(tmp_path, shuffled, responses))
     assert results[0] == results[1] == results[2]
     assert contents(tmp_path / "0") == contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
 @pytest.mark.parametrize("what", ["prompt", "problem", "fewer problems", "model"])
-def test_another_prompt_problem_list_or_model_has_files_of_its_own(
-    tmp_path: Path, what: str
-) -> None:
+def test_changed_inputs_get_their_own_files(tmp_path: Path, what: str) -> None:
     """Those of the others stay as they are, and what is asked again is what changed."""
-    of, model = problems(13), ""
-    run(tmp_path, SeededSampler(), of)
+    of, model = build_problems(13), ""
+    generate_responses(tmp_path, SeededSampler(), of)
     before, known = contents(tmp_path), divide_into_chunks(of, 4)
     place = of.index(known[1][2])
     if what == "prompt":
@@ -233,37 +231,40 @@ def test_another_prompt_problem_list_or_model_has_files_of_its_own(
     else:
         model, known = "other", []
     sampler = SeededSampler()
-    responses = run(tmp_path, sampler, of, model=model)
+    responses = generate_responses(tmp_path, sampler, of, model=model)
     after = contents(tmp_path)
     assert before.items() < after.items()
     changed = [members for members in divide_into_chunks(of, 4) if members not in known]
     assert sampler.calls == [[problem.id for problem in members] for members in changed] != []
-    found = sealed(tmp_path, of, responses)
-    assert found == sealed(tmp_path, of, run(tmp_path / "alone", SeededSampler(), of))
+    found = seal_responses(tmp_path, of, responses)
+    assert found == seal_responses(
+        tmp_path, of, generate_responses(tmp_path / "alone", SeededSampler(), of)
+    )
 
 
-def test_a_chunk_of_unchanged_problems_is_taken_from_the_store(tmp_path: Path) -> None:
+def test_unchanged_chunks_are_reused(tmp_path: Path) -> None:
     """A problem that comes after all others leaves their chunks as they were."""
-    of = problems(12)
-    run(tmp_path, SeededSampler(), of)
+    of = build_problems(12)
+    generate_responses(tmp_path, SeededSampler(), of)
     names = (Problem(f"z{i}", "", "gold") for i in range(1000))
     last = next(
         p for p in names if divide_into_chunks([*of, p], 4)[:-1] == divide_into_chunks(of, 4)
     )
     sampler = SeededSampler()
-    run(tmp_path, sampler, [*of, last])
+    generate_responses(tmp_path, sampler, [*of, last])
     assert sampler.calls == [[last.id]]
 
 
-def test_another_seed_gives_other_samples(tmp_path: Path) -> None:
-    of = problems(13)
+def test_seeds_give_different_samples(tmp_path: Path) -> None:
+    of = build_problems(13)
     results = [
-        sealed(tmp_path, of, run(tmp_path, SeededSampler(), of, seed=seed)) for seed in (0, 1)
+        seal_responses(tmp_path, of, generate_responses(tmp_path, SeededSampler(), of, seed=seed))
+        for seed in (0, 1)
     ]
     assert results[0] != results[1]
 
 
-def drawn(
+def draw_samples(
     folder: Path,
     parts: Sequence[Sequence[Problem]],
     chunk: int,
@@ -287,27 +288,27 @@ def drawn(
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
-def test_no_division_changes_a_sample(data: st.DataObject) -> None:
+def test_no_division_changes_samples(data: st.DataObject) -> None:
     """Parts, chunks, rounds and workers of any number: each sample has a stream of its own."""
-    of, k = problems(9), 4
+    of, k = build_problems(9), 4
     part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
     parts = [[p for p, s in zip(of, part, strict=True) if s == number] for number in range(3)]
     size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
     rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]
     divided, workers = [part for part in parts if part], data.draw(st.integers(1, 3))
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        alone = drawn(Path(one), [of], 9, [range(k)])
-        assert drawn(Path(other), divided, chunk, rounds, workers) == alone
+        alone = draw_samples(Path(one), [of], 9, [range(k)])
+        assert draw_samples(Path(other), divided, chunk, rounds, workers) == alone
     sampled = [text for (_, index), text in alone.items() if index >= 0]
     assert len(set(sampled)) == len(sampled) == 9 * k, "each of its own"
 
 
-def test_a_worker_generates_its_share_alone(tmp_path: Path) -> None:
-    of = problems(18)
+def test_worker_generates_only_its_share(tmp_path: Path) -> None:
+    of = build_problems(18)
     asked = []
     for number in range(3):
         sampler = SeededSampler()
-        run(tmp_path, sampler, of, share=(number, 3))
+        generate_responses(tmp_path, sampler, of, share=(number, 3))
         asked.append(sampler.calls)
     expected = [[problem.id for problem in members] for members in divide_into_chunks(of, 4)]
     assert asked == [expected[number::3] for number in range(3)]
@@ -317,7 +318,7 @@ NAMED = (7, "search", "pool", None, "p", 1, 0)
 
 
 @pytest.mark.parametrize("place", range(7))
-def test_a_stream_depends_on_each_of_its_names(place: int) -> None:
+def test_stream_depends_on_each_key(place: int) -> None:
     other = list(NAMED)
     other[place] = {0: 8, 1: "decode", 2: "audit", 3: 13, 4: "q", 5: 2, 6: 1}[place]
     seeds = []
@@ -329,41 +330,41 @@ def test_a_stream_depends_on_each_of_its_names(place: int) -> None:
 
 
 @given(st.text(), st.integers(0, 2**63))
-def test_the_seeds_of_one_problem_differ_in_31_bits_too(problem: str, seed: int) -> None:
+def test_seeds_differ_in_31_bits(problem: str, seed: int) -> None:
     seeds = SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, range(64))
     assert len({seed % 2**31 for seed in seeds}) == 64
     assert SampleStreams(seed, "search", "pool").derive_seeds(problem, 1, (GREEDY_INDEX,)) == (0,)
 
 
-def watched(samples: Sequence[Sequence[str]]) -> str:
+def detect_copies(samples: Sequence[Sequence[str]]) -> str:
     watch = CopyDetector()
     for of_problem in samples:
         watch.add(of_problem)
     return watch.format_warning()
 
 
-def test_one_response_dealt_k_times_is_noticed() -> None:
-    assert "all 4 samples are the same on every one of 30 problems" in watched(
+def test_warns_of_identical_samples() -> None:
+    assert "all 4 samples are the same on every one of 30 problems" in detect_copies(
         [[str(i)] * 4 for i in range(30)]
     )
 
 
-def test_a_stream_dealt_twice_is_noticed() -> None:
+def test_warns_of_repeated_stream() -> None:
     rng = random.Random(0)
     samples = []
     for _ in range(30):
         a, b = rng.random(), rng.random()
         samples.append([str(a), str(b), str(a), str(b)])
-    assert "samples 0 and 2, 1 and 3 are the same" in watched(samples)
+    assert "samples 0 and 2, 1 and 3 are the same" in detect_copies(samples)
 
 
 @given(st.integers(1, 29))
-def test_short_answers_that_mostly_agree_are_no_alarm(different: int) -> None:
+def test_ignores_mostly_equal_short_answers(different: int) -> None:
     samples = [["B"] * 4 for _ in range(30)]
     for i in range(4):
         samples[different][i] = f"other {i}"
-    assert watched(samples) == ""
+    assert detect_copies(samples) == ""
 
 
-def test_few_problems_are_no_evidence() -> None:
-    assert watched([["B"] * 4] * 19) == ""
+def test_ignores_few_problems() -> None:
+    assert detect_copies([["B"] * 4] * 19) == ""

@@ -16,7 +16,7 @@ from tests.command import gapft
 WHOLE = b"GGUF" + bytes(60)
 
 
-def refusal(*settings: Setting, **arguments: Any) -> str:
+def read_refusal(*settings: Setting, **arguments: Any) -> str:
     content = {"name": "x", "data": {"task": "gapft_demo"}, "model": {"args": arguments}}
     with pytest.raises(UserError) as refused:
         check_recipe(content, "recipe r.yaml", settings)
@@ -29,42 +29,44 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_gguf_file_is_refused_with_the_command_that_converts_it(folder: Path) -> None:
+def test_refusal_shows_conversion_command(folder: Path) -> None:
     command = conversion_command(str(folder), "m.gguf")
-    by_name = refusal(pretrained=str(folder), gguf_file="m.gguf")
+    by_name = read_refusal(pretrained=str(folder), gguf_file="m.gguf")
     assert command in by_name
     assert by_name.startswith("recipe r.yaml: key 'model.args.gguf_file'")
-    assert command in refusal(pretrained=str(folder / "m.gguf")), "given as the model itself"
-    assert command in refusal(pretrained=str(folder)), "a folder with nothing else"
-    assert conversion_command("owner/name", "m.gguf") in refusal(
+    assert command in read_refusal(pretrained=str(folder / "m.gguf")), "given as the model itself"
+    assert command in read_refusal(pretrained=str(folder)), "a folder with nothing else"
+    assert conversion_command("owner/name", "m.gguf") in read_refusal(
         pretrained="owner/name", gguf_file="m.gguf"
     )
     setting = Setting("model.args.gguf_file", "m.gguf", "--model-args gguf_file=m.gguf")
-    assert refusal(setting, pretrained=str(folder)).startswith("--model-args gguf_file=m.gguf: ")
+    assert read_refusal(setting, pretrained=str(folder)).startswith(
+        "--model-args gguf_file=m.gguf: "
+    )
 
 
-def test_the_command_is_one_that_a_shell_and_python_take(tmp_path: Path) -> None:
+def test_conversion_command_is_valid_shell_and_python(tmp_path: Path) -> None:
     python, option, code = shlex.split(conversion_command("a folder", "it's.gguf"))
     assert (python, option) == ("python", "-c")
     compile(code, "command", "exec")
 
 
 @pytest.mark.parametrize("given", ["other.gguf", "sub/m.gguf"])
-def test_one_that_is_not_there_is_named_with_those_that_are(folder: Path, given: str) -> None:
-    found = refusal(pretrained=str(folder), gguf_file=given)
+def test_missing_file_error_lists_existing_files(folder: Path, given: str) -> None:
+    found = read_refusal(pretrained=str(folder), gguf_file=given)
     assert str(folder / given) in found
     assert "m.gguf" in found
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF" + bytes(9), b"PK\x03\x04" + bytes(60)])
-def test_a_damaged_one_is_said_to_be_so(folder: Path, content: bytes) -> None:
+def test_reports_damaged_file(folder: Path, content: bytes) -> None:
     (folder / "m.gguf").write_bytes(content)
-    found = refusal(pretrained=str(folder), gguf_file="m.gguf")
+    found = read_refusal(pretrained=str(folder), gguf_file="m.gguf")
     assert "copy it again" in found
     assert "from_pretrained" not in found
 
 
-def test_a_run_ends_with_it_and_leaves_nothing(folder: Path) -> None:
+def test_run_rejects_gguf_without_files(folder: Path) -> None:
     arguments = f"pretrained={folder},gguf_file=m.gguf"
     done = gapft(
         "run", "--task", "gapft_demo", "--model-args", arguments, "--run-dir", folder / "run"

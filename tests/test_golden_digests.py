@@ -50,7 +50,7 @@ RECIPE = {
 }
 
 
-def requests(folder: Path) -> Any:
+def list_requests(folder: Path) -> Any:
     """Chunks with the names of their files, and the seed of each sample."""
     search = check_recipe(RECIPE, "test").search
     problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
@@ -75,7 +75,7 @@ def requests(folder: Path) -> Any:
     ]
 
 
-def judged(folder: Path) -> Any:
+def judge_responses(folder: Path) -> Any:
     """Verdicts and answers of bundled rules on responses, right, wrong and unreadable."""
     cases = {
         "boxed_math": (["so \\boxed{1/2}", "\\boxed{0.5}", "\\boxed{2}", "half", ""], "\\frac12"),
@@ -92,7 +92,7 @@ def judged(folder: Path) -> Any:
     return found
 
 
-def states(folder: Path) -> Any:
+def compute_states(folder: Path) -> Any:
     """The partition, with the response that is kept."""
     run = searched(folder / "run", "shortest", OUTCOMES)
     return [
@@ -101,21 +101,21 @@ def states(folder: Path) -> Any:
     ]
 
 
-def examples(condition: str) -> Any:
+def select_examples(condition: str) -> Any:
     select, entry = load_plugins().find_selector(condition)
     return build_training_set(select, entry, pool(9, 9), 5, 3, Arm(condition, 13)).examples
 
 
-def selected(folder: Path) -> Any:
+def select_all(folder: Path) -> Any:
     """What the paper's conditions choose."""
     conditions = ("gapft", "uniform", "replay", "all_verified")
-    return {name: [asdict(example) for example in examples(name)] for name in conditions}
+    return {name: [asdict(example) for example in select_examples(name)] for name in conditions}
 
 
-def trained(folder: Path) -> Any:
+def plan_training(folder: Path) -> Any:
     """Sequences, their order, and the learning rates."""
     settings = check_recipe(RECIPE, "test").training
-    fitted = build_sequences(examples("uniform"), settings)
+    fitted = build_sequences(select_examples("uniform"), settings)
     table = plan_steps([of.slot for of in fitted], settings, 13)
     steps = len(table)
     rates = [f"{compute_learning_rate(settings, n + 1, steps):.9e}" for n in range(steps)]
@@ -125,14 +125,14 @@ def trained(folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("step", "version", "output"),
     [
-        ("generate", generation.VERSION, requests),
-        ("judge", verdicts.VERSION, judged),
-        ("states", FORMAT, states),
-        ("select", FORMAT, selected),
-        ("train", stored.VERSION, trained),
+        ("generate", generation.VERSION, list_requests),
+        ("judge", verdicts.VERSION, judge_responses),
+        ("states", FORMAT, compute_states),
+        ("select", FORMAT, select_all),
+        ("train", stored.VERSION, plan_training),
     ],
 )
-def test_a_step_gives_what_its_version_stands_for(
+def test_step_output_matches_version(
     step: str, version: int, output: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     assert content_hash(output(tmp_path)) == DIGESTS[step, version], (

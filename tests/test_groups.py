@@ -28,14 +28,14 @@ from gapft_harness.stages.selection.choosing import (
 from gapft_harness.training.plan import budget
 from tests.pools import pool
 from tests.test_changed_recipe import SELECTED, write
-from tests.test_conditions import SELECTORS, Chosen, recipe
+from tests.test_conditions import SELECTORS, SelectorLetters, recipe
 from tests.verify.tampering import change_manifest
 
 SELECTS = ["gapft", "uniform", "uniform_with_replacement", "replay", "all_verified"]
 SLOTS = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["recovered", "verified"]))
 
 
-def selected(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list[Example]]:
+def select_examples(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list[Example]]:
     slots = count_condition_slots(of, lambda _: source)
     found: dict[Arm, list[Example]] = {}
     for condition in of.conditions:
@@ -55,7 +55,7 @@ def selected(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list
     st.integers(1, 4),
     st.one_of(st.none(), st.integers(1, 3)),
 )
-def test_within_a_group_n_exposures_and_steps_are_equal(
+def test_budgets_are_equal_within_a_group(
     said: list[tuple[str, Any]],
     solved: int,
     recovered: int,
@@ -78,10 +78,10 @@ def test_within_a_group_n_exposures_and_steps_are_equal(
     without = [n for name, n in wanted.items() if named[name]["selector"] == "uniform"]
     if replay > solved or max(without, default=0) > solved + recovered - replay:
         with pytest.raises(UserError, match="too few"):
-            selected(of, source, (13, 21))
+            select_examples(of, source, (13, 21))
         return
     assume((groups or 0) <= repetitions * (min(wanted.values()) + replay))
-    examples = selected(of, source, (13, 21))
+    examples = select_examples(of, source, (13, 21))
     slots = count_condition_slots(of, lambda _: source)
     budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
     split = group_by_budget(budgets, slots, of, {})
@@ -103,7 +103,7 @@ def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
 
 
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.randoms())
-def test_draws_with_replacement_are_prefixes_of_longer_ones_whatever_the_order(
+def test_replacement_draws_are_prefixes_in_any_order(
     size: int, few: int, more: int, random: Any
 ) -> None:
     candidates = list(pool(size, 0).solved)
@@ -114,7 +114,7 @@ def test_draws_with_replacement_are_prefixes_of_longer_ones_whatever_the_order(
     assert {e.problem_id for e in drawn} <= {e.problem_id for e in candidates}
 
 
-def test_draws_with_replacement_are_uniform_and_independent_of_each_other() -> None:
+def test_replacement_draws_are_uniform_and_independent() -> None:
     """4,000 draws of 8: 500 of each, within 5 sd of 21; every pair of slots 62.5, sd 8."""
     source = pool(4, 4).verified
     counts = dict.fromkeys((e.problem_id for e in source), 0)
@@ -128,14 +128,16 @@ def test_draws_with_replacement_are_uniform_and_independent_of_each_other() -> N
     assert len(pairs) == 64
     assert all(abs(count - 62.5) < 5 * 8 for count in pairs.values()), pairs
     with pytest.raises(UserError, match="cannot fill the budget of 3 examples"):
-        selected(recipe({"c": {"selector": "uniform_with_replacement", "n": 3}}), pool(0, 0), (13,))
+        select_examples(
+            recipe({"c": {"selector": "uniform_with_replacement", "n": 3}}), pool(0, 0), (13,)
+        )
 
 
-def test_the_whole_pool_once_and_as_many_draws_from_it() -> None:
+def test_whole_pool_and_as_many_draws() -> None:
     source = pool(9, 4)
     named = {"once": {"selector": "uniform"}, "again": {"selector": "uniform_with_replacement"}}
     of = recipe({name: {**said, "n": "verified"} for name, said in named.items()})
-    found = selected(of, source, (13,))
+    found = select_examples(of, source, (13,))
     once, again = ([e.problem_id for e in found[Arm(name, 13)]] for name in named)
     assert sorted(once) == [e.problem_id for e in source.verified]
     assert len(again) == 13
@@ -150,14 +152,14 @@ def test_the_whole_pool_once_and_as_many_draws_from_it() -> None:
         ({"a": {}}, 0, "key 'budget.n': must be at least 1, `recovered` or `verified`"),
     ],
 )
-def test_a_number_of_slots_that_is_none(conditions: Any, budget_n: Any, expected: str) -> None:
+def test_rejects_invalid_slot_number(conditions: Any, budget_n: Any, expected: str) -> None:
     from gapft_harness.recipe.reading import Setting
 
     with pytest.raises(UserError, match=expected):
         recipe(conditions, Setting("budget.n", budget_n, "test: budget"))
 
 
-def test_a_reference_takes_no_n_and_none_recovered_is_told() -> None:
+def test_rejects_n_of_reference_and_empty_recovered() -> None:
     with pytest.raises(UserError, match=r"conditions\.r\.n.*all_verified"):
         check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     of = recipe({"r": {"selector": "gapft", "n": "recovered"}})
@@ -166,9 +168,9 @@ def test_a_reference_takes_no_n_and_none_recovered_is_told() -> None:
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Chosen:
+def task(tmp_path: Path) -> SelectorLetters:
     (tmp_path / "mine.py").write_text(SELECTORS)
-    return Chosen(write(tmp_path).folder)
+    return SelectorLetters(write(tmp_path).folder)
 
 
 GROUPS = {
@@ -180,7 +182,7 @@ GROUPS = {
 }
 
 
-def test_two_groups_in_one_report(task: Chosen) -> None:
+def test_report_separates_two_groups(task: SelectorLetters) -> None:
     run = task.change(conditions=GROUPS, budget={"n": 4, "token_tolerance": 0.99})
     budgets = run.manifest()["budgets"]
     assert {name: b["n"] for name, b in budgets.items() if name.endswith("13")} == {
@@ -203,7 +205,7 @@ def test_two_groups_in_one_report(task: Chosen) -> None:
     assert task.differences() == []
 
 
-def test_verify_counts_each_group_by_its_own_n(task: Chosen) -> None:
+def test_verify_checks_each_group_size(task: SelectorLetters) -> None:
     conditions = {"gapft": {}, "once": {"selector": "uniform", "n": 7}}
     run = task.change(*SELECTED, conditions=conditions, budget={"n": 4}, seeds=[13])
     assert task.differences() == []

@@ -13,24 +13,24 @@ DIFFUSE, CONCENTRATED = Arm("diffuse", 13), Arm("concentrated", 13)
 NAMES = "arms diffuse-seed13 and concentrated-seed13"
 
 
-def example(name, state="S", response=(7,)):
+def build_example(name, state="S", response=(7,)):
     return Example(name, state, (1, 2), response, 0, 0)
 
 
-A = [example(f"a{i}") for i in range(3)]
-B = [example(f"b{i}") for i in range(3)]
-REPLAY = [example(f"g{i}", "G") for i in range(2)]
+A = [build_example(f"a{i}") for i in range(3)]
+B = [build_example(f"b{i}") for i in range(3)]
+REPLAY = [build_example(f"g{i}", "G") for i in range(2)]
 
 
-def find(diffuse, concentrated):
+def split_selections(diffuse, concentrated):
     return find_halves(DIFFUSE, diffuse, CONCENTRATED, concentrated)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_any_order_gives_the_same_halves(number):
+def test_halves_do_not_depend_on_order(number):
     rng = np.random.default_rng(number)
     diffuse, concentrated = A + B + REPLAY, A + A + REPLAY
-    found = find(
+    found = split_selections(
         [diffuse[i] for i in rng.permutation(len(diffuse))],
         [concentrated[i] for i in rng.permutation(len(concentrated))],
     )
@@ -39,8 +39,8 @@ def test_any_order_gives_the_same_halves(number):
 
 
 def test_replay_may_repeat_and_may_be_empty():
-    assert find(A + B, A + A).replay == 0
-    assert find(A + B + REPLAY * 3, A + A + REPLAY * 3).replay == 6
+    assert split_selections(A + B, A + A).replay == 0
+    assert split_selections(A + B + REPLAY * 3, A + A + REPLAY * 3).replay == 6
 
 
 @pytest.mark.parametrize(
@@ -57,23 +57,23 @@ def test_replay_may_repeat_and_may_be_empty():
         (A + B + REPLAY, A + A + REPLAY[:1], r"1 solved problems differ \(first: g1\)"),
         (
             A + B + REPLAY,
-            A + A + [example("g0", "G", (8,)), REPLAY[1]],
+            A + A + [build_example("g0", "G", (8,)), REPLAY[1]],
             r"1 solved problems differ \(first: g0\)",
         ),
     ],
 )
-def test_what_is_no_such_comparison_is_refused_with_what_was_found(diffuse, concentrated, found):
+def test_rejects_selections_without_halves(diffuse, concentrated, found):
     with pytest.raises(UserError, match=f"{NAMES}.*{found}.*experiments.allocation"):
-        find(diffuse, concentrated)
+        split_selections(diffuse, concentrated)
 
 
-def test_another_response_to_a_shared_problem_is_another_example():
+def test_second_response_is_another_example():
     """Exposures are of examples: a second response to the same problem is no second exposure."""
-    twice = [*A, *(example(e.problem_id, response=(9,)) for e in A)]
+    twice = [*A, *(build_example(e.problem_id, response=(9,)) for e in A)]
     with pytest.raises(UserError, match=r"problem a0 .*1 and 1 times"):
-        find(A + B, twice)
+        split_selections(A + B, twice)
 
 
-def test_missed_problems_are_refused_by_the_arm_that_trains_on_them():
+def test_rejects_missed_problems():
     with pytest.raises(UserError, match=r"arm concentrated-seed13: 1 examples .*first: u0"):
-        find(A + B, A + A + [example("u0", "U")])
+        split_selections(A + B, A + A + [build_example("u0", "U")])

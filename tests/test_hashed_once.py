@@ -37,14 +37,14 @@ def register_selectors(register):
 """
 
 
-def test_a_models_weights_are_read_once_for_their_hash(tmp_path: Path) -> None:
+def test_hashes_model_weights_once(tmp_path: Path) -> None:
     prepare(tmp_path)
     recipe = (tmp_path / "recipe.yaml").read_text()
     (tmp_path / "recipe.yaml").write_text(recipe.replace("[13, 21]", "[13]"))
     cache, log = tmp_path / "cache", tmp_path / "log"
     (tmp_path / "count.py").write_text(f"LOG = {str(log)!r}\n{_COUNT}")
     weights = tmp_path / "model" / "model.safetensors"
-    _pad(weights, 3 << 20)
+    _pad_weights(weights, 3 << 20)
     time.sleep(2.1)  # what was written just now is hashed again
     environment = {"XDG_CACHE_HOME": str(cache)}
     more = ("--include-path", "tasks", "--plugin", "plugin.py", "--plugin", "count.py")
@@ -58,7 +58,7 @@ def test_a_models_weights_are_read_once_for_their_hash(tmp_path: Path) -> None:
     assert len(log.read_text().splitlines()) == 1, log.read_text()
 
 
-def _pad(weights: Path, size: int) -> None:
+def _pad_weights(weights: Path, size: int) -> None:
     """Make a file of weights larger by a text in its header, so that its hash is remembered."""
     content = weights.read_bytes()
     length = int.from_bytes(content[:8], "little")

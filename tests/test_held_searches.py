@@ -31,7 +31,7 @@ RECIPE = (
 )
 
 
-def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_searched(
+def test_detects_task_edited_before_audit(
     tmp_path: Path,
 ) -> None:
     write_letters(tmp_path, {"pool": 5, "audit": 4})
@@ -57,7 +57,7 @@ def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_sea
     assert {"pool/responses.parquet", "audit/responses.parquet"} <= manifest["files"].keys()
 
 
-def test_a_search_looks_where_the_first_one_looked_in_what_is_there_still(tmp_path: Path) -> None:
+def test_lists_existing_search_folders(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     places = [str(tmp_path / name) for name in ("gone", "kept")]
     assert list_recorded_include_paths(tmp_path) == []
@@ -72,7 +72,7 @@ def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=8, audit=6)
 
 
-def test_a_run_in_which_nothing_was_generated_takes_the_task_as_it_is(task: Letters) -> None:
+def test_empty_run_accepts_changed_task(task: Letters) -> None:
     run = task.run("r", splits=())
     run.update_manifest(lambda manifest: manifest.update({SECTION: {"data": {"pool": {}}}}))
     assert run.is_empty()
@@ -80,7 +80,7 @@ def test_a_run_in_which_nothing_was_generated_takes_the_task_as_it_is(task: Lett
     assert again.manifest()[SECTION]["data"]["pool"]["problems"] == 8
 
 
-class Between(Here):
+class EditingExecutor(Here):
     """Edits a file once the first job of a search has ended."""
 
     def __init__(self, file: Path, old: str, new: str) -> None:
@@ -95,10 +95,10 @@ class Between(Here):
         return results
 
 
-def test_a_gold_that_is_edited_between_two_jobs_of_a_search_is_noticed(task: Letters) -> None:
+def test_detects_gold_edited_between_jobs(task: Letters) -> None:
     """The id is the same: a problem's content is its question."""
     run = task.run("r", splits=(), executor={"workers": 2}, search={"chunk": 1})
-    edits = Between(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')
+    edits = EditingExecutor(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')
     with pytest.raises(UserError, match=r"data, pool: 8 problems"):
         run_search_stage(replace(task.context(run, ("pool",)), executor=edits))
     assert not (run.path / "pool/responses.parquet").exists()
@@ -119,7 +119,7 @@ def register_selectors(register):
 """
 
 
-def test_a_part_of_a_plugin_goes_by_the_hash_of_its_file(tmp_path: Path) -> None:
+def test_plugin_code_hash_is_file_hash(tmp_path: Path) -> None:
     file, seen = tmp_path / "mine.py", set()
     for text in (PLUGIN, PLUGIN.replace("limit=5", "limit=6"), f"{PLUGIN}# a remark\n"):
         file.write_text(text)
@@ -133,9 +133,7 @@ def test_a_part_of_a_plugin_goes_by_the_hash_of_its_file(tmp_path: Path) -> None
     assert len(seen) == 3
 
 
-def test_what_a_package_defines_in_another_module_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_detects_changes_in_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "picking"
     package.mkdir()
     registering, own = package / "__init__.py", package / "own.py"

@@ -26,7 +26,7 @@ documents = st.lists(
 )
 
 
-def test_a_validation_split_that_examples_come_from_belongs_to_what_is_searched():
+def test_keeps_validation_split_used_for_fewshot():
     """lm-eval's fallback: the training split, else the validation split."""
     files = {"validation": "dev.jsonl", "test": "test.jsonl", "train": "train.jsonl"}
     config = {
@@ -48,20 +48,20 @@ def test_a_validation_split_that_examples_come_from_belongs_to_what_is_searched(
         }
 
 
-def ids(rows):
+def assign_ids(rows):
     return assign_problem_ids(rows, [str(row["id"]) for row in rows], ["text"])
 
 
 @given(documents)
 def test_ids_are_unique(rows):
-    assert len(set(ids(rows))) == len(rows)
+    assert len(set(assign_ids(rows))) == len(rows)
     assert len(set(assign_problem_ids(rows))) == len(rows)
 
 
 @given(documents, st.randoms(use_true_random=False))
 def test_ids_do_not_depend_on_the_order(rows, rng: random.Random):
     def pairs(records):
-        named = zip(ids(records), records, strict=True)
+        named = zip(assign_ids(records), records, strict=True)
         return sorted((name, canonical_json(row)) for name, row in named)
 
     shuffled = rng.sample(rows, len(rows))
@@ -69,18 +69,18 @@ def test_ids_do_not_depend_on_the_order(rows, rng: random.Random):
 
 
 @given(documents)
-def test_a_number_marks_exactly_the_repeated_contents(rows):
+def test_numbers_mark_only_repeated_contents(rows):
     contents = {row["text"] for row in rows}
-    assert sum(not is_repeat(name) for name in ids(rows)) == len(contents)
+    assert sum(not is_repeat(name) for name in assign_ids(rows)) == len(contents)
 
 
 @given(documents, st.integers(4, 9))
-def test_a_new_content_changes_no_other_id(rows, own_id):
+def test_new_content_changes_no_other_id(rows, own_id):
     more = [*rows, {"id": own_id, "text": "new", "kind": None}]
-    assert ids(more)[:-1] == ids(rows)
+    assert assign_ids(more)[:-1] == assign_ids(rows)
 
 
-def test_an_id_holds_the_own_id_a_hash_and_an_occurrence_number():
+def test_id_contains_own_id_hash_and_number():
     row = {"id": 218, "text": "same"}
     first, second = assign_problem_ids([row, row], ["218", "218"])
     assert first.startswith("218-")
@@ -96,7 +96,7 @@ own_ids = st.text(max_size=20) | st.from_regex(
 
 
 @given(st.lists(st.tuples(own_ids, st.sampled_from("abc")), max_size=12))
-def test_no_own_id_is_taken_for_a_repeat_or_hides_one(rows):
+def test_own_ids_are_not_mistaken_for_repeats(rows):
     documents = [{"own": own, "text": text} for own, text in rows]
     named = assign_problem_ids(documents, [own for own, _ in rows], ["text"])
     assert len(set(named)) == len(named)
@@ -105,7 +105,7 @@ def test_no_own_id_is_taken_for_a_repeat_or_hides_one(rows):
         assert sum(is_repeat(name) for name in of_text) == max(0, len(of_text) - 1)
 
 
-def test_an_own_id_with_a_number_sign_is_no_repeat():
+def test_number_sign_in_own_id_is_not_a_repeat():
     row = {"text": "same"}
     first, second = assign_problem_ids([row, row], ["set#2", "set#2"])
     assert (is_repeat(first), is_repeat(second)) == (False, True)

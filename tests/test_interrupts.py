@@ -18,7 +18,7 @@ from tests.end_to_end.letters_run import workers_of
 GOES_ON = "gapft: interrupted; run the same command again to continue\n"
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start_command(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A command as a terminal starts it: it leads the group that Ctrl-C goes to."""
     with (folder / "stderr").open("wb") as errors:
         return subprocess.Popen(
@@ -41,14 +41,14 @@ def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> N
         time.sleep(0.01)
 
 
-def press(command: subprocess.Popen[bytes], times: int = 1, pause_s: float = 0.0) -> None:
+def press_ctrl_c(command: subprocess.Popen[bytes], times: int = 1, pause_s: float = 0.0) -> None:
     for _ in range(times):
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGINT)
             time.sleep(pause_s)
 
 
-def said(folder: Path) -> str:
+def read_stderr(folder: Path) -> str:
     return (folder / "stderr").read_text()
 
 
@@ -56,35 +56,35 @@ def said(folder: Path) -> str:
     ("moment", "times"),
     [("search has begun", 1), ("a model loads", 3), ("responses are stored", 2)],
 )
-def test_an_interrupted_run_says_that_it_goes_on(tmp_path: Path, moment: str, times: int) -> None:
-    command = start(tmp_path, "demo", "--set", "search.chunk=20")
+def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: int) -> None:
+    command = start_command(tmp_path, "demo", "--set", "search.chunk=20")
     manifest = tmp_path / "runs/demo/manifest.json"
     moments = {
-        "search has begun": lambda: "search at" in said(tmp_path),
+        "search has begun": lambda: "search at" in read_stderr(tmp_path),
         "a model loads": lambda: manifest.exists() and '"rests_on"' in manifest.read_text(),
         "responses are stored": lambda: any(tmp_path.glob("runs/.store/generate/*/[!.]*.jsonl")),
     }
     wait_until(moments[moment], command)
     workers = workers_of(command)
-    press(command, times, 0.002)
+    press_ctrl_c(command, times, 0.002)
     assert command.wait(60) == 130
-    assert said(tmp_path).count(GOES_ON) == 1
-    assert said(tmp_path).endswith(GOES_ON)
-    assert "Traceback" not in said(tmp_path)
+    assert read_stderr(tmp_path).count(GOES_ON) == 1
+    assert read_stderr(tmp_path).endswith(GOES_ON)
+    assert "Traceback" not in read_stderr(tmp_path)
     assert psutil.wait_procs(workers, timeout=60)[1] == []
     assert (tmp_path / "runs/demo/recipe.yaml").exists()
 
 
-def test_a_command_that_has_nothing_to_go_on_with_says_no_more_than_it_knows(
+def test_interrupted_judge_prints_short_message(
     tmp_path: Path,
 ) -> None:
     program = '{"id": "%d", "source": "while True: pass", "tests": [{"input": "", "expected": ""}]}'
     (tmp_path / "programs.jsonl").write_text("\n".join(program % i for i in range(50)))
-    command = start(tmp_path, "judge", "programs.jsonl", "--workers", "1")
+    command = start_command(tmp_path, "judge", "programs.jsonl", "--workers", "1")
     wait_until(lambda: bool(workers_of(command)), command)
-    press(command)
+    press_ctrl_c(command)
     assert command.wait(60) == 130
-    assert said(tmp_path) == "gapft: interrupted\n"
+    assert read_stderr(tmp_path) == "gapft: interrupted\n"
 
 
 #: Presses Ctrl-C again at every step of saying the line, each in a child of its own.
@@ -121,7 +121,7 @@ for step in range(1, 100):
 """
 
 
-def test_the_line_is_said_once_whenever_ctrl_c_is_pressed_again() -> None:
+def test_prints_one_line_for_repeated_ctrl_c() -> None:
     done = subprocess.run(
         [sys.executable, "-c", AT_EVERY_STEP],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),

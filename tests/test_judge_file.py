@@ -21,26 +21,26 @@ LIMITS = Limits(cpu_s=0.5, wall_s=5, memory_bytes=256 << 20)
 DEEP = "[" * 20_000 + "]" * 20_000
 
 
-def record(name="a", **changes):
+def build_record(name="a", **changes):
     tests = [{"input": "1", "expected": "1"}]
     return {"id": name, "source": "print(input())", "tests": tests, **changes}
 
 
-def write(folder, *records):
+def write_records(folder, *records):
     path = folder / "programs.jsonl"
     path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records))
     return path
 
 
-def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
+def test_results_keep_input_order(tmp_path):
     function = {"kind": "function", "function": "f", "source": "def f(x): return x"}
-    path = write(
+    path = write_records(
         tmp_path,
-        record("slow", source="while True: pass"),
-        record("right"),
+        build_record("slow", source="while True: pass"),
+        build_record("right"),
         "",
-        record("wrong", source="print(2)"),
-        record(4, **function),
+        build_record("wrong", source="print(2)"),
+        build_record(4, **function),
     )
     counts: list[tuple[int, int]] = []
     lines = judge_file(
@@ -64,46 +64,55 @@ def test_a_line_a_program_in_order_whichever_ends_first(tmp_path):
     [
         ("{", "line 2: malformed JSON at column 2"),
         ("[]", "line 2: found list, expected a JSON object"),
-        (record("b", tests=[]), "line 2: tests: found none, expected a list of at least one"),
-        (record("b", tests=None), "line 2: tests: found NoneType, expected a list"),
-        (record("b", test=1), "line 2: unknown key 'test'; did you mean 'tests'"),
+        (build_record("b", tests=[]), "line 2: tests: found none, expected a list of at least one"),
+        (build_record("b", tests=None), "line 2: tests: found NoneType, expected a list"),
+        (build_record("b", test=1), "line 2: unknown key 'test'; did you mean 'tests'"),
         ({"id": "b", "tests": []}, "line 2: the key 'source' is missing"),
-        (record("b", source=1), "line 2: source: found int, expected text"),
-        (record("b", kind="call"), "line 2: kind: found 'call', expected stdin or function"),
-        (record("b", kind="function"), "line 2: function: found None"),
-        (record("b", tests=[{"input": ""}]), "line 2: test 1 is {'input': ''}; expected an object"),
-        (record("b", tests=[{"input": "", "expected": 1}]), "the texts input and expected"),
+        (build_record("b", source=1), "line 2: source: found int, expected text"),
+        (build_record("b", kind="call"), "line 2: kind: found 'call', expected stdin or function"),
+        (build_record("b", kind="function"), "line 2: function: found None"),
         (
-            record("b", kind="function", function="f", tests=[{"input": "", "expected": "x"}]),
+            build_record("b", tests=[{"input": ""}]),
+            "line 2: test 1 is {'input': ''}; expected an object",
+        ),
+        (build_record("b", tests=[{"input": "", "expected": 1}]), "the texts input and expected"),
+        (
+            build_record(
+                "b", kind="function", function="f", tests=[{"input": "", "expected": "x"}]
+            ),
             "line 2: test 1: a function test's expected value must be JSON",
         ),
         (
-            record("b", kind="function", function="f", tests=[{"input": "x", "expected": "1"}]),
+            build_record(
+                "b", kind="function", function="f", tests=[{"input": "x", "expected": "1"}]
+            ),
             "line 2: test 1: a function test's input must be one JSON value per line; found 'x'",
         ),
         (
-            record("b", kind="function", function="f", tests=[{"input": DEEP, "expected": "1"}]),
+            build_record(
+                "b", kind="function", function="f", tests=[{"input": DEEP, "expected": "1"}]
+            ),
             "line 2: test 1: ",
         ),
         (f'{{"id": {DEEP}}}', "line 2: malformed JSON: nested too deeply"),
         ('{"id": 1' + 5000 * "0" + "}", "line 2: malformed JSON: Exceeds the limit"),
         (f'{{"id": {DEEP[19_700:20_300]}, "source": "", "tests": []}}', "line 2: id: found [[[[[["),
-        (record("a"), "line 2: id 'a' also occurs on line 1"),
+        (build_record("a"), "line 2: id 'a' also occurs on line 1"),
         ('{"id": "b", "id": "c", "source": "", "tests": []}', "line 2: the key 'id' occurs twice"),
         (
-            json.dumps(record("b")).replace('{"input"', '{"input": "2", "input"'),
+            json.dumps(build_record("b")).replace('{"input"', '{"input": "2", "input"'),
             "line 2: the key 'input' occurs twice; expected each key once in an object",
         ),
-        (record(None), "line 2: id: found None, expected text or an integer"),
+        (build_record(None), "line 2: id: found None, expected text or an integer"),
     ],
 )
-def test_a_wrong_record_is_an_error_before_any_program_runs(tmp_path, wrong, message):
+def test_rejects_wrong_record_before_judging(tmp_path, wrong, message):
     with pytest.raises(UserError) as raised:
-        next(judge_file(write(tmp_path, record(), wrong)))
+        next(judge_file(write_records(tmp_path, build_record(), wrong)))
     assert message in str(raised.value)
 
 
-def piped(content: bytes) -> int:
+def open_pipe(content: bytes) -> int:
     """The reading end of a pipe that a thread writes to; a pipe holds 64 KiB."""
     reading, writing = os.pipe()
 
@@ -115,13 +124,13 @@ def piped(content: bytes) -> int:
     return reading
 
 
-def test_a_pipe_is_judged_in_one_reading_and_gives_what_the_file_gives(tmp_path):
-    rows = [record(str(n), source=f"print(input())  # {'x' * 2000}") for n in range(60)]
-    rows[3] = record("slow", source="while True: pass")
-    path = write(tmp_path, *rows)
+def test_pipe_gives_same_results_as_file(tmp_path):
+    rows = [build_record(str(n), source=f"print(input())  # {'x' * 2000}") for n in range(60)]
+    rows[3] = build_record("slow", source="while True: pass")
+    path = write_records(tmp_path, *rows)
     asked = {"limits": LIMITS, "workers": 2}
     counts: list[tuple[int, int | None]] = []
-    reading = piped(path.read_bytes())
+    reading = open_pipe(path.read_bytes())
     lines = [
         json.loads(line)
         for line in judge_file(
@@ -140,13 +149,15 @@ def test_a_pipe_is_judged_in_one_reading_and_gives_what_the_file_gives(tmp_path)
     ("wrong", "message"),
     [
         ("{", "line 4: malformed JSON"),
-        (record("a"), "line 4: id 'a' also occurs on line 1"),
+        (build_record("a"), "line 4: id 'a' also occurs on line 1"),
     ],
 )
-def test_of_a_pipe_what_came_before_a_wrong_line_is_printed(tmp_path, wrong, message):
-    slow = record("slow", source="while True: pass")
-    path = write(tmp_path, record("a"), slow, record("b"), wrong, record("c"))
-    reading = piped(path.read_bytes())
+def test_pipe_results_before_wrong_line_are_kept(tmp_path, wrong, message):
+    slow = build_record("slow", source="while True: pass")
+    path = write_records(
+        tmp_path, build_record("a"), slow, build_record("b"), wrong, build_record("c")
+    )
+    reading = open_pipe(path.read_bytes())
     found = []
     with pytest.raises(UserError) as raised:
         found.extend(judge_file(f"/dev/fd/{reading}", limits=LIMITS, workers=2))
@@ -156,23 +167,23 @@ def test_of_a_pipe_what_came_before_a_wrong_line_is_printed(tmp_path, wrong, mes
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "break", "replace"])
-def test_a_file_that_changes_while_it_is_judged_keeps_verdicts_with_their_ids(tmp_path, change):
+def test_changed_file_keeps_verdicts_with_ids(tmp_path, change):
     names = ["right", "wrong"] * 40
     sources = {"right": "print(input())", "wrong": f"print(2)  # {'x' * 9000}"}
-    rows = [record(f"{name} {n}", source=sources[name]) for n, name in enumerate(names)]
-    path = write(tmp_path, *rows)
+    rows = [build_record(f"{name} {n}", source=sources[name]) for n, name in enumerate(names)]
+    path = write_records(tmp_path, *rows)
     lines = judge_file(path, limits=LIMITS, workers=1)
     found = [next(lines)]
     if change == "replace":
         (tmp_path / "other").mkdir()
-        write(tmp_path / "other", record("another")).replace(path)
+        write_records(tmp_path / "other", build_record("another")).replace(path)
     else:
         with path.open("r+") as file:
             if change == "shrink":
                 file.truncate(100_000)
             else:
                 file.seek(0, os.SEEK_END)
-                file.write("{" if change == "break" else json.dumps(record("right 80")))
+                file.write("{" if change == "break" else json.dumps(build_record("right 80")))
     try:
         found.extend(lines)
         problem = ""
@@ -189,8 +200,8 @@ def test_a_file_that_changes_while_it_is_judged_keeps_verdicts_with_their_ids(tm
     ] * (change == "grow")
 
 
-def test_the_command_judges_a_pipe_and_standard_input(tmp_path):
-    path = write(tmp_path, record("a"), record("b", source="print(2)"))
+def test_command_judges_pipe_and_stdin(tmp_path):
+    path = write_records(tmp_path, build_record("a"), build_record("b", source="print(2)"))
     for words in (f"cat {path} | gapft judge -", f"gapft judge <(cat {path})"):
         script = words.replace("gapft", f"{sys.executable} -m gapft_harness.cli.main")
         done = subprocess.run(
@@ -201,8 +212,10 @@ def test_the_command_judges_a_pipe_and_standard_input(tmp_path):
         assert ids == [("a", "accepted"), ("b", "wrong_answer")]
 
 
-def test_the_command_lets_programs_import_what_tasks_let_them(tmp_path):
-    path = write(tmp_path, record("n", source="import numpy\nprint(numpy.int64(input()))"))
+def test_command_preloads_modules(tmp_path):
+    path = write_records(
+        tmp_path, build_record("n", source="import numpy\nprint(numpy.int64(input()))")
+    )
     found = gapft("judge", path, "--workers", 1)
     assert json.loads(found.stdout)["verdict"] == "accepted", found.stderr
     found = gapft("judge", path, "--workers", 1, "--preload", "")
@@ -212,30 +225,30 @@ def test_the_command_lets_programs_import_what_tasks_let_them(tmp_path):
     assert "preload: the module 'nunpy' is not installed" in found.stderr
 
 
-def test_what_is_expected_may_be_called_output(tmp_path):
-    path = write(tmp_path, record(tests=[{"input": "1", "output": "1"}]))
+def test_accepts_output_as_expected_key(tmp_path):
+    path = write_records(tmp_path, build_record(tests=[{"input": "1", "output": "1"}]))
     (line,) = judge_file(path, limits=LIMITS, workers=1)
     assert json.loads(line)["verdict"] == "accepted"
 
 
-def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path):
+def test_reports_line_of_invalid_utf8(tmp_path):
     path = tmp_path / "programs.jsonl"
-    path.write_bytes(json.dumps(record()).encode() + b"\n\xff\n")
+    path.write_bytes(json.dumps(build_record()).encode() + b"\n\xff\n")
     with pytest.raises(UserError, match=r"line 2: expected UTF-8 text, found the byte 0x"):
         next(judge_file(path))
 
 
-def test_a_file_that_cannot_be_read_or_is_empty(tmp_path):
+def test_rejects_unreadable_or_empty_file(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         next(judge_file(tmp_path / "nowhere.jsonl"))
     with pytest.raises(UserError, match="found no record"):
-        next(judge_file(write(tmp_path)))
+        next(judge_file(write_records(tmp_path)))
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_the_command_works_with_its_own_streams_closed(tmp_path, closed):
+def test_command_works_with_closed_streams(tmp_path, closed):
     """As a service may start it. Whatever gets their numbers must not be lost to a worker."""
-    path = write(tmp_path, record())
+    path = write_records(tmp_path, build_record())
     done = tmp_path / "done"
     command = (
         f'"{sys.executable}" -m gapft_harness.cli.main judge {path} {closed}; echo $? > {done}'
@@ -248,7 +261,7 @@ def test_the_command_works_with_its_own_streams_closed(tmp_path, closed):
     assert told == (closed == ">&-")
 
 
-def test_workers_start_in_a_process_without_streams(tmp_path):
+def test_workers_start_without_standard_streams(tmp_path):
     """A library's user may have closed them too: sandbox and pool give the verdicts they give."""
     out = tmp_path / "out"
     code = f"""
@@ -269,9 +282,9 @@ open({str(out)!r}, "w").write(f"{{result.verdict}} {{verdict.status}}")
 
 @pytest.mark.parametrize("name", ["\ufb01nd", "find", "\u2118rime", "\U0001d425ong"])
 @pytest.mark.parametrize("method", [False, True])
-def test_a_function_is_found_by_its_name_as_python_reads_it(tmp_path, name, method):
+def test_finds_function_by_normalized_name(tmp_path, name, method):
     source = f"def {name}(*x): return x[-1]"
     source = f"class Solution:\n    {source}" if method else source
-    path = write(tmp_path, record(kind="function", function=name, source=source))
+    path = write_records(tmp_path, build_record(kind="function", function=name, source=source))
     (line,) = judge_file(path, limits=LIMITS, workers=1)
     assert json.loads(line)["verdict"] == "accepted", line

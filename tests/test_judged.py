@@ -37,7 +37,14 @@ from gapft_harness.store.digests import Digests
 from tests.command import gapft
 from tests.generated import chunks_in, generated
 from tests.recording_run import Letters, letters
-from tests.test_early_stop import ONE, K, Right, Scripted, problems, recipe
+from tests.test_early_stop import (
+    ONE,
+    K,
+    PrefixVerifier,
+    ScriptedSampler,
+    build_problems,
+    build_recipe,
+)
 
 SEARCH = {"k": 4, "chunk": 8}
 POOL = 24
@@ -94,7 +101,7 @@ def register_verifiers(register):
 
 
 @dataclass(frozen=True)
-class Judged(Letters):
+class JudgedLetters(Letters):
     """A task whose responses all differ, judged by a verifier that keeps count."""
 
     @property
@@ -119,7 +126,7 @@ class Judged(Letters):
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Judged:
+def task(tmp_path: Path) -> JudgedLetters:
     made, plugin = letters(tmp_path), tmp_path / "plugin.py"
     text, old = plugin.read_text(), "        return Generation(text,"
     assert old in text
@@ -128,10 +135,10 @@ def task(tmp_path: Path) -> Judged:
 """
     plugin.write_text(text.replace(old, own + old))
     (tmp_path / "verifier.py").write_text(_VERIFIER)
-    return Judged(made.folder)
+    return JudgedLetters(made.folder)
 
 
-def table(run: RunDirectory, split: str = "pool") -> Any:
+def read_table(run: RunDirectory, split: str = "pool") -> Any:
     """A table's rows and its facts, without the keys of what they were taken from."""
     path = run.path / f"{split}/responses.parquet"
     facts = read_facts(path)
@@ -140,36 +147,36 @@ def table(run: RunDirectory, split: str = "pool") -> Any:
     return list(read_judged(path)), facts
 
 
-def index_of(text: str) -> int:
+def parse_index(text: str) -> int:
     return int(text.rpartition(".")[2])
 
 
-def test_another_run_with_the_same_verifier_judges_nothing(task: Judged) -> None:
+def test_second_run_reuses_verdicts(task: JudgedLetters) -> None:
     first = task.search("first")
     assert len(task.judged()) == POOL * 5
     second = task.search("second", seeds=[17], conditions=["gapft"])
     assert task.judged() == []
-    assert table(second) == table(first)
-    assert {row.answer for _, rows in table(first)[0] for row in rows} != {None}
+    assert read_table(second) == read_table(first)
+    assert {row.answer for _, rows in read_table(first)[0] for row in rows} != {None}
 
 
-def test_more_samples_judge_the_new_ones_alone(task: Judged, tmp_path: Path) -> None:
+def test_more_samples_judge_only_new_ones(task: JudgedLetters, tmp_path: Path) -> None:
     task.search("few", search={**SEARCH, "k": 8})
     task.judged()
     more = task.search("more", search={**SEARCH, "k": 16})
     new = task.judged()
     assert len(new) == POOL * 8
-    assert {index_of(text) for text in new} == set(range(8, 16))
+    assert {parse_index(text) for text in new} == set(range(8, 16))
     shutil.rmtree(tmp_path / ".store")
     fresh = task.search("fresh", search={**SEARCH, "k": 16})
-    assert table(more) == table(fresh)
+    assert read_table(more) == read_table(fresh)
     assert len(task.judged()) == POOL * 17
 
 
-def write(name: str, content: str) -> Callable[[Judged], dict[str, Any]]:
+def append_to(name: str, content: str) -> Callable[[JudgedLetters], dict[str, Any]]:
     """Write a file beside the plugins, or append to one."""
 
-    def change(task: Judged) -> dict[str, Any]:
+    def change(task: JudgedLetters) -> dict[str, Any]:
         with (task.folder / name).open("a") as file:
             file.write(content)
         return {}
@@ -177,7 +184,7 @@ def write(name: str, content: str) -> Callable[[Judged], dict[str, Any]]:
     return change
 
 
-def other_golds(task: Judged) -> dict[str, Any]:
+def change_golds(task: JudgedLetters) -> dict[str, Any]:
     path = task.folder / "tasks/letters.yaml"
     old = 'doc_to_target: "{{answer}}"'
     assert old in path.read_text()
@@ -185,20 +192,20 @@ def other_golds(task: Judged) -> dict[str, Any]:
     return {}
 
 
-CHANGES: list[tuple[str, Callable[[Judged], dict[str, Any]], int]] = [
+CHANGES: list[tuple[str, Callable[[JudgedLetters], dict[str, Any]], int]] = [
     ("nothing", lambda task: {}, 0),
-    ("its file", write("verifier.py", "\n# edited\n"), POOL * 5),
+    ("its file", append_to("verifier.py", "\n# edited\n"), POOL * 5),
     ("a parameter", lambda task: {"word": "so"}, POOL * 5),
-    ("a file that a parameter names", write("names.txt", " at all"), POOL * 5),
-    ("what it reports of its rules", write("rules", "2"), POOL * 5),
-    ("golds", other_golds, POOL * 5),
-    ("another file beside it", write("unrelated.txt", "!"), 0),
+    ("a file that a parameter names", append_to("names.txt", " at all"), POOL * 5),
+    ("what it reports of its rules", append_to("rules", "2"), POOL * 5),
+    ("golds", change_golds, POOL * 5),
+    ("another file beside it", append_to("unrelated.txt", "!"), 0),
 ]
 
 
 @pytest.mark.parametrize(("change", "new"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
-def test_what_verdicts_depend_on_judges_again_and_generates_nothing(
-    task: Judged, change: Callable[[Judged], dict[str, Any]], new: int
+def test_changed_verifier_inputs_judge_again(
+    task: JudgedLetters, change: Callable[[JudgedLetters], dict[str, Any]], new: int
 ) -> None:
     (task.folder / "names.txt").write_text("")
     params = {"names": str(task.folder / "names.txt")}
@@ -209,14 +216,14 @@ def test_what_verdicts_depend_on_judges_again_and_generates_nothing(
     second = task.search("second", verifier={"name": "counting", "params": {**params, **more}})
     assert len(task.judged()) == new
     assert not [call for call in task.log("second") if "id" in call], "nothing is generated"
-    found = table(second)
+    found = read_table(second)
     for part in task.parts():
         part.unlink()
     fresh = task.search("fresh", verifier={"name": "counting", "params": {**params, **more}})
-    assert table(fresh) == found
+    assert read_table(fresh) == found
 
 
-def test_interrupted_and_continued_judging_gives_the_same(task: Judged, tmp_path: Path) -> None:
+def test_resumed_judging_gives_same_verdicts(task: JudgedLetters, tmp_path: Path) -> None:
     undisturbed = task.search("undisturbed")
     expected = Counter(task.judged())
     shutil.rmtree(tmp_path / ".store")
@@ -227,13 +234,13 @@ def test_interrupted_and_continued_judging_gives_the_same(task: Judged, tmp_path
     stopping.unlink()
     continued = task.search("run")
     assert Counter(task.judged()) == expected, "each was judged once"
-    assert table(continued) == table(undisturbed)
+    assert read_table(continued) == read_table(undisturbed)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_workers_judge_their_own_chunks(task: Judged, workers: int) -> None:
+def test_workers_judge_their_own_chunks(task: JudgedLetters, workers: int) -> None:
     alone = task.search("run")
-    expected, seen = task.judged(), table(alone)
+    expected, seen = task.judged(), read_table(alone)
     shutil.rmtree(alone.path)
     shutil.rmtree(task.folder / ".store")
     run = RunDirectory.create_or_open(alone.path, alone.recipe)
@@ -249,10 +256,10 @@ def test_workers_judge_their_own_chunks(task: Judged, workers: int) -> None:
     assert sum(map(len, shares)) == len(set.union(*shares)) == len(expected)
     together = task.search("run")
     assert task.judged() == []
-    assert table(together) == seen
+    assert read_table(together) == seen
 
 
-def test_an_edited_file_of_verdicts_is_never_used(task: Judged) -> None:
+def test_rejects_edited_verdict_file(task: JudgedLetters) -> None:
     task.search("first")
     task.judged()
     path = task.parts()[0]
@@ -265,7 +272,7 @@ def test_an_edited_file_of_verdicts_is_never_used(task: Judged) -> None:
     assert 0 < len(task.judged()) < POOL * 5, "of one chunk and phase"
 
 
-def test_a_forged_file_of_verdicts_is_found_by_verify(task: Judged) -> None:
+def test_verify_detects_forged_verdict_file(task: JudgedLetters) -> None:
     task.search("first")
     path = next(path for path in task.parts() if ".greedy." in path.name)
     records = [dict(record) for record in read_part(path)]
@@ -281,7 +288,7 @@ def test_a_forged_file_of_verdicts_is_found_by_verify(task: Judged) -> None:
     assert any(forged in line for line in found.differences)
 
 
-def test_no_verdict_in_time_counts_only_in_its_own_run(task: Judged) -> None:
+def test_timeouts_count_only_in_their_run(task: JudgedLetters) -> None:
     (task.folder / "slow").write_text(".2\n")
     first = task.search("first")
     task.judged()
@@ -290,14 +297,14 @@ def test_no_verdict_in_time_counts_only_in_its_own_run(task: Judged) -> None:
     (task.folder / "slow").unlink()
     (first.path / "pool/responses.parquet").unlink()
     (first.path / "manifest.json").unlink()
-    assert table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, "its own stand"
+    assert read_table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, "its own stand"
     assert task.judged() == []
     second = task.search("second")
-    assert {index_of(text) for text in task.judged()} == {2}
+    assert {parse_index(text) for text in task.judged()} == {2}
     assert "timeout" not in second.manifest()["verdict_counts"]["pool"]
 
 
-def test_repeated_executions_are_kept_with_what_differed(task: Judged) -> None:
+def test_repeated_executions_are_stored(task: JudgedLetters) -> None:
     keys = {"episode": {"executions": 3}}
     (task.folder / "fickle").write_text("+\n-\n+\n" * 50)
     first = task.search("first", **keys)
@@ -305,12 +312,14 @@ def test_repeated_executions_are_kept_with_what_differed(task: Judged) -> None:
     second = task.search("second", **keys)
     assert task.judged() == []
     assert second.manifest()["executions"] == first.manifest()["executions"]
-    assert table(second) == table(first)
+    assert read_table(second) == read_table(first)
     task.search("once")
-    assert {index_of(text) for text in task.judged()} == {GREEDY}, "samples are judged once anyway"
+    assert {parse_index(text) for text in task.judged()} == {GREEDY}, (
+        "samples are judged once anyway"
+    )
 
 
-def test_greedy_time_outs_of_others_are_executed_again(task: Judged) -> None:
+def test_stored_greedy_timeouts_run_again(task: JudgedLetters) -> None:
     keys = {"episode": {"executions": 3}}
     (task.folder / "slow").write_text(".-1\n")
     task.search("first", **keys)
@@ -321,17 +330,17 @@ def test_greedy_time_outs_of_others_are_executed_again(task: Judged) -> None:
     assert second.manifest()["executions"]["pool"]["episodes"] == POOL
 
 
-def test_early_stop_judges_each_response_once(task: Judged) -> None:
+def test_early_stop_judges_each_response_once(task: JudgedLetters) -> None:
     keys = {"search": {**SEARCH, "stop": "first_pass"}, "evidence": {"keep": "first"}}
     first = task.search("first", **keys)
     judged = task.judged()
     assert len(judged) == len(set(judged)) == POOL * 2
     second = task.search("second", **keys)
     assert task.judged() == []
-    assert table(second) == table(first)
+    assert read_table(second) == read_table(first)
 
 
-def test_verdicts_are_listed_and_removed_with_their_run(task: Judged) -> None:
+def test_verdicts_are_listed_and_removed_with_their_run(task: JudgedLetters) -> None:
     runs = task.folder / "runs"
     runs.mkdir()
     task.search("r0", at="runs/r0")
@@ -348,7 +357,7 @@ def test_verdicts_are_listed_and_removed_with_their_run(task: Judged) -> None:
     assert len(task.judged()) == POOL * 5
 
 
-class Wavering(Right):
+class WaveringVerifier(PrefixVerifier):
     """Gives some texts another verdict, and other feedback, the second time that it is asked."""
 
     def __init__(self) -> None:
@@ -374,7 +383,7 @@ class Wavering(Right):
         ]
 
 
-def verdicts_of(
+def judge_responses(
     folder: Path, chunks: Sequence[Chunk], responses: StoredResponses, step: ChunkJudge
 ) -> list[Chunk]:
     """Judge the responses to chunks, and give the places of their verdicts."""
@@ -387,17 +396,15 @@ def verdicts_of(
 
 
 @pytest.mark.parametrize(("stop", "executions"), [("never", 1), ("never", 3), ("first_pass", 1)])
-def test_a_table_is_the_same_from_stored_verdicts(
-    tmp_path: Path, stop: str, executions: int
-) -> None:
+def test_stored_verdicts_give_the_same_table(tmp_path: Path, stop: str, executions: int) -> None:
     script = [[i % 2 == 1, *(i * k % 7 == 3 for k in range(K))] for i in range(7)]
-    of, made_by = problems(script, "twice"), recipe(stop)
+    of, made_by = build_problems(script, "twice"), build_recipe(stop)
     phases = build_search_phases(ONE, made_by.search, stop == "first_pass")
-    generating, direct, judging = Right(), Wavering(), Wavering()
+    generating, direct, judging = PrefixVerifier(), WaveringVerifier(), WaveringVerifier()
     episodes = build_episodes(generating, 2, "right")
     keys: dict[str, Any] = {"episodes": episodes, "verifier": generating}
     store = tmp_path / "store"
-    responses = generated(store, of, phases, Scripted(script), **keys)
+    responses = generated(store, of, phases, ScriptedSampler(script), **keys)
     facts = write_responses(
         tmp_path / "direct", responses, of, direct, extra={}, executions=executions,
         episodes=build_episodes(direct, 2, "right"),
@@ -407,7 +414,7 @@ def test_a_table_is_the_same_from_stored_verdicts(
         assert facts["executions"]["feedback_differs"]
     chunks = chunks_in(store, of, phases, episodes=episodes)
     step = ChunkJudge(judging, build_episodes(judging, 2, "right"), executions, "run")
-    for chunk in verdicts_of(store, chunks, responses, step):
+    for chunk in judge_responses(store, chunks, responses, step):
         for phase in phases:
             responses.add_verdicts(chunk.find_path(phase), "run")
     asked = len(judging.judged)
@@ -420,12 +427,12 @@ def test_a_table_is_the_same_from_stored_verdicts(
     assert len(judging.judged) == asked, "nothing was judged again"
 
 
-def test_a_package_counts_with_all_its_files(tmp_path: Path) -> None:
+def test_package_hash_includes_all_files(tmp_path: Path) -> None:
     home, digests = tmp_path / "package", Digests(tmp_path)
     home.mkdir()
     (home / "rules.py").write_text("1")
     entry = Registration(
-        "verifier", "v", "package", Right, source_root=str(home), code_hash="of its module"
+        "verifier", "v", "package", PrefixVerifier, source_root=str(home), code_hash="of its module"
     )
     seen = [describe_code(entry, digests)]
     (home / "rules.pyc").write_text("compiled")

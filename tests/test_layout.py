@@ -46,22 +46,22 @@ places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
 
 
 @given(places)
-def test_what_is_spelt_is_read_back(place: tuple[str, RunFile]) -> None:
+def test_parses_written_paths(place: tuple[str, RunFile]) -> None:
     path, expected = place
     assert parse_path(path) == expected
 
 
 @given(arms)
-def test_an_arm_is_read_from_its_name(arm: Arm) -> None:
+def test_parses_arm_names(arm: Arm) -> None:
     assert layout.parse_arm(arm.name) == arm
 
 
 @given(places, places)
-def test_no_two_things_have_one_path(one: Any, other: Any) -> None:
+def test_paths_are_unique(one: Any, other: Any) -> None:
     assert (one[0] == other[0]) == (one[1] == other[1])
 
 
-def test_what_has_which_path() -> None:
+def test_paths_of_run_files() -> None:
     arm = Arm("gapft", 13)
     assert arm.name == "gapft-seed13"
     assert layout.problems_path("pool") == "pool/problems.parquet"
@@ -74,7 +74,7 @@ def test_what_has_which_path() -> None:
     assert layout.import_folder("pool") == "pool/.imported.partial"
 
 
-def test_the_variant_of_an_arm_stands_behind_an_at() -> None:
+def test_arm_variant_follows_at_sign() -> None:
     arm = Arm("gapft", 13, "whole")
     assert layout.decisions_path(arm) == "decisions/gapft-seed13@whole.parquet"
     assert parse_path("decisions/gapft-seed13@whole.scale-0.5.parquet") == RunFile(
@@ -91,11 +91,11 @@ def test_the_variant_of_an_arm_stands_behind_an_at() -> None:
         "adapters/gapft-seed013", "pool/states/4.parquet", "pool/other.parquet", "gapft-seed13",
     ],
 )  # fmt: skip
-def test_what_is_none_of_these_says_nothing(path: str) -> None:
+def test_unknown_paths_parse_to_none(path: str) -> None:
     assert parse_path(path) is None
 
 
-def test_a_place_has_the_name_that_the_manifest_gives_it() -> None:
+def test_table_names_match_manifest() -> None:
     for path, name in {
         "pool/responses.parquet": "pool",
         "decisions/gapft-seed13.parquet": "gapft-seed13",
@@ -107,6 +107,6 @@ def test_a_place_has_the_name_that_the_manifest_gives_it() -> None:
         assert layout.judged_table_path(name) == path
 
 
-def test_a_path_that_is_no_table_has_no_name() -> None:
+def test_rejects_path_without_table() -> None:
     with pytest.raises(GapftError, match=r"^decisions/mine\.parquet: not a table "):
         layout.find_table_name("decisions/mine.parquet")

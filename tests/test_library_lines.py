@@ -28,16 +28,14 @@ def register_verifiers(register):
 
 
 @pytest.mark.parametrize("error", [False, True])
-def test_warnings_of_libraries_are_kept_from_the_terminal_and_errors_are_not(
-    error: bool, tmp_path: Path
-) -> None:
+def test_hides_library_warnings_but_not_errors(error: bool, tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY.format(error=error, then="pass"))
     done = gapft("list", "plugins", "--plugin", "noisy.py", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr == ("noisy: the disk is on fire\n" if error else "")
 
 
-def test_a_failure_shows_what_libraries_said_before_it(tmp_path: Path) -> None:
+def test_failure_shows_library_warnings(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(NOISY.format(error=False, then='raise OSError("broken")'))
     done = gapft("list", "plugins", "--plugin", "noisy.py", cwd=tmp_path)
     assert done.returncode == 2

@@ -86,5 +86,5 @@ def reader() -> Iterator[Reader]:
 @example(runs=["x", " ", "y"])
 @example(runs=["[", "]"])
 @example(runs=["99", " "])
-def test_any_shape_is_read_in_linear_time(reader: Reader, runs: list[str]) -> None:
+def test_reads_any_text_in_linear_time(reader: Reader, runs: list[str]) -> None:
     reader.read(runs)
