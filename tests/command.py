@@ -41,11 +41,11 @@ def _run_forked(
     assert server.stdin is not None
     assert server.stdout is not None
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-        told = {
+        request = {
             "arguments": arguments, "cwd": str(Path(cwd or ".").absolute()), "env": environment,
             "out": out.name, "err": err.name,
         }  # fmt: skip
-        print(json.dumps(told), file=server.stdin, flush=True)
+        print(json.dumps(request), file=server.stdin, flush=True)
         child = int(server.stdout.readline())
         late = threading.Timer(timeout, os.kill, (child, 9))
         late.start()
@@ -53,8 +53,8 @@ def _run_forked(
             status = int(server.stdout.readline())
         finally:
             late.cancel()
-        said = [Path(file.name).read_text("utf-8") for file in (out, err)]
-    return subprocess.CompletedProcess(arguments, status, *said)
+        outputs = [Path(file.name).read_text("utf-8") for file in (out, err)]
+    return subprocess.CompletedProcess(arguments, status, *outputs)
 
 
 def gapft(

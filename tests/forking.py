@@ -86,11 +86,11 @@ def move_descriptors(descriptors: Mapping[int, int]) -> None:
     copies = {number: os.dup2(held, above + number) for held, number in descriptors.items()}
     for number, copy in copies.items():
         os.dup2(copy, number, inheritable=True)
-    kept = -1
+    last = -1
     for number in [*sorted(descriptors.values()), 65536]:
-        if number > kept + 1:
-            os.closerange(kept + 1, number)
-        kept = number
+        if number > last + 1:
+            os.closerange(last + 1, number)
+        last = number
 
 
 class Popen(subprocess.Popen[Any]):
@@ -111,9 +111,11 @@ class Popen(subprocess.Popen[Any]):
             return
         passed = options["pass_fds"]
         output = options["stdout"].fileno()
-        told = json.dumps([args[4], dict(environment), os.getcwd(), os.getpid(), passed]).encode()
-        socket.send_fds(self.nursery, [len(told).to_bytes(4)], [output, *passed])
-        self.nursery.sendall(told)
+        message = json.dumps(
+            [args[4], dict(environment), os.getcwd(), os.getpid(), passed]
+        ).encode()
+        socket.send_fds(self.nursery, [len(message).to_bytes(4)], [output, *passed])
+        self.nursery.sendall(message)
         self.args, self.returncode, self._child_created = args, None, True
         self.stdin = self.stdout = self.stderr = None
         self._waitpid_lock = threading.Lock()
@@ -126,9 +128,9 @@ def serve_workers(requests: socket.socket) -> None:
         size, descriptors = head[:2]
         if not size:
             os._exit(0)
-        told = b""
-        while len(told) < int.from_bytes(size):
-            told += requests.recv(1 << 20)
+        message = b""
+        while len(message) < int.from_bytes(size):
+            message += requests.recv(1 << 20)
         between = os.fork()
         if between:
             os.waitpid(between, 0)
@@ -137,7 +139,7 @@ def serve_workers(requests: socket.socket) -> None:
             continue
         if os.fork():
             os._exit(0)
-        arguments, environment, folder, command, passed = json.loads(told)
+        arguments, environment, folder, command, passed = json.loads(message)
         while os.getppid() != command:
             time.sleep(0.001)
         requests.sendall(os.getpid().to_bytes(4))
@@ -156,13 +158,13 @@ def serve_workers(requests: socket.socket) -> None:
         run_as_process(run, environment, path)
 
 
-def become_command(told: dict[str, Any]) -> None:
+def become_command(request: dict[str, Any]) -> None:
     """Is ``python -m gapft_harness.cli.main ARGUMENTS`` from here on."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
-    output, errors = (os.open(told[key], os.O_WRONLY | os.O_APPEND) for key in ("out", "err"))
+    output, errors = (os.open(request[key], os.O_WRONLY | os.O_APPEND) for key in ("out", "err"))
     move_descriptors({null: 0, output: 1, errors: 2})
-    os.chdir(told["cwd"])
+    os.chdir(request["cwd"])
     Popen.nursery, requests = socket.socketpair()
     Popen.environment = read_at_import(os.environ)
     if not os.fork():
@@ -170,13 +172,13 @@ def become_command(told: dict[str, Any]) -> None:
         serve_workers(requests)
     requests.close()
     subprocess.Popen = Popen  # type: ignore[misc]
-    sys.argv[:] = ["gapft", *told["arguments"]]
-    path = [told["cwd"], *sys.path[1:]]
+    sys.argv[:] = ["gapft", *request["arguments"]]
+    path = [request["cwd"], *sys.path[1:]]
 
     def run() -> None:
         runpy.run_module("gapft_harness.cli.main", run_name="__main__", alter_sys=True)
 
-    run_as_process(run, told["env"], path)
+    run_as_process(run, request["env"], path)
 
 
 def serve() -> None:

@@ -214,7 +214,7 @@ def letters(folder: Path, pool: int = 24, audit: int = 21) -> Letters:
     (folder / "tasks").mkdir()
     (folder / "tasks" / "letters.yaml").write_text(_TASK)
     (folder / "plugin.py").write_text(_PLUGIN)
-    made = Letters(folder)
-    made.write("pool", range(pool))
-    made.write("audit", range(audit))
-    return made
+    task = Letters(folder)
+    task.write("pool", range(pool))
+    task.write("audit", range(audit))
+    return task

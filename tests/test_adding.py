@@ -45,10 +45,10 @@ def test_run_reuses_added_work(finished_folder: Path, tmp_path: Path) -> None:
         finished_folder / "runs/.store", *steps
     )
     done = succeed("run", "demo", "--run-dir", "runs/second", *build_options(SMALL), cwd=tmp_path)
-    said = " ".join((done.stdout + done.stderr).split())
-    assert "search pool: reused from first" in said
-    assert "train: 2 reused from first" in said
-    assert "audit: reused from first" in said
+    output = " ".join((done.stdout + done.stderr).split())
+    assert "search pool: reused from first" in output
+    assert "train: 2 reused from first" in output
+    assert "audit: reused from first" in output
     manifest = json.loads((tmp_path / "runs/second/manifest.json").read_text())
     assert not any("seconds" in facts for facts in manifest["training"].values())
     stored = hash_stored_files(tmp_path / "runs/.store", *steps)
@@ -87,10 +87,10 @@ def test_added_searches_are_reused(recipe: str, settings: tuple[str, ...], tmp_p
 
 
 def forge_verdict(run: Path) -> None:
-    def passed(rows: list[dict[str, object]]) -> None:
+    def pass_one(rows: list[dict[str, object]]) -> None:
         next(row for row in rows if row["status"] == "fail")["status"] = "pass"
 
-    change_rows(run, "audit/responses.parquet", passed)
+    change_rows(run, "audit/responses.parquet", pass_one)
 
 
 def forge_adapter(run: Path) -> None:
@@ -109,7 +109,7 @@ def forge_key(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("forge", "named"),
+    ("forge", "damaged_file"),
     [
         (forge_verdict, "audit/responses.parquet"),
         (forge_adapter, "adapters/gapft-seed13"),
@@ -117,14 +117,14 @@ def forge_key(run: Path) -> None:
     ],
 )
 def test_rejects_forged_run(
-    finished_folder: Path, tmp_path: Path, forge: object, named: str
+    finished_folder: Path, tmp_path: Path, forge: object, damaged_file: str
 ) -> None:
     run = Path(shutil.copytree(finished_folder / "runs/first", tmp_path / "first"))
     assert callable(forge)
     forge(run)
     done = gapft("store", "runs", "--add", run, cwd=tmp_path)
     assert done.returncode == 1
-    assert named in done.stderr
+    assert damaged_file in done.stderr
     assert not (tmp_path / "runs").exists(), "nothing was stored"
 
 
@@ -136,11 +136,13 @@ def test_skips_adapter_that_differs_in_store(finished_folder: Path, tmp_path: Pa
             "training"
         ].items()
     }
-    ours, theirs = (place / "runs/.store" / stored[f"{c}-seed13"] for c in ("gapft", "uniform"))
-    (ours / "index.json").unlink()
-    for file in theirs.iterdir():
-        if not (ours / file.name).exists():
-            shutil.copy(file, ours / file.name)
+    gapft_folder, uniform_folder = (
+        place / "runs/.store" / stored[f"{c}-seed13"] for c in ("gapft", "uniform")
+    )
+    (gapft_folder / "index.json").unlink()
+    for file in uniform_folder.iterdir():
+        if not (gapft_folder / file.name).exists():
+            shutil.copy(file, gapft_folder / file.name)
     done = succeed("store", "runs", "--add", "runs/first", cwd=place)
     assert "left out: adapters/gapft-seed13" in done.stdout
     shutil.rmtree(place / "runs/first/adapters/gapft-seed13")

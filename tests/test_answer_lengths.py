@@ -36,14 +36,14 @@ pytestmark = pytest.mark.xdist_group("example")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the letters task, and a whole run of it with the experiment."""
-    made = tmp_path_factory.mktemp("experiment")
-    prepare(made)
-    with (made / "recipe.yaml").open("a") as recipe:
+    directory = tmp_path_factory.mktemp("experiment")
+    prepare(directory)
+    with (directory / "recipe.yaml").open("a") as recipe:
         recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
-    shutil.copy(FILE, made / "mine.py")
-    done = succeed(*build_arguments("whole"), cwd=made)
-    (made / "said").write_text(done.stdout + done.stderr)
-    return made
+    shutil.copy(FILE, directory / "mine.py")
+    done = succeed(*build_arguments("whole"), cwd=directory)
+    (directory / "said").write_text(done.stdout + done.stderr)
+    return directory
 
 
 def build_arguments(run: str, *more: str) -> list[str]:
@@ -59,16 +59,16 @@ def copied_folder(folder: Path, tmp_path: Path) -> Path:
 
 
 def find_differences(folder: Path, run: str = "whole") -> str:
-    found = verify(folder / run, [str(folder / "plugin.py"), str(folder / "mine.py")])
-    return "\n".join(found.differences)
+    result = verify(folder / run, [str(folder / "plugin.py"), str(folder / "mine.py")])
+    return "\n".join(result.differences)
 
 
 def test_experiment_appears_in_all_outputs(folder: Path) -> None:
-    said, run = (folder / "said").read_text(), folder / "whole"
-    assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", said)
-    assert "✓ measure gapft-seed13" in said
+    output, run = (folder / "said").read_text(), folder / "whole"
+    assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", output)
+    assert "✓ measure gapft-seed13" in output
     assert re.search(
-        r"tokens of the median answer: source [\d.]+, gapft [\d.]+, all_verified", said
+        r"tokens of the median answer: source [\d.]+, gapft [\d.]+, all_verified", output
     )
     files = json.loads((run / "manifest.json").read_text())["files"]
     assert {f"{NAME}/{arm}.json" for arm in ARMS} <= files.keys()
@@ -78,8 +78,8 @@ def test_experiment_appears_in_all_outputs(folder: Path) -> None:
     page, text = (run / "report" / name for name in ("index.html", "report.md"))
     assert "<h2>Answer lengths</h2>" in page.read_text()
     assert f"figures/{NAME}.svg" in text.read_text()
-    for made in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
-        assert (run / "report" / made).stat().st_size > 50
+    for file in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
+        assert (run / "report" / file).stat().st_size > 50
     planned = succeed(*build_arguments("whole"), "--dry-run", cwd=folder).stdout
     assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
     assert f"{NAME}: 4 of 4" in planned
@@ -92,20 +92,20 @@ def test_results_match_sealed_tables(folder: Path) -> None:
 
     import pyarrow.parquet as pq
 
-    def lengths(table: str, column: str) -> list[int]:
+    def read_lengths(table: str, column: str) -> list[int]:
         return [len(ids) for ids in pq.read_table(folder / "whole" / table)[column].to_pylist()]
 
     content = json.loads((folder / "whole/report/results.json").read_text())[NAME]
-    for condition, of in content["conditions"].items():
+    for condition, rates in content["conditions"].items():
         arms = [f"{condition}-seed{seed}" for seed in (13, 21)]
         for kind, table, column in (
             ("trained_on", "selections", "response_ids"),
             ("given", "decisions", "token_ids"),
         ):
-            found = [lengths(f"{table}/{arm}.parquet", column) for arm in arms]
-            assert of[kind]["median"] == fmean(map(median, found))
-            long = [length >= 6 for each in found for length in each]
-            assert of[kind]["long"] == pytest.approx(sum(long) / len(long))
+            arm_lengths = [read_lengths(f"{table}/{arm}.parquet", column) for arm in arms]
+            assert rates[kind]["median"] == fmean(map(median, arm_lengths))
+            long = [length >= 6 for counts in arm_lengths for length in counts]
+            assert rates[kind]["long"] == pytest.approx(sum(long) / len(long))
 
 
 def test_verify_reports_changed_results(copied_folder: Path) -> None:
@@ -121,8 +121,8 @@ def test_verify_reports_changed_results(copied_folder: Path) -> None:
     sealed = json.loads(manifest.read_text())
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
-    told = f"{relative}: long is {content['long'] + 1}, recomputed: {content['long']}"
-    assert find_differences(copied_folder) == told
+    message = f"{relative}: long is {content['long'] + 1}, recomputed: {content['long']}"
+    assert find_differences(copied_folder) == message
     path.write_text("{")
     sealed["files"][relative] = sha256(path)
     write_json(manifest, sealed)
@@ -159,22 +159,22 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
     os.mkfifo(pipe)
     wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
     assert killed(started, workers_of(started)), "it ended before it was killed"
-    kept = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert len(kept) == len(ARMS) - 1
+    finished_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
+    assert len(finished_files) == len(ARMS) - 1
     sealed = json.loads((copied_folder / "killed/manifest.json").read_text())["files"]
     assert not [name for name in sealed if name.startswith(NAME)]
     pipe.unlink()
     succeed(*build_arguments("killed"), cwd=copied_folder)
-    now = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert kept.items() <= now.items(), "what was there was not made again"
+    final_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
+    assert finished_files.items() <= final_files.items(), "what was there was not made again"
     whole, resumed = (
         json.loads((copied_folder / run / "manifest.json").read_text())
         for run in ("whole", "killed")
     )
     assert resumed["files"] == whole["files"]
     for name in ("results.json", f"tables/{NAME}.csv", f"figures/{NAME}.svg"):
-        one, other = (copied_folder / run / "report" / name for run in ("whole", "killed"))
-        assert one.read_bytes() == other.read_bytes()
+        first, other = (copied_folder / run / "report" / name for run in ("whole", "killed"))
+        assert first.read_bytes() == other.read_bytes()
 
 
 def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
@@ -187,21 +187,21 @@ def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> Non
 
 
 def test_changed_settings_or_code_recompute_results(copied_folder: Path) -> None:
-    made, mine = copied_folder / f"whole/{NAME}/gapft-seed13.json", copied_folder / "mine.py"
-    before, source = made.read_bytes(), mine.read_text()
-    mine.write_text(source.replace("Answer lengths", "How long answers are"))
+    path, plugin_file = copied_folder / f"whole/{NAME}/gapft-seed13.json", copied_folder / "mine.py"
+    original, source = path.read_bytes(), plugin_file.read_text()
+    plugin_file.write_text(source.replace("Answer lengths", "How long answers are"))
     succeed(*build_arguments("whole", "--only", "report"), cwd=copied_folder)
     assert "How long answers are" in (copied_folder / "whole/report/report.md").read_text()
     assert f"{NAME}/gapft-seed13.json: code is" in find_differences(copied_folder)
-    written = made.stat().st_mtime_ns
+    written = path.stat().st_mtime_ns
     done = succeed(*build_arguments("whole"), cwd=copied_folder)
     assert f"{NAME}: making 4 files again: the plugin changed" in done.stderr
-    assert made.read_bytes() == before
-    assert made.stat().st_mtime_ns != written
+    assert path.read_bytes() == original
+    assert path.stat().st_mtime_ns != written
     assert find_differences(copied_folder) == ""
     done = succeed(*build_arguments("whole"), cwd=copied_folder)
     assert " again: " not in done.stderr
-    for file in made.parent.glob("*.json"):
+    for file in path.parent.glob("*.json"):
         file.unlink()
     succeed(*build_arguments("whole"), cwd=copied_folder)
     assert find_differences(copied_folder) == ""
@@ -214,7 +214,7 @@ def test_changed_settings_or_code_recompute_results(copied_folder: Path) -> None
     assert "gapft run --only experiments makes it again" in done.stderr
     done = succeed(*build_arguments("whole"), *setting, cwd=copied_folder)
     assert f"{NAME}: making 4 files again: settings changed" in done.stderr
-    assert json.loads(made.read_text())["long"] == 0 < json.loads(before)["long"]
+    assert json.loads(path.read_text())["long"] == 0 < json.loads(original)["long"]
     assert find_differences(copied_folder) == ""
 
 
@@ -231,9 +231,9 @@ FORGED = {
 def test_verify_detects_forged_record(copied_folder: Path, what: str) -> None:
     file = f"{NAME}/gapft-seed13.json"
     change_manifest(copied_folder / "whole", lambda manifest: FORGED[what](manifest["steps"][file]))
-    found = find_differences(copied_folder)
-    assert file in found
-    assert what in found or what == "nothing"
+    message = find_differences(copied_folder)
+    assert file in message
+    assert what in message or what == "nothing"
 
 
 def test_verify_reports_files_without_a_step(copied_folder: Path) -> None:

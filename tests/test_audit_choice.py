@@ -20,12 +20,12 @@ LIMIT = {"task": "others", "limit": 8}
 
 @pytest.fixture
 def task(tmp_path: Path) -> Letters:
-    made = letters(tmp_path, pool=6, audit=5)
+    letters_task = letters(tmp_path, pool=6, audit=5)
     text = (tmp_path / "tasks/letters.yaml").read_text()
     others = text.replace("task: letters", "task: others").replace("audit.jsonl", "other.jsonl")
     (tmp_path / "tasks/others.yaml").write_text(others)
-    made.write("other", range(12))
-    return made
+    letters_task.write("other", range(12))
+    return letters_task
 
 
 def run_search(task: Letters, other: dict[str, Any], **keys: Any) -> RunDirectory:
@@ -44,17 +44,17 @@ def test_unsealed_audit_keeps_its_recorded_choice(
     run = run_search(task, {"limit": 8})
     assert run.manifest()["audits"]["other"]["settings"] == LIMIT
 
-    def forget(manifest: dict[str, Any]) -> None:
+    def remove_records(manifest: dict[str, Any]) -> None:
         del manifest["audits"], manifest["verdict_counts"][SPLIT]
         for table in ("problems", "responses"):
             del manifest["files"][f"{SPLIT}/{table}.parquet"]
 
-    change_manifest(run.path, forget)
-    for other, said in (
+    change_manifest(run.path, remove_records)
+    for other, message in (
         ({"limit": 3}, r"other was searched with other settings.*audits\.other\.limit 8 → 3"),
         ({"limit": 8, "verifier": NOTHING}, r"audits\.other\.verifier not set → "),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             run_search(task, other)
         assert f"{SPLIT}/responses.parquet" not in run.manifest()["files"]
     assert run_search(task, {"limit": 8}).manifest()["audits"]["other"]["settings"] == LIMIT

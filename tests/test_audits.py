@@ -62,32 +62,34 @@ def other_questions(count: int) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``plain``: a finished run; ``added``: a copy with more audits; ``unhalved``: all at once."""
-    made = tmp_path_factory.mktemp("audits")
-    prepare(made)
-    plugin = (made / "plugin.py").read_text()
-    (made / "plugin.py").write_text(plugin.partition("@hookimpl")[0] + LENIENT)
-    task = (made / "tasks/letters.yaml").read_text()
-    for before, after in (
+    directory = tmp_path_factory.mktemp("audits")
+    prepare(directory)
+    plugin = (directory / "plugin.py").read_text()
+    (directory / "plugin.py").write_text(plugin.partition("@hookimpl")[0] + LENIENT)
+    task = (directory / "tasks/letters.yaml").read_text()
+    for old, new in (
         ("task: letters", "task: others"),
         ("audit.jsonl", "others.jsonl"),
         ("contains", "lenient"),
         ("max_gen_toks: 12", "max_gen_toks: 9"),
     ):
-        assert before in task
-        task = task.replace(before, after)
-    (made / "tasks/others.yaml").write_text(task)
-    (made / "tasks/others.jsonl").write_text(other_questions(range(34)))
-    succeed(*RUN, "plain", *OPTIONS, cwd=made)
-    recipe = (made / "recipe.yaml").read_text()
-    (made / "recipe.yaml").write_text(recipe + AUDITS.replace("half:", "#"))
-    succeed(*RUN, "unhalved", *OPTIONS, cwd=made)
-    ids = [row["problem_id"] for row in read_rows(made / "unhalved/audit/other/problems.parquet")]
-    (made / "half.txt").write_text("\n".join(ids[::2]))
-    (made / "recipe.yaml").write_text(recipe + AUDITS)
+        assert old in task
+        task = task.replace(old, new)
+    (directory / "tasks/others.yaml").write_text(task)
+    (directory / "tasks/others.jsonl").write_text(other_questions(range(34)))
+    succeed(*RUN, "plain", *OPTIONS, cwd=directory)
+    recipe = (directory / "recipe.yaml").read_text()
+    (directory / "recipe.yaml").write_text(recipe + AUDITS.replace("half:", "#"))
+    succeed(*RUN, "unhalved", *OPTIONS, cwd=directory)
+    ids = [
+        row["problem_id"] for row in read_rows(directory / "unhalved/audit/other/problems.parquet")
+    ]
+    (directory / "half.txt").write_text("\n".join(ids[::2]))
+    (directory / "recipe.yaml").write_text(recipe + AUDITS)
     for name in ("added", "killed"):
-        shutil.copytree(made / "plain", made / name)
-    succeed(*RUN, "added", *OPTIONS, cwd=made)
-    return made
+        shutil.copytree(directory / "plain", directory / name)
+    succeed(*RUN, "added", *OPTIONS, cwd=directory)
+    return directory
 
 
 def read_manifest(run: Path) -> dict[str, Any]:
@@ -120,38 +122,42 @@ def test_each_audit_uses_its_own_verifier(folder: Path) -> None:
     assert list(results["audits"]) == ["half", "other"]
     plain = json.loads((folder / "plain/report/results.json").read_text())
     assert results.pop("chosen_after_results")
-    apart = {key: of for key, of in results.items() if key not in ("audits", "judged_by")}
-    assert apart == {key: of for key, of in plain.items() if key != "judged_by"}
+    apart = {key: value for key, value in results.items() if key not in ("audits", "judged_by")}
+    assert apart == {key: value for key, value in plain.items() if key != "judged_by"}
     gold = {f"other{i}": "tno"[i % 3] for i in range(34)}
     half = set((folder / "half.txt").read_text().split())
-    for name, found in results["audits"].items():
+    for name, audit in results["audits"].items():
 
-        def asked(row: dict[str, Any], name: str = name) -> bool:
+        def is_included(row: dict[str, Any], name: str = name) -> bool:
             return name == "other" or row["problem_id"] in half
 
-        def right(row: dict[str, Any]) -> bool:
+        def is_right(row: dict[str, Any]) -> bool:
             return gold[row["problem_id"].partition("-")[0]] in row["text"].lower()
 
         source = [
-            row for row in read_judged_rows(run / "audit/other/responses.parquet") if asked(row)
+            row
+            for row in read_judged_rows(run / "audit/other/responses.parquet")
+            if is_included(row)
         ]
         items = {row["problem_id"] for row in source}
-        greedy = {row["problem_id"] for row in source if right(row) and row["index"] == -1}
-        solved = {row["problem_id"] for row in source if right(row) and row["index"] >= 0}
+        greedy = {row["problem_id"] for row in source if is_right(row) and row["index"] == -1}
+        solved = {row["problem_id"] for row in source if is_right(row) and row["index"] >= 0}
         states = {"G": greedy, "S": solved - greedy, "U": items - greedy - solved}
-        assert found["source"]["states"] == {state: len(of) for state, of in states.items()}
-        assert len(items) == found["source"]["n"] == (34 if name == "other" else 17)
+        assert audit["source"]["states"] == {state: len(value) for state, value in states.items()}
+        assert len(items) == audit["source"]["n"] == (34 if name == "other" else 17)
         decided = [
-            row for row in read_judged_rows(run / f"decisions/{ARM}@other.parquet") if asked(row)
+            row
+            for row in read_judged_rows(run / f"decisions/{ARM}@other.parquet")
+            if is_included(row)
         ]
-        passed = {row["problem_id"] for row in decided if right(row)}
-        assert found["conditions"]["gapft"]["seeds"]["13"]["counts"] == {
+        passed = {row["problem_id"] for row in decided if is_right(row)}
+        assert audit["conditions"]["gapft"]["seeds"]["13"]["counts"] == {
             "correct": len(passed),
             "S_corrected": len(passed & states["S"]),
             "U_corrected": len(passed & states["U"]),
             "G_regressed": len(states["G"] - passed),
         }
-        assert {(c["a"], c["b"]) for c in found["contrasts"]} == {("gapft", "source")}
+        assert {(c["a"], c["b"]) for c in audit["contrasts"]} == {("gapft", "source")}
     assert results["audits"]["other"]["task"] == "others"
     assert results["audits"]["half"]["of"] == "other"
 
@@ -163,13 +169,13 @@ def test_audit_uses_its_task_decoding(folder: Path) -> None:
 
 
 def test_verify_checks_added_audits(folder: Path, tmp_path: Path) -> None:
-    told = succeed("verify", "added", *PLUGIN, cwd=folder).stdout
-    assert "no problem of one split is in another (pool, audit, audit/other)" in told
-    assert "1 arms' decisions are of the audit other's problems, each once" in told
-    assert "verdicts of lenient were judged again" in told
+    output = succeed("verify", "added", *PLUGIN, cwd=folder).stdout
+    assert "no problem of one split is in another (pool, audit, audit/other)" in output
+    assert "1 arms' decisions are of the audit other's problems, each once" in output
+    assert "verdicts of lenient were judged again" in output
     plugin = [str(folder / "plugin.py")]
 
-    def broken(relative: str, change: Any) -> str:
+    def verify_changed(relative: str, change: Any) -> str:
         run = tmp_path / f"{len([*tmp_path.iterdir()])}"
         shutil.copytree(folder / "added", run)
         change(run, run / relative)
@@ -178,35 +184,35 @@ def test_verify_checks_added_audits(folder: Path, tmp_path: Path) -> None:
 
     decisions = f"decisions/{ARM}@other.parquet"
 
-    def flip(run: Path, path: Path) -> None:
+    def flip_verdict(run: Path, path: Path) -> None:
         table = read_rows(path)
         table[3]["status"] = "fail" if table[3]["status"] == "pass" else "pass"
         write_rows(path, table)
 
-    said = broken(decisions, flip)
-    assert f"{decisions}: problem " in said
-    assert "judged again it is" in said
-    said = broken("audit/other/responses.parquet", flip)
-    assert "audit/other/responses.parquet: problem " in said
-    said = broken(decisions, lambda run, path: write_rows(path, read_rows(path)[1:]))
-    assert f"{decisions}: has other problems than audit/other/problems.parquet" in said
+    differences = verify_changed(decisions, flip_verdict)
+    assert f"{decisions}: problem " in differences
+    assert "judged again it is" in differences
+    differences = verify_changed("audit/other/responses.parquet", flip_verdict)
+    assert "audit/other/responses.parquet: problem " in differences
+    differences = verify_changed(decisions, lambda run, path: write_rows(path, read_rows(path)[1:]))
+    assert f"{decisions}: has other problems than audit/other/problems.parquet" in differences
     state = "audit/other/states.parquet"
 
-    def restate(run: Path, path: Path) -> None:
+    def change_state(run: Path, path: Path) -> None:
         table = read_rows(path)
         table[0]["state"] = "U" if table[0]["state"] != "U" else "S"
         write_rows(path, table)
 
-    assert f"{state}: problem " in broken(state, restate)
+    assert f"{state}: problem " in verify_changed(state, change_state)
 
-    def share(run: Path, path: Path) -> None:
+    def copy_prompt(run: Path, path: Path) -> None:
         pool = read_rows(run / "pool/problems.parquet")
         table = read_rows(path)
         table[0]["prompt"] = pool[0]["prompt"]
         write_rows(path, table)
 
-    assert "1 of 60 pool problems are also in the audit/other" in broken(
-        "audit/other/problems.parquet", share
+    assert "1 of 60 pool problems are also in the audit/other" in verify_changed(
+        "audit/other/problems.parquet", copy_prompt
     )
     run = Path(shutil.copytree(folder / "added", tmp_path / "without"))
     change_manifest(run, lambda m: m["files"].pop(decisions))
@@ -221,28 +227,28 @@ def test_rejects_pool_problems_before_generation(folder: Path) -> None:
     task = (folder / "tasks/others.yaml").read_text()
     shared = task.replace("task: others", "task: shared").replace("others.jsonl", "shared.jsonl")
     (folder / "tasks/shared.yaml").write_text(shared)
-    before = result(folder / "added")
+    files_before = result(folder / "added")
     setting = ("--set", "audits={leak: {task: shared}}")
     for where in ("new", "added"):
         done = gapft(*RUN, where, *OPTIONS, *setting, cwd=folder)
         assert done.returncode == 2, done.stdout
-        said = " ".join(done.stderr.split())
-        assert "1 of 60 pool problems are also in the audit/leak, first: pool7-" in said
-        assert "drop_shared=true)" not in said, "it would not help"
+        message = " ".join(done.stderr.split())
+        assert "1 of 60 pool problems are also in the audit/leak, first: pool7-" in message
+        assert "drop_shared=true)" not in message, "it would not help"
     assert not (folder / "new").exists()
-    assert result(folder / "added").keys() == before.keys()
-    told = gapft(*RUN, "new", *OPTIONS, *setting, "--dry-run", cwd=folder).stdout
-    assert "1 of 60 pool problems are also in the audit/leak" in told
-    for made in (data, folder / "tasks/shared.yaml"):  # later runs would rest on them
-        made.unlink()
+    assert result(folder / "added").keys() == files_before.keys()
+    output = gapft(*RUN, "new", *OPTIONS, *setting, "--dry-run", cwd=folder).stdout
+    assert "1 of 60 pool problems are also in the audit/leak" in output
+    for file in (data, folder / "tasks/shared.yaml"):  # later runs would rest on them
+        file.unlink()
 
 
 @contextlib.contextmanager
-def edit_file(path: Path, before: str, after: str) -> Iterator[None]:
+def edit_file(path: Path, old: str, new: str) -> Iterator[None]:
     """A file with another text for a while; then it is as it was, its times too."""
     text, stat = path.read_text(), path.stat()
-    assert before in text
-    path.write_text(text.replace(before, after))
+    assert old in text
+    path.write_text(text.replace(old, new))
     try:
         yield
     finally:
@@ -288,7 +294,7 @@ def test_resumes_after_kill_with_same_bytes(folder: Path) -> None:
 
 def test_workers_search_one_audit(folder: Path) -> None:
     search = ("run", *RUN[1:-1], "--run-dir", "divided", *OPTIONS, "--set", "executor.workers=2")
-    search = tuple(each for each in search if each not in ("--seed", "13", "--condition", "gapft"))
+    search = tuple(word for word in search if word not in ("--seed", "13", "--condition", "gapft"))
     env = {"GAPFT_STORE": str(folder / "divided.store")}
     succeed(*search, "--only", "search", "--split", "audit/other", cwd=folder, env=env)
     run = folder / "divided"
@@ -302,7 +308,7 @@ def test_workers_search_one_audit(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         (
             "audits.x={task: t, of: audit, items: [a]}",
@@ -315,11 +321,11 @@ def test_workers_search_one_audit(folder: Path) -> None:
         ("audits.x={of: y, items: [a]}", "'x': unknown audit 'y' in `of`; known: audit"),
     ],
 )
-def test_rejects_invalid_audits(setting: str, said: str) -> None:
+def test_rejects_invalid_audits(setting: str, message: str) -> None:
     from gapft_harness.core.errors import UserError
     from gapft_harness.recipe.reading import check_recipe, parse_override
 
-    made = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
+    content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     with pytest.raises(UserError) as caught:
-        check_recipe(made, "test", [parse_override(setting)])
-    assert said in str(caught.value)
+        check_recipe(content, "test", [parse_override(setting)])
+    assert message in str(caught.value)

@@ -24,9 +24,9 @@ def test_documented_base_model_task_runs(tmp_path: Path) -> None:
         "--set", "model.chat_template=false", cwd=tmp_path,
     )  # fmt: skip
     (problem,) = pq.read_table(tmp_path / "run/audit/problems.parquet").to_pylist()
-    first, second, asked = problem["prompt"].split("\n\n")
-    assert all(example.startswith("Question: ") for example in (first, second, asked))
-    assert asked.endswith("\nAnswer:")
+    first, second, question = problem["prompt"].split("\n\n")
+    assert all(example.startswith("Question: ") for example in (first, second, question))
+    assert question.endswith("\nAnswer:")
     assert problem["turns"] in (None, "", "[]")
     responses = pq.read_table(tmp_path / "run/audit/responses.parquet").to_pylist()
     assert len(responses) == 3

@@ -32,9 +32,9 @@ def read_files(run: Path) -> dict[Path, bytes]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, ``r``, of one seed."""
-    made = tmp_path_factory.mktemp("finished")
-    succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=made)
-    return made
+    directory = tmp_path_factory.mktemp("finished")
+    succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=directory)
+    return directory
 
 
 def test_warns_before_headline_changes(folder: Path, tmp_path: Path) -> None:
@@ -42,13 +42,13 @@ def test_warns_before_headline_changes(folder: Path, tmp_path: Path) -> None:
     again = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=tmp_path)
     assert "warning" not in again.stderr
     done = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 14, cwd=tmp_path)
-    said = " ".join(done.stderr.split())
-    assert said.index("under seeds 13, 14") < said.index("✓ train")
+    message = " ".join(done.stderr.split())
+    assert message.index("under seeds 13, 14") < message.index("✓ train")
 
 
 def test_asks_on_terminal_before_change(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
-    before = read_files(tmp_path / "r")
+    files_before = read_files(tmp_path / "r")
     main, side = pty.openpty()
     command = [sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir", "r", *SMALL]
     with subprocess.Popen(
@@ -56,17 +56,17 @@ def test_asks_on_terminal_before_change(folder: Path, tmp_path: Path) -> None:
     ) as process:
         os.close(side)
         os.write(main, b"n\n")
-        shown = b""
+        output = b""
         while True:
             try:
-                shown += (part := os.read(main, 4096))
+                output += (part := os.read(main, 4096))
             except OSError:  # the command has ended
                 break
             if not part:
                 break
     os.close(main)
-    assert process.returncode == 2, shown.decode()
-    assert read_files(tmp_path / "r") == before
+    assert process.returncode == 2, output.decode()
+    assert read_files(tmp_path / "r") == files_before
 
 
 def test_dry_run_fails_if_inputs_are_missing(

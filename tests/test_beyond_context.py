@@ -14,9 +14,9 @@ from gapft_harness.stages.generation.sealing import write_responses
 from tests.test_early_stop import (
     PrefixVerifier,
     ScriptedSampler,
-    draw,
     build_problems,
     build_recipe,
+    draw,
 )
 
 
@@ -43,11 +43,13 @@ class GenerousVerifier(PrefixVerifier):
 
 def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
-    of, verifier = build_problems(script), GenerousVerifier()
+    problems, verifier = build_problems(script), GenerousVerifier()
     responses = draw(
-        tmp_path / "store", of, CrampedSampler(script), build_recipe("never"), verifier
+        tmp_path / "store", problems, CrampedSampler(script), build_recipe("never"), verifier
     )
-    facts = write_responses(tmp_path / "r.parquet", responses, of, verifier, extra={}, executions=3)
+    facts = write_responses(
+        tmp_path / "r.parquet", responses, problems, verifier, extra={}, executions=3
+    )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     assert {j.verdict.status for j in judged["p1"]} == {"pass"}
     assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
@@ -63,12 +65,20 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
 
 def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
-    of, verifier = build_problems(script, "twice"), PrefixVerifier()
+    problems, verifier = build_problems(script, "twice"), PrefixVerifier()
     episodes = build_episodes(verifier, 3, "right")
     sampler = CrampedSampler(script)
-    responses = draw(tmp_path / "store", of, sampler, build_recipe("never"), verifier, episodes)
+    responses = draw(
+        tmp_path / "store", problems, sampler, build_recipe("never"), verifier, episodes
+    )
     facts = write_responses(
-        tmp_path / "r.parquet", responses, of, verifier, extra={}, episodes=episodes, executions=3
+        tmp_path / "r.parquet",
+        responses,
+        problems,
+        verifier,
+        extra={},
+        episodes=episodes,
+        executions=3,
     )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     for j in judged["p1"]:

@@ -30,7 +30,9 @@ def load_experiment(folder: Path, code: str) -> Any:
     """The experiment of a plugin file with this code, in which it is the class ``Mine``."""
     (folder / "mine.py").write_text(HEAD + code + HOOK)
     plugins = load_plugins([str(folder / "mine.py")])
-    return next(each for each in load_all_experiments(plugins) if each.name == "mine")
+    return next(
+        experiment for experiment in load_all_experiments(plugins) if experiment.name == "mine"
+    )
 
 
 def build_class(attributes: str = "", method: str = "") -> str:
@@ -149,16 +151,16 @@ def test_reports_failing_figure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("other", "not its name; expected 'mine'"), ("pool", "pool")]
+    ("name", "message"), [("other", "not its name; expected 'mine'"), ("pool", "pool")]
 )
-def test_rejects_part_with_other_name(tmp_path: Path, name: str, said: str) -> None:
+def test_rejects_part_with_other_name(tmp_path: Path, name: str, message: str) -> None:
     code = PART.replace("mine", name).format("")
     experiment = load_experiment(
         tmp_path, code + build_class(method="def part(self): return Its()")
     )
     with pytest.raises(PluginError, match="names its part") as caught:
         list_report_parts([experiment])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_experiments_are_loaded_once_per_context(tmp_path: Path) -> None:
@@ -172,10 +174,10 @@ def test_experiments_are_loaded_once_per_context(tmp_path: Path) -> None:
         LocalExecutor({"workers": 1, "threads": 1}),
         [str(tmp_path / "mine.py")],
     )
-    found = find_experiments(context)
-    assert [each.name for each in found] == ["mine"]
-    assert find_experiments(context) is found
-    assert len(found[0].made) == 1  # type: ignore[attr-defined]
+    experiments = find_experiments(context)
+    assert [experiment.name for experiment in experiments] == ["mine"]
+    assert find_experiments(context) is experiments
+    assert len(experiments[0].made) == 1  # type: ignore[attr-defined]
     plain = replace(context, run=RunDirectory(tmp_path, check_recipe(content, "test")))
     assert find_experiments(plain) == []
-    assert find_experiments(context) is found
+    assert find_experiments(context) is experiments

@@ -186,11 +186,11 @@ def test_rejects_wrong_sampler_answers(tmp_path: Path, answer: str) -> None:
 def test_rejects_wrong_response_rule_result(tmp_path: Path, rule: str) -> None:
     code = f"def made(passing):\n    {rule}\n"
     loaded, path = load_plugin(tmp_path, "register_response_rules", "mine", code)
-    kept = pool(0, 1).recovered[0].response
-    assert kept is not None
+    response = pool(0, 1).recovered[0].response
+    assert response is not None
     judged = [
-        JudgedResponse(replace(kept, index=-1), Verdict("fail")),
-        JudgedResponse(replace(kept, index=0), Verdict("pass")),
+        JudgedResponse(replace(response, index=-1), Verdict("fail")),
+        JudgedResponse(replace(response, index=0), Verdict("pass")),
     ]
     with pytest.raises(PluginError) as caught:
         compute_state("S000", judged, 1, False, loaded.get("response rule", "mine"))
@@ -224,9 +224,9 @@ def test_rejects_wrong_trainer_facts(tmp_path: Path, facts: str, together: bool)
     check_blame(caught, "trainer", "register_trainers", path, True)
 
 
-@pytest.mark.parametrize(("given", "count"), [("iter([])", 1), ("iter([{}, {}])", 1)])
-def test_rejects_wrong_number_of_trained_arms(tmp_path: Path, given: str, count: int) -> None:
-    code = f"def made(job):\n    return {{}}\n\nmade.together = lambda jobs: {given}\n"
+@pytest.mark.parametrize(("results", "count"), [("iter([])", 1), ("iter([{}, {}])", 1)])
+def test_rejects_wrong_number_of_trained_arms(tmp_path: Path, results: str, count: int) -> None:
+    code = f"def made(job):\n    return {{}}\n\nmade.together = lambda jobs: {results}\n"
     loaded, path = load_plugin(tmp_path, "register_trainers", "mine", code)
     job = TrainingJob(Arm("gapft", 13), (), {}, {}, tmp_path)
     with pytest.raises(PluginError) as caught:
@@ -346,17 +346,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_doctor_lists_broken_packages_and_all_else(environment: dict[str, str]) -> None:
-    shown = succeed("doctor", env=environment).stdout
+    output = succeed("doctor", env=environment).stdout
     healthy = succeed("doctor").stdout
     sections = [line for line in healthy.splitlines() if not line.startswith(" ")]
-    assert [line for line in shown.splitlines() if not line.startswith(" ")] == sections
+    assert [line for line in output.splitlines() if not line.startswith(" ")] == sections
     for name, what in (("raises", "RuntimeError: no luck"), ("leaves", "SystemExit: 0")):
-        (line,) = [x for x in shown.splitlines() if f"plugin {name} of package gapft-{name}" in x]
+        (line,) = [x for x in output.splitlines() if f"plugin {name} of package gapft-{name}" in x]
         assert what in line
         assert f"gapft_{name}/plugin.py, line" in line
-    assert "plugin hook_leaves (package gapft-hook_leaves): register_verifiers failed" in shown
-    before, after = (int(re.findall(r"(\d+) registered", text)[0]) for text in (healthy, shown))
-    assert after == before + 1  # the whole one's
+    assert "plugin hook_leaves (package gapft-hook_leaves): register_verifiers failed" in output
+    original, after = (int(re.findall(r"(\d+) registered", text)[0]) for text in (healthy, output))
+    assert after == original + 1  # the whole one's
 
 
 @pytest.mark.parametrize("command", [("list", "plugins"), ("run", "demo", "--dry-run")])

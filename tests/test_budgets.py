@@ -23,8 +23,10 @@ BUDGET = Budget(4, 8, 32, 900, 100, 2)
 MATCHED = ["gapft", "uniform", "replay", "diffuse", "concentrated"]
 
 
-def select_arm(of: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
-    return fill_slots(*load_plugins().find_selector(condition), of, n, replay, Arm(condition, seed))
+def select_arm(source: Pool, condition: str, n: int, replay: int, seed: int = 13) -> list[Evidence]:
+    return fill_slots(
+        *load_plugins().find_selector(condition), source, n, replay, Arm(condition, seed)
+    )
 
 
 @given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([13, 21, 42]))
@@ -98,14 +100,17 @@ def test_rejects_unmatched_budgets() -> None:
     st.floats(0, 0.99),
 )
 def test_tokens_may_differ_by_the_tolerance_within_a_seed(
-    found: list[tuple[int, int]], tolerance: float
+    token_counts: list[tuple[int, int]], tolerance: float
 ) -> None:
     budgets = {
         Arm(f"c{i}", seed): replace(BUDGET, supervised_tokens=tokens)
-        for i, (seed, tokens) in enumerate(found)
+        for i, (seed, tokens) in enumerate(token_counts)
     }
     fine = all(
-        abs(x - y) / max(x, y) <= tolerance for s, x in found for other, y in found if s == other
+        abs(x - y) / max(x, y) <= tolerance
+        for s, x in token_counts
+        for other, y in token_counts
+        if s == other
     )
     if fine:
         require_similar_tokens(budgets, tolerance)

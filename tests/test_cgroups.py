@@ -39,10 +39,10 @@ def write_group(
         2: ("memory.max", "memory.current", "inactive_file"),
         1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     }
-    of_limit, of_used, of_cache = names[version]
-    (folder / of_limit).write_text(f"{limit}\n")
-    (folder / of_used).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\n{of_cache} {inactive}\nactive_file 9\n")
+    limit_file, usage_file, cache_key = names[version]
+    (folder / limit_file).write_text(f"{limit}\n")
+    (folder / usage_file).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\n{cache_key} {inactive}\nactive_file 9\n")
 
 
 def test_lowest_limit_of_group_and_parents_applies(tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ class Changing(ScaledLetters):
         return self.results()
 
     def results(self) -> dict[str, Any]:
-        found = json.loads((self.folder / "r/report/results.json").read_text())
-        return dict(found)
+        content = json.loads((self.folder / "r/report/results.json").read_text())
+        return dict(content)
 
     def sealed(self, *folders: str) -> dict[str, str]:
         """The hashes of what is sealed in some folders."""
@@ -94,14 +94,14 @@ class Changing(ScaledLetters):
 
 
 def write(folder: Path) -> Changing:
-    made = Changing(letters(folder, pool=60, audit=30).folder)
+    task = Changing(letters(folder, pool=60, audit=30).folder)
     plugin = PLUGIN.replace("LOSSES[arm]", "LOSSES.get(arm, [[0] * 4])")
     (folder / "by_scale.py").write_text(plugin)
     yaml = (folder / "tasks/letters.yaml").read_text()
     yaml = yaml.replace("test: audit.jsonl", "test: audit.jsonl, held: held.jsonl")
     (folder / "tasks/letters.yaml").write_text(f"validation_split: held\n{yaml}")
-    made.write("held", range(100, 160))
-    return made
+    task.write("held", range(100, 160))
+    return task
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def finished_run(finished_folder: Path) -> Changing:
 
 
 def test_report_settings_may_change(finished_run: Changing) -> None:
-    before, calls = (
+    sealed_before, calls = (
         finished_run.sealed("pool", "audit", "adapters", "decisions"),
         finished_run.calls(),
     )
@@ -136,7 +136,7 @@ def test_report_settings_may_change(finished_run: Changing) -> None:
     finished_run.change(statistics={"replicates": 7, "seed": 5}, notes=["new"], description="other")
     assert finished_run.results()["contrasts"] != intervals
     assert finished_run.calls() == calls
-    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == before
+    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == sealed_before
     manifest = RunDirectory.open(finished_run.folder / "r").manifest()
     statistics = {"replicates": 7, "seed": 5, "items": "crossed"}
     assert manifest["recipe"]["statistics"] == statistics
@@ -150,52 +150,50 @@ def test_report_settings_may_change(finished_run: Changing) -> None:
 def test_single_stage_requires_the_stored_recipe(task: Changing) -> None:
     """Its jobs read the recipe on disk, which select writes: other settings are never left out."""
     run = task.change(*SELECTED)
-    before = (run.path / "recipe.yaml").read_bytes()
+    recipe_before = (run.path / "recipe.yaml").read_bytes()
 
-    def alone(stage: str, *settings: str, **choice: Any) -> None:
+    def run_stage(stage: str, *settings: str, **choice: Any) -> None:
         files = tuple(task.plugins)
         options = Options(overrides=settings, plugin_files=files, **choice)
         run_stages_alone([stage], str(run.path), options)
 
-    for stage, setting, said in (
+    for stage, setting, difference in (
         ("train", "training.repetitions=2", "training.repetitions 1 → 2"),
         ("audit", "seeds=[13,21,73]", "seeds [13, 21] → [13, 21, 73]"),
         ("report", "statistics.seed=9", "statistics.seed 0 → 9"),
     ):
         with pytest.raises(UserError, match=f"--only {stage} uses the recipe") as caught:
-            alone(stage, setting)
-        assert f"differs: {said}. Run the command without --only" in str(caught.value)
-        assert (run.path / "recipe.yaml").read_bytes() == before
+            run_stage(stage, setting)
+        assert f"differs: {difference}. Run the command without --only" in str(caught.value)
+        assert (run.path / "recipe.yaml").read_bytes() == recipe_before
     assert not (run.path / "adapters").exists()
-    alone("select", "training.repetitions=2")
-    alone("train", "executor.workers=2", conditions=("gapft",), seeds=(13,))
+    run_stage("select", "training.repetitions=2")
+    run_stage("train", "executor.workers=2", conditions=("gapft",), seeds=(13,))
     assert run.manifest()["budgets"]["gapft-seed13"]["exposures"] == 8
     assert [path.name for path in (run.path / "adapters").iterdir()] == ["gapft-seed13"]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "key"),
+    ("old", "new", "key"),
     [
         ("rank: 8\n", "rank: 999\n", "training.rank"),
         ("replicates: 20", "replicates: 7", "statistics"),
     ],
 )
-def test_report_rejects_edited_recipe(
-    finished_run: Changing, before: str, after: str, key: str
-) -> None:
+def test_report_rejects_edited_recipe(finished_run: Changing, old: str, new: str, key: str) -> None:
     """What nothing is bound to may change too, but by a command, which records it."""
     path = finished_run.folder / "r" / layout.RECIPE
-    said = path.read_text()
-    assert said.count(before) == 1
-    path.write_text(said.replace(before, after))
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
     with pytest.raises(UserError, match=rf"recipe\.yaml: differs .*{key}"):
         finished_run.report()
-    path.write_text(said)
+    path.write_text(text)
     finished_run.report()
 
 
 def test_scaling_reuses_search_and_training(finished_run: Changing) -> None:
-    before, calls = (
+    sealed_before, calls = (
         finished_run.sealed("pool", "audit", "selections", "adapters"),
         len(finished_run.calls()),
     )
@@ -205,7 +203,7 @@ def test_scaling_reuses_search_and_training(finished_run: Changing) -> None:
     assert not any(sampled for _, _, sampled, _ in new)
     held = {i for arm, _, _, ids in new if arm is None for i in ids}
     assert {i.rstrip("0123456789abcdef").startswith("held") for i in held} == {True}
-    assert finished_run.sealed("pool", "audit", "selections", "adapters") == before
+    assert finished_run.sealed("pool", "audit", "selections", "adapters") == sealed_before
     assert finished_run.holds() == []
 
 
@@ -216,9 +214,9 @@ def test_separate_search_adds_calibration_split(
     run = finished_run.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
     lines: list[str] = []
     store_searched_recipe(replace(finished_run.context(run), report_line=lines.append))
-    kept = RunDirectory.open(run.path).recipe
-    assert kept.calibration == "validation"
-    assert kept.seeds == (13, 21)
+    stored_recipe = RunDirectory.open(run.path).recipe
+    assert stored_recipe.calibration == "validation"
+    assert stored_recipe.seeds == (13, 21)
     assert "experiments.scaling" in lines[0], "it is added after results were seen"
     assert lines[1:] == [
         "these settings apply when gapft run selects again: seeds [13, 21] → [13, 21, 5]"
@@ -231,12 +229,15 @@ def test_separate_search_adds_calibration_split(
 
 def test_failed_scaling_leaves_run_unchanged(finished_run: Changing) -> None:
     file = finished_run.folder / "tasks/letters.yaml"
-    before = finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration")
+    sealed_before = finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration")
     (finished_run.folder / "tasks/held.jsonl").unlink()
     with pytest.raises(GapftError):
         finished_run.change(experiments={"scaling": {"calibration": "validation"}})
     assert RunDirectory.open(finished_run.folder / "r").recipe.calibration is None
-    assert finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration") == before
+    assert (
+        finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration")
+        == sealed_before
+    )
     assert "scaling" not in finished_run.report()
     assert file.exists()
 
@@ -253,9 +254,9 @@ def test_new_tolerance_reuses_decisions(finished_run: Changing) -> None:
     ):
         finished_run.report()
     finished_run.change(experiments={"scaling": strict})
-    found = finished_run.results()["scaling"]
-    assert (found["tolerance"], found["level"]) == (0.01, 0.05)
-    assert [c["scale"] for c in found["checkpoints"]] == [0.0] * 4 != scales
+    scaling = finished_run.results()["scaling"]
+    assert (scaling["tolerance"], scaling["level"]) == (0.01, 0.05)
+    assert [c["scale"] for c in scaling["checkpoints"]] == [0.0] * 4 != scales
     assert finished_run.calls() == calls, "scale 0 is the source, whose decisions are there"
     assert finished_run.sealed("calibration", "adapters") == calibration
     assert any("too few for any scale" in w for w in changed.manifest()["warnings"])
@@ -270,34 +271,38 @@ def test_state_experiments_use_scaled_adapters(finished_run: Changing) -> None:
     """As in the paper's older protocol."""
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     of_scaled = {"adapters": "scaled"}
-    asked = {"scope": {"k": [1, 2], **of_scaled}, "stability": {"sets": 2, "k": 2, **of_scaled}}
+    experiments = {
+        "scope": {"k": [1, 2], **of_scaled},
+        "stability": {"sets": 2, "k": 2, **of_scaled},
+    }
     with pytest.raises(UserError, match=r"'experiments\.scope\.adapters': is 'scaled', but"):
-        finished_run.change(experiments=asked)
-    finished_run.change(experiments={"scaling": scaling, **asked})
-    run, found = RunDirectory.open(finished_run.folder / "r"), finished_run.results()
+        finished_run.change(experiments=experiments)
+    finished_run.change(experiments={"scaling": scaling, **experiments})
+    run, results = RunDirectory.open(finished_run.folder / "r"), finished_run.results()
     scales = {
-        of["condition"] + f"-seed{of['seed']}": of["scale"] for of in read_scaling_choices(run)
+        choice["condition"] + f"-seed{choice['seed']}": choice["scale"]
+        for choice in read_scaling_choices(run)
     }
     assert len(set(scales.values()) - {1.0}) > 1, "others than the trained ones"
     for condition in ("gapft", "uniform"):
-        right = []
+        rates = []
         for seed in (13, 21):
             arm = Arm(condition, seed)
             if scale := scales[arm.name]:
                 path = run.path / layout.scaled_decisions_path(arm, scale)
-                right.append(pq.read_table(path)["status"].to_pylist().count("pass") / 30)
+                rates.append(pq.read_table(path)["status"].to_pylist().count("pass") / 30)
             else:
-                right.append(found["source"]["pass_at_1"])
-        gain = sum(right) / 2 - found["source"]["pass_at_1"]
-        lines = [line for line in found["scope"]["lines"] if line["condition"] == condition]
+                rates.append(results["source"]["pass_at_1"])
+        gain = sum(rates) / 2 - results["source"]["pass_at_1"]
+        lines = [line for line in results["scope"]["lines"] if line["condition"] == condition]
         assert [line["net_gain"] for line in lines] == [pytest.approx(gain, abs=1e-12)] * 2
-        moved = found["stability"]["conditions"][condition]["total_gain"]
+        moved = results["stability"]["conditions"][condition]["total_gain"]
         assert moved["mean"] == pytest.approx(gain, abs=1e-12)
-    assert found["scope"]["adapters"] == found["stability"]["adapters"] == "scaled"
+    assert results["scope"]["adapters"] == results["stability"]["adapters"] == "scaled"
     assert any(
-        found["conditions"][line["condition"]]["pass_at_1"] - found["source"]["pass_at_1"]
+        results["conditions"][line["condition"]]["pass_at_1"] - results["source"]["pass_at_1"]
         != pytest.approx(line["net_gain"])
-        for line in found["scope"]["lines"]
+        for line in results["scope"]["lines"]
     ), "the trained models decide otherwise"
     assert finished_run.holds() == []
 
@@ -338,12 +343,12 @@ def test_changed_training_keeps_the_search(
     finished_run: Changing, keys: dict[str, Any], key: str
 ) -> None:
     tables = ("pool/responses.parquet", "audit/responses.parquet", "pool/problems.parquet")
-    before, adapters = finished_run.sealed("pool", "audit"), finished_run.sealed("adapters")
+    sealed_before, adapters = finished_run.sealed("pool", "audit"), finished_run.sealed("adapters")
     searches = [line for line in finished_run.calls() if line[0] is None]
     run = finished_run.change(**keys)
     assert [line.partition(" ")[0] for line in run.changes.selection_changes] == [key]
-    after = finished_run.sealed("pool", "audit")
-    assert [after[name] for name in tables] == [before[name] for name in tables]
+    sealed_after = finished_run.sealed("pool", "audit")
+    assert [sealed_after[name] for name in tables] == [sealed_before[name] for name in tables]
     assert [line for line in finished_run.calls() if line[0] is None] == searches
     assert any(f"results: {key} " in line for line in run.manifest()["warnings"])
     assert f"results: {key}" in (run.path / "report/report.md").read_text().replace("\\", "")
@@ -357,20 +362,22 @@ def test_changed_training_keeps_the_search(
 
 def test_changed_search_recomputes_and_reverts(finished_run: Changing) -> None:
     every = ("pool", "audit", "selections", "adapters", "decisions")
-    before, calls = finished_run.sealed(*every), len(finished_run.calls())
+    sealed_before, calls = finished_run.sealed(*every), len(finished_run.calls())
     run = finished_run.change(search={"k": 4, "chunk": 20})
     assert run.changes.search_changes == ("search.k 2 → 4",)
     assert len(finished_run.calls()) > calls
     assert finished_run.holds() == []
     history = [json.loads(line) for line in (run.path / layout.HISTORY).read_text().splitlines()]
-    assert [(of["changed"], of["decided"]) for of in history] == [(["search.k 2 → 4"], True)]
+    assert [(entry["changed"], entry["decided"]) for entry in history] == [
+        (["search.k 2 → 4"], True)
+    ]
     assert history[0]["pass_at_1"].keys() == {"gapft", "uniform"}
     shutil.rmtree(run.path / "decisions")  # they were seen, whatever becomes of them
     change_manifest(run.path, lambda m: [m["files"].pop(f) for f in [*m["files"]] if "decis" in f])
     calls = len(finished_run.calls())
     back = finished_run.change()
     assert "chosen after results: search.k 4 → 2" in back.manifest()["warnings"]
-    assert finished_run.sealed(*every) == before
+    assert finished_run.sealed(*every) == sealed_before
     assert len(finished_run.calls()) == calls, "all of it is in the store"
     assert finished_run.holds() == []
 
@@ -412,8 +419,8 @@ def test_verify_detects_edited_history(finished_run: Changing, forge: Any) -> No
     lines = history.read_text().splitlines()
     forge(lines)
     history.write_text("".join(f"{line}\n" for line in lines))
-    (found,) = finished_run.holds()
-    assert layout.HISTORY in found
+    (difference,) = finished_run.holds()
+    assert layout.HISTORY in difference
     with pytest.raises(UserError, match=r"history\.jsonl: .*damaged"):
         finished_run.change(statistics={"replicates": 11})
 
@@ -430,10 +437,10 @@ def test_history_must_match_recipe_and_warnings(finished_run: Changing) -> None:
 
 def test_history_line_is_rewritten_after_kill(finished_run: Changing) -> None:
     """The manifest is written after it."""
-    before = (finished_run.folder / "r" / layout.MANIFEST).read_bytes()
+    manifest = (finished_run.folder / "r" / layout.MANIFEST).read_bytes()
     recipe = (finished_run.folder / "r" / layout.RECIPE).read_bytes()
     finished_run.change(statistics={"replicates": 7})
-    (finished_run.folder / "r" / layout.MANIFEST).write_bytes(before)
+    (finished_run.folder / "r" / layout.MANIFEST).write_bytes(manifest)
     (finished_run.folder / "r" / layout.RECIPE).write_bytes(recipe)
     assert any(line.startswith(layout.HISTORY) for line in finished_run.holds())
     finished_run.change(statistics={"replicates": 7})
@@ -442,35 +449,37 @@ def test_history_line_is_rewritten_after_kill(finished_run: Changing) -> None:
 
 
 def test_damaged_history_leaves_run_unchanged(finished_run: Changing) -> None:
-    before = finished_run.sealed("pool", "audit", "adapters", "decisions")
+    sealed_before = finished_run.sealed("pool", "audit", "adapters", "decisions")
     (finished_run.folder / "r" / layout.HISTORY).write_text("nonsense\n")
     with pytest.raises(UserError, match=r"history\.jsonl: .*damaged"):
         finished_run.change(search={"k": 4, "chunk": 20})
-    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == before
+    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == sealed_before
 
 
 def test_compares_settings_of_each_recipe_separately() -> None:
     """An earlier condition's own settings need not fit the training section of today."""
 
-    def made(longest: int) -> Recipe:
+    def build(longest: int) -> Recipe:
         content = build_recipe(["uniform"], [13]).model_dump(mode="json")
         own = {"padding_free": True, "max_tokens": longest}
         content["training"]["max_length"] = longest
         return check_recipe(content | {"conditions": {"a": {"training": own}}}, "test")
 
-    changes = find_changes(Path("run"), made(128), made(512), {})
+    changes = find_changes(Path("run"), build(128), build(512), {})
     assert [line.partition(" ")[0] for line in changes.selection_changes] == [
         "training.max_length", "conditions.a.training.max_tokens",
     ]  # fmt: skip
 
 
 def test_keeps_results_missing_from_store(finished_run: Changing) -> None:
-    before = finished_run.sealed("pool", "audit", "selections", "adapters", "decisions")
+    sealed_before = finished_run.sealed("pool", "audit", "selections", "adapters", "decisions")
     shutil.rmtree(finished_run.folder / ".store")
     for keys in ({"search": {"k": 4, "chunk": 20}}, {"budget": {"n": 5}}):
         with pytest.raises(UserError, match=r"not in the store.* --run-dir"):
             finished_run.change(**keys)
-    assert finished_run.sealed("pool", "audit", "selections", "adapters", "decisions") == before
+    assert (
+        finished_run.sealed("pool", "audit", "selections", "adapters", "decisions") == sealed_before
+    )
     finished_run.change()
     assert finished_run.holds() == []
 
@@ -478,14 +487,14 @@ def test_keeps_results_missing_from_store(finished_run: Changing) -> None:
 def test_recomputes_states_and_selections_before_training(task: Changing) -> None:
     run = task.change(*SELECTED)
     first, calls = task.sealed("pool", "selections"), task.calls()
-    kept = [state.kept_index for state in read_states(run.path / "pool/states.parquet")]
+    kept_indices = [state.kept_index for state in read_states(run.path / "pool/states.parquet")]
     changed = {"training": {"trainer": "ones", "repetitions": 3}, "budget": {"n": 6}}
     run = task.change(*SELECTED, **changed, evidence={"keep": "last"})
     assert task.calls() == calls
     assert run.manifest()["task"]["keep"] == "last"
     facts = read_facts(run.path / "selections/gapft-seed13.parquet")
     assert (facts["n"], facts["repetitions"]) == (6, 3)
-    assert [s.kept_index for s in read_states(run.path / "pool/states.parquet")] == kept
+    assert [s.kept_index for s in read_states(run.path / "pool/states.parquet")] == kept_indices
     second = task.sealed("pool", "selections")
     assert {name for name in first if first[name] != second[name]} == {
         f"selections/{arm}-seed{seed}.parquet" for arm in ("gapft", "uniform") for seed in (13, 21)
@@ -502,13 +511,16 @@ def test_trained_condition_stays_without_its_plugin(finished_run: Changing) -> N
     everything = ["gapft", "uniform", "first"]
     assert list(finished_run.results()["conditions"]) == everything
     (finished_run.folder / "first.py").unlink()
-    calls, before = finished_run.calls(), finished_run.sealed("adapters", "decisions", "selections")
+    calls, sealed_before = (
+        finished_run.calls(),
+        finished_run.sealed("adapters", "decisions", "selections"),
+    )
     finished_run.change()
     assert list(finished_run.results()["conditions"]) == everything
     assert list(finished_run.report()["conditions"]) == everything
     assert (finished_run.calls(), finished_run.sealed("adapters", "decisions", "selections")) == (
         calls,
-        before,
+        sealed_before,
     )
     fewer = finished_run.report(conditions=["first", "gapft"], seeds=[21])
     assert list(fewer["conditions"]) == ["gapft", "first"]
@@ -546,31 +558,39 @@ numbers = st.lists(st.integers(0, 3), min_size=1, unique=True)
 
 @given(names, numbers, names, numbers, st.data())
 def test_extended_recipe_adds_only_trained_arms(
-    earlier: list[str], before: list[int], asked: list[str], seeds: list[int], data: st.DataObject
+    earlier: list[str],
+    earlier_seeds: list[int],
+    requested: list[str],
+    seeds: list[int],
+    data: st.DataObject,
 ) -> None:
     every = [Arm(c, s) for c in "abcd" for s in range(4)]
     trained = data.draw(st.lists(st.sampled_from(every), unique=True))
-    wanted = build_recipe(asked, seeds)
-    found = extend_recipe(
-        build_recipe(earlier, before),
-        wanted,
+    requested_recipe = build_recipe(requested, seeds)
+    extended = extend_recipe(
+        build_recipe(earlier, earlier_seeds),
+        requested_recipe,
         {arm: build_condition(arm.condition, {}) for arm in trained},
     )
-    assert set(asked) <= set(found.conditions)
-    assert set(seeds) <= set(found.seeds)
-    shown = {Arm(c, s) for c in found.conditions for s in found.seeds}
-    assert shown - {Arm(c, s) for c in asked for s in seeds} <= set(trained)
-    for name in set("abcd") - set(found.conditions):
-        assert any(Arm(name, s) not in trained for s in found.seeds), "it would fit"
-    for seed in set(range(4)) - set(found.seeds):
-        assert any(Arm(c, seed) not in trained for c in found.conditions), "it would fit"
+    assert set(requested) <= set(extended.conditions)
+    assert set(seeds) <= set(extended.seeds)
+    arms = {Arm(c, s) for c in extended.conditions for s in extended.seeds}
+    assert arms - {Arm(c, s) for c in requested for s in seeds} <= set(trained)
+    for name in set("abcd") - set(extended.conditions):
+        assert any(Arm(name, s) not in trained for s in extended.seeds), "it would fit"
+    for seed in set(range(4)) - set(extended.seeds):
+        assert any(Arm(c, seed) not in trained for c in extended.conditions), "it would fit"
     assert (
-        extend_recipe(found, found, {arm: build_condition(arm.condition, {}) for arm in trained})
-        == found
+        extend_recipe(
+            extended, extended, {arm: build_condition(arm.condition, {}) for arm in trained}
+        )
+        == extended
     )
-    assert restrict_recipe(found, asked, seeds).model_dump() == wanted.model_dump() | {
-        "conditions": [*restrict_recipe(found, asked, seeds).conditions],
-        "seeds": restrict_recipe(found, asked, seeds).seeds,
+    assert restrict_recipe(
+        extended, requested, seeds
+    ).model_dump() == requested_recipe.model_dump() | {
+        "conditions": [*restrict_recipe(extended, requested, seeds).conditions],
+        "seeds": restrict_recipe(extended, requested, seeds).seeds,
     }
 
 
@@ -590,10 +610,10 @@ def flatten_keys(content: Any, key: str = "") -> dict[str, Any]:
     """Every key that has no keys itself, with its value."""
     if not isinstance(content, dict) or not content:
         return {key: content}
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for name, value in content.items():
-        found |= flatten_keys(value, f"{key}.{name}" if key else name)
-    return found
+        keys |= flatten_keys(value, f"{key}.{name}" if key else name)
+    return keys
 
 
 def list_alternatives(value: Any) -> list[Any]:
@@ -641,9 +661,9 @@ def test_every_recipe_key_has_its_declared_effect() -> None:
             continue
         section = key.partition(".")[0]
         changes = find_changes(Path("run"), base, changed, {})
-        found = {SEARCH: bool(changes.search_changes), SELECTION: bool(changes.selection_changes)}
-        wanted = EFFECTS.get(key, EFFECTS[section])
-        assert found == {name: name == wanted for name in (SEARCH, SELECTION)}, (
+        effects = {SEARCH: bool(changes.search_changes), SELECTION: bool(changes.selection_changes)}
+        expected = EFFECTS.get(key, EFFECTS[section])
+        assert effects == {name: name == expected for name in (SEARCH, SELECTION)}, (
             key,
             other,
             changes,

@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[1]
 def read_sections() -> dict[str, list[list[str]]]:
     """The rows of each section's table, as cells."""
     text = (ROOT / "docs" / "choices.md").read_text("utf-8")
-    found = {}
+    tables = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         lines = [line for line in part.splitlines() if line.startswith("| ")]
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-        found[part.splitlines()[0]] = rows[1:]
-    return found
+        tables[part.splitlines()[0]] = rows[1:]
+    return tables
 
 
 def find_recipes(section: str) -> list[str]:

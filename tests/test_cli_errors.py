@@ -167,7 +167,7 @@ def test_invalid_path_fails_without_files(
     (tmp_path / "d").mkdir()
     (tmp_path / "d/kept").touch()
     (tmp_path / "s.yaml").write_text("name: s\ncells: {a: {recipe: nope}}\n")
-    before = sorted(tmp_path.rglob("*"))
+    files_before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
     words = [path if word == "?" else word for word in PATHS[name]]
     done = CliRunner().invoke(app, words)
@@ -177,7 +177,7 @@ def test_invalid_path_fails_without_files(
         assert isinstance(done.exception, GapftError), repr(done.exception)
         assert done.exception.exit_status == 2
         assert "unexpectedly" not in str(done.exception)
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == files_before
 
 
 @pytest.mark.parametrize("words", [["run"], ["verify"], ["compare", "L"], ["study", "--scaling"]])
@@ -212,7 +212,7 @@ def test_log_search_ignores_vanished_folders(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["run", "r"], "r: is a run directory"),
         (["run", "r"], "gapft run r/recipe.yaml --run-dir r"),
@@ -231,7 +231,7 @@ def test_log_search_ignores_vanished_folders(
     ],
 )
 def test_explains_wrong_recipe_argument(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file in ("r/recipe.yaml", "s/study.yaml"):
         (tmp_path / file).parent.mkdir()
@@ -239,7 +239,7 @@ def test_explains_wrong_recipe_argument(
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, UserError)
-    assert said in str(done.exception)
+    assert message in str(done.exception)
     assert "known:" not in str(done.exception)
 
 
@@ -247,8 +247,8 @@ def test_stored_recipe_continues_the_run(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
     recipe = check_recipe({**yaml.safe_load(TINY)}, "test").with_absolute_paths()
     run = RunDirectory.create_or_open(tmp_path / "r", recipe)
-    given = find_recipe(str(run.path / "recipe.yaml"))
-    again = check_recipe(read_recipe(given), "test").with_absolute_paths()
+    recipe_file = find_recipe(str(run.path / "recipe.yaml"))
+    again = check_recipe(read_recipe(recipe_file), "test").with_absolute_paths()
     assert RunDirectory.create_or_open(run.path, again).recipe == recipe
 
 
@@ -295,18 +295,20 @@ def test_study_compares_attempts_before_running(
 def test_setting_the_default_changes_nothing(
     key: str, default: object, other: object, tmp_path: Path
 ) -> None:
-    def recipe(*settings: Setting) -> Recipe:
+    def build_recipe(*settings: Setting) -> Recipe:
         return check_recipe(yaml.safe_load(TINY), "test", settings)
 
-    run = RunDirectory.create_or_open(tmp_path / "r", recipe())
+    run = RunDirectory.create_or_open(tmp_path / "r", build_recipe())
     facts = {
         "episode": {"attempts": 1, "executions": 1},
         "decoding": {"max_gen_toks": 24, "until": []},
         "verifier": "option_letter",
     }
     run.update_manifest(lambda m: m["task"].update(facts))
-    wanted = recipe(Setting(key, default, "--set"))
-    assert RunDirectory.create_or_open(run.path, wanted).recipe == wanted
-    assert not RunDirectory.create_or_open(run.path, wanted).changes
-    changed = RunDirectory.create_or_open(run.path, recipe(Setting(key, other, "--set"))).changes
+    expected = build_recipe(Setting(key, default, "--set"))
+    assert RunDirectory.create_or_open(run.path, expected).recipe == expected
+    assert not RunDirectory.create_or_open(run.path, expected).changes
+    changed = RunDirectory.create_or_open(
+        run.path, build_recipe(Setting(key, other, "--set"))
+    ).changes
     assert changed.search_changes == (describe_change(key, default, other),)

@@ -34,28 +34,28 @@ def test_eval_help_comes_from_lm_eval() -> None:
 
 
 def parse_recipe(text: str) -> dict[str, object]:
-    found: dict[str, object] = yaml.safe_load(text.split("# stages")[0])
-    return found
+    content: dict[str, object] = yaml.safe_load(text.split("# stages")[0])
+    return content
 
 
 def test_run_accepts_lm_eval_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ours = run_command(
+    output = run_command(
         "run", "--task", "gapft_demo", "--include-path", ".", "--set", "data.pool_limit=3",
         "--set", "data.audit_limit=3", "--set", "model.backend=dummy", *DRY,
     )  # fmt: skip
-    theirs = run_command(
+    lm_eval_output = run_command(
         "run", "--tasks", "gapft_demo", "--include_path", ".", "--limit", "3", "--model", "dummy",
         *(option.replace("model-args", "model_args") for option in DRY),
     )  # fmt: skip
-    assert parse_recipe(theirs) == parse_recipe(ours)
-    assert "pool_limit: 3" in theirs
+    assert parse_recipe(lm_eval_output) == parse_recipe(output)
+    assert "pool_limit: 3" in lm_eval_output
 
 
 def test_set_overrides_limit_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = run_command("run", "demo", "--limit", "3", "--set", "data.audit_limit=5", *DRY)
-    assert "pool_limit: 3\n  audit_limit: 5" in found
+    output = run_command("run", "demo", "--limit", "3", "--set", "data.audit_limit=5", *DRY)
+    assert "pool_limit: 3\n  audit_limit: 5" in output
 
 
 def test_set_overrides_every_option() -> None:
@@ -73,9 +73,9 @@ def test_set_overrides_every_option() -> None:
         *("demo", "gapft_demo", "pretrained=bundled:demo"),
         *(build_settings("hf", 2, overrides), ["gapft"], [1, 2]),
     )
-    found = resolve_recipe(choice).model_dump(mode="json")
+    content = resolve_recipe(choice).model_dump(mode="json")
     for key, value in sets.items():
-        assert functools.reduce(operator.getitem, key.split("."), found) == value, key
+        assert functools.reduce(operator.getitem, key.split("."), content) == value, key
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "0.5"])
@@ -89,8 +89,15 @@ def test_rejects_invalid_limit(limit: str, tmp_path: Path) -> None:
 def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
     """They were passed over without a word when no recipe was named."""
     search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")
-    made = ("--task", "gapft_demo", "--model", "dummy", "--model_args", "pretrained=bundled:demo")
-    succeed(*search, *made, "--limit", 2, "--set", "search.k=2", cwd=tmp_path)
+    model_options = (
+        "--task",
+        "gapft_demo",
+        "--model",
+        "dummy",
+        "--model_args",
+        "pretrained=bundled:demo",
+    )
+    succeed(*search, *model_options, "--limit", 2, "--set", "search.k=2", cwd=tmp_path)
     done = succeed(*search, "--set", "search.k=4", cwd=tmp_path)
     assert "search.k 2 → 4" in done.stderr + done.stdout
     assert yaml.safe_load((tmp_path / "r/recipe.yaml").read_text())["search"]["k"] == 4

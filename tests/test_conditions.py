@@ -50,8 +50,8 @@ def recipe(conditions: Any, *settings: Setting) -> Recipe:
     return check_recipe(content | {"conditions": conditions}, "test", settings)
 
 
-def dump_conditions(found: Recipe) -> Any:
-    return found.model_dump(mode="json")["conditions"]
+def dump_conditions(parsed: Recipe) -> Any:
+    return parsed.model_dump(mode="json")["conditions"]
 
 
 def test_conditions_are_dumped_as_written() -> None:
@@ -60,9 +60,9 @@ def test_conditions_are_dumped_as_written() -> None:
     assert dump_conditions(recipe(MIXED)) == MIXED
     assert dump_conditions(recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
     assert list(dump_conditions(recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
-    for given in (["gapft"], MIXED):
-        again = recipe(dump_conditions(recipe(given)))
-        assert again == recipe(given)
+    for conditions in (["gapft"], MIXED):
+        again = recipe(dump_conditions(recipe(conditions)))
+        assert again == recipe(conditions)
     assert recipe(MIXED).selectors() == ["gapft", "inclusion"]
 
 
@@ -91,18 +91,18 @@ def test_options_select_and_set_conditions(tmp_path: Path) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     path.write_text(yaml.safe_dump({**content, "conditions": MIXED}))
 
-    def resolved(*overrides: str, conditions: tuple[str, ...] = ()) -> Any:
+    def resolve(*overrides: str, conditions: tuple[str, ...] = ()) -> Any:
         return dump_conditions(
             resolve_recipe(Options(str(path), overrides=overrides, conditions=conditions))
         )
 
-    assert resolved(conditions=("half", "replay")) == {"half": HALF, "replay": {}}
-    assert resolved(conditions=("gapft",)) == ["gapft"]
-    assert resolved("conditions.half.params.share=0.7")["half"]["params"] == {"share": 0.7}
-    changed = resolved("conditions.half.params.late=true", conditions=("half",))
+    assert resolve(conditions=("half", "replay")) == {"half": HALF, "replay": {}}
+    assert resolve(conditions=("gapft",)) == ["gapft"]
+    assert resolve("conditions.half.params.share=0.7")["half"]["params"] == {"share": 0.7}
+    changed = resolve("conditions.half.params.late=true", conditions=("half",))
     assert changed == {"half": {"selector": "inclusion", "params": {"share": 0.5, "late": True}}}
     with pytest.raises(UserError, match=r"^--set conditions\.half\.parms=1: unknown key"):
-        resolved("conditions.half.parms=1")
+        resolve("conditions.half.parms=1")
 
 
 @pytest.mark.parametrize(
@@ -169,27 +169,29 @@ def test_two_conditions_share_one_selector(
 def test_trained_condition_may_change(task: SelectorLetters) -> None:
     """What they select and train is made again, the rest comes from the store."""
     task.change(conditions=MIXED, budget={"n": 6})
-    before, calls = task.sealed("selections", "adapters"), len(task.calls())
-    for key, other, said in (
+    sealed_before, calls = task.sealed("selections", "adapters"), len(task.calls())
+    for key, other, changed_key in (
         ("half", {**HALF, "params": {"share": 0.7}}, "conditions.half.params.share"),
         ("half", {"selector": "reverse"}, "conditions.half.selector"),
     ):
         run = task.change(conditions={**MIXED, key: other}, budget={"n": 6})
-        assert any(said in line for line in run.changes.selection_changes), run.changes
-        now = task.sealed("selections", "adapters")
-        assert {name.split("/")[1] for name in now if now[name] != before[name]} <= {
+        assert any(changed_key in line for line in run.changes.selection_changes), run.changes
+        sealed_now = task.sealed("selections", "adapters")
+        assert {
+            name.split("/")[1] for name in sealed_now if sealed_now[name] != sealed_before[name]
+        } <= {
             *(f"half-seed{seed}" for seed in (13, 21)),
             *(f"half-seed{seed}.parquet" for seed in (13, 21)),
         }
-        assert any(said in line for line in run.manifest()["warnings"])
+        assert any(changed_key in line for line in run.manifest()["warnings"])
         assert task.differences() == []
     task.change(conditions=MIXED, budget={"n": 6})
-    assert task.sealed("selections", "adapters") == before
+    assert task.sealed("selections", "adapters") == sealed_before
     assert {arm.partition("-")[0] for arm, *_ in task.calls()[calls:]} <= {"half"}
     new = {"more": {**HALF, "params": {"share": 0.7}}}
     run = task.change(conditions=new, budget={"n": 6})
     assert run.manifest()["recipe"]["conditions"] == MIXED | new
-    assert task.sealed("selections", "adapters").items() > before.items()
+    assert task.sealed("selections", "adapters").items() > sealed_before.items()
     assert task.differences() == []
 
 
@@ -209,10 +211,10 @@ def test_removed_condition_returns_with_its_settings(task: SelectorLetters) -> N
 def test_untrained_selection_is_recomputed(task: SelectorLetters) -> None:
     keys: dict[str, Any] = {"budget": {"n": 6}, "seeds": [13]}
     task.change(*SELECTED, conditions={"half": HALF}, **keys)
-    before = task.ids("half-seed13")
+    ids_before = task.ids("half-seed13")
     other = {**HALF, "params": {"share": 1}}
     run = task.change(*SELECTED, conditions={"half": other}, **keys)
-    assert task.ids("half-seed13") != before
+    assert task.ids("half-seed13") != ids_before
     assert run.manifest()["budgets"]["half-seed13"]["condition"] == other
     assert task.differences() == []
 
@@ -220,23 +222,23 @@ def test_untrained_selection_is_recomputed(task: SelectorLetters) -> None:
 def test_verify_repeats_parameterized_selection(task: SelectorLetters) -> None:
     run = task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6}, seeds=[13])
 
-    def lie(manifest: dict[str, Any]) -> None:
+    def forge_share(manifest: dict[str, Any]) -> None:
         manifest["budgets"]["half-seed13"]["condition"]["params"]["share"] = 1
 
-    change_manifest(run.path, lie)
-    (found,) = task.differences()
-    assert found.startswith("manifest.json: the budget of half-seed13 has condition = ")
+    change_manifest(run.path, forge_share)
+    (difference,) = task.differences()
+    assert difference.startswith("manifest.json: the budget of half-seed13 has condition = ")
     stored = run.path / "recipe.yaml"
     stored.write_text(stored.read_text().replace("share: 0.5", "share: 1"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["half"]["params"].update(share=1))
-    found, *_ = task.differences()
-    assert found.startswith("selections/half-seed13.parquet: slot 3 has problem ")
+    difference, *_ = task.differences()
+    assert difference.startswith("selections/half-seed13.parquet: slot 3 has problem ")
 
 
 def test_verify_names_the_changed_selector(task: SelectorLetters) -> None:
     task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6})
-    mine = task.folder / "mine.py"
-    mine.write_text(mine.read_text().replace("e not in first", "e not in first[:1]"))
+    plugin_file = task.folder / "mine.py"
+    plugin_file.write_text(plugin_file.read_text().replace("e not in first", "e not in first[:1]"))
     _load_cached.cache_clear()
     with pytest.raises(UserError, match="plugin, selector inclusion: its file"):
         verify(task.folder / "r", task.plugins)

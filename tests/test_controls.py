@@ -86,8 +86,8 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
 
     Trained models lose some of what they solved, each arm others; ``none`` loses the most.
     """
-    made = write(tmp_path_factory.mktemp("controls"))
-    plugin = made.folder / "by_scale.py"
+    letters_run = write(tmp_path_factory.mktemp("controls"))
+    plugin = letters_run.folder / "by_scale.py"
     text, line = plugin.read_text(), 'share(problem_id, "lost") >= LOSSES.get(arm, [[0] * 4])[0]'
     assert line in text
     plugin.write_text(
@@ -96,20 +96,20 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
         )
     )
     conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **RELATED, **CORE}
-    made.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
-    return made
+    letters_run.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
+    return letters_run
 
 
-def read_selection(made: Changing, condition: str, seed: int = 13) -> Any:
-    return read_examples(made.folder / "r" / layout.selection_path(Arm(condition, seed)))
+def read_selection(letters_run: Changing, condition: str, seed: int = 13) -> Any:
+    return read_examples(letters_run.folder / "r" / layout.selection_path(Arm(condition, seed)))
 
 
-def read_report(made: Changing) -> str:
-    return (made.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
+def read_report(letters_run: Changing) -> str:
+    return (letters_run.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
 
 
-def read_report_section(made: Changing, title: str) -> str:
-    return read_report(made).partition(f"## {title}\n")[2].partition("\n## ")[0]
+def read_report_section(letters_run: Changing, title: str) -> str:
+    return read_report(letters_run).partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_extreme_controls_match_gapft_and_replay(finished_run: Changing) -> None:
@@ -170,11 +170,11 @@ def test_report_has_table_and_figure_of_each_control(finished_run: Changing) -> 
         "4 slots", "1 slot"
     ]  # fmt: skip
     budgets = read_report_section(finished_run, "Training budgets")
-    said = re.search(r"\. ([^.]*) fill several of the n slots", budgets)
-    assert said is not None
-    named = set(re.split(", | and ", said[1].lower()))
-    assert {"four times", "core 0"} <= named
-    assert not named & {"gapft", "once", "whole", "core 2"}
+    sentence = re.search(r"\. ([^.]*) fill several of the n slots", budgets)
+    assert sentence is not None
+    conditions = set(re.split(", | and ", sentence[1].lower()))
+    assert {"four times", "core 0"} <= conditions
+    assert not conditions & {"gapft", "once", "whole", "core 2"}
     assert "All verified minus repeated draws" in read_report_section(
         finished_run, "The whole pool"
     )
@@ -198,11 +198,11 @@ def test_report_has_table_and_figure_of_each_control(finished_run: Changing) -> 
 
 
 def test_principal_contrasts_skip_duplicate_conditions() -> None:
-    made = synthetic_inputs(("gapft", "uniform", "replay"))
-    training = {f"replay-seed{seed}": {"trained_as": f"gapft-seed{seed}"} for seed in made.seeds}
-    findings = compute_findings(replace(made, training=training))
+    inputs = synthetic_inputs(("gapft", "uniform", "replay"))
+    training = {f"replay-seed{seed}": {"trained_as": f"gapft-seed{seed}"} for seed in inputs.seeds}
+    findings = compute_findings(replace(inputs, training=training))
     assert len(findings.contrasts) == 6
-    assert {(of.a, of.b) for of in select_principal(findings)} == {
+    assert {(contrast.a, contrast.b) for contrast in select_principal(findings)} == {
         ("gapft", "uniform"), ("gapft", SOURCE), ("uniform", SOURCE)
     }  # fmt: skip
 
@@ -219,12 +219,14 @@ def test_difference_bars_are_parts_and_ticks_are_seeds() -> None:
         contrast = findings.find_contrast(step.condition, "gapft")
         bars = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
         terms = contrast.terms
-        assert bars == pytest.approx([100 * float(of) for of in (terms.g, terms.s, terms.u)])
+        assert bars == pytest.approx([100 * float(value) for value in (terms.g, terms.s, terms.u)])
         assert sum(bars) == pytest.approx(100 * float(contrast.delta))
         ticks = [line.get_xdata() for line in axes.lines if line.get_marker() == "|"]
-        seeds = [100 * float(of) for of in compute_seed_differences(findings, contrast).values()]
+        seeds = [
+            100 * float(value) for value in compute_seed_differences(findings, contrast).values()
+        ]
         assert ticks[0] == pytest.approx(seeds)
-        assert [np.mean(of) for of in ticks[1:]] == pytest.approx(bars)
+        assert [np.mean(value) for value in ticks[1:]] == pytest.approx(bars)
 
 
 def test_shared_core_is_kept_in_every_condition(
@@ -237,11 +239,11 @@ def test_shared_core_is_kept_in_every_condition(
     assert {e.problem_id for e in none} == {e.problem_id for e in core}
     assert len(none) == len(all_) == len(gold) > len(core) > 0
     results = finished_run.results()
-    found = results["shared_core"]
-    assert [s["condition"] for s in found["steps"]] == ["core_0", "core_2", "core_gold"]
-    assert found["without"] == ["gapft", "gold"]
-    said = read_report_section(finished_run, "Controls with a shared core")
-    rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ")]
+    core_results = results["shared_core"]
+    assert [s["condition"] for s in core_results["steps"]] == ["core_0", "core_2", "core_gold"]
+    assert core_results["without"] == ["gapft", "gold"]
+    text = read_report_section(finished_run, "Controls with a shared core")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     source = next(row for row in rows if row[0] == "no post-training")
     assert f"{100 * results['source']['pass_at_1']:.1f}%" in source
     without, within = (
@@ -250,8 +252,8 @@ def test_shared_core_is_kept_in_every_condition(
     budgets = {
         name: results["conditions"][name]["seeds"]["13"]["budget"] for name in ("gold", "core_gold")
     }
-    assert [without[1], within[1]] == [str(of["n"]) for of in budgets.values()]
-    assert [without[2], within[2]] == [str(of["J"]) for of in budgets.values()]
+    assert [without[1], within[1]] == [str(budget["n"]) for budget in budgets.values()]
+    assert [without[2], within[2]] == [str(budget["J"]) for budget in budgets.values()]
     with (finished_run.folder / "r/report/tables/shared_core_gold.csv").open() as file:
         means = {row["group"]: row for row in csv.DictReader(file) if row["seed"] == "mean"}
     for group, pair in (("without", ("gold", "gapft")), ("with", ("core_gold", "core_2"))):
@@ -287,9 +289,9 @@ def test_verify_detects_changed_core_and_unmatched_depths(
 def test_dry_run_prints_paper_update_counts() -> None:
     sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
     text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
-    said = next(line for line in text.splitlines() if line.startswith("select"))
-    assert said.endswith("n = 913; N = 7304; J = 457")
-    assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in said
+    select_line = next(line for line in text.splitlines() if line.startswith("select"))
+    assert select_line.endswith("n = 913; N = 7304; J = 457")
+    assert "core_8 (core_depth, n = 3046, J = 1523), core_gold (n = 3046, J = 1523)" in select_line
 
 
 @pytest.mark.parametrize(
@@ -313,12 +315,12 @@ def test_permutation_tests_match_sealed_decisions(
 ) -> None:
     """Of every control (Table 4), two-sided, by the recipe's permutations."""
 
-    def passed(condition: str) -> NDArray[np.bool_]:
+    def read_passes(condition: str) -> NDArray[np.bool_]:
         paths = [
             finished_run.folder / "r" / layout.decisions_path(Arm(condition, s)) for s in (13, 21)
         ]
         decided = [pq.read_table(path).sort_by("problem_id") for path in paths]
-        return np.array([[s == "pass" for s in of["status"].to_pylist()] for of in decided])
+        return np.array([[s == "pass" for s in table["status"].to_pylist()] for table in decided])
 
     problems = pq.read_table(finished_run.folder / "r" / layout.problems_path("audit"))
     ids = np.array(sorted(problems["problem_id"].to_pylist()))
@@ -327,26 +329,26 @@ def test_permutation_tests_match_sealed_decisions(
         rows = [*csv.DictReader(file)]
     assert [(row["condition"], row["against"]) for row in rows] == pairs
     for row, result in zip(rows, results, strict=True):
-        found = compare_by_permutation(
-            passed(row["condition"]),
-            passed(row["against"]),
+        comparison = compare_by_permutation(
+            read_passes(row["condition"]),
+            read_passes(row["against"]),
             item_ids=ids,
             permutations=permutations,
             stream=Stream(0, f"report/{control}"),
         )
         assert (row["permutations"], row["exact"]) == (
-            str(found.permutations),
-            str(found.exhaustive),
+            str(comparison.permutations),
+            str(comparison.exhaustive),
         )
-        assert float(row["difference"]) == float(found.difference)
-        assert float(row["p"]) == result["p"] == float(found.p_value)
+        assert float(row["difference"]) == float(comparison.difference)
+        assert float(row["p"]) == result["p"] == float(comparison.p_value)
 
 
 def test_differences_match_contrasts_in_both_directions(finished_run: Changing) -> None:
     with (finished_run.folder / "r/report/tables/search_depth.csv").open() as file:
         rows = {(row["condition"], row["seed"]): row for row in csv.DictReader(file)}
     results = finished_run.results()
-    rate = {name: of["pass_at_1"] for name, of in results["conditions"].items()}
+    rate = {name: condition["pass_at_1"] for name, condition in results["conditions"].items()}
     contrast = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"depth_0", "depth_2"})
     mean = rows["depth_2", "mean"]
     assert contrast["a"] == "depth_2", "the recipe names it first"
@@ -358,11 +360,15 @@ def test_differences_match_contrasts_in_both_directions(finished_run: Changing) 
     assert float(half["delta"]) == pytest.approx(sum(float(half[s]) for s in "SUG"), abs=1e-12)
     with (finished_run.folder / "r/report/tables/gold_labels.csv").open() as file:
         gold = next(row for row in csv.DictReader(file) if row["seed"] == "mean")
-    turned = next(c for c in results["contrasts"] if {c["a"], c["b"]} == {"gapft", "gold"})
-    assert turned["a"] == "gapft"
-    assert float(gold["delta"]) == -turned["delta"]
-    assert [float(gold["ci95_low"]), float(gold["ci95_high"])] == [-x for x in turned["ci95"][::-1]]
-    assert [float(gold[s]) for s in "SUG"] == [-turned["terms"][s] for s in "SUG"]
+    reversed_contrast = next(
+        c for c in results["contrasts"] if {c["a"], c["b"]} == {"gapft", "gold"}
+    )
+    assert reversed_contrast["a"] == "gapft"
+    assert float(gold["delta"]) == -reversed_contrast["delta"]
+    assert [float(gold["ci95_low"]), float(gold["ci95_high"])] == [
+        -x for x in reversed_contrast["ci95"][::-1]
+    ]
+    assert [float(gold[s]) for s in "SUG"] == [-reversed_contrast["terms"][s] for s in "SUG"]
 
 
 def test_gold_targets_name_their_origin(finished_run: Changing, tmp_path: Path) -> None:
@@ -377,28 +383,32 @@ def test_gold_targets_name_their_origin(finished_run: Changing, tmp_path: Path) 
     rows[0] |= {"response_ids": [104, 105], "origin": rows[0]["problem_id"]}
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     seal_again(forged.folder / "r", layout.selection_path(Arm("gold", 13)))
-    found = forged.holds()
-    assert any("arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in found)
+    differences = forged.holds()
+    assert any(
+        "arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in differences
+    )
 
 
 def test_rejects_gold_targets_beyond_the_answer(tmp_path: Path) -> None:
-    made = write(tmp_path)
+    letters_run = write(tmp_path)
     with pytest.raises(UserError, match="answer alone"):
-        made.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
+        letters_run.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
     assert not (tmp_path / "r/adapters").exists()
 
 
 def test_control_can_be_added_to_finished_run(tmp_path: Path) -> None:
-    made = write(tmp_path)
-    made.change(conditions=["gapft", "replay"], budget={"n": 8})
-    before = made.sealed("adapters", "pool", "audit")
+    letters_run = write(tmp_path)
+    letters_run.change(conditions=["gapft", "replay"], budget={"n": 8})
+    sealed_before = letters_run.sealed("adapters", "pool", "audit")
     conditions = {"gapft": {}, "replay": {}, **DEPTHS}
-    run = made.change(conditions=conditions, budget={"n": 8}, experiments={"search_depth": {}})
-    assert before.items() <= made.sealed("adapters", "pool", "audit").items()
-    assert "search_depth" in made.results()
-    assert made.holds() == []
-    found = made.report(conditions=["gapft", "replay"])
-    assert "search_depth" not in found, "a report without its conditions goes without it"
+    run = letters_run.change(
+        conditions=conditions, budget={"n": 8}, experiments={"search_depth": {}}
+    )
+    assert sealed_before.items() <= letters_run.sealed("adapters", "pool", "audit").items()
+    assert "search_depth" in letters_run.results()
+    assert letters_run.holds() == []
+    results = letters_run.report(conditions=["gapft", "replay"])
+    assert "search_depth" not in results, "a report without its conditions goes without it"
     assert run.path.is_dir()
 
 
@@ -443,16 +453,24 @@ def test_rejects_recipe_without_the_control(
 
 def test_replicates_are_not_control_steps() -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    again = {f"{name}_again": {**of, "replicate": 1} for name, of in {**DEPTHS, **GOLD}.items()}
+    again = {
+        f"{name}_again": {**settings, "replicate": 1}
+        for name, settings in {**DEPTHS, **GOLD}.items()
+    }
     asked_for = {"search_depth": {}, "gold_labels": {}}
-    found = []
+    steps = []
     for conditions in ({**DEPTHS, **GOLD}, {**again, **DEPTHS, **GOLD}):
         recipe = check_recipe(
             {**content, "conditions": {"gapft": {}, **conditions}, "experiments": asked_for}, "test"
         )
-        found.append([each.conditions(recipe) for each in load_experiments(recipe, load_plugins())])
-    assert found[0] == found[1]
-    assert found[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
+        steps.append(
+            [
+                experiment.conditions(recipe)
+                for experiment in load_experiments(recipe, load_plugins())
+            ]
+        )
+    assert steps[0] == steps[1]
+    assert steps[0] == [["gapft", "gold"], ["depth_0", "depth_1", "depth_2"]]
 
 
 def test_rejects_unknown_setting() -> None:
@@ -488,8 +506,8 @@ def test_bundled_control_differs_only_in_conditions(name: str) -> None:
     left_out: dict[str, Any] = dict.fromkeys(own, True)
     if name == "controls/online":  # what GRPO alone reads
         left_out["training"] = {"grpo"}
-    found, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
-    assert found == expected
+    actual, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
+    assert actual == expected
     load_experiments(recipe, load_plugins())
     check_names(recipe, load_plugins())
 
@@ -508,22 +526,27 @@ def test_older_protocol_settings(name: str) -> None:
     assert main.model.start_tokens == 2, "source rows are the same in both protocols"
     assert recipe.training == main.training.model_copy(update={"start_tokens": 1})
     assert (recipe.seeds, recipe.budget.n) == ((13, 21, 42), "verified")
-    assert [of.params.get("k") for of in recipe.conditions.values()] == [0, 1, 8, None]
+    assert [condition.params.get("k") for condition in recipe.conditions.values()] == [
+        0,
+        1,
+        8,
+        None,
+    ]
     load_experiments(recipe, load_plugins())
     check_names(recipe, load_plugins())
 
 
 def test_every_control_has_a_bundled_recipe() -> None:
-    wanted = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
-    wanted |= {"shared_core", "related", "matched_diversity"}
-    wanted |= {"stability", "scope", "redistribution", "online"}
-    assert wanted == {
+    expected = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
+    expected |= {"shared_core", "related", "matched_diversity"}
+    expected |= {"stability", "scope", "redistribution", "online"}
+    assert expected == {
         e for name in BUNDLED for e in load_recipe(list_bundled_recipes()[name]).experiments
     }
 
 
 def test_runs_without_controls_ignore_them(tmp_path: Path) -> None:
-    made = write(tmp_path)
-    made.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
+    letters_run = write(tmp_path)
+    letters_run.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
     assert {"search_depth", "gold_labels"} <= {e.name for e in load_all_experiments(load_plugins())}
-    assert made.holds() == []
+    assert letters_run.holds() == []

@@ -60,20 +60,23 @@ def count_passes(run: Path, arm: Arm) -> Any:
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "report/results.json").read_text())
-    return found["coverage_ledger"]
+    content: dict[str, Any] = json.loads((run / "report/results.json").read_text())
+    return content["coverage_ledger"]
 
 
 def test_ledger_samples_every_adapter_and_the_source(
     ledger_folder: Path,
 ) -> None:
-    before, now = (
+    files_before, files_after = (
         json.loads((ledger_folder / name / "manifest.json").read_text())["files"]
         for name in ("before", "run")
     )
-    arms = [Arm(SOURCE, 0), *(Arm(of, seed) for of in ("gapft", "uniform") for seed in (13, 21))]
-    assert before.items() <= now.items()
-    assert now.keys() - before.keys() == {build_ledger_path(arm) for arm in arms}
+    arms = [
+        Arm(SOURCE, 0),
+        *(Arm(condition, seed) for condition in ("gapft", "uniform") for seed in (13, 21)),
+    ]
+    assert files_before.items() <= files_after.items()
+    assert files_after.keys() - files_before.keys() == {build_ledger_path(arm) for arm in arms}
     for arm in arms:
         assert read_table(ledger_folder / "run", arm)["index"].to_pylist() == [0, 1, 2] * 40
     searched = pq.read_table(ledger_folder / "run/audit/responses.parquet")
@@ -95,16 +98,16 @@ def test_curves_are_pass_at_k_of_sealed_samples(ledger_folder: Path) -> None:
     source = count_passes(run, Arm(SOURCE, 0))
     after = np.stack([count_passes(run, Arm("gapft", seed)) for seed in (13, 21)])
     curve = {
-        of["k"]: of
-        for of in read_results(run)["curves"]
-        if (of["condition"], of["against"], of["state"]) == ("gapft", "source", "")
+        point["k"]: point
+        for point in read_results(run)["curves"]
+        if (point["condition"], point["against"], point["state"]) == ("gapft", "source", "")
     }
     for k, right in ((1, lambda c: c / 3), (3, lambda c: (c > 0).astype(float))):
         assert curve[k]["before"] == pytest.approx(right(source).mean())
         assert curve[k]["after"] == pytest.approx(right(after).mean())
         low, high = curve[k]["band95"]
         assert low <= curve[k]["difference"] <= high
-    against = {(of["condition"], of["against"]) for of in read_results(run)["curves"]}
+    against = {(point["condition"], point["against"]) for point in read_results(run)["curves"]}
     assert against == {("gapft", "source"), ("uniform", "source"), ("gapft", "uniform")}
     page = (run / "report/report.md").read_text("utf-8")
     assert "## Coverage ledger" in page
@@ -118,14 +121,14 @@ def forge_table(run: Path, arm: Arm, change: Callable[[pa.Table], pa.Table]) -> 
     seal_again(run, build_ledger_path(arm))
 
 
-def pass_all(given: pa.Table) -> pa.Table:
+def pass_all(table: pa.Table) -> pa.Table:
     """Every verdict that is no pass made one."""
-    place = given.schema.get_field_index("status")
-    return given.set_column(place, "status", pa.array(["pass"] * len(given)))
+    place = table.schema.get_field_index("status")
+    return table.set_column(place, "status", pa.array(["pass"] * len(table)))
 
 
 @pytest.mark.parametrize(
-    ("arm", "change", "said"),
+    ("arm", "change", "message"),
     [
         (ARM, pass_all, "judged again it is fail"),
         (Arm(SOURCE, 0), pass_all, "judged again it is fail"),
@@ -139,15 +142,19 @@ def pass_all(given: pa.Table) -> pa.Table:
     ids=["verdicts", "the source's verdicts", "a problem left out", "a sample left out"],
 )
 def test_verify_detects_forged_samples(
-    ledger_folder: Path, tmp_path: Path, arm: Arm, change: Callable[[pa.Table], pa.Table], said: str
+    ledger_folder: Path,
+    tmp_path: Path,
+    arm: Arm,
+    change: Callable[[pa.Table], pa.Table],
+    message: str,
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(ledger_folder / "run", run)
     forge_table(run, arm, change)
-    found = [
+    messages = [
         line for line in find_differences(ledger_folder, run) if build_ledger_path(arm) in line
     ]
-    assert any(said in line for line in found), found
+    assert any(message in line for line in messages), messages
 
 
 def test_verify_detects_samples_of_wrong_model(ledger_folder: Path, tmp_path: Path) -> None:
@@ -157,9 +164,9 @@ def test_verify_detects_samples_of_wrong_model(ledger_folder: Path, tmp_path: Pa
     for arm in (ARM, Arm(SOURCE, 0)):
         shutil.copy(run / other, run / build_ledger_path(arm))
         seal_again(run, build_ledger_path(arm))
-    said = find_differences(ledger_folder, run)
-    assert f"{build_ledger_path(ARM)}: was decoded with the adapter of uniform-seed21" in said
-    assert any("was decoded with an adapter, but is of the source" in line for line in said)
+    messages = find_differences(ledger_folder, run)
+    assert f"{build_ledger_path(ARM)}: was decoded with the adapter of uniform-seed21" in messages
+    assert any("was decoded with an adapter, but is of the source" in line for line in messages)
 
 
 def test_verify_lists_missing_samples(ledger_folder: Path, tmp_path: Path) -> None:
@@ -172,7 +179,7 @@ def test_verify_lists_missing_samples(ledger_folder: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("k=[4, 1]", "must be ascending"),
         ("k=[0, 1]", "greater than 0"),
@@ -180,39 +187,39 @@ def test_verify_lists_missing_samples(ledger_folder: Path, tmp_path: Path) -> No
         ("references=[gaptf]", "'gaptf' is not a condition of the recipe; did you mean 'gapft'?"),
     ],
 )
-def test_rejects_wrong_settings(ledger_folder: Path, setting: str, said: str) -> None:
+def test_rejects_wrong_settings(ledger_folder: Path, setting: str, message: str) -> None:
     key = f"experiments.coverage_ledger.{setting}"
     done = gapft("run", "demo", "--dry-run", "--set", key, cwd=ledger_folder)
     assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
 
 
 def test_dry_run_lists_samples(ledger_folder: Path) -> None:
     key = "experiments.coverage_ledger.k=[1, 4]"
     done = succeed("run", "demo", "--dry-run", "--set", key, cwd=ledger_folder)
-    said = "ledger: 52,000 = 1,000 x 4 samples x (12 adapters + the source)"
-    assert said in " ".join(done.stdout.split())
+    line = "ledger: 52,000 = 1,000 x 4 samples x (12 adapters + the source)"
+    assert line in " ".join(done.stdout.split())
 
 
 def simulate_unchanged_model(seed: int, problems: int = 900) -> LedgerFindings:
     """Three training seeds whose samples pass as often as the source's do."""
     rng = np.random.default_rng(seed)
-    of = planted(sizes=(problems // 3,) * 3, conditions=("gapft",), seeds=SEEDS)
+    inputs = planted(sizes=(problems // 3,) * 3, conditions=("gapft",), seeds=SEEDS)
     rate = rng.beta(0.6, 0.6, problems)
     own, *others = (rng.binomial(8, rate) for _ in range(4))
     arms = {Arm("gapft", s): passing for s, passing in zip(SEEDS, others, strict=True)}
-    return LedgerPart().compute(of, LedgerRead((1, 2, 4, 8), (), own, arms))
+    return LedgerPart().compute(inputs, LedgerRead((1, 2, 4, 8), (), own, arms))
 
 
 def test_unchanged_model_has_bands_around_zero() -> None:
-    held = [
+    covered = [
         bool((curve.low <= 0).all() and (curve.high >= 0).all())
         for seed in range(20)
         for curve in (of.curve for of in simulate_unchanged_model(seed).curves)
         if curve is not None and curve.low is not None and curve.high is not None
     ]
-    assert len(held) == 80
-    assert 0.88 <= np.mean(held) < 1
+    assert len(covered) == 80
+    assert 0.88 <= np.mean(covered) < 1
 
 
 def test_fresh_samples_show_no_change() -> None:
@@ -222,8 +229,8 @@ def test_fresh_samples_show_no_change() -> None:
     search, fresh, after = (rng.binomial(8, rate) for _ in range(3))
     recovered = search > 0
     moved = {
-        name: float(((after > 0).astype(int) - (of > 0))[recovered].mean())
-        for name, of in (("search", search), ("fresh", fresh))
+        name: float(((after > 0).astype(int) - (counts > 0))[recovered].mean())
+        for name, counts in (("search", search), ("fresh", fresh))
     }
     assert moved["search"] < -0.03
     assert abs(moved["fresh"]) < 0.015
@@ -233,12 +240,12 @@ def test_empty_state_has_no_curve() -> None:
     of = planted(sizes=(50, 50, 0), conditions=("gapft",), seeds=SEEDS)
     same = np.full(100, 4)
     read = LedgerRead((1, 8), (), same, {Arm("gapft", seed): same for seed in SEEDS})
-    found = LedgerPart().compute(of, read)
-    assert [of.state for of in found.curves if of.curve is None] == ["U"]
+    findings = LedgerPart().compute(of, read)
+    assert [of.state for of in findings.curves if of.curve is None] == ["U"]
     assert all(
         (of.curve.difference == 0).all() and of.curve.behind is None
-        for of in found.curves
+        for of in findings.curves
         if of.curve
     )
-    states = {of["state"] for of in LedgerPart().results(found)["curves"]}
+    states = {of["state"] for of in LedgerPart().results(findings)["curves"]}
     assert states == {"", "G", "S"}

@@ -34,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_stored_setting(run: Path) -> bool:
-    found: bool = yaml.safe_load((run / "recipe.yaml").read_text())["model"]["chat_template"]
-    return found
+    setting: bool = yaml.safe_load((run / "recipe.yaml").read_text())["model"]["chat_template"]
+    return setting
 
 
 def read_prompts(run: Path, folder: Path) -> list[str]:
@@ -46,8 +46,8 @@ def read_prompts(run: Path, folder: Path) -> list[str]:
 
 
 def test_applies_template_by_default(folder: Path) -> None:
-    said = succeed(*SEARCH, "silent", cwd=folder).stderr
-    assert said.count("chat_template: true") == 1
+    message = succeed(*SEARCH, "silent", cwd=folder).stderr
+    assert message.count("chat_template: true") == 1
     assert read_stored_setting(folder / "silent") is True
     assert all("<user>" in prompt for prompt in read_prompts(folder / "silent", folder))
     again = succeed("run", "recipe.yaml", *ASKED, "--only", "states", "--run-dir", "silent",
@@ -57,23 +57,23 @@ def test_applies_template_by_default(folder: Path) -> None:
 
 def test_false_disables_template(folder: Path) -> None:
     off = ("--set", "model.chat_template=false")
-    said = succeed(*SEARCH, "off", *off, cwd=folder).stderr
-    assert "chat_template: true" not in said
+    message = succeed(*SEARCH, "off", *off, cwd=folder).stderr
+    assert "chat_template: true" not in message
     assert read_stored_setting(folder / "off") is False
     assert not any("<user>" in prompt for prompt in read_prompts(folder / "off", folder))
 
 
 def test_base_model_has_no_template(folder: Path) -> None:
     base = ("--model-args", f"pretrained={folder / 'base'}")
-    said = succeed(*SEARCH, "plain", *base, cwd=folder).stderr
-    assert "model.chat_template" not in said
+    message = succeed(*SEARCH, "plain", *base, cwd=folder).stderr
+    assert "model.chat_template" not in message
     assert read_stored_setting(folder / "plain") is False
 
 
 def test_gap_and_dry_run_apply_template(folder: Path) -> None:
     model = ("--model-args", f"pretrained={folder / 'model'},dtype=float32", "--k", "2")
-    said = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)
-    assert "model.chat_template" in said.stderr
+    done = succeed("gap", "letters", *ASKED, *model, "--limit", "2", "--out", "gap", cwd=folder)
+    assert "model.chat_template" in done.stderr
     assert read_stored_setting(folder / "gap") is True
     dry = succeed("run", "recipe.yaml", *ASKED, "--dry-run", "--run-dir", "dry", cwd=folder).stdout
     assert "chat_template: true" in dry
@@ -82,21 +82,21 @@ def test_gap_and_dry_run_apply_template(folder: Path) -> None:
 def test_default_depends_on_backend(folder: Path) -> None:
     plugins = load_plugins()
 
-    def decided(backend: str, folder_name: str, **more: str) -> bool:
+    def is_applied(backend: str, folder_name: str, **more: str) -> bool:
         args = {"pretrained": str(folder / folder_name), **more}
         return plugins.is_chat_template_default(SamplerSettings(backend, args))
 
     for backend in ("hf", "vllm", "sglang", "recorded", "sglang-generate"):
-        assert decided(backend, "model")
-        assert not decided(backend, "base")
+        assert is_applied(backend, "model")
+        assert not is_applied(backend, "base")
         if backend != "hf":
-            assert decided(backend, "base", tokenizer=str(folder / "model"))
+            assert is_applied(backend, "base", tokenizer=str(folder / "model"))
     url = {"base_url": "http://127.0.0.1:1/v1/completions", "model": "m"}
-    assert decided("local-completions", "model", **url)
-    assert not decided("local-completions", "base", **url)
-    assert not decided("local-completions", "model", tokenizer_backend="none", **url)
+    assert is_applied("local-completions", "model", **url)
+    assert not is_applied("local-completions", "base", **url)
+    assert not is_applied("local-completions", "model", tokenizer_backend="none", **url)
     chat = {"base_url": "http://127.0.0.1:1/v1/chat/completions", "model": "m"}
-    assert decided("local-chat-completions", "base", **chat), "the server renders them"
-    assert not decided("dummy", "model")
+    assert is_applied("local-chat-completions", "base", **chat), "the server renders them"
+    assert not is_applied("dummy", "model")
     with pytest.raises(UserError, match="pretrained"):
-        decided("hf", "nowhere/at/all")
+        is_applied("hf", "nowhere/at/all")

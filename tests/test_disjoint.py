@@ -34,24 +34,26 @@ KEYED = st.tuples(
 @settings(deadline=None)
 @given(st.lists(KEYED, max_size=6), st.lists(KEYED, max_size=6))
 def test_finds_shared_problems_from_both_sides(
-    one: list[tuple[str, str]], other: list[tuple[str, str]]
+    pool: list[tuple[str, str]], audit: list[tuple[str, str]]
 ) -> None:
     """By the hash in the id or by the prompt, white space at its ends apart."""
 
-    def same(a: tuple[str, str], b: tuple[str, str]) -> bool:
+    def is_same(a: tuple[str, str], b: tuple[str, str]) -> bool:
         return a[0][-12:] == b[0][-12:] or a[1].strip() == b[1].strip()
 
-    shared = [a for a in sorted(one) if any(same(a, b) for b in other)]
-    found = DuplicateIndex(other).list_shared(one)
-    assert [name for name, _ in found] == [name for name, _ in shared]
-    assert all(any(b[0] == there for b in other) for _, there in found)
-    assert bool(found) == bool(DuplicateIndex(one).list_shared(other))
-    if not found:
-        require_disjoint(one, other, "pool", "audit", "t")
+    shared = [a for a in sorted(pool) if any(is_same(a, b) for b in audit)]
+    matches = DuplicateIndex(audit).list_shared(pool)
+    assert [name for name, _ in matches] == [name for name, _ in shared]
+    assert all(any(b[0] == audit_id for b in audit) for _, audit_id in matches)
+    assert bool(matches) == bool(DuplicateIndex(pool).list_shared(audit))
+    if not matches:
+        require_disjoint(pool, audit, "pool", "audit", "t")
         return
-    said = rf"{len(found)} of {len(one)} pool problems .* first: {found[0][0]} .*drop_shared=true"
-    with pytest.raises(UserError, match=said):
-        require_disjoint(one, other, "pool", "audit", "t")
+    message = (
+        rf"{len(matches)} of {len(pool)} pool problems .* first: {matches[0][0]} .*drop_shared=true"
+    )
+    with pytest.raises(UserError, match=message):
+        require_disjoint(pool, audit, "pool", "audit", "t")
 
 
 def test_warns_of_case_and_white_space_differences() -> None:
@@ -89,8 +91,8 @@ def test_rejects_audit_equal_to_pool(task_folder: Path, split: str) -> None:
     assert "data.drop_shared=true" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (task_folder / "run").exists()
-    told = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=task_folder)
-    assert "6 of 6 pool problems are also in the audit" in told.stdout
+    dry_run = gapft("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", cwd=task_folder)
+    assert "6 of 6 pool problems are also in the audit" in dry_run.stdout
 
 
 def test_drop_shared_removes_pool_problems(task_folder: Path) -> None:
@@ -99,9 +101,11 @@ def test_drop_shared_removes_pool_problems(task_folder: Path) -> None:
     again = [{**record, "id": "other", "question": f"{record['question']} "} for record in pool[:2]]
     with (tasks / "audit.jsonl").open("a") as audit:
         audit.writelines(json.dumps(record) + "\n" for record in again)
-    given = (*SEARCH, *OPTIONS, "--set", "data.drop_shared=true")
-    told = " ".join(succeed(*given, cwd=task_folder).stderr.split())
-    assert "pool: 2 of 6 problems dropped because they are also in the audit (drop_shared)" in told
+    command = (*SEARCH, *OPTIONS, "--set", "data.drop_shared=true")
+    message = " ".join(succeed(*command, cwd=task_folder).stderr.split())
+    assert (
+        "pool: 2 of 6 problems dropped because they are also in the audit (drop_shared)" in message
+    )
     run = task_folder / "run"
     assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [4, 6]
     assert (
@@ -119,24 +123,24 @@ def test_keep_shared_counts_problems(task_folder: Path) -> None:
         audit.write(json.dumps(shared) + "\n")
     again = {**pool[1], "id": "again", "question": pool[0]["question"]}
     (tasks / "pool.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*pool[:5], again]))
-    said = (
+    message = (
         "2 of 6 pool problems are also in the audit, where they are 1 of 5 problems; they are kept"
     )
-    kept = ("--set", "data.keep_shared=true")
-    asked = ("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", *kept)
-    dry = gapft(*asked, cwd=task_folder).stdout
-    assert f"# warnings\npool: {said}" in dry
-    told = " ".join(succeed(*SEARCH, *OPTIONS, *kept, cwd=task_folder).stderr.split())
-    assert f"warning: {said}" in told
+    setting = ("--set", "data.keep_shared=true")
+    command = ("run", "recipe.yaml", *SEARCH[6:], *OPTIONS, "--dry-run", *setting)
+    dry = gapft(*command, cwd=task_folder).stdout
+    assert f"# warnings\npool: {message}" in dry
+    output = " ".join(succeed(*SEARCH, *OPTIONS, *setting, cwd=task_folder).stderr.split())
+    assert f"warning: {message}" in output
     run = task_folder / "run"
     assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [6, 5]
     warnings = json.loads((run / "manifest.json").read_text())["warnings"]
-    assert [line for line in warnings if line.startswith(said)]
+    assert [line for line in warnings if line.startswith(message)]
     assert not [line for line in warnings if "case or white space" in line]
     done = succeed("verify", "run", *OPTIONS, cwd=task_folder).stdout
     assert "no problem of one split is in another, except those that are kept (pool, audit)" in done
-    assert said in done
-    both = gapft(*asked, "--set", "data.drop_shared=true", cwd=task_folder)
+    assert message in done
+    both = gapft(*command, "--set", "data.drop_shared=true", cwd=task_folder)
     assert both.returncode == 2
     assert "cannot be true together with data.drop_shared" in both.stderr
 
@@ -159,9 +163,9 @@ def test_verify_detects_shared_problems(task: Letters) -> None:
     run = task.run("r", ("states", "select"), ("pool", "audit"), conditions=["gapft"])
     assert verify(run.path, task.plugins).differences == []
     copy_prompt(run)
-    said = "1 of 8 pool problems are also in the audit"
-    assert [said in line for line in verify(run.path, task.plugins).differences] == [True]
-    with pytest.raises(UserError, match=said):
+    message = "1 of 8 pool problems are also in the audit"
+    assert [message in line for line in verify(run.path, task.plugins).differences] == [True]
+    with pytest.raises(UserError, match=message):
         STAGES["search"](task.context(run))
 
 
@@ -170,7 +174,7 @@ def test_warns_once_of_case_difference(task: Letters) -> None:
         file.write(json.dumps({"id": "n", "question": "POOL 0?", "answer": "a"}) + "\n")
     run = task.run("r", splits=("pool", "audit"))
     STAGES["search"](task.context(run))
-    told = [line for line in run.manifest()["warnings"] if "case or white space" in line]
-    assert len(told) == 1
-    assert told[0].startswith("1 pool problem differs from an audit problem")
+    warnings = [line for line in run.manifest()["warnings"] if "case or white space" in line]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("1 pool problem differs from an audit problem")
     assert pq.read_table(run.path / "pool/problems.parquet").num_rows == 8

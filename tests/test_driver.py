@@ -38,28 +38,28 @@ def interrupted_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("stage", ["states", "select", "train", "audit", "report"])
 def test_failed_stage_keeps_interrupted_run(interrupted_run: Path, stage: str) -> None:
-    before = read_files(interrupted_run)
+    files_before = read_files(interrupted_run)
     with pytest.raises(UserError):
         run_stages_alone([stage], str(interrupted_run), Options())
-    assert read_files(interrupted_run) == before
+    assert read_files(interrupted_run) == files_before
 
 
 def test_failed_search_keeps_interrupted_run(interrupted_run: Path) -> None:
-    before = read_files(interrupted_run)
+    files_before = read_files(interrupted_run)
     with pytest.raises(UserError, match="--split calibration"):
         run_stages_alone(["search"], str(interrupted_run), Options(splits=["calibration"]))
     done = gapft("run", "demo", "--set", NO_SUCH_SPLIT, "--run-dir", interrupted_run)
     assert (done.returncode, "validation_split is missing" in done.stderr) == (2, True)
-    assert read_files(interrupted_run) == before
+    assert read_files(interrupted_run) == files_before
 
 
 def test_report_names_missing_selection(tmp_path: Path) -> None:
     RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Options("demo")))
-    before = read_files(tmp_path / "run")
+    files_before = read_files(tmp_path / "run")
     done = gapft("run", tmp_path / "run", "--only", "report")
     assert (done.returncode, "nothing is selected yet" in done.stderr) == (2, True)
     assert "Traceback" not in done.stderr
-    assert read_files(tmp_path / "run") == before
+    assert read_files(tmp_path / "run") == files_before
 
 
 def test_failed_command_removes_its_new_run(tmp_path: Path) -> None:

@@ -27,14 +27,14 @@ from tests.recording_run import letters
 def parse_requirements(text: str) -> dict[str, str]:
     """The section on what a run takes, by topic."""
     lines = text.partition("# what it takes\n")[2].partition("\n\n")[0].splitlines()
-    found: dict[str, str] = {}
+    topics: dict[str, str] = {}
     for line in lines:
         topic = line[:11].strip()
         if topic:
-            found[topic] = line[11:]
+            topics[topic] = line[11:]
         else:
-            found[[*found][-1]] += "\n" + line[11:]
-    return found
+            topics[[*topics][-1]] += "\n" + line[11:]
+    return topics
 
 
 def read_select_line(*sets: str) -> str:
@@ -96,22 +96,22 @@ def test_describes_code_recipe_without_model_or_data(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "LiveCodeBench: test.jsonl" in done.stdout
-    said = parse_requirements(done.stdout)
-    assert said["steps"].startswith("64 ")
-    assert "14 GB" in said["memory"]
+    requirements = parse_requirements(done.stdout)
+    assert requirements["steps"].startswith("64 ")
+    assert "14 GB" in requirements["memory"]
 
 
 def test_lists_requirements_before_start(tmp_path: Path) -> None:
-    said = parse_requirements(describe_dry_run(Options("demo"), str(tmp_path / "r")))
-    assert said["problems"] == "pool 400, audit 1,000"
-    assert said["responses"] == (
+    requirements = parse_requirements(describe_dry_run(Options("demo"), str(tmp_path / "r")))
+    assert requirements["problems"] == "pool 400, audit 1,000"
+    assert requirements["responses"] == (
         "search: 12,600 = 1,400 problems x (1 greedy + 8 samples)\n"
         "audit:  12,000 = 1,000 x 12 adapters"
     )
-    assert said["steps"] == (
+    assert requirements["steps"] == (
         "at most 200 an adapter, of 12 adapters (n is at most the pool's 400 problems)"
     )
-    assert "of which 2 train at once" in said["memory"]
+    assert "of which 2 train at once" in requirements["memory"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -121,16 +121,18 @@ def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
     paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
     recipe = str(run.path / "recipe.yaml")
     choice = Options(recipe, include_paths=paths[0], plugin_files=paths[1])
-    said = parse_requirements(describe_dry_run(choice, str(run.path)))
-    assert said["done"] == (
+    requirements = parse_requirements(describe_dry_run(choice, str(run.path)))
+    assert requirements["done"] == (
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
     )
-    assert said["steps"] == "12 an adapter, of 1 adapters (n = 24)"
-    by_itself = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
-    again = parse_requirements(describe_dry_run(by_itself, str(run.path)))
-    assert [again[key] for key in ("done", "steps")] == [said[key] for key in ("done", "steps")]
+    assert requirements["steps"] == "12 an adapter, of 1 adapters (n = 24)"
+    run_alone = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
+    again = parse_requirements(describe_dry_run(run_alone, str(run.path)))
+    assert [again[key] for key in ("done", "steps")] == [
+        requirements[key] for key in ("done", "steps")
+    ]
     with pytest.raises(UserError, match="nowhere: not a run directory"):
-        describe_dry_run(by_itself, "nowhere")
+        describe_dry_run(run_alone, "nowhere")
     other = replace(choice, overrides=["search.k=3"])
     changed = parse_requirements(describe_dry_run(other, str(run.path)))["done"]
     assert "CANNOT CONTINUE" not in changed
@@ -145,10 +147,10 @@ def list_missing(choice: Options, place: Path) -> str:
 def test_lists_refused_settings_as_missing(tmp_path: Path) -> None:
     task = letters(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
-    given = Options(str(run.path / "recipe.yaml"), plugin_files=task.plugins)
-    choice = replace(given, include_paths=[str(tmp_path / "tasks")])
-    said = list_missing(choice, run.path)
-    assert str(run.path) not in said
+    recipe_options = Options(str(run.path / "recipe.yaml"), plugin_files=task.plugins)
+    choice = replace(recipe_options, include_paths=[str(tmp_path / "tasks")])
+    missing = list_missing(choice, run.path)
+    assert str(run.path) not in missing
     other = list_missing(replace(choice, overrides=["name=other"]), run.path)
     assert "not other; use another --run-dir" in other
 
@@ -181,8 +183,8 @@ def test_lists_refused_settings_as_missing(tmp_path: Path) -> None:
 )
 def test_finds_model_size_by_name(name: str, dtype: str, weights: float | None) -> None:
     sets = [f"model.args.pretrained={name}", f"training.dtype={dtype}"]
-    found = find_model_size(resolve_recipe(Options("demo", overrides=sets)), None)
-    assert (found and found.weights) == weights
+    size = find_model_size(resolve_recipe(Options("demo", overrides=sets)), None)
+    assert (size and size.weights) == weights
 
 
 def test_reports_invalid_model_config(tmp_path: Path) -> None:
@@ -205,8 +207,8 @@ FUSED = ["training.kernels=fused", "training.dtype=bfloat16"]
 @pytest.mark.skipif(cuda.is_available(), reason="fused kernels may be had here")
 def test_rejects_unavailable_kernels_before_search(tmp_path: Path) -> None:
     expected = "training.kernels: fused needs a CUDA device, but this training runs on cpu"
-    said = describe_dry_run(Options("demo", overrides=FUSED), "r")
-    assert expected in said.partition("# missing here\n")[2]
+    text = describe_dry_run(Options("demo", overrides=FUSED), "r")
+    assert expected in text.partition("# missing here\n")[2]
     for run in (
         lambda: run_recipe(Options("demo", overrides=FUSED), str(tmp_path / "run")),
         lambda: run_stages_alone(
@@ -221,15 +223,15 @@ def test_rejects_unavailable_kernels_before_search(tmp_path: Path) -> None:
     assert "kernels: fused needs" not in describe_dry_run(Options("demo", overrides=elsewhere), "r")
 
 
-@pytest.mark.parametrize("before", [None, "0"])
-def test_dry_run_restores_environment(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", [None, "0"])
+def test_dry_run_restores_environment(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-        if before is not None:
-            monkeypatch.setenv(name, before)
-    kept = dict(os.environ)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    environment = dict(os.environ)
     describe_dry_run(Options("demo"), "r")
-    assert dict(os.environ) == kept
+    assert dict(os.environ) == environment
 
 
 def test_rejects_unknown_task(tmp_path: Path) -> None:
@@ -245,21 +247,23 @@ def test_rejects_unknown_task(tmp_path: Path) -> None:
 def test_parallel_workers_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
 
-    def memory(free: float) -> str:
+    def describe_memory(free: float) -> str:
         monkeypatch.setattr(
             "gapft_harness.core.memory.measure_free_memory", lambda device: int(free)
         )
         short = [*("training.max_length=64", "executor.workers=4")]
         return parse_requirements(describe_dry_run(Options("demo", overrides=short), "r"))["memory"]
 
-    assert "of 4 workers" not in memory(100e9)
-    assert "memory allows 2 of 4 workers" in memory(1.2e9)
-    assert "memory allows 1 of 4 workers" in memory(0.1e9)
+    assert "of 4 workers" not in describe_memory(100e9)
+    assert "memory allows 2 of 4 workers" in describe_memory(1.2e9)
+    assert "memory allows 1 of 4 workers" in describe_memory(0.1e9)
 
 
 def test_names_the_end_token() -> None:
-    of_each = ["conditions.uniform.training.supervise_eos=false"]
-    text = describe_dry_run(Options("demo", overrides=of_each), "r").partition("# what it takes")[0]
+    overrides = ["conditions.uniform.training.supervise_eos=false"]
+    text = describe_dry_run(Options("demo", overrides=overrides), "r").partition("# what it takes")[
+        0
+    ]
     (supervised, none) = (line for line in text.splitlines() if "end token: " in line)
     assert "'</s>' (2)" in supervised
     assert "uniform" in none

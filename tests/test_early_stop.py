@@ -113,36 +113,41 @@ def build_problems(script: Script, prompt: str = "ask") -> list[Problem]:
     return [Problem(f"p{i}", f"{prompt} {i}", "right") for i in range(len(script))]
 
 
-def build_phases(made_by: Recipe) -> list[DecodePhase]:
-    return build_search_phases(ONE, made_by.search, made_by.search.stop == "first_pass")
+def build_phases(recipe: Recipe) -> list[DecodePhase]:
+    return build_search_phases(ONE, recipe.search, recipe.search.stop == "first_pass")
 
 
 def draw(
     folder: Path,
-    of: Sequence[Problem],
+    problems: Sequence[Problem],
     sampler: ScriptedSampler,
-    made_by: Recipe,
+    recipe: Recipe,
     verifier: PrefixVerifier,
     episodes: Episodes | None = None,
     progress: ReportProgress = report_nothing,
 ) -> StoredResponses:
     return generated(
-        folder, of, build_phases(made_by), sampler, progress=progress, episodes=episodes,
+        folder, problems, build_phases(recipe), sampler, progress=progress, episodes=episodes,
         verifier=verifier,
     )  # fmt: skip
 
 
 def search_pool(
-    folder: Path, of: Sequence[Problem], script: Script, made_by: Recipe, attempts: int = 1
+    folder: Path, problems: Sequence[Problem], script: Script, recipe: Recipe, attempts: int = 1
 ) -> tuple[RunDirectory, ScriptedSampler, PrefixVerifier]:
     """A run whose pool is searched, sealed and partitioned under the rule ``first``."""
-    run = RunDirectory.create_or_open(folder, made_by)
+    run = RunDirectory.create_or_open(folder, recipe)
     run.update_manifest(lambda manifest: manifest.update(task={"keep": "first"}))
     sampler, verifier = ScriptedSampler(script), PrefixVerifier()
     episodes = build_episodes(verifier, attempts, "right")
-    responses = draw(folder / "store", of, sampler, made_by, verifier, episodes)
+    responses = draw(folder / "store", problems, sampler, recipe, verifier, episodes)
     write_responses(
-        run.path / "pool/responses.parquet", responses, of, verifier, extra={}, episodes=episodes
+        run.path / "pool/responses.parquet",
+        responses,
+        problems,
+        verifier,
+        extra={},
+        episodes=episodes,
     )
     run.seal("pool/responses.parquet")
     write_split_states(str(run.path), "pool")
@@ -160,18 +165,22 @@ scripts = st.lists(st.lists(st.booleans(), min_size=K + 1, max_size=K + 1), min_
 @given(script=scripts, size=st.integers(1, K + 1), twice=st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_early_stop_keeps_states_and_evidence(script: Script, size: int, twice: bool) -> None:
-    of, attempts = (build_problems(script, "twice"), 2) if twice else (build_problems(script), 1)
+    problems, attempts = (
+        (build_problems(script, "twice"), 2) if twice else (build_problems(script), 1)
+    )
     with tempfile.TemporaryDirectory() as folder:
-        full, _, _ = search_pool(Path(folder) / "full", of, script, build_recipe("never"), attempts)
-        stopped, sampler, verifier = search_pool(
-            Path(folder) / "stopped", of, script, build_recipe("first_pass", size), attempts
+        full, _, _ = search_pool(
+            Path(folder) / "full", problems, script, build_recipe("never"), attempts
         )
-        expected, found = read_states(full), read_states(stopped)
+        stopped, sampler, verifier = search_pool(
+            Path(folder) / "stopped", problems, script, build_recipe("first_pass", size), attempts
+        )
+        expected, actual = read_states(full), read_states(stopped)
         responses = dict(read_judged(stopped.path / "pool/responses.parquet"))
         facts = read_facts(stopped.path / "pool/responses.parquet")
         whole = dict(read_judged(full.path / "pool/responses.parquet"))
     drawn = 0
-    for (name, row), outcomes in zip(sorted(found.items()), script, strict=True):
+    for (name, row), outcomes in zip(sorted(actual.items()), script, strict=True):
         assert row["state"] == expected[name]["state"]
         assert row["kept_index"] == expected[name]["kept_index"]
         if row["state"] == "S":
@@ -179,16 +188,16 @@ def test_early_stop_keeps_states_and_evidence(script: Script, size: int, twice: 
         # Whole rounds, none after the one that solved the problem.
         greedy, *samples = outcomes
         first = -1 if greedy else samples.index(True) if True in samples else K - 1
-        wanted = min(K, -(-(first + 1) // size) * size)
-        assert row["samples"] == wanted
-        assert [j.response.index for j in responses[name]] == [GREEDY, *range(wanted)]
-        kept = {j.response.index: j for j in whole[name]}
+        sample_count = min(K, -(-(first + 1) // size) * size)
+        assert row["samples"] == sample_count
+        assert [j.response.index for j in responses[name]] == [GREEDY, *range(sample_count)]
+        full_responses = {j.response.index: j for j in whole[name]}
         for j in responses[name]:
-            other = kept[j.response.index]
+            other = full_responses[j.response.index]
             assert (j.response.text, j.response.attempts, j.verdict) == (
                 other.response.text, other.response.attempts, other.verdict
             )  # fmt: skip
-        drawn += wanted
+        drawn += sample_count
     assert facts["drawn"]["samples"] == drawn
     assert len(set(sampler.asked)) == len(script) + drawn, "nothing else was asked for"
     if not twice:
@@ -197,24 +206,26 @@ def test_early_stop_keeps_states_and_evidence(script: Script, size: int, twice: 
 
 def test_resumes_at_every_round(tmp_path: Path) -> None:
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
-    of = build_problems(script)
+    problems = build_problems(script)
     sampler = ScriptedSampler(script)
-    draw(tmp_path / "whole", of, sampler, build_recipe("first_pass", 2), PrefixVerifier())
+    draw(tmp_path / "whole", problems, sampler, build_recipe("first_pass", 2), PrefixVerifier())
     rounds = {"p0": 1, "p1": 0, "p2": 3}
-    needed = [max(rounds[problem.id] for problem in chunk) for chunk in divide_into_chunks(of, 2)]
+    needed = [
+        max(rounds[problem.id] for problem in chunk) for chunk in divide_into_chunks(problems, 2)
+    ]
     assert sampler.calls == 2 + sum(needed), "greedily, then the rounds that somebody needed"
     for stop in range(sampler.calls):
         cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
             draw(
                 cut,
-                of,
+                problems,
                 ScriptedSampler(script, stop),
                 build_recipe("first_pass", 2),
                 PrefixVerifier(),
             )
         again = ScriptedSampler(script)
-        draw(cut, of, again, build_recipe("first_pass", 2), PrefixVerifier())
+        draw(cut, problems, again, build_recipe("first_pass", 2), PrefixVerifier())
         assert again.calls == sampler.calls - stop
         assert contents(cut) == contents(tmp_path / "whole")
 
@@ -224,19 +235,19 @@ def test_progress_counts_stored_responses(stop: int, tmp_path: Path) -> None:
     """Also after an interruption; what a solved problem no longer needs leaves the total."""
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
     seen: list[tuple[int, int]] = []
-    of, made_by = build_problems(script), build_recipe("first_pass", 2)
+    problems, recipe = build_problems(script), build_recipe("first_pass", 2)
     with contextlib.suppress(KeyboardInterrupt):
-        draw(tmp_path, of, ScriptedSampler(script, stop), made_by, PrefixVerifier())
-    responses = stored(chunks_in(tmp_path, of, build_phases(made_by)))
-    before = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
+        draw(tmp_path, problems, ScriptedSampler(script, stop), recipe, PrefixVerifier())
+    responses = stored(chunks_in(tmp_path, problems, build_phases(recipe)))
+    count_before = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
     responses = draw(
-        tmp_path, of, ScriptedSampler(script), made_by, PrefixVerifier(),
+        tmp_path, problems, ScriptedSampler(script), recipe, PrefixVerifier(),
         progress=lambda done, total, tokens=0, note="": seen.append((done, total)),
     )  # fmt: skip
-    made = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
-    assert made == 3 + 2 + 0 + 5
-    assert seen[0][0] == before
-    assert seen[-1] == (made, made)
+    count = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
+    assert count == 3 + 2 + 0 + 5
+    assert seen[0][0] == count_before
+    assert seen[-1] == (count, count)
     dones, totals = zip(*seen, strict=True)
     assert list(dones) == sorted(dones)
     assert list(totals) == sorted(totals, reverse=True)
@@ -255,11 +266,11 @@ class FickleVerifier(PrefixVerifier):
 
 def test_seals_the_verdict_that_stopped_a_problem(tmp_path: Path) -> None:
     script = [[False, True, False, False, False, False]]
-    of, verifier = build_problems(script), FickleVerifier()
+    problems, verifier = build_problems(script), FickleVerifier()
     responses = draw(
-        tmp_path / "store", of, ScriptedSampler(script), build_recipe("first_pass"), verifier
+        tmp_path / "store", problems, ScriptedSampler(script), build_recipe("first_pass"), verifier
     )
-    facts = write_responses(tmp_path / "responses.parquet", responses, of, verifier, extra={})
+    facts = write_responses(tmp_path / "responses.parquet", responses, problems, verifier, extra={})
     assert facts["verdicts"] == {"fail": 1, "pass": 1}
 
 

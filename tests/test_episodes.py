@@ -96,20 +96,22 @@ class WordVerifier:
 
 def generate_episodes(
     folder: Path,
-    of: Sequence[Problem],
+    problems: Sequence[Problem],
     sampler: ScriptedSampler,
     episodes: Episodes,
     progress: ReportProgress = report_nothing,
 ) -> StoredResponses:
-    return generated(folder, of, PHASES, sampler, episodes=episodes, progress=progress)
+    return generated(folder, problems, PHASES, sampler, episodes=episodes, progress=progress)
 
 
 def build_problems(count: int) -> list[Problem]:
     return [Problem(f"p{i}", f"ask {i} ", "good") for i in range(count)]
 
 
-def index_responses(responses: Responses, of: Sequence[Problem]) -> dict[tuple[str, int], Response]:
-    entries = responses.read([problem.id for problem in of])
+def index_responses(
+    responses: Responses, problems: Sequence[Problem]
+) -> dict[tuple[str, int], Response]:
+    entries = responses.read([problem.id for problem in problems])
     return {(e.problem_id, r.index): r for e in entries for r in e.responses}
 
 
@@ -125,61 +127,68 @@ scripts = st.lists(attempts_of_one, min_size=12, max_size=12).map(
 @given(script=scripts, limit=st.integers(1, 3))
 @settings(max_examples=60)
 def test_episode_ends_at_first_good_attempt(script: Script, limit: int) -> None:
-    of = build_problems(3)
+    problems = build_problems(3)
     with tempfile.TemporaryDirectory() as folder:
         verifier = WordVerifier()
         responses = generate_episodes(
-            Path(folder), of, ScriptedSampler(script), build_episodes(verifier, limit, "words")
+            Path(folder),
+            problems,
+            ScriptedSampler(script),
+            build_episodes(verifier, limit, "words"),
         )
-        found = index_responses(responses, of)
-        prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in of])}
-    assert set(found) == set(script)
+        indexed = index_responses(responses, problems)
+        prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in problems])}
+    assert set(indexed) == set(script)
     assert len(verifier.told) == len(set(verifier.told)), "an attempt was judged twice"
-    for key, response in found.items():
-        wanted = script[key][:limit]
-        good = [n for n, text in enumerate(wanted) if text.startswith("good")]
-        wanted = wanted[: good[0] + 1] if good else wanted
-        assert [*(a.text for a in response.attempts), response.text] == wanted
-        assert [a.feedback for a in response.attempts] == [f"no to {t}" for t in wanted[:-1]]
-        conversation = f"ask {key[0][1:]} " + "".join(f"{t}\n\nno to {t}\n\n" for t in wanted[:-1])
+    for key, response in indexed.items():
+        texts = script[key][:limit]
+        good = [n for n, text in enumerate(texts) if text.startswith("good")]
+        texts = texts[: good[0] + 1] if good else texts
+        assert [*(a.text for a in response.attempts), response.text] == texts
+        assert [a.feedback for a in response.attempts] == [f"no to {t}" for t in texts[:-1]]
+        conversation = f"ask {key[0][1:]} " + "".join(f"{t}\n\nno to {t}\n\n" for t in texts[:-1])
         assert prompts[key[0]] == tuple(f"ask {key[0][1:]} ".encode())
-        assert response.context_ids == (tuple(conversation.encode()) if wanted[1:] else ())
+        assert response.context_ids == (tuple(conversation.encode()) if texts[1:] else ())
 
 
 def test_resume_repeats_only_the_unfinished_chunk(
     tmp_path: Path,
 ) -> None:
-    of = build_problems(3)
-    bad = {(p.id, i): [f"bad {p.id}{i}{n}" for n in range(3)] for p in of for i in range(-1, 3)}
+    problems = build_problems(3)
+    bad = {
+        (p.id, i): [f"bad {p.id}{i}{n}" for n in range(3)] for p in problems for i in range(-1, 3)
+    }
     bad["p0", GREEDY][1] = bad["p2", 1][0] = "good"
     sampler = ScriptedSampler(bad)
-    generate_episodes(tmp_path / "whole", of, sampler, build_episodes(WordVerifier(), 3, "words"))
+    generate_episodes(
+        tmp_path / "whole", problems, sampler, build_episodes(WordVerifier(), 3, "words")
+    )
     assert sampler.calls == 6, "two chunks of three attempts each"
     for stop in range(6):
         cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
             generate_episodes(
                 cut,
-                of,
+                problems,
                 ScriptedSampler(bad, fail_after=stop),
                 build_episodes(WordVerifier(), 3, "words"),
             )
-        before = parts_in(cut)
+        parts_before = parts_in(cut)
         verifier, again = WordVerifier(), ScriptedSampler(bad)
-        generate_episodes(cut, of, again, build_episodes(verifier, 3, "words"))
+        generate_episodes(cut, problems, again, build_episodes(verifier, 3, "words"))
         whole_chunks = stop // 3
-        assert len(before) == 2 * whole_chunks, "a file a phase"
+        assert len(parts_before) == 2 * whole_chunks, "a file a phase"
         assert again.calls == 6 - 3 * whole_chunks
         done = {
             problem.id
-            for members in divide_into_chunks(of, 2)[:whole_chunks]
+            for members in divide_into_chunks(problems, 2)[:whole_chunks]
             for problem in members
         }
         assert not done & {request.problem_id for request in again.requested}
         assert not [text for text in verifier.told if text[4:6] in done]
         assert contents(cut) == contents(tmp_path / "whole")
     verifier, again = WordVerifier(), ScriptedSampler(bad)
-    generate_episodes(tmp_path / "whole", of, again, build_episodes(verifier, 3, "words"))
+    generate_episodes(tmp_path / "whole", problems, again, build_episodes(verifier, 3, "words"))
     assert (again.calls, verifier.told) == (0, [])
 
 
@@ -187,37 +196,41 @@ def test_resume_repeats_only_the_unfinished_chunk(
 @settings(max_examples=30, deadline=None)
 def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> None:
     """What an episode that ended no longer needs leaves the total."""
-    of, episodes = build_problems(3), build_episodes(WordVerifier(), limit, "words")
+    problems, episodes = build_problems(3), build_episodes(WordVerifier(), limit, "words")
     seen: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(KeyboardInterrupt):
-            generate_episodes(Path(folder), of, ScriptedSampler(script, fail_after=cut), episodes)
+            generate_episodes(
+                Path(folder), problems, ScriptedSampler(script, fail_after=cut), episodes
+            )
         responses = generate_episodes(
-            Path(folder), of, ScriptedSampler(script), episodes,
+            Path(folder), problems, ScriptedSampler(script), episodes,
             progress=lambda done, total, *_, **__: seen.append((done, total)),
         )  # fmt: skip
-        made = sum(1 + len(r.attempts) for r in index_responses(responses, of).values())
-    assert seen[-1] == (made, made)
+        count = sum(1 + len(r.attempts) for r in index_responses(responses, problems).values())
+    assert seen[-1] == (count, count)
     dones, totals = zip(*seen, strict=True)
     assert list(dones) == sorted(dones)
     assert list(totals) == sorted(totals, reverse=True)
 
 
 def test_skips_unneeded_attempts(tmp_path: Path) -> None:
-    of = build_problems(2)
-    script = {(p.id, index): ["good"] for p in of for index in range(-1, 3)}
+    problems = build_problems(2)
+    script = {(p.id, index): ["good"] for p in problems for index in range(-1, 3)}
     sampler, episodes = ScriptedSampler(script), build_episodes(WordVerifier(), 3, "words")
-    generate_episodes(tmp_path, of, sampler, episodes)
+    generate_episodes(tmp_path, problems, sampler, episodes)
     assert sampler.calls == 1
-    assert not [c for c in chunks_in(tmp_path, of, PHASES, episodes=episodes) if c.list_missing()]
+    assert not [
+        c for c in chunks_in(tmp_path, problems, PHASES, episodes=episodes) if c.list_missing()
+    ]
 
 
 def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
-    of = build_problems(1)
+    problems = build_problems(1)
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
     episodes = build_episodes(WordVerifier(), 3, "words")
-    generate_episodes(tmp_path, of, ScriptedSampler(script), episodes)
-    [chunk] = chunks_in(tmp_path, of, PHASES, episodes=episodes)
+    generate_episodes(tmp_path, problems, ScriptedSampler(script), episodes)
+    [chunk] = chunks_in(tmp_path, problems, PHASES, episodes=episodes)
     lines = [line for phase in PHASES for line in read_part(chunk.find_path(phase))]
     responses = [response for line in lines for response in line["responses"]]
     seeds = [seed for index, seed, *_ in responses if index >= 0]
@@ -225,12 +238,12 @@ def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
 
 
 def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
-    of = build_problems(1)
+    problems = build_problems(1)
     script = {("p0", index): ["bad", "bad"] for index in range(-1, 3)}
     with pytest.raises(PluginError, match=r"attempt 2 at problem p0 on the problem's prompt alone"):
         generate_episodes(
             tmp_path,
-            of,
+            problems,
             ScriptedSampler(script, deaf=True),
             build_episodes(WordVerifier(), 2, "words"),
         )
@@ -286,11 +299,11 @@ def test_blames_verifier_for_wrong_feedback(verifier: Any, message: str) -> None
 
 @pytest.fixture(scope="module")
 def program_verifier() -> Iterator[ProgramTests]:
-    tried = probe_tiers()
-    if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
+    probes = probe_tiers()
+    if {probe.tier for probe in probes} == {probe.tier for probe in probes if not probe.holds}:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
-    with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as made:
-        yield made
+    with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as verifier:
+        yield verifier
 
 
 SECRET_IN, SECRET_OUT = "770077", "1540154"
@@ -306,8 +319,8 @@ DOUBLE = {
 }
 
 
-def fence(program: str) -> str:
-    return f"```python\n{program}\n```"
+def fence(source: str) -> str:
+    return f"```python\n{source}\n```"
 
 
 WRONG = [
@@ -328,7 +341,7 @@ LAZY = fence("print({1: 2, 3: 6}[int(input())])")
 
 def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: Path) -> None:
     """Programs that look for the tests in every way tell the model nothing of the hidden one."""
-    of = [Problem(f"p{i}", "Double it. ", DOUBLE) for i in range(len(WRONG))]
+    problems = [Problem(f"p{i}", "Double it. ", DOUBLE) for i in range(len(WRONG))]
     script = {
         (f"p{i}", index): [fence(program), "no program", fence(program)]
         for i, program in enumerate(WRONG)
@@ -338,16 +351,18 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
         ScriptedSampler(script),
         build_episodes(program_verifier, 3, "program_tests"),
     )
-    responses = generate_episodes(tmp_path / "store", of, sampler, episodes)
-    write_responses(tmp_path / "r", responses, of, program_verifier, extra={}, episodes=episodes)
+    responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
+    write_responses(
+        tmp_path / "r", responses, problems, program_verifier, extra={}, episodes=episodes
+    )
     later = [request for request in sampler.requested if request.attempts]
     assert len(later) == len(WRONG) * 4 * 2
     for request in later:
-        told = request.attempts[-1].feedback
+        feedback = request.attempts[-1].feedback
         assert SECRET_IN not in request.text
         assert SECRET_OUT not in request.text
-        assert len(told) < 2000
-        assert told.endswith("in one fenced Python block.")
+        assert len(feedback) < 2000
+        assert feedback.endswith("in one fenced Python block.")
     reasons = [j.verdict.reason for _, judged in read_judged(tmp_path / "r") for j in judged]
     assert not [reason for reason in reasons if SECRET_IN in reason or SECRET_OUT in reason]
 
@@ -367,14 +382,14 @@ def test_hidden_tests_do_not_affect_episodes(
         tests = DOUBLE["tests"][:2] + (
             [{"input": f"{SECRET_IN}\n", "output": hidden}] if hidden else []
         )
-        of = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
+        problems = [Problem("p0", "Double it. ", {**DOUBLE, "tests": tests})]
         sampler, episodes = (
             ScriptedSampler(script),
             build_episodes(program_verifier, 3, "program_tests"),
         )
-        responses = generate_episodes(tmp_path / "store", of, sampler, episodes)
+        responses = generate_episodes(tmp_path / "store", problems, sampler, episodes)
         write_responses(
-            tmp_path / "r", responses, of, program_verifier, extra={}, episodes=episodes
+            tmp_path / "r", responses, problems, program_verifier, extra={}, episodes=episodes
         )
         seen.append(sampler.requested)
         judged = next(read_judged(tmp_path / "r"))[1]
@@ -390,15 +405,15 @@ def test_feedback_runs_no_hidden_tests(
     ran: list[str] = []
     real = Sandbox.stream
 
-    def watched(self: Sandbox, items: Any, **options: Any) -> Any:
-        def passing() -> Any:
+    def record_stream(self: Sandbox, items: Any, **options: Any) -> Any:
+        def record_inputs() -> Any:
             for program, tests in items:
                 ran.extend(test.input for test in tests)
                 yield program, tests
 
-        return real(self, passing(), **options)
+        return real(self, record_inputs(), **options)
 
-    monkeypatch.setattr(Sandbox, "stream", watched)
+    monkeypatch.setattr(Sandbox, "stream", record_stream)
     assert program_verifier.feedback([GOOD], [DOUBLE]) == [None]
     assert ran == ["1\n", "3\n"]
     program_verifier.verify([GOOD], [DOUBLE])
@@ -408,9 +423,9 @@ def test_feedback_runs_no_hidden_tests(
 def test_feedback_does_not_decode_hidden_tests(program_verifier: ProgramTests) -> None:
     """They are for the verdict alone, where one that cannot be read is an error, never a pass."""
     gold = {**DOUBLE, "tests": DOUBLE["tests"][:2], "hidden": "cannot be decoded"}
-    told = program_verifier.feedback([GOOD, fence("print(5)")], [gold, gold])
-    assert told[0] is None
-    assert told[1] is not None
+    feedback = program_verifier.feedback([GOOD, fence("print(5)")], [gold, gold])
+    assert feedback[0] is None
+    assert feedback[1] is not None
     with pytest.raises(UserError, match="hidden: the tests cannot be read"):
         program_verifier.verify([GOOD], [gold])
     assert "hidden: the tests cannot be read" in program_verifier.check_gold(gold)
@@ -443,13 +458,13 @@ def test_feedback_does_not_decode_hidden_tests(program_verifier: ProgramTests) -
 def test_feedback_text(
     program_verifier: ProgramTests, response: str, parts: list[str] | None
 ) -> None:
-    (told,) = program_verifier.feedback([response], [DOUBLE])
+    (feedback,) = program_verifier.feedback([response], [DOUBLE])
     if parts is None:
-        assert told is None
+        assert feedback is None
     else:
-        assert told is not None
-        assert [part for part in parts if part not in told] == []
-        assert len(told) < 2000
+        assert feedback is not None
+        assert [part for part in parts if part not in feedback] == []
+        assert len(feedback) < 2000
 
 
 def test_function_feedback_shows_arguments_and_value(program_verifier: ProgramTests) -> None:
@@ -459,18 +474,21 @@ def test_function_feedback_shows_arguments_and_value(program_verifier: ProgramTe
         "tests": [{"input": "[1, 2]\n3", "output": "[3, 6]"}, {"input": "[9]\n9", "output": "[0]"}],
         "public": 1,
     }
-    (told,) = program_verifier.feedback([fence("def scale(a, n):\n    return a * n")], [gold])
-    assert told is not None
-    assert "Arguments:\n[1, 2]\n3\nExpected value:\n[3, 6]\nYour value:\n[1, 2, 1, 2, 1, 2]" in told
+    (feedback,) = program_verifier.feedback([fence("def scale(a, n):\n    return a * n")], [gold])
+    assert feedback is not None
+    assert (
+        "Arguments:\n[1, 2]\n3\nExpected value:\n[3, 6]\nYour value:\n[1, 2, 1, 2, 1, 2]"
+        in feedback
+    )
 
 
 def test_program_ends_episode_without_public_tests(
     program_verifier: ProgramTests,
 ) -> None:
     gold = {**DOUBLE, "public": 0}
-    told = program_verifier.feedback([fence("raise SystemExit(3)"), "nothing"], [gold, gold])
-    assert told[0] is None
-    assert told[1] is not None
+    feedback = program_verifier.feedback([fence("raise SystemExit(3)"), "nothing"], [gold, gold])
+    assert feedback[0] is None
+    assert feedback[1] is not None
 
 
 def test_check_gold_reports_bad_gold(program_verifier: ProgramTests) -> None:

@@ -48,9 +48,9 @@ def test_most_common_failure_labels_failures() -> None:
 class FlakyVerifier:
     """Gives each text a verdict, and feedback, of its own for each time it is asked."""
 
-    def __init__(self, verdicts: dict[str, str], told: dict[str, list[str | None]]) -> None:
+    def __init__(self, verdicts: dict[str, str], feedback: dict[str, list[str | None]]) -> None:
         self._verdicts = {text: list(marks) for text, marks in verdicts.items()}
-        self._format_place = {text: list(answers) for text, answers in told.items()}
+        self._format_place = {text: list(answers) for text, answers in feedback.items()}
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         marks = [self._verdicts[text].pop(0) for text in responses]
@@ -109,20 +109,20 @@ def test_no_warning_if_all_executions_agree() -> None:
 
 @pytest.mark.parametrize("executions", [1, 3])
 def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None:
-    of = [Problem(name, "?", "g") for name in ("p", "q")]
+    problems = [Problem(name, "?", "g") for name in ("p", "q")]
     responses = DraftResponses()
     for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
-        requests = [request_for(p.id, p.prompt, (index,)) for p in of]
+        requests = [request_for(p.id, p.prompt, (index,)) for p in problems]
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
         responses.add(build_response_records(requests, answers))
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})
-    write_responses(tmp_path / "r", responses, of, verifier, extra={}, executions=executions)
-    found = {
+    write_responses(tmp_path / "r", responses, problems, verifier, extra={}, executions=executions)
+    passes = {
         (name, j.response.index): j.verdict.passed
         for name, judged in read_judged(tmp_path / "r")
         for j in judged
     }
-    assert found == {
+    assert passes == {
         ("p", GREEDY): executions == 3,
         ("p", 0): False,
         ("q", GREEDY): True,

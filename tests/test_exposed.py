@@ -100,9 +100,9 @@ class ComparedLetters(Letters):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("letters")
-    made = ComparedLetters(letters(folder, pool=30, audit=21).folder)
+    compared = ComparedLetters(letters(folder, pool=30, audit=21).folder)
     (folder / "by_arm.py").write_text(PLUGIN)
-    return made
+    return compared
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +124,17 @@ def read_selected(run, arm):
 
 def test_arms_decide_all_trained_problems(run, solves):
     for seed in SEEDS:
-        wanted = sorted(set(read_selected(run, f"diffuse-seed{seed}")))
-        assert len(wanted) == 8
+        trained = sorted(set(read_selected(run, f"diffuse-seed{seed}")))
+        assert len(trained) == 8
         for condition in ("diffuse", "concentrated"):
             arm = f"{condition}-seed{seed}"
             table = pq.read_table(run.sealed(f"decisions/{arm}.exposed.parquet")).to_pylist()
-            assert [row["problem_id"] for row in table] == wanted
+            assert [row["problem_id"] for row in table] == trained
             assert [row["index"] for row in table] == [-1] * 8
-            found = {row["problem_id"]: row["status"] == "pass" for row in table}
-            assert found == {problem: solves(arm, problem) for problem in wanted}
+            decisions = {row["problem_id"]: row["status"] == "pass" for row in table}
+            assert decisions == {problem: solves(arm, problem) for problem in trained}
             counts = run.manifest()["verdict_counts"][f"{arm}.exposed"]
-            assert counts.get("pass", 0) == sum(found.values())
+            assert counts.get("pass", 0) == sum(decisions.values())
 
 
 def test_report_contrast_matches_decisions(run, solves):
@@ -149,33 +149,33 @@ def test_report_contrast_matches_decisions(run, solves):
         in_b = set(once) - in_a
         assert len(in_a) == len(in_b) == 4
 
-        def rate(condition, half, seed=seed):
+        def compute_rate(condition, half, seed=seed):
             return sum(solves(f"{condition}-seed{seed}", problem) for problem in half) / 4
 
-        of_seed = results["seeds"][str(seed)]
-        assert of_seed["problems_a_half"] == 4
-        assert of_seed["replay"] == 2
-        assert of_seed["a_A_1"] == rate("diffuse", in_a)
-        assert of_seed["a_A_2"] == rate("concentrated", in_a)
-        assert of_seed["a_B_0"] == rate("concentrated", in_b)
-        assert of_seed["a_B_1"] == rate("diffuse", in_b)
+        seed_results = results["seeds"][str(seed)]
+        assert seed_results["problems_a_half"] == 4
+        assert seed_results["replay"] == 2
+        assert seed_results["a_A_1"] == compute_rate("diffuse", in_a)
+        assert seed_results["a_A_2"] == compute_rate("concentrated", in_a)
+        assert seed_results["a_B_0"] == compute_rate("concentrated", in_b)
+        assert seed_results["a_B_1"] == compute_rate("diffuse", in_b)
         gain, loss = (
-            of_seed["a_B_1"] - of_seed["a_B_0"],
-            of_seed["a_A_2"] - of_seed["a_A_1"],
+            seed_results["a_B_1"] - seed_results["a_B_0"],
+            seed_results["a_A_2"] - seed_results["a_A_1"],
         )
-        assert of_seed["contrast"] == gain / 2 - loss / 2
-        contrasts.append(of_seed["contrast"])
+        assert seed_results["contrast"] == gain / 2 - loss / 2
+        contrasts.append(seed_results["contrast"])
     assert results["contrast"]["mean"] == sum(contrasts) / len(contrasts)
     assert "## Coverage against repetition" in (run.path / "report/report.md").read_text("utf-8")
 
 
 def test_second_audit_changes_nothing(task, run):
-    before = {path: path.read_bytes() for path in run.path.glob("decisions/*")}
+    files_before = {path: path.read_bytes() for path in run.path.glob("decisions/*")}
     calls = task.log("compared")
     context = Context(run, Here(), task.plugins, [str(task.folder / "tasks")])
     run_stages(context, ["audit", "experiments"], lambda stage: None)
     assert task.log("compared") == calls
-    assert {path: path.read_bytes() for path in run.path.glob("decisions/*")} == before
+    assert {path: path.read_bytes() for path in run.path.glob("decisions/*")} == files_before
 
 
 def test_without_experiment_only_audit_is_decided(task):

@@ -47,9 +47,9 @@ class SilentVerifier:
 
 def check_generations(verifier: Any, *generations: Generation) -> list[str]:
     """What is said of one response to each problem."""
-    of = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
+    problems = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
     answers = [Generated((1,), (generation,)) for generation in generations]
-    return list(check_first_chunk(of, answers, LIMITED, verifier))
+    return list(check_first_chunk(problems, answers, LIMITED, verifier))
 
 
 GOOD = Generation("answer: 4", (1,), "stop")
@@ -112,7 +112,7 @@ def test_white_space_is_not_an_answer() -> None:
 
 
 def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
-    of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
+    problems = [Problem(f"p{number}", "?", "gold") for number in range(10)]
     phase = build_greedy_phase(LIMITED)
     seen: list[tuple[int, str]] = []
 
@@ -123,7 +123,7 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     def search() -> None:
         generated(
             tmp_path,
-            of,
+            problems,
             [phase],
             SeededSampler(),
             chunk=4,
@@ -134,6 +134,6 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     search()
     assert [done for done, _ in seen] == [4]
     search()
-    chunks_in(tmp_path, of, [phase], 4)[1].find_path(phase).unlink()
+    chunks_in(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
     search()
     assert len(seen) == 1, "a run that goes on has no first chunk"

@@ -37,8 +37,10 @@ def build_reduced_recipe(name: str, **sections: Any) -> dict[str, Any]:
     """A bundled recipe's conditions, seeds and training, on the demo's model and few problems."""
     demo = resolve_recipe(Options("demo")).model_dump(mode="json", exclude_unset=True)
     recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json", exclude_unset=True)
-    said = convert_to_mapping(recipe["conditions"])
-    conditions: dict[str, Any] = {key: {"selector": key, **of} for key, of in said.items()}
+    settings_by_name = convert_to_mapping(recipe["conditions"])
+    conditions: dict[str, Any] = {
+        key: {"selector": key, **settings} for key, settings in settings_by_name.items()
+    }
     for condition in conditions.values():
         params = condition.setdefault("params", {})
         if "by" in params:
@@ -74,9 +76,9 @@ class DryRunForecast:
         text = describe_dry_run(Options(str(recipe)), None)
         self.adapters = int(re.findall(r"^train +(\d+) adapters", text, flags=re.M)[0])
         self.bounded = "conditions that select the same" in text
-        taken = parse_requirements(text)
-        self.responses = [line.strip() for line in taken["responses"].splitlines()]
-        self.steps = taken["steps"].splitlines()
+        requirements = parse_requirements(text)
+        self.responses = [line.strip() for line in requirements["responses"].splitlines()]
+        self.steps = requirements["steps"].splitlines()
 
     def audits(self) -> int:
         """Greedy decodes of the audit."""
@@ -86,9 +88,9 @@ class DryRunForecast:
     def updates(self, condition: str, bound: bool) -> int:
         """Steps of a condition's adapter."""
         for line in self.steps:
-            named = re.search(r" an adapter(?: of (.*))?, of \d+ adapters", line)
-            assert named is not None, line
-            if named[1] is None or condition in named[1].split(", "):
+            match = re.search(r" an adapter(?: of (.*))?, of \d+ adapters", line)
+            assert match is not None, line
+            if match[1] is None or condition in match[1].split(", "):
                 assert line.strip().startswith("at most") == bound, line
                 return read_count(line)
         raise AssertionError(f"{condition}: {self.steps}")
@@ -121,11 +123,11 @@ def test_dry_run_counts_match_run(searched_folder: Path, name: str) -> None:
     arms = context.list_trainable_arms()
     keys = compute_groups(run, arms, plugins, lambda: read_searched_pool(run, plugins, []))
     once = {group.key: arm for arm, group in reversed(keys.items())}
-    taken = {arm for arm in arms if arm not in once.values()}
+    reused = {arm for arm in arms if arm not in once.values()}
     expected = predict_shared(recipe, plugins)
-    assert {arm.condition for arm in taken} >= set(expected)
-    trained = [arm for arm in arms if arm not in taken]
-    if any(of.selector == "matched_strata" for of in recipe.conditions.values()):
+    assert {arm.condition for arm in reused} >= set(expected)
+    trained = [arm for arm in arms if arm not in reused]
+    if any(condition.selector == "matched_strata" for condition in recipe.conditions.values()):
         # the demo's policy gives many problems one right response, so sets turn out the same
         assert foreseen.adapters >= len(trained)
         trained = [arm for arm in arms if arm.condition not in expected]
@@ -134,23 +136,25 @@ def test_dry_run_counts_match_run(searched_folder: Path, name: str) -> None:
     assert foreseen.audits() == 24 * len(trained)
     budgets = run.manifest()["budgets"]
     for arm in trained:
-        known = isinstance(recipe.find_slots(arm.condition), int) and budgets[arm.name].get(
+        is_exact = isinstance(recipe.find_slots(arm.condition), int) and budgets[arm.name].get(
             "matched", True
         )
-        said, steps = foreseen.updates(arm.condition, not known), budgets[arm.name]["steps"]
-        assert said == steps if known else said >= steps, arm.name
+        predicted, steps = foreseen.updates(arm.condition, not is_exact), budgets[arm.name]["steps"]
+        assert predicted == steps if is_exact else predicted >= steps, arm.name
 
 
 def count_responses(run: Path) -> int:
     """The responses that a run has, without those of arms with another's adapter."""
     manifest = RunDirectory.open(run).manifest()
-    told = manifest["training"].items()
-    same = {f"{layout.DECISIONS}/{arm}.parquet" for arm, of in told if TRAINED_AS in of}
+    training = manifest["training"].items()
+    shared_tables = {
+        f"{layout.DECISIONS}/{arm}.parquet" for arm, facts in training if TRAINED_AS in facts
+    }
     tables = [name for name in manifest["files"] if name.endswith(".parquet")]
     read = [name for name in tables if name.startswith(f"{layout.DECISIONS}/")]
-    rows = sum(pq.read_metadata(run / name).num_rows for name in read if name not in same)
+    rows = sum(pq.read_metadata(run / name).num_rows for name in read if name not in shared_tables)
     searches = [run / layout.responses_path(split) for split in SPLITS]
-    online = sum(of.get("responses", 0) for of in manifest["training"].values())
+    online = sum(facts.get("responses", 0) for facts in manifest["training"].values())
     return rows + sum(pq.read_metadata(path).num_rows for path in searches) + online
 
 
@@ -175,4 +179,4 @@ def test_run_generates_predicted_responses(
     run_recipe(Options(str(path)), str(tmp_path / "run"))
     assert count_responses(tmp_path / "run") == sum(map(read_count, foreseen.responses))
     done = RunDirectory.open(tmp_path / "run").manifest()["training"]
-    assert foreseen.adapters == sum("seconds" in of for of in done.values())
+    assert foreseen.adapters == sum("seconds" in facts for facts in done.values())

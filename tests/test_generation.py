@@ -80,7 +80,7 @@ def build_problems(count: int) -> list[Problem]:
 def generate_responses(
     folder: Path,
     sampler: SeededSampler,
-    of: Sequence[Problem],
+    problems: Sequence[Problem],
     *,
     seed: int = 0,
     model: str = "",
@@ -88,19 +88,19 @@ def generate_responses(
     share: tuple[int, int] = (0, 1),
 ) -> StoredResponses:
     return generated(
-        folder, of, PHASES, sampler, streams=SampleStreams(seed, "search", "pool"), chunk=4,
+        folder, problems, PHASES, sampler, streams=SampleStreams(seed, "search", "pool"), chunk=4,
         progress=progress, model=model, share=share,
     )  # fmt: skip
 
 
-def seal_responses(folder: Path, of: Sequence[Problem], responses: StoredResponses) -> bytes:
+def seal_responses(folder: Path, problems: Sequence[Problem], responses: StoredResponses) -> bytes:
     path = folder / "responses.parquet"
-    write_responses(path, responses, of, OddVerifier(), extra={})
+    write_responses(path, responses, problems, OddVerifier(), extra={})
     return path.read_bytes()
 
 
 def test_progress_counts_every_response(tmp_path: Path) -> None:
-    of = build_problems(10)
+    problems = build_problems(10)
     seen: list[tuple[int, int, int]] = []
     stored: list[int] = []
 
@@ -108,7 +108,7 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
         seen.append((done, total, tokens))
         stored.append(len(parts_in(tmp_path)))
 
-    generate_responses(tmp_path, SeededSampler(), of, progress=progress)
+    generate_responses(tmp_path, SeededSampler(), problems, progress=progress)
     assert seen[0] == (0, 40, 0)
     assert seen[-1] == (40, 40, 40)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
@@ -118,7 +118,7 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
 
 
 def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
-    of = build_problems(10)
+    problems = build_problems(10)
     seen: list[tuple[int, int]] = []
 
     class Overtaken(SeededSampler):
@@ -126,13 +126,16 @@ def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
 
         def generate(self, *given: Any) -> list[Generated]:
             if not self.calls:
-                generate_responses(tmp_path, SeededSampler(), of, share=(1, 2))
-                generate_responses(tmp_path, SeededSampler(), of, share=(2, 3))
+                generate_responses(tmp_path, SeededSampler(), problems, share=(1, 2))
+                generate_responses(tmp_path, SeededSampler(), problems, share=(2, 3))
             return super().generate(*given)
 
     sampler = Overtaken()
     generate_responses(
-        tmp_path, sampler, of, progress=lambda done, total, *_, **__: seen.append((done, total))
+        tmp_path,
+        sampler,
+        problems,
+        progress=lambda done, total, *_, **__: seen.append((done, total)),
     )
     assert len(sampler.calls) == 1
     assert seen[-1] == (40, 40)
@@ -142,10 +145,10 @@ def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_made", [False, True])
 def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
     """And then made here only if the other one ended without it."""
-    of = build_problems(10)
-    expected = [[problem.id for problem in members] for members in divide_into_chunks(of, 4)]
-    generate_responses(tmp_path / "other", SeededSampler(), of)
-    chunks = chunks_in(tmp_path / "here", of, PHASES, 4)
+    problems = build_problems(10)
+    expected = [[problem.id for problem in members] for members in divide_into_chunks(problems, 4)]
+    generate_responses(tmp_path / "other", SeededSampler(), problems)
+    chunks = chunks_in(tmp_path / "here", problems, PHASES, 4)
     other = contextlib.ExitStack()
 
     class Awaited(SeededSampler):
@@ -153,7 +156,7 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
             if len(self.calls) == 1:
                 assert chunks[0].list_missing(), "passed over"
                 if is_made:
-                    made = chunks_in(tmp_path / "other", of, PHASES, 4)[0]
+                    made = chunks_in(tmp_path / "other", problems, PHASES, 4)[0]
                     for phase in PHASES:
                         group, name = chunks[0].places[phase]
                         group.store_file(name, made.find_path(phase).read_bytes())
@@ -165,7 +168,7 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
     with other:
         assert other.enter_context(chunks[0].claim_files(wait=False))
         generate_responses(
-            tmp_path / "here", sampler, of,
+            tmp_path / "here", sampler, problems,
             progress=lambda done, total, *_, **__: seen.append((done, total)),
         )  # fmt: skip
     assert sampler.calls == [*expected[1:], *([] if is_made else expected[:1])]
@@ -175,40 +178,40 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
 
 @pytest.mark.parametrize("calls", range(3))
 def test_resume_repeats_only_unfinished_chunks(tmp_path: Path, calls: int) -> None:
-    of = build_problems(10)
+    problems = build_problems(10)
     expected = seal_responses(
-        tmp_path, of, generate_responses(tmp_path / "whole", SeededSampler(), of)
+        tmp_path, problems, generate_responses(tmp_path / "whole", SeededSampler(), problems)
     )
 
     with pytest.raises(KeyboardInterrupt):
-        generate_responses(tmp_path / "cut", SeededSampler(fail_after=calls), of)
+        generate_responses(tmp_path / "cut", SeededSampler(fail_after=calls), problems)
     again = SeededSampler()
-    responses = generate_responses(tmp_path / "cut", again, of)
+    responses = generate_responses(tmp_path / "cut", again, problems)
     assert len(again.calls) == 3 - calls
-    assert seal_responses(tmp_path, of, responses) == expected
+    assert seal_responses(tmp_path, problems, responses) == expected
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
 def test_generates_only_the_missing_phase(tmp_path: Path, lost: DecodePhase) -> None:
     """As after a kill between its two files."""
-    of = build_problems(10)
-    generate_responses(tmp_path, SeededSampler(), of)
+    problems = build_problems(10)
+    generate_responses(tmp_path, SeededSampler(), problems)
     whole = contents(tmp_path)
-    chunk = chunks_in(tmp_path, of, PHASES, 4)[1]
+    chunk = chunks_in(tmp_path, problems, PHASES, 4)[1]
     chunk.find_path(lost).unlink()
     again = SeededSampler()
-    generate_responses(tmp_path, again, of)
+    generate_responses(tmp_path, again, problems)
     assert again.calls == [[problem.id for problem in chunk.members]]
     assert again.indices == set(lost.indices)
     assert contents(tmp_path) == whole
 
 
 def test_problem_order_changes_nothing(tmp_path: Path) -> None:
-    of = build_problems(13)
+    problems = build_problems(13)
     results = []
     for turn in range(3):
-        shuffled = random.Random(turn).sample(of, len(of))
+        shuffled = random.Random(turn).sample(problems, len(problems))
         responses = generate_responses(tmp_path / str(turn), SeededSampler(), shuffled)
         results.append(seal_responses(tmp_path, shuffled, responses))
     assert results[0] == results[1] == results[2]
@@ -218,47 +221,55 @@ def test_problem_order_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["prompt", "problem", "fewer problems", "model"])
 def test_changed_inputs_get_their_own_files(tmp_path: Path, what: str) -> None:
     """Those of the others stay as they are, and what is asked again is what changed."""
-    of, model = build_problems(13), ""
-    generate_responses(tmp_path, SeededSampler(), of)
-    before, known = contents(tmp_path), divide_into_chunks(of, 4)
-    place = of.index(known[1][2])
+    problems, model = build_problems(13), ""
+    generate_responses(tmp_path, SeededSampler(), problems)
+    files_before, known_chunks = contents(tmp_path), divide_into_chunks(problems, 4)
+    place = problems.index(known_chunks[1][2])
     if what == "prompt":
-        of[place] = Problem(of[place].id, of[place].prompt + "!", of[place].gold)
+        problems[place] = Problem(
+            problems[place].id, problems[place].prompt + "!", problems[place].gold
+        )
     elif what == "problem":
-        of.append(Problem("new", "", "gold"))
+        problems.append(Problem("new", "", "gold"))
     elif what == "fewer problems":
-        del of[place]
+        del problems[place]
     else:
-        model, known = "other", []
+        model, known_chunks = "other", []
     sampler = SeededSampler()
-    responses = generate_responses(tmp_path, sampler, of, model=model)
+    responses = generate_responses(tmp_path, sampler, problems, model=model)
     after = contents(tmp_path)
-    assert before.items() < after.items()
-    changed = [members for members in divide_into_chunks(of, 4) if members not in known]
+    assert files_before.items() < after.items()
+    changed = [
+        members for members in divide_into_chunks(problems, 4) if members not in known_chunks
+    ]
     assert sampler.calls == [[problem.id for problem in members] for members in changed] != []
-    found = seal_responses(tmp_path, of, responses)
-    assert found == seal_responses(
-        tmp_path, of, generate_responses(tmp_path / "alone", SeededSampler(), of)
+    table = seal_responses(tmp_path, problems, responses)
+    assert table == seal_responses(
+        tmp_path, problems, generate_responses(tmp_path / "alone", SeededSampler(), problems)
     )
 
 
 def test_unchanged_chunks_are_reused(tmp_path: Path) -> None:
     """A problem that comes after all others leaves their chunks as they were."""
-    of = build_problems(12)
-    generate_responses(tmp_path, SeededSampler(), of)
+    problems = build_problems(12)
+    generate_responses(tmp_path, SeededSampler(), problems)
     names = (Problem(f"z{i}", "", "gold") for i in range(1000))
     last = next(
-        p for p in names if divide_into_chunks([*of, p], 4)[:-1] == divide_into_chunks(of, 4)
+        p
+        for p in names
+        if divide_into_chunks([*problems, p], 4)[:-1] == divide_into_chunks(problems, 4)
     )
     sampler = SeededSampler()
-    generate_responses(tmp_path, sampler, [*of, last])
+    generate_responses(tmp_path, sampler, [*problems, last])
     assert sampler.calls == [[last.id]]
 
 
 def test_seeds_give_different_samples(tmp_path: Path) -> None:
-    of = build_problems(13)
+    problems = build_problems(13)
     results = [
-        seal_responses(tmp_path, of, generate_responses(tmp_path, SeededSampler(), of, seed=seed))
+        seal_responses(
+            tmp_path, problems, generate_responses(tmp_path, SeededSampler(), problems, seed=seed)
+        )
         for seed in (0, 1)
     ]
     assert results[0] != results[1]
@@ -272,7 +283,7 @@ def draw_samples(
     workers: int = 1,
 ) -> dict[tuple[str, int], str]:
     """Every response's text of a search that is divided so."""
-    found = {}
+    texts = {}
     phases = [DecodePhase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
     for part in parts:
         for number in range(workers):
@@ -282,36 +293,36 @@ def draw_samples(
             )  # fmt: skip
         for entry in responses.read([p.id for p in part]):
             for response in entry.responses:
-                found[entry.problem_id, response.index] = response.text
-    return found
+                texts[entry.problem_id, response.index] = response.text
+    return texts
 
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_no_division_changes_samples(data: st.DataObject) -> None:
     """Parts, chunks, rounds and workers of any number: each sample has a stream of its own."""
-    of, k = build_problems(9), 4
+    problems, k = build_problems(9), 4
     part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
-    parts = [[p for p, s in zip(of, part, strict=True) if s == number] for number in range(3)]
+    parts = [[p for p, s in zip(problems, part, strict=True) if s == number] for number in range(3)]
     size, chunk = data.draw(st.integers(1, k)), data.draw(st.integers(1, 9))
     rounds = [range(start, min(start + size, k)) for start in range(0, k, size)]
     divided, workers = [part for part in parts if part], data.draw(st.integers(1, 3))
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        alone = draw_samples(Path(one), [of], 9, [range(k)])
-        assert draw_samples(Path(other), divided, chunk, rounds, workers) == alone
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        alone = draw_samples(Path(first), [problems], 9, [range(k)])
+        assert draw_samples(Path(second), divided, chunk, rounds, workers) == alone
     sampled = [text for (_, index), text in alone.items() if index >= 0]
     assert len(set(sampled)) == len(sampled) == 9 * k, "each of its own"
 
 
 def test_worker_generates_only_its_share(tmp_path: Path) -> None:
-    of = build_problems(18)
-    asked = []
+    problems = build_problems(18)
+    calls = []
     for number in range(3):
         sampler = SeededSampler()
-        generate_responses(tmp_path, sampler, of, share=(number, 3))
-        asked.append(sampler.calls)
-    expected = [[problem.id for problem in members] for members in divide_into_chunks(of, 4)]
-    assert asked == [expected[number::3] for number in range(3)]
+        generate_responses(tmp_path, sampler, problems, share=(number, 3))
+        calls.append(sampler.calls)
+    expected = [[problem.id for problem in members] for members in divide_into_chunks(problems, 4)]
+    assert calls == [expected[number::3] for number in range(3)]
 
 
 NAMED = (7, "search", "pool", None, "p", 1, 0)
@@ -337,10 +348,10 @@ def test_seeds_differ_in_31_bits(problem: str, seed: int) -> None:
 
 
 def detect_copies(samples: Sequence[Sequence[str]]) -> str:
-    watch = CopyDetector()
-    for of_problem in samples:
-        watch.add(of_problem)
-    return watch.format_warning()
+    detector = CopyDetector()
+    for texts in samples:
+        detector.add(texts)
+    return detector.format_warning()
 
 
 def test_warns_of_identical_samples() -> None:

@@ -51,19 +51,19 @@ def test_conversion_command_is_valid_shell_and_python(tmp_path: Path) -> None:
     compile(code, "command", "exec")
 
 
-@pytest.mark.parametrize("given", ["other.gguf", "sub/m.gguf"])
-def test_missing_file_error_lists_existing_files(folder: Path, given: str) -> None:
-    found = read_refusal(pretrained=str(folder), gguf_file=given)
-    assert str(folder / given) in found
-    assert "m.gguf" in found
+@pytest.mark.parametrize("file_name", ["other.gguf", "sub/m.gguf"])
+def test_missing_file_error_lists_existing_files(folder: Path, file_name: str) -> None:
+    message = read_refusal(pretrained=str(folder), gguf_file=file_name)
+    assert str(folder / file_name) in message
+    assert "m.gguf" in message
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF" + bytes(9), b"PK\x03\x04" + bytes(60)])
 def test_reports_damaged_file(folder: Path, content: bytes) -> None:
     (folder / "m.gguf").write_bytes(content)
-    found = read_refusal(pretrained=str(folder), gguf_file="m.gguf")
-    assert "copy it again" in found
-    assert "from_pretrained" not in found
+    message = read_refusal(pretrained=str(folder), gguf_file="m.gguf")
+    assert "copy it again" in message
+    assert "from_pretrained" not in message
 
 
 def test_run_rejects_gguf_without_files(folder: Path) -> None:

@@ -81,15 +81,15 @@ def judge_responses(folder: Path) -> Any:
         "boxed_math": (["so \\boxed{1/2}", "\\boxed{0.5}", "\\boxed{2}", "half", ""], "\\frac12"),
         "option_letter": (["The answer is B.", "b", "A or B", "C", ""], "B"),
     }
-    found = []
+    records = []
     for name, (responses, gold) in cases.items():
         pairs = judge_unique(
             load_plugins().create_verifier(name, {}), responses, [gold] * len(responses)
         )
-        found.append(
+        records.append(
             build_verdict_record("p", ((i, *pair) for i, pair in enumerate(pairs)), ("p",))
         )
-    return found
+    return records
 
 
 def compute_states(folder: Path) -> Any:

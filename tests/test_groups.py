@@ -35,16 +35,18 @@ SELECTS = ["gapft", "uniform", "uniform_with_replacement", "replay", "all_verifi
 SLOTS = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["recovered", "verified"]))
 
 
-def select_examples(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Arm, list[Example]]:
-    slots = count_condition_slots(of, lambda _: source)
-    found: dict[Arm, list[Example]] = {}
-    for condition in of.conditions:
-        select, entry = find_selector(of, condition, load_plugins())
+def select_examples(
+    parsed: Recipe, source: Pool, seeds: tuple[int, ...]
+) -> dict[Arm, list[Example]]:
+    slots = count_condition_slots(parsed, lambda _: source)
+    examples: dict[Arm, list[Example]] = {}
+    for condition in parsed.conditions:
+        select, entry = find_selector(parsed, condition, load_plugins())
         for seed in seeds:
             arm = Arm(condition, seed)
-            chosen = fill_slots(select, entry, source, slots[condition], of.budget.replay, arm)
-            found[arm] = [build_example(e) for e in chosen]
-    return found
+            chosen = fill_slots(select, entry, source, slots[condition], parsed.budget.replay, arm)
+            examples[arm] = [build_example(e) for e in chosen]
+    return examples
 
 
 @given(
@@ -56,7 +58,7 @@ def select_examples(of: Recipe, source: Pool, seeds: tuple[int, ...]) -> dict[Ar
     st.one_of(st.none(), st.integers(1, 3)),
 )
 def test_budgets_are_equal_within_a_group(
-    said: list[tuple[str, Any]],
+    choices: list[tuple[str, Any]],
     solved: int,
     recovered: int,
     replay: int,
@@ -65,26 +67,26 @@ def test_budgets_are_equal_within_a_group(
 ) -> None:
     """n, N and J, whatever the conditions; where a draw cannot fill its slots it is refused."""
     source = pool(solved, recovered)
-    named = {
+    conditions = {
         f"c{number}": {"selector": selector, **({"n": n} if n else {})}
-        for number, (selector, n) in enumerate(said)
+        for number, (selector, n) in enumerate(choices)
     }
-    of = recipe(named).model_copy(
-        update={"budget": recipe(named).budget.model_copy(update={"replay": replay})}
+    parsed = recipe(conditions).model_copy(
+        update={"budget": recipe(conditions).budget.model_copy(update={"replay": replay})}
     )
     training = Training(repetitions=repetitions, micro_batch=2, accumulation=1)
     training = training.model_copy(update={"update_groups": groups})
-    wanted = {name: count_slots(of.find_slots(name), source) for name in named}
-    without = [n for name, n in wanted.items() if named[name]["selector"] == "uniform"]
+    slot_counts = {name: count_slots(parsed.find_slots(name), source) for name in conditions}
+    without = [n for name, n in slot_counts.items() if conditions[name]["selector"] == "uniform"]
     if replay > solved or max(without, default=0) > solved + recovered - replay:
         with pytest.raises(UserError, match="too few"):
-            select_examples(of, source, (13, 21))
+            select_examples(parsed, source, (13, 21))
         return
-    assume((groups or 0) <= repetitions * (min(wanted.values()) + replay))
-    examples = select_examples(of, source, (13, 21))
-    slots = count_condition_slots(of, lambda _: source)
+    assume((groups or 0) <= repetitions * (min(slot_counts.values()) + replay))
+    examples = select_examples(parsed, source, (13, 21))
+    slots = count_condition_slots(parsed, lambda _: source)
     budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
-    split = group_by_budget(budgets, slots, of, {})
+    split = group_by_budget(budgets, slots, parsed, {})
     assert sum(map(len, split)) == len(budgets)
     for group in split:
         sizes = {(b.n, b.exposures, b.steps) for b in group.values()}
@@ -97,9 +99,9 @@ def test_budgets_are_equal_within_a_group(
 @given(st.integers(0, 6), st.integers(1, 6))
 def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
     source = pool(solved, recovered)
-    of = recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
-    wanted = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
-    assert count_condition_slots(of, lambda _: source) == wanted
+    parsed = recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
+    expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
+    assert count_condition_slots(parsed, lambda _: source) == expected
 
 
 @given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40), st.randoms())
@@ -135,10 +137,13 @@ def test_replacement_draws_are_uniform_and_independent() -> None:
 
 def test_whole_pool_and_as_many_draws() -> None:
     source = pool(9, 4)
-    named = {"once": {"selector": "uniform"}, "again": {"selector": "uniform_with_replacement"}}
-    of = recipe({name: {**said, "n": "verified"} for name, said in named.items()})
-    found = select_examples(of, source, (13,))
-    once, again = ([e.problem_id for e in found[Arm(name, 13)]] for name in named)
+    conditions = {
+        "once": {"selector": "uniform"},
+        "again": {"selector": "uniform_with_replacement"},
+    }
+    parsed = recipe({name: {**settings, "n": "verified"} for name, settings in conditions.items()})
+    examples = select_examples(parsed, source, (13,))
+    once, again = ([e.problem_id for e in examples[Arm(name, 13)]] for name in conditions)
     assert sorted(once) == [e.problem_id for e in source.verified]
     assert len(again) == 13
     assert len(set(again)) < 13
@@ -162,9 +167,9 @@ def test_rejects_invalid_slot_number(conditions: Any, budget_n: Any, expected: s
 def test_rejects_n_of_reference_and_empty_recovered() -> None:
     with pytest.raises(UserError, match=r"conditions\.r\.n.*all_verified"):
         check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
-    of = recipe({"r": {"selector": "gapft", "n": "recovered"}})
+    parsed = recipe({"r": {"selector": "gapft", "n": "recovered"}})
     with pytest.raises(UserError, match=r"'conditions\.r\.n': n is recovered, and search rec"):
-        count_condition_slots(of, lambda _: group_by_state(pool(3, 0).solved))
+        count_condition_slots(parsed, lambda _: group_by_state(pool(3, 0).solved))
 
 
 @pytest.fixture
@@ -212,6 +217,8 @@ def test_verify_checks_each_group_size(task: SelectorLetters) -> None:
     stored = run.path / "recipe.yaml"
     stored.write_text(stored.read_text().replace("n: 7", "n: 8"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["once"].update(n=8))
-    found = task.differences()
-    assert found[0].startswith("selections/once-seed13.parquet: has 7 examples, its selector ch")
-    assert found[1].startswith("manifest.json: the budget of once-seed13 has condition = ")
+    differences = task.differences()
+    assert differences[0].startswith(
+        "selections/once-seed13.parquet: has 7 examples, its selector ch"
+    )
+    assert differences[1].startswith("manifest.json: the budget of once-seed13 has condition = ")

@@ -30,12 +30,12 @@ def split_selections(diffuse, concentrated):
 def test_halves_do_not_depend_on_order(number):
     rng = np.random.default_rng(number)
     diffuse, concentrated = A + B + REPLAY, A + A + REPLAY
-    found = split_selections(
+    halves = split_selections(
         [diffuse[i] for i in rng.permutation(len(diffuse))],
         [concentrated[i] for i in rng.permutation(len(concentrated))],
     )
-    assert (found.a, found.b, found.replay) == (("a0", "a1", "a2"), ("b0", "b1", "b2"), 2)
-    assert found.problem_ids == ("a0", "a1", "a2", "b0", "b1", "b2")
+    assert (halves.a, halves.b, halves.replay) == (("a0", "a1", "a2"), ("b0", "b1", "b2"), 2)
+    assert halves.problem_ids == ("a0", "a1", "a2", "b0", "b1", "b2")
 
 
 def test_replay_may_repeat_and_may_be_empty():
@@ -44,7 +44,7 @@ def test_replay_may_repeat_and_may_be_empty():
 
 
 @pytest.mark.parametrize(
-    ("diffuse", "concentrated", "found"),
+    ("diffuse", "concentrated", "message"),
     [
         (A + B, A, r"problem a0 .*1 and 1 times"),
         (A + B, A + A + A, r"problem a0 .*1 and 3 times"),
@@ -62,8 +62,8 @@ def test_replay_may_repeat_and_may_be_empty():
         ),
     ],
 )
-def test_rejects_selections_without_halves(diffuse, concentrated, found):
-    with pytest.raises(UserError, match=f"{NAMES}.*{found}.*experiments.allocation"):
+def test_rejects_selections_without_halves(diffuse, concentrated, message):
+    with pytest.raises(UserError, match=f"{NAMES}.*{message}.*experiments.allocation"):
         split_selections(diffuse, concentrated)
 
 

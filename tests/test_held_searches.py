@@ -38,19 +38,19 @@ def test_detects_task_edited_before_audit(
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     again = ("run", "--run-dir", "run", "--only", "search", "--plugin", "contains.py")
-    given = (*again, "--include-path", "tasks")
-    succeed(*given, "recipe.yaml", "--split", "pool", cwd=tmp_path)
+    command = (*again, "--include-path", "tasks")
+    succeed(*command, "recipe.yaml", "--split", "pool", cwd=tmp_path)
     task = tmp_path / "tasks/letters.yaml"
-    before = task.read_text()
-    task.write_text(before.replace("max_gen_toks: 12", "max_gen_toks: 12, until: [x]"))
-    refused = gapft(*given, "--split", "audit", cwd=tmp_path)
+    text = task.read_text()
+    task.write_text(text.replace("max_gen_toks: 12", "max_gen_toks: 12, until: [x]"))
+    refused = gapft(*command, "--split", "audit", cwd=tmp_path)
     assert refused.returncode == 2
     assert '  task, generation_kwargs.until [] → ["x"]' in refused.stderr
     assert list((tmp_path / "run").glob("audit/*")) == []
     # to calibrate on later: neither pool nor audit is read from it
-    task.write_text(f"{before}\nvalidation_split: later\n")
+    task.write_text(f"{text}\nvalidation_split: later\n")
     succeed(*again, "--split", "audit", cwd=tmp_path)  # it looks where the pool's search looked
-    task.write_text(before)
+    task.write_text(text)
     plan = ("recipe.yaml", "--dry-run", "--run-dir", "run", "--plugin", "contains.py")
     assert "pool 5, audit 4" in gapft("run", *plan, cwd=tmp_path).stdout  # no model is here
     manifest = RunDirectory.open(tmp_path / "run").manifest()
@@ -141,15 +141,15 @@ def test_detects_changes_in_other_modules(tmp_path: Path, monkeypatch: pytest.Mo
     own.write_text("def pick(pool, n, rng):\n    return []\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    def code() -> str:
+    def read_code_hash() -> str:
         importlib.invalidate_caches()
         for name in ("picking", "picking.own"):
             sys.modules.pop(name, None)
         registered = collect_registrations("picking", importlib.import_module("picking"))
         return next(entry.code_hash for entry in registered if entry.name == "plain")
 
-    before = code()
+    original = read_code_hash()
     own.write_text("def pick(pool, n, rng):\n    return [1]\n")
-    edited = code()
+    edited = read_code_hash()
     registering.write_text(registering.read_text() + "\n")
-    assert len({before, edited, code()}) == 3
+    assert len({original, edited, read_code_hash()}) == 3

@@ -41,9 +41,9 @@ def test_keeps_validation_split_used_for_fewshot():
         {"fewshot_split": "train"},
         {"fewshot_config": {"split": "train"}},
     ):
-        found = drop_unused_split({**config, **other})
-        assert "validation_split" not in found
-        assert found["dataset_kwargs"] == {
+        reduced = drop_unused_split({**config, **other})
+        assert "validation_split" not in reduced
+        assert reduced["dataset_kwargs"] == {
             "data_files": {"test": "test.jsonl", "train": "train.jsonl"}
         }
 
@@ -98,11 +98,11 @@ own_ids = st.text(max_size=20) | st.from_regex(
 @given(st.lists(st.tuples(own_ids, st.sampled_from("abc")), max_size=12))
 def test_own_ids_are_not_mistaken_for_repeats(rows):
     documents = [{"own": own, "text": text} for own, text in rows]
-    named = assign_problem_ids(documents, [own for own, _ in rows], ["text"])
-    assert len(set(named)) == len(named)
+    ids = assign_problem_ids(documents, [own for own, _ in rows], ["text"])
+    assert len(set(ids)) == len(ids)
     for text in "abc":
-        of_text = [name for name, row in zip(named, rows, strict=True) if row[1] == text]
-        assert sum(is_repeat(name) for name in of_text) == max(0, len(of_text) - 1)
+        text_ids = [name for name, row in zip(ids, rows, strict=True) if row[1] == text]
+        assert sum(is_repeat(name) for name in text_ids) == max(0, len(text_ids) - 1)
 
 
 def test_number_sign_in_own_id_is_not_a_repeat():

@@ -46,16 +46,16 @@ def test_results_keep_input_order(tmp_path):
     lines = judge_file(
         path, limits=LIMITS, workers=2, progress=lambda done, of: counts.append((done, of))
     )
-    found = [json.loads(line) for line in lines]
-    assert [(f["id"], f["verdict"]) for f in found] == [
+    results = [json.loads(line) for line in lines]
+    assert [(f["id"], f["verdict"]) for f in results] == [
         ("slow", "time_limit"),
         ("right", "accepted"),
         ("wrong", "wrong_answer"),
         ("4", "accepted"),
     ]
-    assert found[2]["tests"][0]["reason"] == "line 1: '2', expected '1'"
-    assert found[2]["tests"][0]["output"] == "2\n"
-    assert {f["tier"] for f in found} <= {"namespaces", "landlock"}
+    assert results[2]["tests"][0]["reason"] == "line 1: '2', expected '1'"
+    assert results[2]["tests"][0]["output"] == "2\n"
+    assert {f["tier"] for f in results} <= {"namespaces", "landlock"}
     assert counts == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
@@ -128,17 +128,17 @@ def test_pipe_gives_same_results_as_file(tmp_path):
     rows = [build_record(str(n), source=f"print(input())  # {'x' * 2000}") for n in range(60)]
     rows[3] = build_record("slow", source="while True: pass")
     path = write_records(tmp_path, *rows)
-    asked = {"limits": LIMITS, "workers": 2}
+    options = {"limits": LIMITS, "workers": 2}
     counts: list[tuple[int, int | None]] = []
     reading = open_pipe(path.read_bytes())
     lines = [
         json.loads(line)
         for line in judge_file(
-            f"/dev/fd/{reading}", **asked, progress=lambda *of: counts.append(of)
+            f"/dev/fd/{reading}", **options, progress=lambda *of: counts.append(of)
         )
     ]
     os.close(reading)
-    expected = [json.loads(line) for line in judge_file(path, **asked)]
+    expected = [json.loads(line) for line in judge_file(path, **options)]
     assert [(f["id"], f["verdict"]) for f in lines] == [(f["id"], f["verdict"]) for f in expected]
     assert [f["id"] for f in lines] == [row["id"] for row in rows]
     assert counts[0] == (1, None)
@@ -158,12 +158,12 @@ def test_pipe_results_before_wrong_line_are_kept(tmp_path, wrong, message):
         tmp_path, build_record("a"), slow, build_record("b"), wrong, build_record("c")
     )
     reading = open_pipe(path.read_bytes())
-    found = []
+    lines = []
     with pytest.raises(UserError) as raised:
-        found.extend(judge_file(f"/dev/fd/{reading}", limits=LIMITS, workers=2))
+        lines.extend(judge_file(f"/dev/fd/{reading}", limits=LIMITS, workers=2))
     os.close(reading)
     assert message in str(raised.value)
-    assert [json.loads(line)["id"] for line in found] == ["a", "slow", "b"]
+    assert [json.loads(line)["id"] for line in lines] == ["a", "slow", "b"]
 
 
 @pytest.mark.parametrize("change", ["grow", "shrink", "break", "replace"])
@@ -173,7 +173,7 @@ def test_changed_file_keeps_verdicts_with_ids(tmp_path, change):
     rows = [build_record(f"{name} {n}", source=sources[name]) for n, name in enumerate(names)]
     path = write_records(tmp_path, *rows)
     lines = judge_file(path, limits=LIMITS, workers=1)
-    found = [next(lines)]
+    results = [next(lines)]
     if change == "replace":
         (tmp_path / "other").mkdir()
         write_records(tmp_path / "other", build_record("another")).replace(path)
@@ -185,14 +185,14 @@ def test_changed_file_keeps_verdicts_with_ids(tmp_path, change):
                 file.seek(0, os.SEEK_END)
                 file.write("{" if change == "break" else json.dumps(build_record("right 80")))
     try:
-        found.extend(lines)
+        results.extend(lines)
         problem = ""
     except UserError as error:
         problem = str(error)
-    told = {"break": "line 81: malformed JSON", "shrink": "malformed JSON"}
-    assert told.get(change, "") in problem
-    assert bool(problem) == (change in told)
-    judged = [json.loads(line) for line in found]
+    messages = {"break": "line 81: malformed JSON", "shrink": "malformed JSON"}
+    assert messages.get(change, "") in problem
+    assert bool(problem) == (change in messages)
+    judged = [json.loads(line) for line in results]
     verdict = {"right": "accepted", "wrong": "wrong_answer"}
     assert [f["verdict"] for f in judged] == [verdict[f["id"].split()[0]] for f in judged]
     assert [f["id"] for f in judged] == [f"{n} {i}" for i, n in enumerate(names)][: len(judged)] + [
@@ -216,13 +216,13 @@ def test_command_preloads_modules(tmp_path):
     path = write_records(
         tmp_path, build_record("n", source="import numpy\nprint(numpy.int64(input()))")
     )
-    found = gapft("judge", path, "--workers", 1)
-    assert json.loads(found.stdout)["verdict"] == "accepted", found.stderr
-    found = gapft("judge", path, "--workers", 1, "--preload", "")
-    assert "ModuleNotFoundError" in json.loads(found.stdout)["tests"][0]["reason"]
-    found = gapft("judge", path, "--workers", 1, "--preload", "nunpy")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert "preload: the module 'nunpy' is not installed" in found.stderr
+    done = gapft("judge", path, "--workers", 1)
+    assert json.loads(done.stdout)["verdict"] == "accepted", done.stderr
+    done = gapft("judge", path, "--workers", 1, "--preload", "")
+    assert "ModuleNotFoundError" in json.loads(done.stdout)["tests"][0]["reason"]
+    done = gapft("judge", path, "--workers", 1, "--preload", "nunpy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "preload: the module 'nunpy' is not installed" in done.stderr
 
 
 def test_accepts_output_as_expected_key(tmp_path):
@@ -253,12 +253,12 @@ def test_command_works_with_closed_streams(tmp_path, closed):
     command = (
         f'"{sys.executable}" -m gapft_harness.cli.main judge {path} {closed}; echo $? > {done}'
     )
-    found = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
-    assert done.read_text() == "0\n", found.stderr
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.read_text() == "0\n", result.stderr
     if ">&-" not in closed.replace("2>&-", ""):
-        assert json.loads(found.stdout)["verdict"] == "accepted"
-    told = "gapft: standard output is closed" in found.stderr
-    assert told == (closed == ">&-")
+        assert json.loads(result.stdout)["verdict"] == "accepted"
+    is_reported = "gapft: standard output is closed" in result.stderr
+    assert is_reported == (closed == ">&-")
 
 
 def test_workers_start_without_standard_streams(tmp_path):

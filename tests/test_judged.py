@@ -127,7 +127,7 @@ class JudgedLetters(Letters):
 
 @pytest.fixture
 def task(tmp_path: Path) -> JudgedLetters:
-    made, plugin = letters(tmp_path), tmp_path / "plugin.py"
+    letters_task, plugin = letters(tmp_path), tmp_path / "plugin.py"
     text, old = plugin.read_text(), "        return Generation(text,"
     assert old in text
     own = """
@@ -135,7 +135,7 @@ def task(tmp_path: Path) -> JudgedLetters:
 """
     plugin.write_text(text.replace(old, own + old))
     (tmp_path / "verifier.py").write_text(_VERIFIER)
-    return JudgedLetters(made.folder)
+    return JudgedLetters(letters_task.folder)
 
 
 def read_table(run: RunDirectory, split: str = "pool") -> Any:
@@ -216,11 +216,11 @@ def test_changed_verifier_inputs_judge_again(
     second = task.search("second", verifier={"name": "counting", "params": {**params, **more}})
     assert len(task.judged()) == new
     assert not [call for call in task.log("second") if "id" in call], "nothing is generated"
-    found = read_table(second)
+    rows = read_table(second)
     for part in task.parts():
         part.unlink()
     fresh = task.search("fresh", verifier={"name": "counting", "params": {**params, **more}})
-    assert read_table(fresh) == found
+    assert read_table(fresh) == rows
 
 
 def test_resumed_judging_gives_same_verdicts(task: JudgedLetters, tmp_path: Path) -> None:
@@ -246,11 +246,11 @@ def test_workers_judge_their_own_chunks(task: JudgedLetters, workers: int) -> No
     run = RunDirectory.create_or_open(alone.path, alone.recipe)
     shares = []
     for number in range(workers):
-        told = search_split(
+        facts = search_split(
             str(run.path), "pool", task.plugins, [str(task.folder / "tasks")],
             share=(number, workers), recipe=alone.recipe.model_dump(mode="json"),
         )  # fmt: skip
-        assert [*told] == ["foreseen"]
+        assert [*facts] == ["foreseen"]
         shares.append(set(task.judged()))
     assert all(shares)
     assert sum(map(len, shares)) == len(set.union(*shares)) == len(expected)
@@ -283,9 +283,9 @@ def test_verify_detects_forged_verdict_file(task: JudgedLetters) -> None:
     path.write_bytes(build_file(records, run))
     second = task.search("second")
     task.judged()
-    found = verify(second.path, task.plugins)
+    verification = verify(second.path, task.plugins)
     assert len(task.judged()) == POOL * 5, "verify judges for itself"
-    assert any(forged in line for line in found.differences)
+    assert any(forged in line for line in verification.differences)
 
 
 def test_timeouts_count_only_in_their_run(task: JudgedLetters) -> None:
@@ -378,8 +378,8 @@ class WaveringVerifier(PrefixVerifier):
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
         """See the class."""
         return [
-            "other words" if self._is_second("feedback", text, 2) else told
-            for text, told in zip(responses, super().feedback(responses, golds), strict=True)
+            "other words" if self._is_second("feedback", text, 2) else feedback
+            for text, feedback in zip(responses, super().feedback(responses, golds), strict=True)
         ]
 
 
@@ -398,33 +398,33 @@ def judge_responses(
 @pytest.mark.parametrize(("stop", "executions"), [("never", 1), ("never", 3), ("first_pass", 1)])
 def test_stored_verdicts_give_the_same_table(tmp_path: Path, stop: str, executions: int) -> None:
     script = [[i % 2 == 1, *(i * k % 7 == 3 for k in range(K))] for i in range(7)]
-    of, made_by = build_problems(script, "twice"), build_recipe(stop)
-    phases = build_search_phases(ONE, made_by.search, stop == "first_pass")
+    problems, recipe = build_problems(script, "twice"), build_recipe(stop)
+    phases = build_search_phases(ONE, recipe.search, stop == "first_pass")
     generating, direct, judging = PrefixVerifier(), WaveringVerifier(), WaveringVerifier()
     episodes = build_episodes(generating, 2, "right")
     keys: dict[str, Any] = {"episodes": episodes, "verifier": generating}
     store = tmp_path / "store"
-    responses = generated(store, of, phases, ScriptedSampler(script), **keys)
+    responses = generated(store, problems, phases, ScriptedSampler(script), **keys)
     facts = write_responses(
-        tmp_path / "direct", responses, of, direct, extra={}, executions=executions,
+        tmp_path / "direct", responses, problems, direct, extra={}, executions=executions,
         episodes=build_episodes(direct, 2, "right"),
     )  # fmt: skip
     if executions > 1:
         assert facts["executions"]["verdicts_differ"]
         assert facts["executions"]["feedback_differs"]
-    chunks = chunks_in(store, of, phases, episodes=episodes)
+    chunks = chunks_in(store, problems, phases, episodes=episodes)
     step = ChunkJudge(judging, build_episodes(judging, 2, "right"), executions, "run")
     for chunk in judge_responses(store, chunks, responses, step):
         for phase in phases:
             responses.add_verdicts(chunk.find_path(phase), "run")
-    asked = len(judging.judged)
+    calls_before = len(judging.judged)
     again = write_responses(
-        tmp_path / "stored", responses, of, judging, extra={}, executions=executions,
+        tmp_path / "stored", responses, problems, judging, extra={}, executions=executions,
         episodes=step.episodes,
     )  # fmt: skip
     assert again == facts
     assert (tmp_path / "stored").read_bytes() == (tmp_path / "direct").read_bytes()
-    assert len(judging.judged) == asked, "nothing was judged again"
+    assert len(judging.judged) == calls_before, "nothing was judged again"
 
 
 def test_package_hash_includes_all_files(tmp_path: Path) -> None:

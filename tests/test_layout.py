@@ -57,8 +57,8 @@ def test_parses_arm_names(arm: Arm) -> None:
 
 
 @given(places, places)
-def test_paths_are_unique(one: Any, other: Any) -> None:
-    assert (one[0] == other[0]) == (one[1] == other[1])
+def test_paths_are_unique(first: Any, second: Any) -> None:
+    assert (first[0] == second[0]) == (first[1] == second[1])
 
 
 def test_paths_of_run_files() -> None:

@@ -42,11 +42,11 @@ class Reader:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-        given, said = self._pipes()
-        given.write(json.dumps(runs) + "\n")
-        given.flush()
+        requests, answers = self._pipes()
+        requests.write(json.dumps(runs) + "\n")
+        requests.flush()
         reader = ""
-        while (line := said.readline().strip()) != "read":
+        while (line := answers.readline().strip()) != "read":
             if not line:
                 status = self.end()
                 pytest.fail(f"{runs} is too much for the reader {reader!r} (status {status})")
@@ -70,9 +70,9 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[Reader]:
-    found = Reader()
-    yield found
-    found.end()
+    reader_process = Reader()
+    yield reader_process
+    reader_process.end()
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

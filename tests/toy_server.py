@@ -211,9 +211,9 @@ class Handler(BaseHTTPRequestHandler):
             self._generate(toy)
         elif self.path == "/v1/load_lora_adapter" and toy.ways.loads_adapters:
             with toy.lock:
-                there = self.body["lora_name"] in toy.loaded
+                is_loaded = self.body["lora_name"] in toy.loaded
                 toy.loaded.setdefault(self.body["lora_name"], self.body["lora_path"])
-            if there:  # as vLLM
+            if is_loaded:  # as vLLM
                 self.reply({"error": {"message": "has already been loaded"}}, 400)
             else:
                 self.raw(b"Success: added", "text/plain")
@@ -241,8 +241,8 @@ class Handler(BaseHTTPRequestHandler):
     def refusal(self, body: dict[str, Any]) -> tuple[Any, int] | None:
         """What is wrong with a request, with its status; None if nothing is."""
         ways = self.server.toy.ways
-        known = {m["id"] for m in ways.models or ()} | set(self._loaded())
-        if ways.models is not None and body["model"] not in known:
+        known_models = {m["id"] for m in ways.models or ()} | set(self._loaded())
+        if ways.models is not None and body["model"] not in known_models:
             message = f"The model `{body['model']}` does not exist."
             return {"error": {"message": message}}, 404
         if "top_k" in body and not ways.extended:
