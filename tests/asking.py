@@ -1,4 +1,4 @@
-"""What tests ask of samplers: requests with their samples' seeds."""
+"""Requests to samplers, with the seeds of their samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def request_for(
     *,
     seed: int = 0,
 ) -> Request:
-    """Make a request as ``generate`` makes one of a pool's problem."""
+    """Make the request for a problem of the pool."""
     seeds = SampleStreams(seed, "search", "pool").derive_seeds(
         problem_id, len(attempts) + 1, indices
     )
@@ -28,13 +28,13 @@ def request_for(
 
 
 def unreported(finished: int, tokens: int, note: str = "") -> None:
-    """Take no notice of a sampler's progress."""
+    """Ignore a sampler's progress."""
 
 
 def generate_all(
     sampler: Any, requests: Sequence[Request], decoding: Decoding, seed: int = 0
 ) -> list[Generated]:
-    """Have a sampler answer requests whose seeds are those of a search's seed."""
+    """Generate answers to requests, with sample seeds derived from a search's seed."""
     again = [
         replace(request, seeds=request_for(*_list_fields(request), seed=seed).seeds)
         for request in requests

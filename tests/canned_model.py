@@ -1,4 +1,4 @@
-"""A model of lm_eval that says what a test tells it to."""
+"""An lm_eval model with predefined answers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from lm_eval.api.model import LM
 
 
 class CannedModel(LM):  # type: ignore[misc]
-    """Answers each prompt by a function; it is asked for texts alone."""
+    """Answers each prompt with a function; supports text generation only."""
 
     def __init__(self, answer: Callable[[str], str]) -> None:
         super().__init__()
         self._answer = answer
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        """One text a request."""
+        """Return one text for each request."""
         return [self._answer(request.args[0]) for request in requests]
 
     def loglikelihood(self, requests: Any) -> Any:
-        """Fails the test: what it evaluates generates."""
-        raise AssertionError(f"{len(requests)} likelihoods were asked for, and only texts are")
+        """Fail the test: only texts may be requested."""
+        raise AssertionError(f"{len(requests)} likelihoods were requested, expected texts only")
 
     loglikelihood_rolling = loglikelihood

@@ -64,7 +64,7 @@ def chat_model(folder: Path, kind: str, template: str | None = None) -> Path:
     """Write a small random model with the tokenizer of a kind, and return its folder.
 
     Args:
-        template: another one than the kind's.
+        template: a template to use instead of the kind's.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
@@ -85,7 +85,7 @@ def chat_model(folder: Path, kind: str, template: str | None = None) -> Path:
 
 
 def set_generation_ends(folder: Path, ends: list[int] | None) -> None:
-    """Change the end ids that a model folder's generation_config and config name."""
+    """Change the end ids in a model folder's generation_config and config."""
     for name in ("generation_config.json", "config.json"):
         content = json.loads((folder / name).read_text())
         content["eos_token_id"] = ends

@@ -1,4 +1,4 @@
-"""Runs the real ``gapft`` command in a process of its own."""
+"""Run the real ``gapft`` command in its own process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMON = {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
 @cache
 def _start_server() -> tuple[subprocess.Popen[str], dict[str, str]]:
-    """See ``tests.forking``; and what its libraries saw of the environment."""
+    """Start ``tests.forking``; also return the variables that its libraries read."""
     environment = {**os.environ, **COMMON}
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.forking"],
@@ -63,10 +63,10 @@ def gapft(
     env: Mapping[str, str] | None = None,
     timeout: float = 900,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``gapft ARGUMENTS``; output is captured, the exit status is the caller's to check."""
+    """Run ``gapft ARGUMENTS`` and capture its output; the caller checks the exit status."""
     words = [*map(str, arguments)]
     environment = {**os.environ, **COMMON, **(env or {})}
-    # a second one at the same time, and one that libraries see otherwise, start from nothing
+    # a parallel command and one with other library settings start a new interpreter
     if _ALONE.acquire(blocking=False):
         try:
             if read_at_import(environment) == _start_server()[1]:
@@ -90,7 +90,7 @@ def succeed(
     env: Mapping[str, str] | None = None,
     timeout: float = 900,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``gapft ARGUMENTS`` and insists on exit status 0."""
+    """Run ``gapft ARGUMENTS`` and require exit status 0."""
     done = gapft(*arguments, cwd=cwd, env=env, timeout=timeout)
     assert done.returncode == 0, f"gapft {arguments}\n{done.stdout}\n{done.stderr}"
     return done

@@ -1,13 +1,12 @@
-"""A process that has imported what every command imports, and becomes a command by forking.
+"""A process that imports the libraries once and forks commands.
 
-Importing torch, transformers, peft and lm_eval took half of the processor's time of all tests: two
-seconds a command and six a worker; importing the harness with its plugins takes another 0.4 each.
-Commands and their workers begin here as forks of a process that has imported all of this. The rest
-is as in a process of their own: environment, folder, arguments, descriptors, exit status, parent.
-Real starts are what
-``tests/end_to_end/letters_run.py``, ``tests/executors`` and README's commands test.
+Importing torch, transformers, peft and lm_eval took half of the CPU time of all tests: two seconds
+a command and six a worker; importing the harness with its plugins takes another 0.4 seconds each.
+Commands and their workers are forks of a process that has imported all of this. The rest is as in a
+new process: environment, folder, arguments, descriptors, exit status, parent.
+``tests/end_to_end/letters_run.py``, ``tests/executors`` and the commands of README test real starts.
 
-``python -m tests.forking`` reads a command a line, and answers with its pid and its exit status.
+``python -m tests.forking`` reads one command a line, and prints its pid and exit status.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ LIBRARIES = (
     "pyarrow.parquet", "scipy.stats", "typer",
 )  # fmt: skip
 
-#: What libraries read when they are imported, but for what they set themselves: lm_eval does
-#: HF_XET_HIGH_PERFORMANCE, and torch TORCHINDUCTOR_CACHE_DIR.
+#: Variables that libraries read when they are imported, without those that they set: lm_eval sets
+#: HF_XET_HIGH_PERFORMANCE and torch sets TORCHINDUCTOR_CACHE_DIR.
 _READ_AT_IMPORT = re.compile(
     "OMP_|HF_(?!XET_HIGH)|HUGGING|TRANSFORMERS_|TORCH(?!INDUCTOR_CACHE)|PYTHON|CUDA|LM_EVAL|GAPFT_NO"
 )
@@ -46,14 +45,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment with which the libraries have to be imported."""
+    """Return the variables of an environment that libraries read when they are imported."""
     return {k: v for k, v in environment.items() if _READ_AT_IMPORT.match(k)}
 
 
 def run_as_process(
     run: Callable[[], Any], environment: Mapping[str, str], path: Sequence[str]
 ) -> None:
-    """Runs something as a process of its own would, and ends with its exit status."""
+    """Run a function as a new process would, and exit with its status."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,7 +80,7 @@ def run_as_process(
 
 
 def move_descriptors(descriptors: Mapping[int, int]) -> None:
-    """Moves descriptors to the numbers they are to have, and closes all others."""
+    """Move descriptors to their target numbers, and close all others."""
     above = max([2, *descriptors, *descriptors.values()]) + 1
     copies = {number: os.dup2(held, above + number) for held, number in descriptors.items()}
     for number, copy in copies.items():
@@ -94,7 +93,7 @@ def move_descriptors(descriptors: Mapping[int, int]) -> None:
 
 
 class Popen(subprocess.Popen[Any]):
-    """Workers are forks too; all else is started as always."""
+    """Forks workers; starts other commands as usual."""
 
     nursery: socket.socket
     environment: dict[str, str]
@@ -123,7 +122,7 @@ class Popen(subprocess.Popen[Any]):
 
 
 def serve_workers(requests: socket.socket) -> None:
-    """Forks workers, which become children of the command: it adopts what it is an ancestor of."""
+    """Fork workers, which become children of the command, because it is a subreaper."""
     while head := socket.recv_fds(requests, 4, 8):
         size, descriptors = head[:2]
         if not size:
@@ -159,7 +158,7 @@ def serve_workers(requests: socket.socket) -> None:
 
 
 def become_command(request: dict[str, Any]) -> None:
-    """Is ``python -m gapft_harness.cli.main ARGUMENTS`` from here on."""
+    """Turn this process into ``python -m gapft_harness.cli.main ARGUMENTS``."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     null = os.open(os.devnull, os.O_RDONLY)
     output, errors = (os.open(request[key], os.O_WRONLY | os.O_APPEND) for key in ("out", "err"))
@@ -182,7 +181,7 @@ def become_command(request: dict[str, Any]) -> None:
 
 
 def serve() -> None:
-    """Imports the libraries and the harness; then becomes a command for every line."""
+    """Import the libraries and the harness, then fork a command for every line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in LIBRARIES:
         importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Generates responses into a store, as search and audit do, without a run."""
+"""Generate responses into a store, as search and audit do, without a run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def generated(
     model: str = "",
     share: tuple[int, int] = (0, 1),
 ) -> StoredResponses:
-    """Generate what a folder lacks; give all of a split's responses, of a share those there are."""
+    """Generate missing responses; return those of a split, or the existing ones of a share."""
     chunks = chunks_in(
         folder, problems, phases, chunk, streams=streams, episodes=episodes, model=model
     )
@@ -81,7 +81,7 @@ def generated(
 
 
 def stored(chunks: Sequence[Chunk]) -> StoredResponses:
-    """What is stored of some chunks."""
+    """Return the stored responses of some chunks."""
     responses = StoredResponses()
     for chunk in chunks:
         for phase in chunk.places:
@@ -91,7 +91,7 @@ def stored(chunks: Sequence[Chunk]) -> StoredResponses:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder, by its path there."""
+    """Return the content of every file in a folder, by relative path."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -100,5 +100,5 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def parts_in(folder: Path) -> dict[str, bytes]:
-    """The files of responses in a store's folder."""
+    """Return the content of the response files in a store's folder."""
     return {name: data for name, data in contents(folder).items() if name.endswith(".jsonl")}

@@ -1,4 +1,4 @@
-"""A task of letters that a random model solves now and then, as files for the real command."""
+"""A task of letters that a random model sometimes solves, as files for the real command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ generation_kwargs: {do_sample: false, max_gen_toks: 12}
 metadata: {version: 1, gapft: {verifier: contains, keep: KEEP, id: "{{id}}"}}
 """
 
-#: The task's verifier, a plugin's part.
+#: The plugin with the task's verifier.
 CONTAINS = '''
 from gapft_harness import hookimpl
 from gapft_harness.core.records import Verdict
@@ -39,12 +39,12 @@ def register_verifiers(register):
 
 
 def write_letters(folder: Path, sizes: Mapping[str, int], keep: str = "shortest") -> None:
-    """Writes ``tasks/``: the task, which keeps responses by the rule ``keep``, and its data.
+    """Write ``tasks/``: the task and its data.
 
     Args:
-        folder: where.
+        folder: the folder that gets ``tasks/``.
         sizes: how many problems ``pool`` and ``audit`` have.
-        keep: a response rule.
+        keep: the task's response rule.
     """
     tasks = folder / "tasks"
     tasks.mkdir()

@@ -1,4 +1,4 @@
-"""Makes evidence pools for tests: any number of problems in each state."""
+"""Evidence pools with any number of problems in each state."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reads texts of any shape as the harness reads a program's output or a response. For one test.
+"""Read texts of any shape as the harness reads program output or responses.
 
-``python -m tests.reading`` takes shapes, a line of JSON each, and reads each by every reader; it
-says which before it begins. The kernel ends it when a reader takes more CPU time or memory than any
-linear one does.
+``python -m tests.reading`` takes shapes, one line of JSON each, and passes each to every reader. It
+prints the reader's name first. The kernel ends the process if a reader uses more CPU time or memory
+than a linear reader does. Only test_linear_time.py uses it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _build_outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> T
 
 def _read_printed(text: str, lcb: bool) -> None:
     outcome = _build_outcome(text.encode("utf-8", "surrogatepass"))
-    # Another end, other spaces: the comparison goes through to the end.
+    # A different end or other spaces: the comparison reads the complete text.
     for expected in ("1", f"{text[:-1]}1", text.replace(" ", "  ")):
         judge_stdin(outcome, Test("", expected), Limits(), ignore_exit=lcb)
 
@@ -83,7 +83,7 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "boxed": (LONG, lambda text: BoxedMath(workers=1).judge_directly(rf"\boxed{{{text}}}", "1")),
     "whole_response": (LONG, lambda text: OptionLetter().verify([text], [_GOLD])),
     "permissive": (LONG, lambda text: OptionLetter("permissive").verify([text], [_GOLD])),
-    # A tenth of a millisecond for each letter that stands alone.
+    # Takes a tenth of a millisecond for each single letter.
     "first_explicit": (SHORT, lambda text: OptionLetter("first_explicit").verify([text], [_GOLD])),
     "reason": (SHORTER, lambda text: classify_reason(Verdict("fail", text))),
     "report": (

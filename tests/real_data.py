@@ -1,4 +1,4 @@
-"""Finds the real benchmark files, which are never copied into the repository."""
+"""Find the real benchmark files, which are never copied into the repository."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def real_file(relative: str) -> Path:
-    """A file below GAPFT_DATA_DIR; without it the test is skipped, saying so."""
+    """Return a file below GAPFT_DATA_DIR; skip the test with a message if it is missing."""
     folder = os.environ.get("GAPFT_DATA_DIR")
     if not folder:
         pytest.skip(f"GAPFT_DATA_DIR is not set: NOT TESTED on the real {relative}")

@@ -1,4 +1,4 @@
-"""Runs stages in this process on a task of letters, with a sampler that records its calls."""
+"""Run stages in this process on a task of letters, with a sampler that records its calls."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ metadata:
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
 #: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one;
-#: model.args.finish is what is said of how they ended.
-#: The file ``weights`` beside the log, if there is one, says which weights it has.
+#: model.args.finish is their finish reason.
+#: The file ``weights`` beside the log, if it exists, has the hash of the model's weights.
 _PLUGIN = '''
 import dataclasses
 import json
@@ -135,7 +135,7 @@ class Here:
     """An executor that runs jobs in this process, one after another."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        """Calls each job's function."""
+        """Call each job's function."""
         results = []
         for job in jobs:
             module, _, name = job.function.partition(":")
@@ -143,7 +143,7 @@ class Here:
         return results
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Letters:
     folder: Path
 
     def write(self, split: str, rows: Sequence[int], repeats: int = 0) -> None:
-        """Writes a split's file, a record for each number; ``repeats`` repeat the first ones."""
+        """Write a split's file with a record for each number; ``repeats`` of them occur twice."""
         with (self.folder / "tasks" / f"{split}.jsonl").open("w") as file:
             for copy, row in [(0, r) for r in rows] + [(1, r) for r in rows[:repeats]]:
                 record = {
@@ -171,7 +171,7 @@ class Letters:
         at: str | None = None,
         **keys: Any,
     ) -> RunDirectory:
-        """Searches ``splits``, then runs ``stages``.
+        """Search ``splits``, then run ``stages``.
 
         ``keys`` are sections of the recipe; the folder is ``at``, else ``name``.
         """
@@ -194,23 +194,23 @@ class Letters:
         return run
 
     def context(self, run: RunDirectory, splits: Sequence[Split] = SPLITS) -> Context:
-        """What stages get; jobs run in this process."""
+        """Return the context of a run whose jobs run in this process."""
         folders = [str(self.folder / "tasks")]
         return Context(run, Here(), self.plugins, folders, splits)
 
     @property
     def plugins(self) -> list[str]:
-        """What ``--plugin`` would be given."""
+        """The plugin files, as for ``--plugin``."""
         return [str(self.folder / "plugin.py")]
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        """What the sampler recorded in a run."""
+        """Return the sampler's records of a run."""
         lines = Path(f"{self.folder / name}.log").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
 
 def letters(folder: Path, pool: int = 24, audit: int = 21) -> Letters:
-    """Writes the task, its plugin and its data."""
+    """Write the task, its plugin and its data."""
     (folder / "tasks").mkdir()
     (folder / "tasks" / "letters.yaml").write_text(_TASK)
     (folder / "plugin.py").write_text(_PLUGIN)

@@ -1,4 +1,4 @@
-"""``gapft store --add``: another run's work in a store, as if it had been made beside it."""
+"""``gapft store --add``: add the results of another run to a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_options(settings: tuple[str, ...]) -> list[str]:
 
 
 def hash_stored_files(store: Path, *steps: str) -> dict[str, str]:
-    """The hashes of what a store holds of some steps."""
+    """Return the hashes of the files that a store has for some steps, by path."""
     files = [file for step in steps for file in (store / step).rglob("*") if file.is_file()]
     return {str(file.relative_to(store)): sha256(file) for file in files}
 
@@ -52,9 +52,7 @@ def test_run_reuses_added_work(finished_folder: Path, tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "runs/second/manifest.json").read_text())
     assert not any("seconds" in facts for facts in manifest["training"].values())
     stored = hash_stored_files(tmp_path / "runs/.store", *steps)
-    assert stored == hash_stored_files(finished_folder / "runs/.store", *steps), (
-        "nothing came to it"
-    )
+    assert stored == hash_stored_files(finished_folder / "runs/.store", *steps), "no file was added"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +92,7 @@ def forge_verdict(run: Path) -> None:
 
 
 def forge_adapter(run: Path) -> None:
-    """The adapter of another arm in the place of the right one."""
+    """Replace an arm's adapter with the adapter of another arm."""
     arms = ("uniform-seed13", "gapft-seed13")
     source, target = (run / "adapters" / arm / "adapter_model.safetensors" for arm in arms)
     target.unlink()

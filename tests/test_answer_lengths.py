@@ -1,4 +1,4 @@
-"""A stranger's experiment, one file of the example package, in a run by the real command."""
+"""A third-party experiment, one file of the example package, run with the real command."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ pytestmark = pytest.mark.xdist_group("example")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the letters task, and a whole run of it with the experiment."""
+    """Return a folder with the letters task and a complete run of it with the experiment."""
     directory = tmp_path_factory.mktemp("experiment")
     prepare(directory)
     with (directory / "recipe.yaml").open("a") as recipe:
         recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
     shutil.copy(FILE, directory / "mine.py")
     done = succeed(*build_arguments("whole"), cwd=directory)
-    (directory / "said").write_text(done.stdout + done.stderr)
+    (directory / "output.txt").write_text(done.stdout + done.stderr)
     return directory
 
 
 def build_arguments(run: str, *more: str) -> list[str]:
-    """The arguments of a run in a directory, with the experiment's own file."""
+    """Return the arguments of a run in a directory, with the experiment's file as a plugin."""
     plugins = ["--plugin", "plugin.py", "--plugin", "mine.py"]
     return ["run", "recipe.yaml", "--include-path", "tasks", *plugins, "--run-dir", run, *more]
 
 
 @pytest.fixture
 def copied_folder(folder: Path, tmp_path: Path) -> Path:
-    """A copy of all of it, to be changed."""
+    """Return a copy of the folder that a test may change."""
     return Path(shutil.copytree(folder, tmp_path / "copy", symlinks=True))
 
 
@@ -64,7 +64,7 @@ def find_differences(folder: Path, run: str = "whole") -> str:
 
 
 def test_experiment_appears_in_all_outputs(folder: Path) -> None:
-    output, run = (folder / "said").read_text(), folder / "whole"
+    output, run = (folder / "output.txt").read_text(), folder / "whole"
     assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", output)
     assert "✓ measure gapft-seed13" in output
     assert re.search(
@@ -142,7 +142,7 @@ def test_verify_and_report_need_the_plugin(folder: Path) -> None:
 
 
 def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
-    """The last arm's file is a pipe at first, so that its job waits until it is killed."""
+    """Replace the last arm's file with a pipe, so that its job waits until it is killed."""
     last, process = ARMS[-1], [sys.executable, "-m", "gapft_harness.cli.main"]
     started = subprocess.Popen(
         [*process, *build_arguments("killed", "--set", "executor.workers=1")],
@@ -155,7 +155,7 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
     place = copied_folder / "killed" / NAME
     wait_for(started, lambda: (copied_folder / "killed/recipe.yaml").exists())
     place.mkdir()
-    pipe = place / f"..{last}.json.partial.partial"  # the neighbour of what the step is given
+    pipe = place / f"..{last}.json.partial.partial"  # the temporary file beside the step's output
     os.mkfifo(pipe)
     wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
     assert killed(started, workers_of(started)), "it ended before it was killed"
@@ -166,7 +166,7 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
     pipe.unlink()
     succeed(*build_arguments("killed"), cwd=copied_folder)
     final_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert finished_files.items() <= final_files.items(), "what was there was not made again"
+    assert finished_files.items() <= final_files.items(), "finished files are not made again"
     whole, resumed = (
         json.loads((copied_folder / run / "manifest.json").read_text())
         for run in ("whole", "killed")
@@ -178,10 +178,10 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
 
 
 def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
-    """Until something has come about; the process must go on."""
+    """Wait until a condition holds; fail if the process ends first."""
     deadline = time.monotonic() + 300
     while not until():
-        assert process.poll() is None, "it ended by itself"
+        assert process.poll() is None, "the process ended early"
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -219,11 +219,11 @@ def test_changed_settings_or_code_recompute_results(copied_folder: Path) -> None
 
 
 FORGED = {
-    "key": lambda of: of.update(key="0" * 64),
-    "settings": lambda of: of["settings"].update(long=7),
-    "inputs": lambda of: of["inputs"].update(examples=["selections/gapft-seed21.parquet"]),
-    "step": lambda of: of.update(step="other"),
-    "nothing": lambda of: of.clear(),
+    "key": lambda record: record.update(key="0" * 64),
+    "settings": lambda record: record["settings"].update(long=7),
+    "inputs": lambda record: record["inputs"].update(examples=["selections/gapft-seed21.parquet"]),
+    "step": lambda record: record.update(step="other"),
+    "nothing": lambda record: record.clear(),
 }
 
 

@@ -15,7 +15,7 @@ from gapft_harness import api
 
 ROOT = Path(__file__).parents[1]
 
-#: What takes long to import, and what few plugins use.
+#: Modules that are slow to import or that few plugins use.
 HEAVY = {
     "torch", "lm_eval", "vllm", "ray", "pyarrow", "math_verify", "transformers", "numpy",
     "pydantic", "gapft_harness.sandbox", "gapft_harness.lm_eval_bridge",
@@ -29,7 +29,7 @@ def test_import_loads_no_heavy_modules(module: str) -> None:
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
-#: A plugin, an experiment or a page uses a name in one of these forms.
+#: The forms in which a plugin, an experiment or a page uses a name.
 _IN_CODE = r"\b{0}\b"
 _ON_A_PAGE = r"\bapi\.{0}\b|\bgapft_harness\.api import [^\n]*\b{0}\b"
 
@@ -39,7 +39,7 @@ def _read_texts(*patterns: str) -> str:
 
 
 def test_every_public_name_is_used() -> None:
-    """By a bundled plugin, an experiment, the example plugin or the documentation."""
+    """Check bundled plugins, experiments, the example plugin and the documentation."""
     code = _read_texts(
         "plugins/**/*.py", "gapft_harness/experiments/**/*.py", "tests/example_plugin/*.py"
     )
@@ -54,12 +54,12 @@ def test_every_public_name_is_used() -> None:
 
 
 def _find_undocumented(value: FunctionType | type) -> list[str]:
-    """What of a function or class has no explanation: itself, or some of its parameters."""
+    """List the undocumented parameters of a function or class, or "itself"."""
     text = value.__doc__ if isinstance(value, FunctionType) else vars(value).get("__doc__")
     if not text:
         return ["itself"]
     if isinstance(value, type):
-        # The keys of a recipe and the methods of a protocol have their own explanations.
+        # Recipe keys and protocol methods have their own descriptions.
         own = hasattr(value, "model_fields") or getattr(value, "_is_protocol", False)
         if own or issubclass(value, Exception):
             return []
@@ -72,8 +72,8 @@ def _find_undocumented(value: FunctionType | type) -> list[str]:
 
 
 def test_public_docstrings_explain_each_parameter() -> None:
-    """Constants and aliases of types have no docstring: api.py says what they are."""
-    names = set(api.__all__) - {"VllmSampler", "hookimpl"}  # needs vllm; pluggy's own
+    """Skip constants and type aliases, which have no docstring; api.py describes them."""
+    names = set(api.__all__) - {"VllmSampler", "hookimpl"}  # needs vllm; pluggy's own name
     values = {name: getattr(api, name) for name in names}
     explained = {
         name: _find_undocumented(value)

@@ -1,4 +1,4 @@
-"""A further audit is what it was searched by, whatever recipe the next command brings."""
+"""An additional audit keeps the settings of its search, whatever recipe the next command has."""
 
 from __future__ import annotations
 

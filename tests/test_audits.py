@@ -1,4 +1,4 @@
-"""Further audits, of another task with a verifier of its own, by the real command."""
+"""Additional audits, of another task with its own verifier, run with the real command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.end_to_end.test_scaled_run import wait_until
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, read_rows, seal_again, write_rows
 
-#: A verifier that the run's own task does not have.
+#: A verifier that the run's main task does not have.
 LENIENT = '''
 
 class Lenient:
@@ -61,7 +61,7 @@ def other_questions(count: int) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``plain``: a finished run; ``added``: a copy with more audits; ``unhalved``: all at once."""
+    """Return a folder with the runs plain, added (a copy with more audits) and unhalved."""
     directory = tmp_path_factory.mktemp("audits")
     prepare(directory)
     plugin = (directory / "plugin.py").read_text()
@@ -101,7 +101,7 @@ def read_judged_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_added_audit_computes_only_what_is_missing(folder: Path) -> None:
-    """It comes to the same bytes as if it had been there from the beginning."""
+    """The files are the same as in a run that had the audit from the beginning."""
     plain, added, at_once = (
         read_manifest(folder / name)["files"] for name in ("plain", "added", "unhalved")
     )
@@ -234,18 +234,18 @@ def test_rejects_pool_problems_before_generation(folder: Path) -> None:
         assert done.returncode == 2, done.stdout
         message = " ".join(done.stderr.split())
         assert "1 of 60 pool problems are also in the audit/leak, first: pool7-" in message
-        assert "drop_shared=true)" not in message, "it would not help"
+        assert "drop_shared=true)" not in message, "this setting would not help"
     assert not (folder / "new").exists()
     assert result(folder / "added").keys() == files_before.keys()
     output = gapft(*RUN, "new", *OPTIONS, *setting, "--dry-run", cwd=folder).stdout
     assert "1 of 60 pool problems are also in the audit/leak" in output
-    for file in (data, folder / "tasks/shared.yaml"):  # later runs would rest on them
+    for file in (data, folder / "tasks/shared.yaml"):  # later runs would use them
         file.unlink()
 
 
 @contextlib.contextmanager
 def edit_file(path: Path, old: str, new: str) -> Iterator[None]:
-    """A file with another text for a while; then it is as it was, its times too."""
+    """Replace text in a file inside the block; restore the file and its times afterwards."""
     text, stat = path.read_text(), path.stat()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -275,7 +275,8 @@ def test_reports_changed_settings_and_data(folder: Path) -> None:
 
 def test_resumes_after_kill_with_same_bytes(folder: Path) -> None:
     arguments = [*RUN, "killed", *OPTIONS]
-    env = {"GAPFT_STORE": str(folder / "killed.store")}  # the other run's has all responses
+    # its own store, since the store of the other run has all responses
+    env = {"GAPFT_STORE": str(folder / "killed.store")}
     started = subprocess.Popen(
         [sys.executable, "-m", "gapft_harness.cli.main", *arguments],
         cwd=folder,
@@ -285,7 +286,7 @@ def test_resumes_after_kill_with_same_bytes(folder: Path) -> None:
         start_new_session=True,
     )
     wait_until(lambda: bool(stored(folder / "killed.store", split="audit/other")), started)
-    assert killed(started, workers_of(started)), "it ended before it was killed"
+    assert killed(started, workers_of(started)), "the run ended before it was killed"
     succeed(*arguments, cwd=folder, env=env)
     after, whole = result(folder / "killed"), result(folder / "added")
     assert after.keys() == whole.keys()

@@ -1,4 +1,4 @@
-"""What a command asks or refuses before it changes or begins a run."""
+"""Questions and errors before a command changes or starts a run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SMALL = (
 
 
 def read_files(run: Path) -> dict[Path, bytes]:
-    """What a run's files hold, but for who had it last."""
+    """Return the content of a run's files, without its lock."""
     files = [path for path in run.rglob("*") if path.is_file() and path.name != "run.lock"]
     return {path: path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run, ``r``, of one seed."""
+    """Return a folder with a finished run, ``r``, of one seed."""
     directory = tmp_path_factory.mktemp("finished")
     succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=directory)
     return directory

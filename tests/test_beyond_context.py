@@ -1,4 +1,4 @@
-"""A prompt, or an episode's conversation, that the model has no room for."""
+"""Prompts and conversations that do not fit into the model's context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.test_early_stop import (
 
 
 class CrampedSampler(ScriptedSampler):
-    """Has no room for problem p0, and none for any second attempt."""
+    """Reports problem p0 and every second attempt as too long."""
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
@@ -57,7 +57,7 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     }
     assert facts["finish_reasons"] == {CONTEXT_EXCEEDED: 6, "stop": 6}
     assert facts["verdicts"] == {"fail": 6, "pass": 6}
-    assert "" not in verifier.judged, "the verifier is not asked"
+    assert "" not in verifier.judged, "the verifier does not see it"
     assert facts["warnings"][0].startswith("1 problem has a prompt")
     assert "not generated: 6," in facts["warnings"][0]
     assert facts["warnings"][0].endswith("first: p0")

@@ -1,4 +1,4 @@
-"""The last box of a text, as the verifier and MATH's gold answers take it."""
+"""The last box of a text, as used by the verifier and for MATH's gold answers."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a stranger's experiment gives is checked; errors name it, its plugin, hook and line."""
+"""Results of third-party experiments are checked; errors name plugin, hook and line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOOK = "\n\n@api.hookimpl\ndef register_experiments(register):\n    register('mi
 
 
 def load_experiment(folder: Path, code: str) -> Any:
-    """The experiment of a plugin file with this code, in which it is the class ``Mine``."""
+    """Write a plugin file with this code and return its experiment, the class ``Mine``."""
     (folder / "mine.py").write_text(HEAD + code + HOOK)
     plugins = load_plugins([str(folder / "mine.py")])
     return next(
@@ -164,7 +164,7 @@ def test_rejects_part_with_other_name(tmp_path: Path, name: str, message: str) -
 
 
 def test_experiments_are_loaded_once_per_context(tmp_path: Path) -> None:
-    """Another recipe is another context's."""
+    """A context with another recipe has its own experiments."""
     code = build_class("made = []", "def __init__(self): self.made.append(1)")
     (tmp_path / "mine.py").write_text(HEAD + code + HOOK)
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}

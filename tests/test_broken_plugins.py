@@ -1,4 +1,4 @@
-"""What a plugin gives is checked where it enters; the error names plugin, hook and its own line."""
+"""Values from plugins are checked on entry; the error names plugin, hook and line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gapft_harness.core.records import Evidence, Response, Verdict
 
 
 def load_plugin(folder: Path, hook: str, name: str, code: str) -> tuple[Plugins, str]:
-    """A plugin whose object ``made`` is ``code``; and the file."""
+    """Load a plugin whose object ``made`` has this code; also return its file."""
     path = folder / "mine.py"
     path.write_text(
         f"{HEAD}{code}\n\n\n@hookimpl\ndef {hook}(register):\n    register('{name}', made)\n"
@@ -53,7 +53,7 @@ def load_plugin(folder: Path, hook: str, name: str, code: str) -> tuple[Plugins,
 def check_blame(
     error: pytest.ExceptionInfo[Any], kind: str, hook: str, path: str, line: bool
 ) -> str:
-    """Holds the message to what it must name; gives it."""
+    """Check that the message names plugin, hook and line, and return it."""
     message = str(error.value)
     assert f"{kind} 'mine' (plugin {path}, hook {hook})" in message
     assert "\n" not in message
@@ -268,7 +268,7 @@ def test_rejects_invalid_tracker_and_survives_exit(tmp_path: Path) -> None:
         recipe=recipe, path=tmp_path, manifest=lambda: {"budgets": {"gapft-seed13": {}}}
     )
     for code, line in (
-        ("made = dict", False),  # raises: an arm is no mapping
+        ("made = dict", False),  # raises, because an arm is not a mapping
         ("def made(arm):\n    return 3\n", True),
         ("def made(arm):\n    exit()\n", True),
     ):
@@ -331,7 +331,7 @@ WHOLE = f"{HEAD}@hookimpl\ndef register_selectors(register):\n    register('whol
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Three broken packages and a whole one, as pip would have installed them."""
+    """Return an environment with three broken packages and a working one, as pip installs them."""
     folder = tmp_path_factory.mktemp("site")
     for name, code in {**BROKEN, "whole": WHOLE}.items():
         (folder / f"gapft_{name}").mkdir()
@@ -356,7 +356,7 @@ def test_doctor_lists_broken_packages_and_all_else(environment: dict[str, str]) 
         assert f"gapft_{name}/plugin.py, line" in line
     assert "plugin hook_leaves (package gapft-hook_leaves): register_verifiers failed" in output
     original, after = (int(re.findall(r"(\d+) registered", text)[0]) for text in (healthy, output))
-    assert after == original + 1  # the whole one's
+    assert after == original + 1  # of the working package
 
 
 @pytest.mark.parametrize("command", [("list", "plugins"), ("run", "demo", "--dry-run")])
@@ -416,4 +416,6 @@ def test_run_continues_after_verifier_is_fixed(
     assert texts["status"] == ["fail"] * 18
     generated = b"".join(stored.values())
     assert all(f'"{text}"'.encode() in generated for text in texts["text"] if text.isalnum())
-    assert set(tmp_path.glob(".store/generate/*/*.jsonl")) == set(stored), "nothing is asked again"
+    assert set(tmp_path.glob(".store/generate/*/*.jsonl")) == set(stored), (
+        "nothing is generated again"
+    )

@@ -1,4 +1,4 @@
-"""Laws of matched budgets: the replay that arms share, and what they may differ in."""
+"""Properties of matched budgets: shared replay and permitted differences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_smaller_replay_is_a_prefix_in_any_order(less: int, more: int, order: li
 
 
 def test_replay_condition_continues_shared_replay() -> None:
-    """n and g together are the draw that n + g slots of solved replay would be."""
+    """n slots and g shared ones are the same draw as n + g slots of solved replay."""
     source = pool(24, 12)
     assert set(map(id, select_arm(source, "replay", 6, 5))) == set(
         map(id, select_arm(source, "replay", 11, 0))
@@ -81,7 +81,7 @@ def test_reports_how_many_replay_problems_are_missing() -> None:
 
 
 def test_selector_cannot_use_shared_replay() -> None:
-    """The pool that is left is told where it is too small."""
+    """The error names the remaining pool if it is too small."""
     with pytest.raises(UserError, match=r"3 too few \(available: 1 G, 6 S, 2 U\)"):
         select_arm(pool(5, 6), "replay", 4, 4)
 

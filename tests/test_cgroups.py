@@ -1,4 +1,4 @@
-"""Memory limits of control groups, read from files laid out as the kernel lays them out."""
+"""Limits of control groups, read from files with the kernel's layout."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_group(
 
 
 def test_lowest_limit_of_group_and_parents_applies(tmp_path: Path) -> None:
-    """As of a Slurm job: the step has no limit of its own, the job has, the top has no files."""
+    """As in a Slurm job: the step has no limit, the job has one, the top has no files."""
     write_process(tmp_path, "0::/slurm/job_7/step_0\n", V2.format(shown="/"))
     top = tmp_path / "sys/fs/cgroup"
     write_group(top / "slurm", 64 * GB, 20 * GB)
@@ -152,7 +152,7 @@ def test_threads_are_divided_among_processes(
 def test_training_memory_respects_group_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On this machine's own files; then with a limit that is lower than what the system has."""
+    """First on this machine's files, then with a limit below the system's memory."""
     cpu = torch.device("cpu")
     assert 0 < memory.measure_free_memory(cpu) <= psutil.virtual_memory().total
     write_process(tmp_path, "0::/\n", V2.format(shown="/"))

@@ -1,4 +1,4 @@
-"""A finished run with a recipe that changed: what is sealed is used again, never in the dark."""
+"""Changed recipes of finished runs: sealed results are reused, and every change is reported."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def register_selectors(register):
 
 
 class Changing(ScaledLetters):
-    """The letters task with a validation split, and one run of it that is changed."""
+    """The letters task with a validation split, and one run whose recipe changes."""
 
     def change(self, *stages: str, **keys: Any) -> RunDirectory:
-        """Gives the recipe, with other keys, and runs its stages."""
+        """Run the stages of the recipe with other keys."""
         splits = (*SPLITS, "calibration") if "scaling" in keys.get("experiments", {}) else SPLITS
         settings = {
             "conditions": ["gapft", "uniform"],
@@ -71,11 +71,11 @@ class Changing(ScaledLetters):
         return [*super().plugins, *(str(path) for path in more if path.exists())]
 
     def calls(self) -> list[Any]:
-        """What the model was asked: its arm, its scale, whether sampled, the problems."""
+        """Return the model's calls: arm, scale, whether sampled, and problems."""
         return list(self.log("r"))
 
     def report(self, **choice: Any) -> dict[str, Any]:
-        """The report command, without any plugin; what it wrote."""
+        """Run the report command without plugins, and return the results."""
         run_stages_alone(["report"], str(self.folder / "r"), Options(**choice))
         return self.results()
 
@@ -84,12 +84,12 @@ class Changing(ScaledLetters):
         return dict(content)
 
     def sealed(self, *folders: str) -> dict[str, str]:
-        """The hashes of what is sealed in some folders."""
+        """Return the hashes of the sealed files in some folders."""
         files = RunDirectory.open(self.folder / "r").manifest()["files"]
         return {name: h for name, h in files.items() if name.split("/")[0] in folders}
 
     def holds(self) -> list[str]:
-        """What verify finds amiss."""
+        """Return the differences that verify finds."""
         return verify(self.folder / "r", self.plugins).differences
 
 
@@ -111,7 +111,7 @@ def task(tmp_path: Path) -> Changing:
 
 @pytest.fixture(scope="module")
 def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run that scales nothing, and beside it a copy of it all."""
+    """Return a folder with a finished run without scaling, and a copy of it."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "here").mkdir()
     write(folder / "here").change()
@@ -121,7 +121,7 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def finished_run(finished_folder: Path) -> Changing:
-    """The finished run, as it was; in its place, since its recipe names its log."""
+    """Restore the finished run in the same place, since its recipe names its log."""
     shutil.rmtree(finished_folder / "here")
     shutil.copytree(finished_folder / "copy", finished_folder / "here")
     return Changing(finished_folder / "here")
@@ -148,7 +148,7 @@ def test_report_settings_may_change(finished_run: Changing) -> None:
 
 
 def test_single_stage_requires_the_stored_recipe(task: Changing) -> None:
-    """Its jobs read the recipe on disk, which select writes: other settings are never left out."""
+    """Jobs read the recipe on disk, so different settings must be an error."""
     run = task.change(*SELECTED)
     recipe_before = (run.path / "recipe.yaml").read_bytes()
 
@@ -181,7 +181,7 @@ def test_single_stage_requires_the_stored_recipe(task: Changing) -> None:
     ],
 )
 def test_report_rejects_edited_recipe(finished_run: Changing, old: str, new: str, key: str) -> None:
-    """What nothing is bound to may change too, but by a command, which records it."""
+    """Settings without results may change too, but only by a command, which records them."""
     path = finished_run.folder / "r" / layout.RECIPE
     text = path.read_text()
     assert text.count(old) == 1
@@ -217,7 +217,7 @@ def test_separate_search_adds_calibration_split(
     stored_recipe = RunDirectory.open(run.path).recipe
     assert stored_recipe.calibration == "validation"
     assert stored_recipe.seeds == (13, 21)
-    assert "experiments.scaling" in lines[0], "it is added after results were seen"
+    assert "experiments.scaling" in lines[0], "the warning says that scaling came after results"
     assert lines[1:] == [
         "these settings apply when gapft run selects again: seeds [13, 21] → [13, 21, 5]"
     ]
@@ -257,7 +257,7 @@ def test_new_tolerance_reuses_decisions(finished_run: Changing) -> None:
     scaling = finished_run.results()["scaling"]
     assert (scaling["tolerance"], scaling["level"]) == (0.01, 0.05)
     assert [c["scale"] for c in scaling["checkpoints"]] == [0.0] * 4 != scales
-    assert finished_run.calls() == calls, "scale 0 is the source, whose decisions are there"
+    assert finished_run.calls() == calls, "scale 0 is the source, which has decisions"
     assert finished_run.sealed("calibration", "adapters") == calibration
     assert any("too few for any scale" in w for w in changed.manifest()["warnings"])
     assert finished_run.holds() == []
@@ -283,7 +283,7 @@ def test_state_experiments_use_scaled_adapters(finished_run: Changing) -> None:
         choice["condition"] + f"-seed{choice['seed']}": choice["scale"]
         for choice in read_scaling_choices(run)
     }
-    assert len(set(scales.values()) - {1.0}) > 1, "others than the trained ones"
+    assert len(set(scales.values()) - {1.0}) > 1, "some scales differ from 1"
     for condition in ("gapft", "uniform"):
         rates = []
         for seed in (13, 21):
@@ -303,12 +303,12 @@ def test_state_experiments_use_scaled_adapters(finished_run: Changing) -> None:
         results["conditions"][line["condition"]]["pass_at_1"] - results["source"]["pass_at_1"]
         != pytest.approx(line["net_gain"])
         for line in results["scope"]["lines"]
-    ), "the trained models decide otherwise"
+    ), "the trained models have other decisions"
     assert finished_run.holds() == []
 
 
 def read_scaling_choices(run: RunDirectory) -> list[dict[str, Any]]:
-    """What was chosen for each arm."""
+    """Read the scale that was chosen for each arm."""
     return [json.loads(path.read_text()) for path in sorted(run.path.glob("scaled/*/scaling.json"))]
 
 
@@ -356,7 +356,7 @@ def test_changed_training_keeps_the_search(
     calls = finished_run.calls()
     finished_run.change()
     assert finished_run.sealed("adapters") == adapters
-    assert finished_run.calls() == calls, "what was there before is in the store"
+    assert finished_run.calls() == calls, "earlier results are in the store"
     assert finished_run.holds() == []
 
 
@@ -372,13 +372,13 @@ def test_changed_search_recomputes_and_reverts(finished_run: Changing) -> None:
         (["search.k 2 → 4"], True)
     ]
     assert history[0]["pass_at_1"].keys() == {"gapft", "uniform"}
-    shutil.rmtree(run.path / "decisions")  # they were seen, whatever becomes of them
+    shutil.rmtree(run.path / "decisions")  # results were seen, even if they are deleted
     change_manifest(run.path, lambda m: [m["files"].pop(f) for f in [*m["files"]] if "decis" in f])
     calls = len(finished_run.calls())
     back = finished_run.change()
     assert "chosen after results: search.k 4 → 2" in back.manifest()["warnings"]
     assert finished_run.sealed(*every) == sealed_before
-    assert len(finished_run.calls()) == calls, "all of it is in the store"
+    assert len(finished_run.calls()) == calls, "all results are in the store"
     assert finished_run.holds() == []
 
 
@@ -436,7 +436,7 @@ def test_history_must_match_recipe_and_warnings(finished_run: Changing) -> None:
 
 
 def test_history_line_is_rewritten_after_kill(finished_run: Changing) -> None:
-    """The manifest is written after it."""
+    """A kill may come between the history and the manifest, which is written later."""
     manifest = (finished_run.folder / "r" / layout.MANIFEST).read_bytes()
     recipe = (finished_run.folder / "r" / layout.RECIPE).read_bytes()
     finished_run.change(statistics={"replicates": 7})
@@ -457,7 +457,7 @@ def test_damaged_history_leaves_run_unchanged(finished_run: Changing) -> None:
 
 
 def test_compares_settings_of_each_recipe_separately() -> None:
-    """An earlier condition's own settings need not fit the training section of today."""
+    """A condition's settings in the earlier recipe need not fit today's training section."""
 
     def build(longest: int) -> Recipe:
         content = build_recipe(["uniform"], [13]).model_dump(mode="json")
@@ -577,9 +577,11 @@ def test_extended_recipe_adds_only_trained_arms(
     arms = {Arm(c, s) for c in extended.conditions for s in extended.seeds}
     assert arms - {Arm(c, s) for c in requested for s in seeds} <= set(trained)
     for name in set("abcd") - set(extended.conditions):
-        assert any(Arm(name, s) not in trained for s in extended.seeds), "it would fit"
+        assert any(Arm(name, s) not in trained for s in extended.seeds), "this one could be added"
     for seed in set(range(4)) - set(extended.seeds):
-        assert any(Arm(c, seed) not in trained for c in extended.conditions), "it would fit"
+        assert any(Arm(c, seed) not in trained for c in extended.conditions), (
+            "this one could be added"
+        )
     assert (
         extend_recipe(
             extended, extended, {arm: build_condition(arm.condition, {}) for arm in trained}
@@ -596,7 +598,7 @@ def test_extended_recipe_adds_only_trained_arms(
 
 SEARCH, SELECTION, NOTHING = "search", "selection", "nothing"
 
-#: By section, and by key where it differs, what a change makes again (docs/run-directory.md).
+#: What a changed section or key recomputes (docs/run-directory.md).
 EFFECTS = {
     "data": SEARCH, "model": SEARCH, "verifier": SEARCH, "search": SEARCH, "episode": SEARCH,
     "evidence": SELECTION, "training": SELECTION, "budget": SELECTION,
@@ -607,7 +609,7 @@ EFFECTS = {
 
 
 def flatten_keys(content: Any, key: str = "") -> dict[str, Any]:
-    """Every key that has no keys itself, with its value."""
+    """Return the value of each leaf key, by its dotted name."""
     if not isinstance(content, dict) or not content:
         return {key: content}
     keys: dict[str, Any] = {}
@@ -617,7 +619,7 @@ def flatten_keys(content: Any, key: str = "") -> dict[str, Any]:
 
 
 def list_alternatives(value: Any) -> list[Any]:
-    """Values to try in place of one, of its kind first."""
+    """List values to try instead of a value, those of the same type first."""
     if isinstance(value, bool):
         return [not value]
     if isinstance(value, int | float):
@@ -668,4 +670,4 @@ def test_every_recipe_key_has_its_declared_effect() -> None:
             other,
             changes,
         )
-    assert untried == [], "give values for these"
+    assert untried == [], "list_alternatives needs values for these keys"

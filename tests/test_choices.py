@@ -1,4 +1,4 @@
-"""docs/choices.md: every value that it gives of a key is that of the paper's recipes."""
+"""Values of recipe keys in docs/choices.md match the paper's recipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def read_sections() -> dict[str, list[list[str]]]:
-    """The rows of each section's table, as cells."""
+    """Return the table rows of each section, as lists of cells."""
     text = (ROOT / "docs" / "choices.md").read_text("utf-8")
     tables = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
@@ -25,7 +25,7 @@ def read_sections() -> dict[str, list[list[str]]]:
 
 
 def find_recipes(section: str) -> list[str]:
-    """The paper's recipes that a section speaks of."""
+    """Return the names of the paper's recipes that a section describes."""
     names = [name for name in list_bundled_recipes() if name.startswith("paper/")]
     code = [name for name in names if name.endswith("livecodebench")]
     math = [name for name in names if "math" in name]

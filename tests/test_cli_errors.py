@@ -1,4 +1,4 @@
-"""What bad input gets: one clear line, exit status 2, no traceback, nothing half-written."""
+"""Errors of bad input: one clear line, exit status 2, no traceback, no partial files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.verdicts.log_files import find_runs
 from tests.command import gapft
 
-#: What an import needs to know to make its run.
+#: The options that an import needs to create its run.
 TINY_TASK = ("--task", "gapft_demo", "--model-args", "pretrained=bundled:demo")
 TINY = "name: r\ndata: {task: gapft_demo}\nmodel: {args: {pretrained: 'bundled:demo'}}\n"
 
@@ -69,7 +69,7 @@ def test_mistake_prints_one_line_and_exits_2(name: str, tmp_path: Path) -> None:
 
 
 def test_corrected_command_reuses_run_dir(tmp_path: Path) -> None:
-    """With another K: nothing of the mistaken recipe is left that the run would be bound to."""
+    """With another K, since the failed command leaves no recipe in the folder."""
     recipe, arguments, _ = CASES["an unknown model argument"]
     (tmp_path / "recipe.yaml").write_text(recipe)
     done = gapft("run", "recipe.yaml", "--run-dir", "out", *arguments, cwd=tmp_path)
@@ -109,7 +109,7 @@ def test_rejects_unknown_option(tmp_path: Path) -> None:
     assert "--sett" in done.stderr
 
 
-#: Every command that takes a path, with the path's place.
+#: Every command that takes a path; ? stands for the path.
 PATHS = {
     "run": ["run", "?"],
     "run --dry-run": ["run", "?", "--dry-run"],
@@ -146,7 +146,7 @@ ODD = (
     "", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x", "/proc", "/proc/self/mem",
     "/proc/x",
 )  # fmt: skip
-#: What is no mistake: any folder may have tasks, and what is not there may become a run.
+#: Valid paths: any folder may have tasks, and a new folder may become a run.
 GOOD = {"run --include-path": ("", ".", "..", "d", "/", "/proc"), "run --run-dir": ("nope.yaml",)}
 
 
@@ -156,7 +156,7 @@ GOOD = {"run --include-path": ("", ".", "..", "d", "/", "/proc"), "run --run-dir
         (name, path)
         for name in PATHS
         for path in ODD
-        if path != "/" or name not in ("compare", "rejudge")  # which look through all of it
+        if path != "/" or name not in ("compare", "rejudge")  # these search all of it
         if path not in GOOD.get(name, ())
     ],
 )
@@ -192,7 +192,7 @@ def test_rejects_impossible_file_name(words: list[str], tmp_path: Path) -> None:
 def test_log_search_ignores_vanished_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As folders of processes do below /proc; a folder that cannot be read may hold logs."""
+    """As below /proc. An unreadable folder is an error, since it may contain logs."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "b/samples_t.jsonl").touch()

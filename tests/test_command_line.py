@@ -1,4 +1,4 @@
-"""The command line as a person meets it: help, spellings of lm_eval, what the shell completes."""
+"""The command line: help, lm_eval's option names, shell completion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float
 
 
 def run_command(*arguments: str) -> str:
-    """What the command prints on a terminal of 80 columns."""
+    """Return the output of a command on a terminal of 80 columns."""
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, prog_name="gapft")
     assert done.exit_code == 0, done.output
     return done.output
@@ -87,7 +87,7 @@ def test_rejects_invalid_limit(limit: str, tmp_path: Path) -> None:
 
 
 def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:
-    """They were passed over without a word when no recipe was named."""
+    """Settings count also if the command names no recipe."""
     search = ("run", "--run-dir", "r", "--only", "search", "--split", "audit")
     model_options = (
         "--task",

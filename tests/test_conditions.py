@@ -128,19 +128,16 @@ def test_checks_parameters_against_selector_signature(
 
 
 class SelectorLetters(Changing):
-    """The letters task with two selectors more."""
+    """The letters task with two more selectors."""
 
     @property
     def plugins(self) -> list[str]:
         return [*super().plugins, str(self.folder / "mine.py")]
 
     def ids(self, arm: str) -> list[str]:
-        """The problems of an arm's training set."""
+        """Return the problem ids of an arm's training set."""
         examples = read_examples(self.folder / "r" / "selections" / f"{arm}.parquet")
         return [example.problem_id for example in examples]
-
-    def differences(self) -> list[str]:
-        return verify(self.folder / "r", self.plugins).differences
 
 
 @pytest.fixture
@@ -163,11 +160,11 @@ def test_two_conditions_share_one_selector(
     ]
     report = (run.path / "report/report.md").read_text("utf-8").replace("\\", "")
     assert "| conditions.half.params.share | 0.5 |" in report
-    assert task.differences() == []
+    assert task.holds() == []
 
 
 def test_trained_condition_may_change(task: SelectorLetters) -> None:
-    """What they select and train is made again, the rest comes from the store."""
+    """Only the changed condition is selected and trained again; the rest is reused."""
     task.change(conditions=MIXED, budget={"n": 6})
     sealed_before, calls = task.sealed("selections", "adapters"), len(task.calls())
     for key, other, changed_key in (
@@ -184,7 +181,7 @@ def test_trained_condition_may_change(task: SelectorLetters) -> None:
             *(f"half-seed{seed}.parquet" for seed in (13, 21)),
         }
         assert any(changed_key in line for line in run.manifest()["warnings"])
-        assert task.differences() == []
+        assert task.holds() == []
     task.change(conditions=MIXED, budget={"n": 6})
     assert task.sealed("selections", "adapters") == sealed_before
     assert {arm.partition("-")[0] for arm, *_ in task.calls()[calls:]} <= {"half"}
@@ -192,11 +189,11 @@ def test_trained_condition_may_change(task: SelectorLetters) -> None:
     run = task.change(conditions=new, budget={"n": 6})
     assert run.manifest()["recipe"]["conditions"] == MIXED | new
     assert task.sealed("selections", "adapters").items() > sealed_before.items()
-    assert task.differences() == []
+    assert task.holds() == []
 
 
 def test_removed_condition_returns_with_its_settings(task: SelectorLetters) -> None:
-    """A new seed leaves it out; the old seeds alone bring it back, from the manifest."""
+    """A new seed drops the condition; the old seeds restore it from the manifest."""
     task.change(conditions=["gapft", {"half": HALF}], seeds=[13], budget={"n": 6})
     run = task.change(conditions=["gapft"], seeds=[21], budget={"n": 6})
     assert run.manifest()["recipe"]["conditions"] == ["gapft"]
@@ -216,7 +213,7 @@ def test_untrained_selection_is_recomputed(task: SelectorLetters) -> None:
     run = task.change(*SELECTED, conditions={"half": other}, **keys)
     assert task.ids("half-seed13") != ids_before
     assert run.manifest()["budgets"]["half-seed13"]["condition"] == other
-    assert task.differences() == []
+    assert task.holds() == []
 
 
 def test_verify_repeats_parameterized_selection(task: SelectorLetters) -> None:
@@ -226,12 +223,12 @@ def test_verify_repeats_parameterized_selection(task: SelectorLetters) -> None:
         manifest["budgets"]["half-seed13"]["condition"]["params"]["share"] = 1
 
     change_manifest(run.path, forge_share)
-    (difference,) = task.differences()
+    (difference,) = task.holds()
     assert difference.startswith("manifest.json: the budget of half-seed13 has condition = ")
     stored = run.path / "recipe.yaml"
     stored.write_text(stored.read_text().replace("share: 0.5", "share: 1"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["half"]["params"].update(share=1))
-    difference, *_ = task.differences()
+    difference, *_ = task.holds()
     assert difference.startswith("selections/half-seed13.parquet: slot 3 has problem ")
 
 

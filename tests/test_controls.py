@@ -82,9 +82,9 @@ EXPERIMENTS = {
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
-    """Every failure of the pool is recovered by the second of two samples, and by no other.
+    """Return a run in which the second of two samples recovers every failure of the pool.
 
-    Trained models lose some of what they solved, each arm others; ``none`` loses the most.
+    Trained models lose some solved problems, different ones for each arm; ``none`` loses most.
     """
     letters_run = write(tmp_path_factory.mktemp("controls"))
     plugin = letters_run.folder / "by_scale.py"
@@ -194,7 +194,8 @@ def test_report_has_table_and_figure_of_each_control(finished_run: Changing) -> 
     assert {"search_depth", "randomized_inclusion", "related", "gold_labels", "full_pool"} <= names
     for name in ("gold_labels", "full_pool"):
         drawing = (figures / f"{name}.svg").read_text("utf-8")
-        assert drawing.count("<!-- of it on ") == 3  # text is drawn as paths; this names it
+        # the SVG draws text as paths, with the text in a comment
+        assert drawing.count("<!-- of it on ") == 3
 
 
 def test_principal_contrasts_skip_duplicate_conditions() -> None:
@@ -313,7 +314,7 @@ def test_dry_run_prints_paper_update_counts() -> None:
 def test_permutation_tests_match_sealed_decisions(
     finished_run: Changing, control: str, permutations: int, pairs: list[tuple[str, str]]
 ) -> None:
-    """Of every control (Table 4), two-sided, by the recipe's permutations."""
+    """Check each control's two-sided tests (Table 4) with the recipe's permutations."""
 
     def read_passes(condition: str) -> NDArray[np.bool_]:
         paths = [
@@ -408,7 +409,7 @@ def test_control_can_be_added_to_finished_run(tmp_path: Path) -> None:
     assert "search_depth" in letters_run.results()
     assert letters_run.holds() == []
     results = letters_run.report(conditions=["gapft", "replay"])
-    assert "search_depth" not in results, "a report without its conditions goes without it"
+    assert "search_depth" not in results, "a report without its conditions omits it"
     assert run.path.is_dir()
 
 
@@ -484,7 +485,7 @@ def test_rejects_unknown_setting() -> None:
 
 
 OF_LLAMA = {f"controls/llama-{task}": f"paper/llama-{task}" for task in ("logiqa", "reclor")}
-OF_OLDER = {f"{name}-core": of for name, of in OF_LLAMA.items()}
+OF_OLDER = {f"{name}-core": base for name, base in OF_LLAMA.items()}
 OF_LLAMA["controls/llama-reclor-core-added"] = "paper/llama-reclor"
 BUNDLED = sorted(
     name for name in list_bundled_recipes() if name.startswith("controls/") and name not in OF_OLDER
@@ -493,18 +494,18 @@ BUNDLED = sorted(
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled_control_differs_only_in_conditions(name: str) -> None:
-    """From the paper's main comparison, or from the demo, but for a number of slots."""
+    """Compare with the paper's main recipe or with the demo, except for slot numbers."""
     recipe = load_recipe(list_bundled_recipes()[name])
     other = load_recipe(list_bundled_recipes()[OF_LLAMA.get(name, "demo")])
     own = {"name", "description", "conditions", "experiments", "notes", "paper"}
     if "core" in name:
-        own.add("seeds")  # those of the older protocol, and two of the diagnostic
+        own.add("seeds")  # seeds of the older protocol, and two for the diagnostic
     if name in ("controls/coverage", "controls/related"):
-        own.add("budget")  # a number that times divides, and fewer than all recovered failures
+        own.add("budget")  # divisible by times, and fewer than all recovered failures
     if name == "controls/math-diversity":  # the settings of Table 6
         own |= {"budget", "evidence", "seeds", "statistics", "training"}
     left_out: dict[str, Any] = dict.fromkeys(own, True)
-    if name == "controls/online":  # what GRPO alone reads
+    if name == "controls/online":  # only GRPO reads this key
         left_out["training"] = {"grpo"}
     actual, expected = (r.model_dump(mode="json", exclude=left_out) for r in (recipe, other))
     assert actual == expected

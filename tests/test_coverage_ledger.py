@@ -1,4 +1,4 @@
-"""The coverage ledger, by the real command: what is sampled, sealed, verified and told."""
+"""The coverage ledger with the real command: samples, sealed files, verification, report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEEDS = (13, 21, 73)
 
 @pytest.fixture(scope="module")
 def ledger_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of two conditions, finished before the ledger was asked for."""
+    """Return a folder with a run of two conditions to which the ledger was added later."""
     folder = tmp_path_factory.mktemp("ledger")
     command = [*prepare(folder), "run"]
     path = folder / "recipe.yaml"
@@ -82,7 +82,7 @@ def test_ledger_samples_every_adapter_and_the_source(
     searched = pq.read_table(ledger_folder / "run/audit/responses.parquet")
     first = searched.filter(pc.field("index") >= 0)["text"].to_pylist()
     assert read_table(ledger_folder / "run", arms[0])["text"].to_pylist() != first[:120], (
-        "it draws anew"
+        "the ledger draws new samples"
     )
     assert find_differences(ledger_folder, ledger_folder / "run") == []
 
@@ -122,7 +122,7 @@ def forge_table(run: Path, arm: Arm, change: Callable[[pa.Table], pa.Table]) -> 
 
 
 def pass_all(table: pa.Table) -> pa.Table:
-    """Every verdict that is no pass made one."""
+    """Turn every verdict into a pass."""
     place = table.schema.get_field_index("status")
     return table.set_column(place, "status", pa.array(["pass"] * len(table)))
 
@@ -132,10 +132,10 @@ def pass_all(table: pa.Table) -> pa.Table:
     [
         (ARM, pass_all, "judged again it is fail"),
         (Arm(SOURCE, 0), pass_all, "judged again it is fail"),
-        (ARM, lambda given: given.slice(3), "other problems than"),
+        (ARM, lambda table: table.slice(3), "other problems than"),
         (
             ARM,
-            lambda given: pa.concat_tables([given.slice(0, 2), given.slice(3)]),
+            lambda table: pa.concat_tables([table.slice(0, 2), table.slice(3)]),
             "has other responses than samples 1 to 2",
         ),
     ],
@@ -202,7 +202,7 @@ def test_dry_run_lists_samples(ledger_folder: Path) -> None:
 
 
 def simulate_unchanged_model(seed: int, problems: int = 900) -> LedgerFindings:
-    """Three training seeds whose samples pass as often as the source's do."""
+    """Simulate three training seeds whose samples pass as often as the source's."""
     rng = np.random.default_rng(seed)
     inputs = planted(sizes=(problems // 3,) * 3, conditions=("gapft",), seeds=SEEDS)
     rate = rng.beta(0.6, 0.6, problems)
@@ -215,7 +215,7 @@ def test_unchanged_model_has_bands_around_zero() -> None:
     covered = [
         bool((curve.low <= 0).all() and (curve.high >= 0).all())
         for seed in range(20)
-        for curve in (of.curve for of in simulate_unchanged_model(seed).curves)
+        for curve in (entry.curve for entry in simulate_unchanged_model(seed).curves)
         if curve is not None and curve.low is not None and curve.high is not None
     ]
     assert len(covered) == 80
@@ -223,7 +223,7 @@ def test_unchanged_model_has_bands_around_zero() -> None:
 
 
 def test_fresh_samples_show_no_change() -> None:
-    """Measured on the samples that decide the states, S falls and U rises; on fresh ones not."""
+    """On the samples that decide the states S falls and U rises; on fresh ones neither does."""
     rng = np.random.default_rng(0)
     rate = rng.beta(0.6, 0.6, 4_000)
     search, fresh, after = (rng.binomial(8, rate) for _ in range(3))
@@ -237,15 +237,15 @@ def test_fresh_samples_show_no_change() -> None:
 
 
 def test_empty_state_has_no_curve() -> None:
-    of = planted(sizes=(50, 50, 0), conditions=("gapft",), seeds=SEEDS)
+    inputs = planted(sizes=(50, 50, 0), conditions=("gapft",), seeds=SEEDS)
     same = np.full(100, 4)
     read = LedgerRead((1, 8), (), same, {Arm("gapft", seed): same for seed in SEEDS})
-    findings = LedgerPart().compute(of, read)
-    assert [of.state for of in findings.curves if of.curve is None] == ["U"]
+    findings = LedgerPart().compute(inputs, read)
+    assert [entry.state for entry in findings.curves if entry.curve is None] == ["U"]
     assert all(
-        (of.curve.difference == 0).all() and of.curve.behind is None
-        for of in findings.curves
-        if of.curve
+        (entry.curve.difference == 0).all() and entry.curve.behind is None
+        for entry in findings.curves
+        if entry.curve
     )
-    states = {of["state"] for of in LedgerPart().results(findings)["curves"]}
+    states = {point["state"] for point in LedgerPart().results(findings)["curves"]}
     assert states == {"", "G", "S"}

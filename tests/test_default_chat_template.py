@@ -1,4 +1,4 @@
-"""Prompts go through the tokenizer's chat template where neither recipe nor command says so."""
+"""Prompts use the tokenizer's chat template unless recipe or command disable it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEARCH = ("run", "recipe.yaml", *ASKED, "--only", "search", "--run-dir")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe that says nothing of templates, and the model that it names has one."""
+    """Return a folder with a recipe without template settings, whose model has a template."""
     folder = tmp_path_factory.mktemp("chat")
     prepare(folder)
     byte_llama(folder / "model", chat_template=CHAT_TEMPLATE)
@@ -39,7 +39,7 @@ def read_stored_setting(run: Path) -> bool:
 
 
 def read_prompts(run: Path, folder: Path) -> list[str]:
-    """The prompts of the audit as the model saw them."""
+    """Return the audit's prompts as the model received them."""
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     table = pq.read_table(run / "audit" / "problems.parquet")["prompt_ids"].to_pylist()
     return [tokenizer.decode(ids) for ids in table]
@@ -52,7 +52,7 @@ def test_applies_template_by_default(folder: Path) -> None:
     assert all("<user>" in prompt for prompt in read_prompts(folder / "silent", folder))
     again = succeed("run", "recipe.yaml", *ASKED, "--only", "states", "--run-dir", "silent",
                     cwd=folder)  # fmt: skip
-    assert "model.chat_template" not in again.stderr, "a run keeps what it was begun with"
+    assert "model.chat_template" not in again.stderr, "a run keeps its first setting"
 
 
 def test_false_disables_template(folder: Path) -> None:
@@ -96,7 +96,7 @@ def test_default_depends_on_backend(folder: Path) -> None:
     assert not is_applied("local-completions", "base", **url)
     assert not is_applied("local-completions", "model", tokenizer_backend="none", **url)
     chat = {"base_url": "http://127.0.0.1:1/v1/chat/completions", "model": "m"}
-    assert is_applied("local-chat-completions", "base", **chat), "the server renders them"
+    assert is_applied("local-chat-completions", "base", **chat), "the server renders the prompts"
     assert not is_applied("dummy", "model")
     with pytest.raises(UserError, match="pretrained"):
         is_applied("hf", "nowhere/at/all")

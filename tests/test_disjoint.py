@@ -1,4 +1,4 @@
-"""Pool and audit share no problem: before anything is generated, and as they are sealed."""
+"""Pool and audit share no problem, before generation and when they are sealed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEYED = st.tuples(
 def test_finds_shared_problems_from_both_sides(
     pool: list[tuple[str, str]], audit: list[tuple[str, str]]
 ) -> None:
-    """By the hash in the id or by the prompt, white space at its ends apart."""
+    """Compare the hash in the id and the stripped prompt."""
 
     def is_same(a: tuple[str, str], b: tuple[str, str]) -> bool:
         return a[0][-12:] == b[0][-12:] or a[1].strip() == b[1].strip()
@@ -115,7 +115,7 @@ def test_drop_shared_removes_pool_problems(task_folder: Path) -> None:
 
 
 def test_keep_shared_counts_problems(task_folder: Path) -> None:
-    """Two pool problems are one audit problem: two of six, and one of five."""
+    """Two of six pool problems equal one of five audit problems."""
     tasks = task_folder / "tasks"
     pool = [json.loads(line) for line in (tasks / "pool.jsonl").read_text().splitlines()]
     shared = {**pool[0], "id": "other", "question": f"{pool[0]['question']} "}
@@ -151,7 +151,7 @@ def task(tmp_path: Path) -> Letters:
 
 
 def copy_prompt(run: RunDirectory) -> None:
-    """Makes a pool problem's prompt that of an audit problem, in sealed tables, sealed again."""
+    """Copy an audit problem's prompt to a pool problem, and seal the table again."""
     path = run.path / "pool/problems.parquet"
     rows = read_rows(path)
     rows[0]["prompt"] = read_rows(run.path / "audit/problems.parquet")[0]["prompt"]

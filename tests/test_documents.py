@@ -1,4 +1,4 @@
-"""Pages that are generated are fresh, and links between pages lead somewhere."""
+"""Generated pages are current, and links between pages are valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_page_is_current(page: str) -> None:
-    """``python -m gapft_harness.cli.reference`` writes them."""
+    """``python -m gapft_harness.cli.reference`` writes the pages."""
     fresh = (DOCS / page).read_text() == GENERATED[page]()
     assert fresh, f"docs/{page}: run python -m gapft_harness.cli.reference"
 

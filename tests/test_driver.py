@@ -1,4 +1,4 @@
-"""What commands do to a run directory that was there before them."""
+"""Failed commands leave existing run directories unchanged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
 
-#: What the demo's task does not have.
+#: A split that the demo's task does not have.
 NO_SUCH_SPLIT = "experiments.scaling.calibration=validation"
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Every file but the locks; how long the stages took is no part of what may be lost."""
+    """Return every file except locks, by path; the manifest, which has timings, as empty."""
     return {
         p.relative_to(folder).as_posix(): b"" if p.name == "manifest.json" else p.read_bytes()
         for p in folder.rglob("*")
@@ -27,7 +27,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(params=["a recipe alone", "an empty folder", "half a table"])
 def interrupted_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A run that was interrupted before anything was generated."""
+    """Return a run that was interrupted before anything was generated."""
     path = RunDirectory.create_or_open(tmp_path / "run", resolve_recipe(Options("demo"))).path
     if request.param != "a recipe alone":
         (path / "pool").mkdir()

@@ -1,4 +1,4 @@
-"""What ``--dry-run`` says of a budget before there is a model or a pool."""
+"""The output of ``--dry-run`` without a model or a pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.recording_run import letters
 
 
 def parse_requirements(text: str) -> dict[str, str]:
-    """The section on what a run takes, by topic."""
+    """Return the section "what it takes", by topic."""
     lines = text.partition("# what it takes\n")[2].partition("\n\n")[0].splitlines()
     topics: dict[str, str] = {}
     for line in lines:
@@ -38,7 +38,7 @@ def parse_requirements(text: str) -> dict[str, str]:
 
 
 def read_select_line(*sets: str) -> str:
-    """The demo, whose model and data are here, with the code experiment's shape of a budget."""
+    """Return the select line of the demo with the budget of the code experiment."""
     code = ("budget.n=64", "budget.replay=64", "training.update_groups=64")
     shape = ("training.repetitions=1", "training.micro_batch=1", "training.accumulation=8")
     chosen = Options(
@@ -126,7 +126,7 @@ def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
         "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
     )
     assert requirements["steps"] == "12 an adapter, of 1 adapters (n = 24)"
-    run_alone = replace(choice, recipe=None)  # as `gapft run FOLDER --dry-run` has it
+    run_alone = replace(choice, recipe=None)  # as in `gapft run FOLDER --dry-run`
     again = parse_requirements(describe_dry_run(run_alone, str(run.path)))
     assert [again[key] for key in ("done", "steps")] == [
         requirements[key] for key in ("done", "steps")
@@ -140,7 +140,7 @@ def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
 
 
 def list_missing(choice: Options, place: Path) -> str:
-    """What a dry run ends with."""
+    """Return the section "missing here" of a dry run."""
     return describe_dry_run(choice, str(place)).partition("# missing here\n")[2]
 
 
@@ -218,7 +218,7 @@ def test_rejects_unavailable_kernels_before_search(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=expected):
             run()
         assert not (tmp_path / "run").exists()
-    # another executor trains where this machine does not know
+    # another executor trains on an unknown machine
     elsewhere = [*FUSED, "executor.name=ray", "executor.address=ray://elsewhere:1"]
     assert "kernels: fused needs" not in describe_dry_run(Options("demo", overrides=elsewhere), "r")
 
@@ -245,7 +245,7 @@ def test_rejects_unknown_task(tmp_path: Path) -> None:
 
 
 def test_parallel_workers_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the demo policy it is the libraries that count, 0.4 GB in each process."""
+    """For the demo policy the libraries dominate, with 0.4 GB in each process."""
 
     def describe_memory(free: float) -> str:
         monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Early stop changes what is drawn, never what is selected under a rule that looks no further."""
+"""Early stop draws fewer samples, but keeps selections of rules that take the first pass."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ from tests.generated import chunks_in, contents, generated, stored
 K = 5
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 
-#: For every problem, which of its greedy decode and K samples are right.
+#: For each problem, whether the greedy decode and the K samples are right.
 Script = list[list[bool]]
 
 
 class ScriptedSampler:
-    """Sample k of a problem depends on nothing but the script; keeps every index it was asked."""
+    """Answers from the script alone; records every requested index."""
 
     def __init__(self, script: Script, fail_after: int | None = None) -> None:
         self.script = script
         self.asked: list[tuple[str, int]] = []
         self.calls = 0
-        self._format_remaining = fail_after
+        self._fail_after = fail_after
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        if self.calls == self._format_remaining:
+        if self.calls == self._fail_after:
             raise KeyboardInterrupt
         self.calls += 1
         self.asked += [(r.problem_id, index) for r in requests for index in r.indices]
@@ -84,7 +84,7 @@ class ScriptedSampler:
 
 
 class PrefixVerifier:
-    """Passes what begins with the gold; keeps every text it judged."""
+    """Passes texts that begin with the gold; records every judged text."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -135,7 +135,7 @@ def draw(
 def search_pool(
     folder: Path, problems: Sequence[Problem], script: Script, recipe: Recipe, attempts: int = 1
 ) -> tuple[RunDirectory, ScriptedSampler, PrefixVerifier]:
-    """A run whose pool is searched, sealed and partitioned under the rule ``first``."""
+    """Search, seal and partition a run's pool under the rule ``first``."""
     run = RunDirectory.create_or_open(folder, recipe)
     run.update_manifest(lambda manifest: manifest.update(task={"keep": "first"}))
     sampler, verifier = ScriptedSampler(script), PrefixVerifier()
@@ -185,7 +185,7 @@ def test_early_stop_keeps_states_and_evidence(script: Script, size: int, twice: 
         assert row["kept_index"] == expected[name]["kept_index"]
         if row["state"] == "S":
             assert row["first_success"] == expected[name]["first_success"]
-        # Whole rounds, none after the one that solved the problem.
+        # Complete rounds, none after the round that solved the problem.
         greedy, *samples = outcomes
         first = -1 if greedy else samples.index(True) if True in samples else K - 1
         sample_count = min(K, -(-(first + 1) // size) * size)
@@ -199,7 +199,7 @@ def test_early_stop_keeps_states_and_evidence(script: Script, size: int, twice: 
             )  # fmt: skip
         drawn += sample_count
     assert facts["drawn"]["samples"] == drawn
-    assert len(set(sampler.asked)) == len(script) + drawn, "nothing else was asked for"
+    assert len(set(sampler.asked)) == len(script) + drawn, "no other response was requested"
     if not twice:
         assert len(verifier.judged) == len(script) + drawn, "each response is judged once"
 
@@ -213,7 +213,7 @@ def test_resumes_at_every_round(tmp_path: Path) -> None:
     needed = [
         max(rounds[problem.id] for problem in chunk) for chunk in divide_into_chunks(problems, 2)
     ]
-    assert sampler.calls == 2 + sum(needed), "greedily, then the rounds that somebody needed"
+    assert sampler.calls == 2 + sum(needed), "greedy decodes, then the needed rounds"
     for stop in range(sampler.calls):
         cut = tmp_path / f"cut{stop}"
         with pytest.raises(KeyboardInterrupt):
@@ -232,7 +232,7 @@ def test_resumes_at_every_round(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stop", range(7))
 def test_progress_counts_stored_responses(stop: int, tmp_path: Path) -> None:
-    """Also after an interruption; what a solved problem no longer needs leaves the total."""
+    """Also after an interruption; the total excludes samples that solved problems do not need."""
     script = [[False, False, True, False, True, False], [True] * 6, [False] * 6]
     seen: list[tuple[int, int]] = []
     problems, recipe = build_problems(script), build_recipe("first_pass", 2)
@@ -254,7 +254,7 @@ def test_progress_counts_stored_responses(stop: int, tmp_path: Path) -> None:
 
 
 class FickleVerifier(PrefixVerifier):
-    """Passes each response the first time it sees it only."""
+    """Passes each response only the first time."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         seen = set(self.judged)

@@ -36,24 +36,24 @@ ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
 PHASES = [build_greedy_phase(ONE), DecodePhase("samples", MANY, (0, 1, 2))]
 
-#: What each episode's attempts are, by problem and index; "good" ends it.
+#: The attempts of each episode, by problem and index; "good" ends the episode.
 Script = dict[tuple[str, int], list[str]]
 
 
 class ScriptedSampler:
-    """Writes what a script says, attempt by attempt, and keeps every request it saw."""
+    """Answers from a script, attempt by attempt; records every request."""
 
     def __init__(self, script: Script, fail_after: int | None = None, deaf: bool = False) -> None:
         self.script = script
         self.requested: list[Request] = []
         self.calls = 0
-        self._format_remaining = fail_after
+        self._fail_after = fail_after
         self._deaf = deaf
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        if self.calls == self._format_remaining:
+        if self.calls == self._fail_after:
             raise KeyboardInterrupt
         self.calls += 1
         self.requested += requests
@@ -83,14 +83,14 @@ class WordVerifier:
     """A verifier whose public tests pass "good", and whose hidden tests pass the gold."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.judged: list[str] = []
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         pairs = zip(responses, golds, strict=True)
         return [Verdict("pass" if text == gold else "fail") for text, gold in pairs]
 
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
-        self.told += responses
+        self.judged += responses
         return [None if text.startswith("good") else f"no to {text}" for text in responses]
 
 
@@ -139,7 +139,7 @@ def test_episode_ends_at_first_good_attempt(script: Script, limit: int) -> None:
         indexed = index_responses(responses, problems)
         prompts = {e.problem_id: e.prompt_ids for e in responses.read([p.id for p in problems])}
     assert set(indexed) == set(script)
-    assert len(verifier.told) == len(set(verifier.told)), "an attempt was judged twice"
+    assert len(verifier.judged) == len(set(verifier.judged)), "an attempt was judged twice"
     for key, response in indexed.items():
         texts = script[key][:limit]
         good = [n for n, text in enumerate(texts) if text.startswith("good")]
@@ -185,17 +185,17 @@ def test_resume_repeats_only_the_unfinished_chunk(
             for problem in members
         }
         assert not done & {request.problem_id for request in again.requested}
-        assert not [text for text in verifier.told if text[4:6] in done]
+        assert not [text for text in verifier.judged if text[4:6] in done]
         assert contents(cut) == contents(tmp_path / "whole")
     verifier, again = WordVerifier(), ScriptedSampler(bad)
     generate_episodes(tmp_path / "whole", problems, again, build_episodes(verifier, 3, "words"))
-    assert (again.calls, verifier.told) == (0, [])
+    assert (again.calls, verifier.judged) == (0, [])
 
 
 @given(script=scripts, limit=st.integers(1, 3), cut=st.integers(0, 5))
 @settings(max_examples=30, deadline=None)
 def test_progress_counts_all_attempts(script: Script, limit: int, cut: int) -> None:
-    """What an episode that ended no longer needs leaves the total."""
+    """The total excludes attempts that finished episodes do not need."""
     problems, episodes = build_problems(3), build_episodes(WordVerifier(), limit, "words")
     seen: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -247,7 +247,7 @@ def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
             ScriptedSampler(script, deaf=True),
             build_episodes(WordVerifier(), 2, "words"),
         )
-    assert not parts_in(tmp_path), "nothing of it is stored"
+    assert not parts_in(tmp_path), "no response is stored"
 
 
 class NoFeedback:
@@ -340,7 +340,7 @@ LAZY = fence("print({1: 2, 3: 6}[int(input())])")
 
 
 def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: Path) -> None:
-    """Programs that look for the tests in every way tell the model nothing of the hidden one."""
+    """Programs that look for the tests in every way reveal nothing of the hidden test."""
     problems = [Problem(f"p{i}", "Double it. ", DOUBLE) for i in range(len(WRONG))]
     script = {
         (f"p{i}", index): [fence(program), "no program", fence(program)]
@@ -370,7 +370,7 @@ def test_feedback_hides_hidden_tests(program_verifier: ProgramTests, tmp_path: P
 def test_hidden_tests_do_not_affect_episodes(
     program_verifier: ProgramTests, tmp_path: Path
 ) -> None:
-    """Whatever the hidden tests are, the conversations are the same; the verdicts are not."""
+    """Different hidden tests give the same conversations and different verdicts."""
     script = {
         ("p0", GREEDY): [LAZY],
         ("p0", 0): [fence(WRONG[2]), LAZY],
@@ -395,7 +395,7 @@ def test_hidden_tests_do_not_affect_episodes(
         judged = next(read_judged(tmp_path / "r"))[1]
         verdicts.append([j.verdict.passed for j in judged])
         assert [len(j.response.attempts) for j in judged] == [0, 1, 2, 0]
-    assert seen[0] == seen[1] == seen[2] != [], "other golds: nothing was reused"
+    assert seen[0] == seen[1] == seen[2] != [], "other golds: no verdict was reused"
     assert verdicts == [[False, False, True, True], [False] * 4, [True] * 4]
 
 
@@ -421,7 +421,7 @@ def test_feedback_runs_no_hidden_tests(
 
 
 def test_feedback_does_not_decode_hidden_tests(program_verifier: ProgramTests) -> None:
-    """They are for the verdict alone, where one that cannot be read is an error, never a pass."""
+    """Only the verdict uses them; an unreadable hidden test is an error, never a pass."""
     gold = {**DOUBLE, "tests": DOUBLE["tests"][:2], "hidden": "cannot be decoded"}
     feedback = program_verifier.feedback([GOOD, fence("print(5)")], [gold, gold])
     assert feedback[0] is None

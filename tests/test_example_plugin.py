@@ -1,4 +1,4 @@
-"""The example plugin package is installed by pip, found by its entry point, and used."""
+"""The example plugin package, installed by pip and found by its entry point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("example")
 
 @pytest.fixture(scope="module")
 def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Installs the package beside the environment, without touching it."""
+    """Install the package beside the environment, without changing it, and return the folder."""
     source = tmp_path_factory.mktemp("source")
     for file in PACKAGE.glob("*.*"):
         (source / file.name).write_text(file.read_text())

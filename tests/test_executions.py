@@ -1,4 +1,4 @@
-"""Greedy episodes are run several times: the majority labels, disagreement is counted."""
+"""Repeated executions of greedy episodes: the majority labels, disagreement is counted."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def test_most_common_failure_labels_failures() -> None:
 
 
 class FlakyVerifier:
-    """Gives each text a verdict, and feedback, of its own for each time it is asked."""
+    """Returns a different verdict and feedback for a text on each call."""
 
     def __init__(self, verdicts: dict[str, str], feedback: dict[str, list[str | None]]) -> None:
         self._verdicts = {text: list(marks) for text, marks in verdicts.items()}
-        self._format_place = {text: list(answers) for text, answers in feedback.items()}
+        self._feedback = {text: list(answers) for text, answers in feedback.items()}
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         marks = [self._verdicts[text].pop(0) for text in responses]
         return [Verdict("pass") if mark == "+" else Verdict("fail", "wrong") for mark in marks]
 
     def feedback(self, responses: Sequence[str], golds: Sequence[Any]) -> list[str | None]:
-        return [self._format_place[text].pop(0) for text in responses]
+        return [self._feedback[text].pop(0) for text in responses]
 
 
 def build_episode(problem: str, *texts: str) -> Response:
@@ -69,11 +69,11 @@ def test_replays_each_attempt() -> None:
     verifier = FlakyVerifier(
         {"a2": "+++", "b1": "+-+", "c1": "---"},
         {
-            # Replayed twice: the first time as it was, the second with other words.
+            # Replayed twice: first with the same feedback, then with different words.
             "a1": ["no a1", "other"],
             "a2": [None, None],
             "b1": [None, None],
-            # It had passed the public tests, and fails them once.
+            # Passed the public tests before, and fails them once.
             "c1": [None, "no c1"],
         },
     )

@@ -1,4 +1,4 @@
-"""The compared arms' decisions on what they trained on, through the stages and into the report."""
+"""Decisions of compared arms on their training problems, from the stages to the report."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tests.recording_run import Here, Letters, letters
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SEEDS = (13, 21)
 
-#: A sampler whose source solves every third problem at once and the others in its samples; a
+#: A sampler: its source solves every third problem greedily and the others in its samples; a
 #: trained model solves a problem or not by a hash of its arm and the problem's id.
 PLUGIN = """
 import hashlib
@@ -77,7 +77,7 @@ def register_trainers(register):
 
 @dataclass(frozen=True)
 class ComparedLetters(Letters):
-    """The letters task with models of conditions that are compared."""
+    """The letters task with models for two compared conditions."""
 
     @property
     def plugins(self):

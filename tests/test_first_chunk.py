@@ -1,4 +1,4 @@
-"""The first responses are checked at once: cut before an answer, or without one at all."""
+"""Check of the first responses: cut before an answer, or without an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITED = Decoding(do_sample=False, max_gen_toks=77, until=("\n\n",))
 
 
 class AnswerVerifier:
-    """Its answer is what follows "answer:"."""
+    """Takes the text after "answer:" as the answer."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("pass")] * len(responses)
@@ -29,7 +29,7 @@ class AnswerVerifier:
 
 
 class FenceVerifier:
-    """Gives no answers, but knows which responses have one."""
+    """Returns no answers, but knows which responses have one."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("fail")] * len(responses)
@@ -39,14 +39,14 @@ class FenceVerifier:
 
 
 class SilentVerifier:
-    """Says nothing of answers."""
+    """Has no methods for answers."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         return [Verdict("fail")] * len(responses)
 
 
 def check_generations(verifier: Any, *generations: Generation) -> list[str]:
-    """What is said of one response to each problem."""
+    """Return the notes on one response to each problem."""
     problems = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
     answers = [Generated((1,), (generation,)) for generation in generations]
     return list(check_first_chunk(problems, answers, LIMITED, verifier))
@@ -136,4 +136,4 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     search()
     chunks_in(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
     search()
-    assert len(seen) == 1, "a run that goes on has no first chunk"
+    assert len(seen) == 1, "a continued run has no first chunk"

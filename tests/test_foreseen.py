@@ -1,4 +1,4 @@
-"""What a dry run of the paper's recipes and controls prints is what a run then does."""
+"""Counts in dry runs of the paper's recipes and controls match the later run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.test_dry_run import parse_requirements
 RECIPES = sorted(
     name for name in list_bundled_recipes() if name.startswith(("paper/", "controls/"))
 )
-#: Of the code recipes 64 with the replay, as many as they have update groups.
+#: Together 64, the number of update groups of the code recipes.
 SLOTS, REPLAY = 40, 24
 
 
 def build_reduced_recipe(name: str, **sections: Any) -> dict[str, Any]:
-    """A bundled recipe's conditions, seeds and training, on the demo's model and few problems."""
+    """Build a bundled recipe with the demo's model and few problems."""
     demo = resolve_recipe(Options("demo")).model_dump(mode="json", exclude_unset=True)
     recipe = load_recipe(list_bundled_recipes()[name]).model_dump(mode="json", exclude_unset=True)
     settings_by_name = convert_to_mapping(recipe["conditions"])
@@ -65,12 +65,12 @@ def build_reduced_recipe(name: str, **sections: Any) -> dict[str, Any]:
 
 
 def read_count(line: str) -> int:
-    """The first number of a line."""
+    """Return the first number of a line."""
     return int(re.findall(r"\d[\d,]*", line)[0].replace(",", ""))
 
 
 class DryRunForecast:
-    """What a dry run says of a recipe's file."""
+    """The counts that a dry run prints for a recipe file."""
 
     def __init__(self, recipe: Path) -> None:
         text = describe_dry_run(Options(str(recipe)), None)
@@ -80,13 +80,13 @@ class DryRunForecast:
         self.responses = [line.strip() for line in requirements["responses"].splitlines()]
         self.steps = requirements["steps"].splitlines()
 
-    def audits(self) -> int:
-        """Greedy decodes of the audit."""
-        (line,) = (of for of in self.responses if of.startswith("audit:"))
+    def count_audits(self) -> int:
+        """Return the number of greedy decodes of the audit."""
+        (line,) = (text for text in self.responses if text.startswith("audit:"))
         return read_count(line)
 
-    def updates(self, condition: str, bound: bool) -> int:
-        """Steps of a condition's adapter."""
+    def count_steps(self, condition: str, bound: bool) -> int:
+        """Return the number of steps of a condition's adapter."""
         for line in self.steps:
             match = re.search(r" an adapter(?: of (.*))?, of \d+ adapters", line)
             assert match is not None, line
@@ -98,8 +98,8 @@ class DryRunForecast:
 
 @pytest.fixture(scope="module")
 def searched_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose search every reduced recipe has; each selects anew in it."""
-    folder = tmp_path_factory.mktemp("foreseen")
+    """Return a folder with a run whose search all reduced recipes share."""
+    folder = tmp_path_factory.mktemp("forecast")
     write_recipe(folder, build_reduced_recipe("controls/search-depth"))
     run_stages_alone(["search"], str(folder / "run"), Options(str(folder / "recipe.yaml")))
     return folder
@@ -115,7 +115,7 @@ def write_recipe(folder: Path, recipe: dict[str, Any]) -> Path:
 def test_dry_run_counts_match_run(searched_folder: Path, name: str) -> None:
     content = build_reduced_recipe(name)
     path = write_recipe(searched_folder, content)
-    foreseen = DryRunForecast(path)
+    forecast = DryRunForecast(path)
     recipe, plugins = check_recipe(content, name), load_plugins()
     run = RunDirectory.create_or_open(searched_folder / "run", recipe)
     context = Context(run, Here(), [], [], SPLITS, None)
@@ -128,23 +128,26 @@ def test_dry_run_counts_match_run(searched_folder: Path, name: str) -> None:
     assert {arm.condition for arm in reused} >= set(expected)
     trained = [arm for arm in arms if arm not in reused]
     if any(condition.selector == "matched_strata" for condition in recipe.conditions.values()):
-        # the demo's policy gives many problems one right response, so sets turn out the same
-        assert foreseen.adapters >= len(trained)
+        # the demo's policy has one right response for many problems, so sets may be equal
+        assert forecast.adapters >= len(trained)
         trained = [arm for arm in arms if arm.condition not in expected]
-    assert foreseen.adapters == len(trained)
-    assert foreseen.bounded == (len({arm.condition for arm in trained}) > 1)
-    assert foreseen.audits() == 24 * len(trained)
+    assert forecast.adapters == len(trained)
+    assert forecast.bounded == (len({arm.condition for arm in trained}) > 1)
+    assert forecast.count_audits() == 24 * len(trained)
     budgets = run.manifest()["budgets"]
     for arm in trained:
         is_exact = isinstance(recipe.find_slots(arm.condition), int) and budgets[arm.name].get(
             "matched", True
         )
-        predicted, steps = foreseen.updates(arm.condition, not is_exact), budgets[arm.name]["steps"]
+        predicted, steps = (
+            forecast.count_steps(arm.condition, not is_exact),
+            budgets[arm.name]["steps"],
+        )
         assert predicted == steps if is_exact else predicted >= steps, arm.name
 
 
 def count_responses(run: Path) -> int:
-    """The responses that a run has, without those of arms with another's adapter."""
+    """Count a run's responses, without those of arms that reuse an adapter."""
     manifest = RunDirectory.open(run).manifest()
     training = manifest["training"].items()
     shared_tables = {
@@ -175,8 +178,8 @@ def test_run_generates_predicted_responses(
     content["data"] |= {"pool_limit": 150, "audit_limit": 16}
     content["training"] |= {"repetitions": 1, "micro_batch": 8, "accumulation": 1}
     path = write_recipe(tmp_path, content)
-    foreseen = DryRunForecast(path)
+    forecast = DryRunForecast(path)
     run_recipe(Options(str(path)), str(tmp_path / "run"))
-    assert count_responses(tmp_path / "run") == sum(map(read_count, foreseen.responses))
+    assert count_responses(tmp_path / "run") == sum(map(read_count, forecast.responses))
     done = RunDirectory.open(tmp_path / "run").manifest()["training"]
-    assert foreseen.adapters == sum("seconds" in facts for facts in done.values())
+    assert forecast.adapters == sum("seconds" in facts for facts in done.values())

@@ -1,4 +1,4 @@
-"""Chunks are fixed by the problems, resumption repeats them, and look-alike samples are noticed."""
+"""Chunks depend on the problems only and can be resumed; equal samples cause a warning."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ PHASES = [build_greedy_phase(GREEDY), DecodePhase("samples", SAMPLED, (0, 1, 2))
 
 
 class SeededSampler:
-    """Answers from each sample's seed alone."""
+    """Derives each answer from the sample's seed alone."""
 
     def __init__(self, fail_after: int | None = None) -> None:
         self.calls: list[list[str]] = []
         self.indices: set[int] = set()
-        self._format_remaining = fail_after
+        self._fail_after = fail_after
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        if self._format_remaining is not None and len(self.calls) >= self._format_remaining:
+        if self._fail_after is not None and len(self.calls) >= self._fail_after:
             raise KeyboardInterrupt
         self.calls.append([request.problem_id for request in requests])
         self.indices.update(index for request in requests for index in request.indices)
@@ -112,9 +112,9 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
     assert seen[0] == (0, 40, 0)
     assert seen[-1] == (40, 40, 40)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
-    assert {4, 8, 12} <= {done for done, _, _ in seen}, "within the first chunk, too"
+    assert {4, 8, 12} <= {done for done, _, _ in seen}, "also within the first chunk"
     assert [done for done, _, _ in seen].count(40) == 1
-    assert stored[-1] == 3 * len(PHASES), "complete only when it is stored"
+    assert stored[-1] == 3 * len(PHASES), "complete only after everything is stored"
 
 
 def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
@@ -122,13 +122,13 @@ def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 
     class Overtaken(SeededSampler):
-        """Another command makes all the rest while this one answers its first request."""
+        """Another command generates the rest during the first request."""
 
-        def generate(self, *given: Any) -> list[Generated]:
+        def generate(self, *arguments: Any) -> list[Generated]:
             if not self.calls:
                 generate_responses(tmp_path, SeededSampler(), problems, share=(1, 2))
                 generate_responses(tmp_path, SeededSampler(), problems, share=(2, 3))
-            return super().generate(*given)
+            return super().generate(*arguments)
 
     sampler = Overtaken()
     generate_responses(
@@ -144,7 +144,7 @@ def test_progress_includes_work_of_other_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_made", [False, True])
 def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
-    """And then made here only if the other one ended without it."""
+    """It is generated here only if the other command ended without it."""
     problems = build_problems(10)
     expected = [[problem.id for problem in members] for members in divide_into_chunks(problems, 4)]
     generate_responses(tmp_path / "other", SeededSampler(), problems)
@@ -152,16 +152,16 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
     other = contextlib.ExitStack()
 
     class Awaited(SeededSampler):
-        def generate(self, *given: Any) -> list[Generated]:
+        def generate(self, *arguments: Any) -> list[Generated]:
             if len(self.calls) == 1:
-                assert chunks[0].list_missing(), "passed over"
+                assert chunks[0].list_missing(), "the claimed chunk is skipped"
                 if is_made:
-                    made = chunks_in(tmp_path / "other", problems, PHASES, 4)[0]
+                    source = chunks_in(tmp_path / "other", problems, PHASES, 4)[0]
                     for phase in PHASES:
                         group, name = chunks[0].places[phase]
-                        group.store_file(name, made.find_path(phase).read_bytes())
+                        group.store_file(name, source.find_path(phase).read_bytes())
                 other.close()
-            return super().generate(*given)
+            return super().generate(*arguments)
 
     sampler = Awaited()
     seen: list[tuple[int, int]] = []
@@ -194,7 +194,7 @@ def test_resume_repeats_only_unfinished_chunks(tmp_path: Path, calls: int) -> No
 
 @pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
 def test_generates_only_the_missing_phase(tmp_path: Path, lost: DecodePhase) -> None:
-    """As after a kill between its two files."""
+    """As after a kill between the two files of a chunk."""
     problems = build_problems(10)
     generate_responses(tmp_path, SeededSampler(), problems)
     whole = contents(tmp_path)
@@ -220,7 +220,7 @@ def test_problem_order_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["prompt", "problem", "fewer problems", "model"])
 def test_changed_inputs_get_their_own_files(tmp_path: Path, what: str) -> None:
-    """Those of the others stay as they are, and what is asked again is what changed."""
+    """Existing files stay, and only changed chunks are generated."""
     problems, model = build_problems(13), ""
     generate_responses(tmp_path, SeededSampler(), problems)
     files_before, known_chunks = contents(tmp_path), divide_into_chunks(problems, 4)
@@ -250,7 +250,7 @@ def test_changed_inputs_get_their_own_files(tmp_path: Path, what: str) -> None:
 
 
 def test_unchanged_chunks_are_reused(tmp_path: Path) -> None:
-    """A problem that comes after all others leaves their chunks as they were."""
+    """A problem that sorts last does not change the other chunks."""
     problems = build_problems(12)
     generate_responses(tmp_path, SeededSampler(), problems)
     names = (Problem(f"z{i}", "", "gold") for i in range(1000))
@@ -282,7 +282,7 @@ def draw_samples(
     rounds: Sequence[Sequence[int]],
     workers: int = 1,
 ) -> dict[tuple[str, int], str]:
-    """Every response's text of a search that is divided so."""
+    """Return the text of every response of a divided search."""
     texts = {}
     phases = [DecodePhase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
     for part in parts:
@@ -300,7 +300,7 @@ def draw_samples(
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_no_division_changes_samples(data: st.DataObject) -> None:
-    """Parts, chunks, rounds and workers of any number: each sample has a stream of its own."""
+    """For any parts, chunks, rounds and workers, each sample has its own stream."""
     problems, k = build_problems(9), 4
     part = data.draw(st.lists(st.integers(0, 2), min_size=9, max_size=9))
     parts = [[p for p, s in zip(problems, part, strict=True) if s == number] for number in range(3)]
@@ -311,7 +311,7 @@ def test_no_division_changes_samples(data: st.DataObject) -> None:
         alone = draw_samples(Path(first), [problems], 9, [range(k)])
         assert draw_samples(Path(second), divided, chunk, rounds, workers) == alone
     sampled = [text for (_, index), text in alone.items() if index >= 0]
-    assert len(set(sampled)) == len(sampled) == 9 * k, "each of its own"
+    assert len(set(sampled)) == len(sampled) == 9 * k, "all samples differ"
 
 
 def test_worker_generates_only_its_share(tmp_path: Path) -> None:

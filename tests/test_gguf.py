@@ -1,4 +1,4 @@
-"""GGUF files are refused before anything is loaded, with the command that converts them."""
+"""GGUF files are refused before loading, with the command that converts them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_refusal_shows_conversion_command(folder: Path) -> None:
     by_name = read_refusal(pretrained=str(folder), gguf_file="m.gguf")
     assert command in by_name
     assert by_name.startswith("recipe r.yaml: key 'model.args.gguf_file'")
-    assert command in read_refusal(pretrained=str(folder / "m.gguf")), "given as the model itself"
-    assert command in read_refusal(pretrained=str(folder)), "a folder with nothing else"
+    assert command in read_refusal(pretrained=str(folder / "m.gguf")), "the file as the model"
+    assert command in read_refusal(pretrained=str(folder)), "a folder with only this file"
     assert conversion_command("owner/name", "m.gguf") in read_refusal(
         pretrained="owner/name", gguf_file="m.gguf"
     )

@@ -1,7 +1,7 @@
-"""What a step makes of fixed inputs stays the same as long as the step's version does.
+"""The output of a step for fixed inputs changes only with the step's version.
 
-If one of these fails and the change is meant: raise the step's version (of a run's tables, the
-format), so that nothing stored before is taken for the new output, and record the new digest.
+If one of these tests fails and the change is intended: raise the step's version (for tables, the
+format), so that stored results are not mistaken for the new output, and record the new digest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gapft_harness.verification.judging import judge_unique
 from tests.pools import pool
 from tests.test_states import OUTCOMES, searched
 
-#: By step and version, the digest of its output.
+#: The digest of a step's output, by step and version.
 DIGESTS = {
     ("generate", 1): "81cf106bf8a216b4c2cb0f62d16c60f0f6c62ca86f64da51d702e57b12e051e4",
     ("judge", 1): "f5ae298aa7476e1a319eeb2cdc0b43ac509dd7d8c996cbc0c039ba22f099fcbc",
@@ -51,11 +51,11 @@ RECIPE = {
 
 
 def list_requests(folder: Path) -> Any:
-    """Chunks with the names of their files, and the seed of each sample."""
+    """Return chunks with their file names and the seed of each sample."""
     search = check_recipe(RECIPE, "test").search
     problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
     phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search, stop_early=False)
-    groups = {of: Store(folder).find_group("generate", 1, {"phase": of.name}) for of in phases}
+    groups = {key: Store(folder).find_group("generate", 1, {"phase": key.name}) for key in phases}
     streams = SampleStreams(7, "search", "pool")
     return [
         [
@@ -76,7 +76,7 @@ def list_requests(folder: Path) -> Any:
 
 
 def judge_responses(folder: Path) -> Any:
-    """Verdicts and answers of bundled rules on responses, right, wrong and unreadable."""
+    """Judge right, wrong and unreadable responses with bundled verifiers."""
     cases = {
         "boxed_math": (["so \\boxed{1/2}", "\\boxed{0.5}", "\\boxed{2}", "half", ""], "\\frac12"),
         "option_letter": (["The answer is B.", "b", "A or B", "C", ""], "B"),
@@ -93,7 +93,7 @@ def judge_responses(folder: Path) -> Any:
 
 
 def compute_states(folder: Path) -> Any:
-    """The partition, with the response that is kept."""
+    """Return the partition with the kept responses."""
     run = searched(folder / "run", "shortest", OUTCOMES)
     return [
         write_split_states(str(run.path), "pool"),
@@ -107,16 +107,16 @@ def select_examples(condition: str) -> Any:
 
 
 def select_all(folder: Path) -> Any:
-    """What the paper's conditions choose."""
+    """Return the selections of the paper's conditions."""
     conditions = ("gapft", "uniform", "replay", "all_verified")
     return {name: [asdict(example) for example in select_examples(name)] for name in conditions}
 
 
 def plan_training(folder: Path) -> Any:
-    """Sequences, their order, and the learning rates."""
+    """Return the hash of the sequences, their order and the learning rates."""
     settings = check_recipe(RECIPE, "test").training
     fitted = build_sequences(select_examples("uniform"), settings)
-    table = plan_steps([of.slot for of in fitted], settings, 13)
+    table = plan_steps([sequence.slot for sequence in fitted], settings, 13)
     steps = len(table)
     rates = [f"{compute_learning_rate(settings, n + 1, steps):.9e}" for n in range(steps)]
     return [hash_sequences(fitted), table, rates]
@@ -136,5 +136,5 @@ def test_step_output_matches_version(
     step: str, version: int, output: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     assert content_hash(output(tmp_path)) == DIGESTS[step, version], (
-        f"{step}: another output; raise its version, and record the digest of the new one"
+        f"{step}: the output changed; raise its version and record the new digest"
     )

@@ -65,7 +65,7 @@ def test_budgets_are_equal_within_a_group(
     repetitions: int,
     groups: int | None,
 ) -> None:
-    """n, N and J, whatever the conditions; where a draw cannot fill its slots it is refused."""
+    """n, N and J are equal for any conditions; a draw that cannot fill its slots is an error."""
     source = pool(solved, recovered)
     conditions = {
         f"c{number}": {"selector": selector, **({"n": n} if n else {})}
@@ -117,7 +117,7 @@ def test_replacement_draws_are_prefixes_in_any_order(
 
 
 def test_replacement_draws_are_uniform_and_independent() -> None:
-    """4,000 draws of 8: 500 of each, within 5 sd of 21; every pair of slots 62.5, sd 8."""
+    """Expect 500 draws of each of 8 problems (sd 21) and 62.5 of each pair (sd 8), within 5 sd."""
     source = pool(4, 4).verified
     counts = dict.fromkeys((e.problem_id for e in source), 0)
     pairs: dict[tuple[str, str], int] = {}
@@ -207,17 +207,17 @@ def test_report_separates_two_groups(task: SelectorLetters) -> None:
     assert "GapFT and uniform: matched with each other; their tokens L" in report
     assert "Against uniform at the same training budget" in report
     assert "Against once at the same training budget" not in report
-    assert task.differences() == []
+    assert task.holds() == []
 
 
 def test_verify_checks_each_group_size(task: SelectorLetters) -> None:
     conditions = {"gapft": {}, "once": {"selector": "uniform", "n": 7}}
     run = task.change(*SELECTED, conditions=conditions, budget={"n": 4}, seeds=[13])
-    assert task.differences() == []
+    assert task.holds() == []
     stored = run.path / "recipe.yaml"
     stored.write_text(stored.read_text().replace("n: 7", "n: 8"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["once"].update(n=8))
-    differences = task.differences()
+    differences = task.holds()
     assert differences[0].startswith(
         "selections/once-seed13.parquet: has 7 examples, its selector ch"
     )

@@ -1,4 +1,4 @@
-"""Halves A and B: read off any order of selections, and everything else refused by name."""
+"""Halves A and B: found in selections of any order; other selections are errors."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_rejects_selections_without_halves(diffuse, concentrated, message):
 
 
 def test_second_response_is_another_example():
-    """Exposures are of examples: a second response to the same problem is no second exposure."""
+    """Exposures count examples: a second response to a problem is not a second exposure."""
     twice = [*A, *(build_example(e.problem_id, response=(9,)) for e in A)]
     with pytest.raises(UserError, match=r"problem a0 .*1 and 1 times"):
         split_selections(A + B, twice)

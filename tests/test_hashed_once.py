@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.command import succeed
 from tests.training.letters import prepare
 
-#: A plugin, which every process loads: writes a line for each reading of weights in order to hash
-#: them. Libraries that load the weights do not open them through Python, or elsewhere.
+#: A plugin that every process loads. It writes a line each time the weights are read for a hash;
+#: libraries that load the weights do not open the file through Python or do so elsewhere.
 _COUNT = """
 import os
 import sys
@@ -45,7 +45,7 @@ def test_hashes_model_weights_once(tmp_path: Path) -> None:
     (tmp_path / "count.py").write_text(f"LOG = {str(log)!r}\n{_COUNT}")
     weights = tmp_path / "model" / "model.safetensors"
     _pad_weights(weights, 3 << 20)
-    time.sleep(2.1)  # what was written just now is hashed again
+    time.sleep(2.1)  # recently written files are always hashed again
     environment = {"XDG_CACHE_HOME": str(cache)}
     more = ("--include-path", "tasks", "--plugin", "plugin.py", "--plugin", "count.py")
     for words in (
@@ -59,7 +59,7 @@ def test_hashes_model_weights_once(tmp_path: Path) -> None:
 
 
 def _pad_weights(weights: Path, size: int) -> None:
-    """Make a file of weights larger by a text in its header, so that its hash is remembered."""
+    """Pad the header of a weights file, so that the file is large enough for the hash cache."""
     content = weights.read_bytes()
     length = int.from_bytes(content[:8], "little")
     header = content[8 : 8 + length].rstrip()

@@ -1,4 +1,4 @@
-"""A task that is edited between two searches, or between two jobs of one."""
+"""A task that is edited between two searches, or between two jobs of a search."""
 
 from __future__ import annotations
 
@@ -47,12 +47,13 @@ def test_detects_task_edited_before_audit(
     assert refused.returncode == 2
     assert '  task, generation_kwargs.until [] → ["x"]' in refused.stderr
     assert list((tmp_path / "run").glob("audit/*")) == []
-    # to calibrate on later: neither pool nor audit is read from it
+    # a split for later calibration; neither pool nor audit use it
     task.write_text(f"{text}\nvalidation_split: later\n")
-    succeed(*again, "--split", "audit", cwd=tmp_path)  # it looks where the pool's search looked
+    # it uses the include paths of the pool's search
+    succeed(*again, "--split", "audit", cwd=tmp_path)
     task.write_text(text)
     plan = ("recipe.yaml", "--dry-run", "--run-dir", "run", "--plugin", "contains.py")
-    assert "pool 5, audit 4" in gapft("run", *plan, cwd=tmp_path).stdout  # no model is here
+    assert "pool 5, audit 4" in gapft("run", *plan, cwd=tmp_path).stdout  # no model is available
     manifest = RunDirectory.open(tmp_path / "run").manifest()
     assert {"pool/responses.parquet", "audit/responses.parquet"} <= manifest["files"].keys()
 
@@ -81,7 +82,7 @@ def test_empty_run_accepts_changed_task(task: Letters) -> None:
 
 
 class EditingExecutor(Here):
-    """Edits a file once the first job of a search has ended."""
+    """Edits a file after the first job of a search."""
 
     def __init__(self, file: Path, old: str, new: str) -> None:
         self._file, self._edit = file, (old, new)
@@ -96,7 +97,7 @@ class EditingExecutor(Here):
 
 
 def test_detects_gold_edited_between_jobs(task: Letters) -> None:
-    """The id is the same: a problem's content is its question."""
+    """The id stays the same, since a problem's content is its question."""
     run = task.run("r", splits=(), executor={"workers": 2}, search={"chunk": 1})
     edits = EditingExecutor(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')
     with pytest.raises(UserError, match=r"data, pool: 8 problems"):

@@ -1,4 +1,4 @@
-"""Laws of problem ids."""
+"""Properties of problem ids."""
 
 import random
 import re
@@ -61,8 +61,8 @@ def test_ids_are_unique(rows):
 @given(documents, st.randoms(use_true_random=False))
 def test_ids_do_not_depend_on_the_order(rows, rng: random.Random):
     def pairs(records):
-        named = zip(assign_ids(records), records, strict=True)
-        return sorted((name, canonical_json(row)) for name, row in named)
+        identified = zip(assign_ids(records), records, strict=True)
+        return sorted((name, canonical_json(row)) for name, row in identified)
 
     shuffled = rng.sample(rows, len(rows))
     assert pairs(shuffled) == pairs(rows)
@@ -89,7 +89,7 @@ def test_id_contains_own_id_hash_and_number():
     assert assign_problem_ids([row]) == [first.removeprefix("218-")]
 
 
-# Own ids that look like what is put after them.
+# Own ids that look like the suffix of an id.
 own_ids = st.text(max_size=20) | st.from_regex(
     re.compile(r"(a-)?[0-9a-f]{12}(#[0-9]{1,2})?\n?"), fullmatch=True
 )

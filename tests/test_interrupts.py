@@ -1,4 +1,4 @@
-"""Ctrl-C, once or often and whatever the command is at, ends it with one line and status 130."""
+"""Ctrl-C, once or repeated, at any time, ends a command with one line and status 130."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOES_ON = "gapft: interrupted; run the same command again to continue\n"
 
 
 def start_command(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """A command as a terminal starts it: it leads the group that Ctrl-C goes to."""
+    """Start a command as a terminal does: it leads the process group that Ctrl-C interrupts."""
     with (folder / "stderr").open("wb") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", "gapft_harness.cli.main", *arguments],
@@ -28,7 +28,7 @@ def start_command(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
             stdout=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,
-            # whoever runs the tests may ignore it, and children inherit that
+            # the test process may ignore SIGINT, and children inherit that
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -36,7 +36,7 @@ def start_command(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
     while not holds():
-        assert command.poll() is None, "it ended before it was interrupted"
+        assert command.poll() is None, "the command ended before the interrupt"
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -87,7 +87,7 @@ def test_interrupted_judge_prints_short_message(
     assert read_stderr(tmp_path) == "gapft: interrupted\n"
 
 
-#: Presses Ctrl-C again at every step of saying the line, each in a child of its own.
+#: Press Ctrl-C again at each step of printing the line, each time in a new child process.
 AT_EVERY_STEP = """
 import os, signal, sys
 from gapft_harness.cli import interrupts

@@ -1,4 +1,4 @@
-"""``gapft judge``: a file of programs in, a line a program out, in order."""
+"""``gapft judge``: reads a file of programs and prints one line for each, in order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_results_keep_input_order(tmp_path):
     )
     counts: list[tuple[int, int]] = []
     lines = judge_file(
-        path, limits=LIMITS, workers=2, progress=lambda done, of: counts.append((done, of))
+        path, limits=LIMITS, workers=2, progress=lambda done, total: counts.append((done, total))
     )
     results = [json.loads(line) for line in lines]
     assert [(f["id"], f["verdict"]) for f in results] == [
@@ -113,7 +113,7 @@ def test_rejects_wrong_record_before_judging(tmp_path, wrong, message):
 
 
 def open_pipe(content: bytes) -> int:
-    """The reading end of a pipe that a thread writes to; a pipe holds 64 KiB."""
+    """Return the reading end of a pipe that a thread fills; a pipe holds 64 KiB."""
     reading, writing = os.pipe()
 
     def write_all() -> None:
@@ -134,7 +134,7 @@ def test_pipe_gives_same_results_as_file(tmp_path):
     lines = [
         json.loads(line)
         for line in judge_file(
-            f"/dev/fd/{reading}", **options, progress=lambda *of: counts.append(of)
+            f"/dev/fd/{reading}", **options, progress=lambda *pair: counts.append(pair)
         )
     ]
     os.close(reading)
@@ -247,7 +247,7 @@ def test_rejects_unreadable_or_empty_file(tmp_path):
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_command_works_with_closed_streams(tmp_path, closed):
-    """As a service may start it. Whatever gets their numbers must not be lost to a worker."""
+    """As a service may start it. Files that get these descriptors must not go to a worker."""
     path = write_records(tmp_path, build_record())
     done = tmp_path / "done"
     command = (
@@ -262,7 +262,7 @@ def test_command_works_with_closed_streams(tmp_path, closed):
 
 
 def test_workers_start_without_standard_streams(tmp_path):
-    """A library's user may have closed them too: sandbox and pool give the verdicts they give."""
+    """As for a user of the library: sandbox and pool return their usual verdicts."""
     out = tmp_path / "out"
     code = f"""
 import os

@@ -1,4 +1,4 @@
-"""Verdicts are kept: what is judged again, and what is not, when something is different."""
+"""Stored verdicts: which changes cause a new judgement."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from tests.test_early_stop import (
 SEARCH = {"k": 4, "chunk": 8}
 POOL = 24
 
-#: Verdicts depend on the response's end, on parameters, and on files beside the plugin: ``rules``
-#: is an edition that the verifier reports; ``slow`` has texts that get no verdict in time.
+#: Verdicts depend on the end of the response, on parameters and on files beside the plugin:
+#: ``rules`` is an edition that the verifier reports; texts in ``slow`` time out.
 _VERIFIER = '''
 import json
 import pathlib
@@ -102,25 +102,25 @@ def register_verifiers(register):
 
 @dataclass(frozen=True)
 class JudgedLetters(Letters):
-    """A task whose responses all differ, judged by a verifier that keeps count."""
+    """A task with distinct responses and a verifier that logs the judged texts."""
 
     @property
     def plugins(self) -> list[str]:
-        """The sampler's file, and the verifier's."""
+        """The files of the sampler and of the verifier."""
         return [*super().plugins, str(self.folder / "verifier.py")]
 
     def search(self, name: str, **keys: Any) -> RunDirectory:
         """Search the pool of a run."""
         return self.run(name, **{"search": SEARCH, "verifier": {"name": "counting"}, **keys})
 
-    def judged(self) -> list[str]:
-        """The texts that were judged since this was last asked."""
+    def take_judged(self) -> list[str]:
+        """Return the texts that were judged since the last call."""
         log = self.folder / "judged.log"
         texts = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         log.unlink(missing_ok=True)
         return texts
 
-    def parts(self) -> list[Path]:
+    def list_parts(self) -> list[Path]:
         """The files of verdicts."""
         return sorted((self.folder / ".store/judge").glob("*/*.jsonl"))
 
@@ -139,7 +139,7 @@ def task(tmp_path: Path) -> JudgedLetters:
 
 
 def read_table(run: RunDirectory, split: str = "pool") -> Any:
-    """A table's rows and its facts, without the keys of what they were taken from."""
+    """Read a table's rows and its facts, without the keys of their origin."""
     path = run.path / f"{split}/responses.parquet"
     facts = read_facts(path)
     for key in ("stored", "source"):
@@ -153,28 +153,28 @@ def parse_index(text: str) -> int:
 
 def test_second_run_reuses_verdicts(task: JudgedLetters) -> None:
     first = task.search("first")
-    assert len(task.judged()) == POOL * 5
+    assert len(task.take_judged()) == POOL * 5
     second = task.search("second", seeds=[17], conditions=["gapft"])
-    assert task.judged() == []
+    assert task.take_judged() == []
     assert read_table(second) == read_table(first)
     assert {row.answer for _, rows in read_table(first)[0] for row in rows} != {None}
 
 
 def test_more_samples_judge_only_new_ones(task: JudgedLetters, tmp_path: Path) -> None:
     task.search("few", search={**SEARCH, "k": 8})
-    task.judged()
+    task.take_judged()
     more = task.search("more", search={**SEARCH, "k": 16})
-    new = task.judged()
+    new = task.take_judged()
     assert len(new) == POOL * 8
     assert {parse_index(text) for text in new} == set(range(8, 16))
     shutil.rmtree(tmp_path / ".store")
     fresh = task.search("fresh", search={**SEARCH, "k": 16})
     assert read_table(more) == read_table(fresh)
-    assert len(task.judged()) == POOL * 17
+    assert len(task.take_judged()) == POOL * 17
 
 
 def append_to(name: str, content: str) -> Callable[[JudgedLetters], dict[str, Any]]:
-    """Write a file beside the plugins, or append to one."""
+    """Return a change that appends to a file beside the plugins."""
 
     def change(task: JudgedLetters) -> dict[str, Any]:
         with (task.folder / name).open("a") as file:
@@ -210,14 +210,14 @@ def test_changed_verifier_inputs_judge_again(
     (task.folder / "names.txt").write_text("")
     params = {"names": str(task.folder / "names.txt")}
     task.search("first", verifier={"name": "counting", "params": params})
-    task.judged()
+    task.take_judged()
     more = change(task)
     _load_cached.cache_clear()  # as in another process
     second = task.search("second", verifier={"name": "counting", "params": {**params, **more}})
-    assert len(task.judged()) == new
-    assert not [call for call in task.log("second") if "id" in call], "nothing is generated"
+    assert len(task.take_judged()) == new
+    assert not [call for call in task.log("second") if "id" in call], "no response is generated"
     rows = read_table(second)
-    for part in task.parts():
+    for part in task.list_parts():
         part.unlink()
     fresh = task.search("fresh", verifier={"name": "counting", "params": {**params, **more}})
     assert read_table(fresh) == rows
@@ -225,22 +225,22 @@ def test_changed_verifier_inputs_judge_again(
 
 def test_resumed_judging_gives_same_verdicts(task: JudgedLetters, tmp_path: Path) -> None:
     undisturbed = task.search("undisturbed")
-    expected = Counter(task.judged())
+    expected = Counter(task.take_judged())
     shutil.rmtree(tmp_path / ".store")
     (stopping := tmp_path / "stop").touch()
     with pytest.raises(KeyboardInterrupt):
         task.search("run")
-    assert 0 < len(task.parts()) < 6
+    assert 0 < len(task.list_parts()) < 6
     stopping.unlink()
     continued = task.search("run")
-    assert Counter(task.judged()) == expected, "each was judged once"
+    assert Counter(task.take_judged()) == expected, "each response was judged once"
     assert read_table(continued) == read_table(undisturbed)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_judge_their_own_chunks(task: JudgedLetters, workers: int) -> None:
     alone = task.search("run")
-    expected, seen = task.judged(), read_table(alone)
+    expected, seen = task.take_judged(), read_table(alone)
     shutil.rmtree(alone.path)
     shutil.rmtree(task.folder / ".store")
     run = RunDirectory.create_or_open(alone.path, alone.recipe)
@@ -251,30 +251,30 @@ def test_workers_judge_their_own_chunks(task: JudgedLetters, workers: int) -> No
             share=(number, workers), recipe=alone.recipe.model_dump(mode="json"),
         )  # fmt: skip
         assert [*facts] == ["foreseen"]
-        shares.append(set(task.judged()))
+        shares.append(set(task.take_judged()))
     assert all(shares)
     assert sum(map(len, shares)) == len(set.union(*shares)) == len(expected)
     together = task.search("run")
-    assert task.judged() == []
+    assert task.take_judged() == []
     assert read_table(together) == seen
 
 
 def test_rejects_edited_verdict_file(task: JudgedLetters) -> None:
     task.search("first")
-    task.judged()
-    path = task.parts()[0]
+    task.take_judged()
+    path = task.list_parts()[0]
     path.chmod(0o644)
     path.write_text(path.read_text().replace('"fail"', '"pass"', 1))
     with pytest.raises(UserError, match=path.name):
         task.search("second")
     path.unlink()
     task.search("second")
-    assert 0 < len(task.judged()) < POOL * 5, "of one chunk and phase"
+    assert 0 < len(task.take_judged()) < POOL * 5, "only one chunk and phase"
 
 
 def test_verify_detects_forged_verdict_file(task: JudgedLetters) -> None:
     task.search("first")
-    path = next(path for path in task.parts() if ".greedy." in path.name)
+    path = next(path for path in task.list_parts() if ".greedy." in path.name)
     records = [dict(record) for record in read_part(path)]
     forged = records[0]["problem_id"]
     records[0]["judged"] = [[GREEDY, "pass", "", records[0]["judged"][0][3]]]
@@ -282,25 +282,27 @@ def test_verify_detects_forged_verdict_file(task: JudgedLetters) -> None:
     path.chmod(0o644)
     path.write_bytes(build_file(records, run))
     second = task.search("second")
-    task.judged()
+    task.take_judged()
     verification = verify(second.path, task.plugins)
-    assert len(task.judged()) == POOL * 5, "verify judges for itself"
+    assert len(task.take_judged()) == POOL * 5, "verify judges again"
     assert any(forged in line for line in verification.differences)
 
 
 def test_timeouts_count_only_in_their_run(task: JudgedLetters) -> None:
     (task.folder / "slow").write_text(".2\n")
     first = task.search("first")
-    task.judged()
+    task.take_judged()
     facts = first.manifest()["verdict_counts"]["pool"]
     assert facts["timeout"] == POOL
     (task.folder / "slow").unlink()
     (first.path / "pool/responses.parquet").unlink()
     (first.path / "manifest.json").unlink()
-    assert read_table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, "its own stand"
-    assert task.judged() == []
+    assert read_table(task.search("first"))[1]["verdicts"]["timeout"] == POOL, (
+        "the run keeps its own verdicts"
+    )
+    assert task.take_judged() == []
     second = task.search("second")
-    assert {parse_index(text) for text in task.judged()} == {2}
+    assert {parse_index(text) for text in task.take_judged()} == {2}
     assert "timeout" not in second.manifest()["verdict_counts"]["pool"]
 
 
@@ -308,13 +310,13 @@ def test_repeated_executions_are_stored(task: JudgedLetters) -> None:
     keys = {"episode": {"executions": 3}}
     (task.folder / "fickle").write_text("+\n-\n+\n" * 50)
     first = task.search("first", **keys)
-    assert len(task.judged()) == POOL * (4 + 3)
+    assert len(task.take_judged()) == POOL * (4 + 3)
     second = task.search("second", **keys)
-    assert task.judged() == []
+    assert task.take_judged() == []
     assert second.manifest()["executions"] == first.manifest()["executions"]
     assert read_table(second) == read_table(first)
     task.search("once")
-    assert {parse_index(text) for text in task.judged()} == {GREEDY}, (
+    assert {parse_index(text) for text in task.take_judged()} == {GREEDY}, (
         "samples are judged once anyway"
     )
 
@@ -323,20 +325,20 @@ def test_stored_greedy_timeouts_run_again(task: JudgedLetters) -> None:
     keys = {"episode": {"executions": 3}}
     (task.folder / "slow").write_text(".-1\n")
     task.search("first", **keys)
-    task.judged()
+    task.take_judged()
     (task.folder / "slow").unlink()
     second = task.search("second", **keys)
-    assert len(task.judged()) == POOL * 3
+    assert len(task.take_judged()) == POOL * 3
     assert second.manifest()["executions"]["pool"]["episodes"] == POOL
 
 
 def test_early_stop_judges_each_response_once(task: JudgedLetters) -> None:
     keys = {"search": {**SEARCH, "stop": "first_pass"}, "evidence": {"keep": "first"}}
     first = task.search("first", **keys)
-    judged = task.judged()
+    judged = task.take_judged()
     assert len(judged) == len(set(judged)) == POOL * 2
     second = task.search("second", **keys)
-    assert task.judged() == []
+    assert task.take_judged() == []
     assert read_table(second) == read_table(first)
 
 
@@ -346,27 +348,27 @@ def test_verdicts_are_listed_and_removed_with_their_run(task: JudgedLetters) -> 
     task.search("r0", at="runs/r0")
     task.search("r1", at="runs/r1", verifier={"name": "counting", "params": {"word": "so"}})
     listed = gapft("store", runs).stdout
-    assert listed.count("counting") == 4, "greedy decodes' and samples', by two verifiers"
+    assert listed.count("counting") == 4, "greedy decodes and samples, of two verifiers"
     shutil.rmtree(runs / "r1")
-    task.judged()
+    task.take_judged()
     done = gapft("store", runs, "--prune", "--yes")
     assert done.returncode == 0, done.stderr
     task.search("r2", at="runs/r2")
-    assert task.judged() == []
+    assert task.take_judged() == []
     task.search("r3", at="runs/r3", verifier={"name": "counting", "params": {"word": "so"}})
-    assert len(task.judged()) == POOL * 5
+    assert len(task.take_judged()) == POOL * 5
 
 
 class WaveringVerifier(PrefixVerifier):
-    """Gives some texts another verdict, and other feedback, the second time that it is asked."""
+    """Returns another verdict and feedback for some texts on the second call."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._command: Counter[tuple[str, str]] = Counter()
+        self._calls: Counter[tuple[str, str]] = Counter()
 
     def _is_second(self, kind: str, text: str, every: int) -> bool:
-        self._command[kind, text] += 1
-        return self._command[kind, text] == 2 and int(text.split()[1][1]) % every == 0
+        self._calls[kind, text] += 1
+        return self._calls[kind, text] == 2 and int(text.split()[1][1]) % every == 0
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
         """See the class."""
@@ -386,7 +388,7 @@ class WaveringVerifier(PrefixVerifier):
 def judge_responses(
     folder: Path, chunks: Sequence[Chunk], responses: StoredResponses, step: ChunkJudge
 ) -> list[Chunk]:
-    """Judge the responses to chunks, and give the places of their verdicts."""
+    """Judge the responses of chunks, and return the places of their verdicts."""
     places = []
     for chunk in chunks:
         heads = {phase: read_head(chunk.find_path(phase)) for phase in chunk.places}
@@ -424,7 +426,7 @@ def test_stored_verdicts_give_the_same_table(tmp_path: Path, stop: str, executio
     )  # fmt: skip
     assert again == facts
     assert (tmp_path / "stored").read_bytes() == (tmp_path / "direct").read_bytes()
-    assert len(judging.judged) == calls_before, "nothing was judged again"
+    assert len(judging.judged) == calls_before, "no response was judged again"
 
 
 def test_package_hash_includes_all_files(tmp_path: Path) -> None:
@@ -442,5 +444,5 @@ def test_package_hash_includes_all_files(tmp_path: Path) -> None:
         seen.append(describe_code(entry, digests))
         assert seen[-1] not in seen[:-1]
     assert describe_code(replace(entry, code_hash=""), digests) == "", (
-        "what is bundled has a version"
+        "bundled code has a version instead"
     )

@@ -1,4 +1,4 @@
-"""Paths of a run directory: what is spelt is read back, and no two things have one path."""
+"""Paths of a run directory: written paths can be parsed, and paths are unique."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ experiments = st.sampled_from(["exposed", "calibration-0.25", "scale-1e-05", "sc
 splits = st.sampled_from(["pool", "audit", "calibration", "audit/whole", "audit/pooled"])
 counts = st.tuples(st.integers(0, 99), st.integers(0, 99))
 
-#: What is spelt, by the place that its path says it is.
+#: Pairs of a written path and its parsed form.
 places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
     splits.map(lambda s: (layout.problems_path(s), RunFile("problems", s))),
     splits.map(lambda s: (layout.responses_path(s), RunFile("responses", s))),
@@ -35,9 +35,9 @@ places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
     arms.map(lambda arm: (layout.arm_path("scaled", arm), RunFile("scaled", arm=arm))),
     arms.map(lambda arm: (layout.decisions_path(arm), RunFile("decisions", arm=arm))),
     st.builds(
-        lambda arm, of: (
-            layout.decisions_path(arm, of),
-            RunFile("decisions", arm=arm, experiment=of),
+        lambda arm, experiment: (
+            layout.decisions_path(arm, experiment),
+            RunFile("decisions", arm=arm, experiment=experiment),
         ),
         arms,
         experiments,

@@ -1,4 +1,4 @@
-"""Lines of libraries stay out of the terminal, and come to light if the command fails."""
+"""Output of libraries is hidden, and shown if the command fails."""
 
 from __future__ import annotations
 

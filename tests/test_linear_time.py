@@ -1,4 +1,4 @@
-"""Whatever a program or a model gave is read in linear time and bounded memory."""
+"""Output of programs and models is read in linear time and bounded memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-#: What some pattern or parser of the harness looks for, and what stands beside it.
+#: Texts that a pattern or parser of the harness looks for, and their neighbours.
 PIECES = [
     *(" ", "\n", "\t", "\r\n", "9", "1", ".", "e", "-", "+", ",", "1_", "inf", "x", "A", "B)"),
     *("(C)", "A/", "and B ", "The answer is ", "not ", "wait, ", "if ", "so ", "option ", "best "),
@@ -28,7 +28,7 @@ RUN = st.lists(st.sampled_from(PIECES) | st.text(min_size=1, max_size=2), min_si
 
 
 class Reader:
-    """The process that reads; another one after the kernel has ended one."""
+    """Runs the reading process; starts a new one after the kernel ended it."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None

@@ -1,4 +1,4 @@
-"""Model folders for tests: a random Llama over bytes, small enough to build in a test."""
+"""Model folders for tests: a random byte-level Llama that a test can build."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def byte_llama(
     inner: int | None = None,
     spread: float = 0.25,
 ) -> Path:
-    """Writes a random Llama with a byte-level tokenizer, and returns its folder.
+    """Write a random Llama with a byte-level tokenizer, and return its folder.
 
-    Ids 0, 1, 2 are padding, start and end; a byte is one token each, 259 in all, and a larger
-    ``vocabulary`` is filled up with words that no text has. Weights are drawn wide enough that
-    greedy decodes of different prompts differ. With ``add_bos`` the tokenizer puts the start token
-    before every text, as Llama's do.
+    Ids 0, 1, 2 are padding, start and end; each byte is one token, 259 in all, and a larger
+    ``vocabulary`` is filled with unused words. Weights vary enough that greedy decodes of different
+    prompts differ. With ``add_bos`` the tokenizer puts the start token before every text, as
+    Llama's do.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -80,7 +80,7 @@ def byte_llama(
 
 
 def byte_adapter(model: Path, folder: Path, rank: int = 8) -> Path:
-    """Writes a LoRA adapter of a model with weights far from zero, and returns its folder."""
+    """Write a LoRA adapter of a model with weights far from zero, and return its folder."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

@@ -1,8 +1,8 @@
-"""A small OpenAI-compatible server on loopback, with a toy model, that misbehaves when told to.
+"""A small OpenAI-compatible server on loopback, with a toy model and faults on demand.
 
 The toy model draws a text of letters from (prompt, seed, temperature), as a real engine draws from
-its seeds; greedy decodes depend on the prompt alone. Faults cannot be had from a real engine on
-demand: they are queued, and each is spent on one generation request.
+its seeds; greedy decodes depend on the prompt alone. A real engine does not fail on demand, so
+faults are queued here, and each applies to one generation request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-#: A fault gets the handler after the request was read; it answers, or does not.
+#: A fault gets the handler after the request was read; it may answer.
 Fault = Callable[["Handler"], None]
 
 
@@ -25,13 +25,13 @@ class Ways:
     """How the server behaves.
 
     Attributes:
-        models: what ``/v1/models`` lists; None: there is no such path.
-        key: the bearer key it wants; empty: none.
+        models: the list at ``/v1/models``; None if the path does not exist.
+        key: the required bearer key; empty if none.
         extended: whether it takes vLLM's fields and returns token ids, or refuses them with 400.
-        version: what ``/version`` says; None: there is no such path.
-        loads_adapters: whether ``/v1/load_lora_adapter`` is there.
+        version: the version at ``/version``; None if the path does not exist.
+        loads_adapters: whether ``/v1/load_lora_adapter`` exists.
         encode: token ids of a text; needed where ``extended``.
-        faults: spent one a generation request, in order.
+        faults: applied to generation requests, one each, in order.
     """
 
     models: list[dict[str, Any]] | None = field(default_factory=lambda: [{"id": "toy"}])
@@ -47,11 +47,11 @@ class ToyServer:
     """The server; use it as a context manager.
 
     Attributes:
-        ways: how it behaves; may be changed while it runs.
+        ways: the behaviour; may be changed while the server runs.
         requests: the body of every generation request, in order of arrival.
-        served: the bodies that were answered in full.
-        loaded: adapters by name, as loaded at run time.
-        most: the most generation requests that were under way at once.
+        served: the bodies of requests that were answered completely.
+        loaded: the paths of adapters that were loaded at run time, by name.
+        most: the largest number of simultaneous generation requests.
     """
 
     def __init__(self, ways: Ways | None = None) -> None:
@@ -83,7 +83,7 @@ class ToyServer:
 
 
 def respond(prompt: Any, seed: int, temperature: float, longest: int) -> str:
-    """The toy model: up to 12 letters, the same for the same arguments."""
+    """Return the toy model's text: up to 12 letters, the same for the same arguments."""
     drawn = seed if temperature > 0 else "greedy"
     digest = hashlib.sha256(f"{json.dumps(prompt)}|{drawn}|{temperature}".encode()).digest()
     return "".join(chr(97 + byte % 26) for byte in digest[: min(12, longest)])
@@ -93,7 +93,7 @@ def respond(prompt: Any, seed: int, temperature: float, longest: int) -> str:
 
 
 def answer(handler: Handler) -> None:
-    """Answers as a server should: no fault."""
+    """Answer without a fault."""
     refused = handler.refusal(handler.body)
     if refused is not None:
         handler.reply(*refused)
@@ -105,18 +105,18 @@ def answer(handler: Handler) -> None:
 
 
 def status(code: int, headers: dict[str, str] | None = None, message: str = "busy") -> Fault:
-    """Answers with an error status."""
+    """Answer with an error status."""
     return lambda handler: handler.reply({"error": {"message": message}}, code, headers or {})
 
 
 def drop(handler: Handler) -> None:
-    """Closes the connection without an answer."""
+    """Close the connection without an answer."""
     handler.close_connection = True
     handler.connection.shutdown(2)
 
 
 def tear(handler: Handler) -> None:
-    """Promises a whole body, sends half of it and closes the connection."""
+    """Announce a complete body, send half of it and close the connection."""
     body = json.dumps(handler.completion(handler.body)).encode()
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
@@ -127,37 +127,37 @@ def tear(handler: Handler) -> None:
 
 
 def cut_json(handler: Handler) -> None:
-    """Sends half of the JSON as if that were all."""
+    """Send half of the JSON as a complete body."""
     body = json.dumps(handler.completion(handler.body)).encode()
     handler.raw(body[: len(body) // 2])
 
 
 def garbage(handler: Handler) -> None:
-    """Answers with a web page."""
+    """Answer with a web page."""
     handler.raw(b"<html>Welcome to nginx!</html>")
 
 
 def other_json(handler: Handler) -> None:
-    """Answers with JSON of another kind."""
+    """Answer with unrelated JSON."""
     handler.reply({"result": "ok"})
 
 
 def aborted(handler: Handler) -> None:
-    """Answers with a generation that was broken off, as vLLM does when it is stopped."""
+    """Answer with an aborted generation, as vLLM does when it is stopped."""
     whole = handler.completion(handler.body)
     whole["choices"][0]["finish_reason"] = "abort"
     handler.reply(whole)
 
 
 def half_a_pair(handler: Handler) -> None:
-    """Ends the text with half of a surrogate pair, as a generation cut inside an emoji may."""
+    """End the text with half of a surrogate pair, as a generation cut inside an emoji may."""
     reply = handler.completion(handler.body)
     reply["choices"][0]["text"] = "hi \ud83d"
     handler.reply(reply)
 
 
 def hang(handler: Handler) -> None:
-    """Does not answer until the server is told to go on."""
+    """Do not answer until the server's ``hold`` is set."""
     handler.server.toy.hold.wait()
     drop(handler)
 
@@ -167,19 +167,19 @@ class _Server(ThreadingHTTPServer):
     toy: ToyServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is what is tested here; it needs no traceback."""
+        """Print no traceback if a client disconnects, which is what the tests do."""
 
 
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = 65536  # headers and body in one packet: else each reply waits for an ACK
+    wbufsize = 65536  # headers and body in one packet; otherwise each reply waits for an ACK
     server: _Server
     body: dict[str, Any]
 
     def parse_request(self) -> bool:
-        """Notes what is asked for: of a proxy it is a whole URL, of which the path is answered."""
+        """Record the requested path; if it is a URL, as for a proxy, answer its path."""
         parsed = super().parse_request()
         if parsed:
             self.server.toy.asked.append(self.path)
@@ -188,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
         return parsed
 
     def log_message(self, *args: Any) -> None:
-        """Writes nothing."""
+        """Write nothing."""
 
     def do_GET(self) -> None:
         ways = self.server.toy.ways
@@ -239,7 +239,7 @@ class Handler(BaseHTTPRequestHandler):
                 toy.under_way -= 1
 
     def refusal(self, body: dict[str, Any]) -> tuple[Any, int] | None:
-        """What is wrong with a request, with its status; None if nothing is."""
+        """Return the error of a request and its status, or None."""
         ways = self.server.toy.ways
         known_models = {m["id"] for m in ways.models or ()} | set(self._loaded())
         if ways.models is not None and body["model"] not in known_models:
@@ -250,7 +250,7 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request."""
+        """Return the reply to a request."""
         ways = self.server.toy.ways
         prompt = body.get("messages", body.get("prompt"))
         text = respond(prompt, body["seed"], body["temperature"], body["max_tokens"])

@@ -1,4 +1,4 @@
-"""What the worker processes of test_workers.py run."""
+"""Functions for the worker processes of test_workers.py."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ def square(item):
 
 
 def misbehave(item):
-    """Does what the item says."""
+    """Perform the fault that the item names."""
     match item:
         case "hang in C":
             return 7 ** (7**9)
