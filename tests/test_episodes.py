@@ -281,7 +281,10 @@ def test_episodes_need_verifier_with_feedback() -> None:
 @pytest.mark.parametrize(
     ("verifier", "message"),
     [
-        (RaisingFeedback(), "in feedback, verifier 'Raising' .* failed: RuntimeError: lost"),
+        (
+            RaisingFeedback(),
+            "in feedback, verifier 'RaisingFeedback' .* failed: RuntimeError: lost",
+        ),
         (EmptyFeedback(), "must return a text or None for each of 2 responses"),
         (
             ShortFeedback(),

@@ -94,14 +94,14 @@ def respond(prompt: Any, seed: int, temperature: float, longest: int) -> str:
 
 def answer(handler: Handler) -> None:
     """Answer without a fault."""
-    refused = handler.refusal(handler.body)
+    refused = handler.find_refusal(handler.body)
     if refused is not None:
         handler.reply(*refused)
         return
     toy = handler.server.toy
     with toy.lock:
         toy.served.append(handler.body)
-    handler.reply(handler.completion(handler.body))
+    handler.reply(handler.build_completion(handler.body))
 
 
 def status(code: int, headers: dict[str, str] | None = None, message: str = "busy") -> Fault:
@@ -117,7 +117,7 @@ def drop(handler: Handler) -> None:
 
 def tear(handler: Handler) -> None:
     """Announce a complete body, send half of it and close the connection."""
-    body = json.dumps(handler.completion(handler.body)).encode()
+    body = json.dumps(handler.build_completion(handler.body)).encode()
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
@@ -128,13 +128,13 @@ def tear(handler: Handler) -> None:
 
 def cut_json(handler: Handler) -> None:
     """Send half of the JSON as a complete body."""
-    body = json.dumps(handler.completion(handler.body)).encode()
-    handler.raw(body[: len(body) // 2])
+    body = json.dumps(handler.build_completion(handler.body)).encode()
+    handler.reply_raw(body[: len(body) // 2])
 
 
 def garbage(handler: Handler) -> None:
     """Answer with a web page."""
-    handler.raw(b"<html>Welcome to nginx!</html>")
+    handler.reply_raw(b"<html>Welcome to nginx!</html>")
 
 
 def other_json(handler: Handler) -> None:
@@ -144,14 +144,14 @@ def other_json(handler: Handler) -> None:
 
 def aborted(handler: Handler) -> None:
     """Answer with an aborted generation, as vLLM does when it is stopped."""
-    whole = handler.completion(handler.body)
+    whole = handler.build_completion(handler.body)
     whole["choices"][0]["finish_reason"] = "abort"
     handler.reply(whole)
 
 
 def half_a_pair(handler: Handler) -> None:
     """End the text with half of a surrogate pair, as a generation cut inside an emoji may."""
-    reply = handler.completion(handler.body)
+    reply = handler.build_completion(handler.body)
     reply["choices"][0]["text"] = "hi \ud83d"
     handler.reply(reply)
 
@@ -192,10 +192,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         ways = self.server.toy.ways
-        if not self._key_holds():
-            self.reply({"error": {"message": f"bad key {self._key()}"}}, 401)
+        if not self._is_key_valid():
+            self.reply({"error": {"message": f"bad key {self._read_key()}"}}, 401)
         elif self.path == "/v1/models" and ways.models is not None:
-            cards = [{"id": n, "root": p, "parent": "toy"} for n, p in self._loaded().items()]
+            cards = [{"id": n, "root": p, "parent": "toy"} for n, p in self._list_loaded().items()]
             self.reply({"object": "list", "data": ways.models + cards})
         elif self.path == "/version" and ways.version is not None:
             self.reply({"version": ways.version})
@@ -205,8 +205,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         toy = self.server.toy
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not self._key_holds():
-            self.reply({"error": {"message": f"bad key {self._key()}"}}, 401)
+        if not self._is_key_valid():
+            self.reply({"error": {"message": f"bad key {self._read_key()}"}}, 401)
         elif self.path in ("/v1/completions", "/v1/chat/completions"):
             self._generate(toy)
         elif self.path == "/v1/load_lora_adapter" and toy.ways.loads_adapters:
@@ -216,10 +216,10 @@ class Handler(BaseHTTPRequestHandler):
             if is_loaded:  # as vLLM
                 self.reply({"error": {"message": "has already been loaded"}}, 400)
             else:
-                self.raw(b"Success: added", "text/plain")
+                self.reply_raw(b"Success: added", "text/plain")
         elif self.path == "/v1/unload_lora_adapter" and toy.ways.loads_adapters:
             del toy.loaded[self.body["lora_name"]]
-            self.raw(b"Success: removed", "text/plain")
+            self.reply_raw(b"Success: removed", "text/plain")
         else:
             self.reply({"detail": "Not Found"}, 404)
 
@@ -238,10 +238,10 @@ class Handler(BaseHTTPRequestHandler):
             with toy.lock:
                 toy.under_way -= 1
 
-    def refusal(self, body: dict[str, Any]) -> tuple[Any, int] | None:
+    def find_refusal(self, body: dict[str, Any]) -> tuple[Any, int] | None:
         """Return the error of a request and its status, or None."""
         ways = self.server.toy.ways
-        known_models = {m["id"] for m in ways.models or ()} | set(self._loaded())
+        known_models = {m["id"] for m in ways.models or ()} | set(self._list_loaded())
         if ways.models is not None and body["model"] not in known_models:
             message = f"The model `{body['model']}` does not exist."
             return {"error": {"message": message}}, 404
@@ -249,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
             return {"error": {"message": "Unrecognized request argument: top_k"}}, 400
         return None
 
-    def completion(self, body: dict[str, Any]) -> dict[str, Any]:
+    def build_completion(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the reply to a request."""
         ways = self.server.toy.ways
         prompt = body.get("messages", body.get("prompt"))
@@ -278,9 +278,9 @@ class Handler(BaseHTTPRequestHandler):
         return reply
 
     def reply(self, content: Any, code: int = 200, headers: dict[str, str] | None = None) -> None:
-        self.raw(json.dumps(content).encode(), "application/json", code, headers)
+        self.reply_raw(json.dumps(content).encode(), "application/json", code, headers)
 
-    def raw(
+    def reply_raw(
         self,
         body: bytes,
         kind: str = "text/html",
@@ -295,11 +295,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _key(self) -> str:
+    def _read_key(self) -> str:
         return self.headers.get("Authorization", "").removeprefix("Bearer ")
 
-    def _key_holds(self) -> bool:
-        return not self.server.toy.ways.key or self._key() == self.server.toy.ways.key
+    def _is_key_valid(self) -> bool:
+        return not self.server.toy.ways.key or self._read_key() == self.server.toy.ways.key
 
-    def _loaded(self) -> dict[str, str]:
+    def _list_loaded(self) -> dict[str, str]:
         return dict(self.server.toy.loaded)
