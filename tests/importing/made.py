@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,8 @@ def import_and_run(
     run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
     arguments = ImportChoice(files, **choice).to_arguments()
     context = task.context(run, (split,))
-    object.__setattr__(context, "searching", partial(import_split, choice=arguments))
-    run_stages(context, ["search"], lambda stage: None)
-    object.__setattr__(context, "searching", None)
+    importing = replace(context, import_search=partial(import_split, choice=arguments))
+    run_stages(importing, ["search"], lambda stage: None)
     run_stages(context, stages, lambda stage: None)
     return run
 

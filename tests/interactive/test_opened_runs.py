@@ -120,7 +120,7 @@ def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> N
         (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "a: .* rows of one length"),
         (lambda: g.decompose(["G", "S"], np.zeros((0, 2), bool)), "at least one seed"),
         (lambda: g.decompose(["G", "S"], {}), "'passed' is empty"),
-        (lambda: g.decompose(["G", "S"], [1]), "one state and one decision a problem"),
+        (lambda: g.decompose(["G", "S"], [1]), "one state and one decision"),
         (lambda: g.decompose(["G", "X"], [1, 0]), "states must be G, S or U"),
         (lambda: g.decompose(["G"]), "'passed' is missing"),
         (lambda: g.decompose(run, [1]), "has its own decisions"),

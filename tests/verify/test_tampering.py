@@ -68,9 +68,8 @@ def test_detects_configuration_that_changes_update(
     change_config(run, ARM, **{key: value})
     where = f"adapters/{ARM}/adapter_config.json"
     differences = find_differences(workspace, run)
-    assert differences[0].startswith(
-        (f"{where}: {key} is", f"{where}, {key}: says", f"{where}: says")
-    )
+    assert differences[0].startswith(where)
+    assert key in differences[0]
     assert any(line.startswith(f"arms {ARM} and uniform-seed13 differ in") for line in differences)
 
 
