@@ -234,7 +234,7 @@ def test_reports_default_metric_and_filter(tmp_path: Path) -> None:
         write_log(tmp_path / "b", rows=rows(1, 1)),
     )
     first = compare_logs(before, after)
-    assert (first.metric.metric, first.figure.filter) == ("exact_match", "strict")
+    assert (first.metric.metric, first.metric.filter) == ("exact_match", "strict")
     assert read_model_results(first)["difference"] == 1
     notes = " ".join(note.text for note in first.notes)
     assert "others: f1 (--metric)" in notes
