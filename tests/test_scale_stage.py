@@ -26,13 +26,13 @@ def search(task: Letters, split: str) -> RunDirectory:
 
 
 @pytest.mark.parametrize("shared", ["pool", "audit"])
-def test_a_calibration_split_of_newer_data_is_refused(tmp_path: Path, shared: str) -> None:
+def test_rejects_newer_calibration_data(tmp_path: Path, shared: str) -> None:
     """Each search finds its data disjoint, the newer calibration repeats a sealed split."""
     task = letters(tmp_path, pool=24, audit=8)
     search(task, "pool")
     run = search(task, "audit")
     if shared == "pool":
-        task.write("pool", rows(run, "pool"))
+        task.write("pool", read_numbers(run, "pool"))
     else:
         (tmp_path / "tasks/audit.jsonl").rename(tmp_path / "tasks/pool.jsonl")
         task.write("audit", range(50, 58))
@@ -44,7 +44,7 @@ def test_a_calibration_split_of_newer_data_is_refused(tmp_path: Path, shared: st
     assert "calibration/problems.parquet" not in run.manifest()["files"]
 
 
-def rows(run: RunDirectory, split: str) -> list[int]:
+def read_numbers(run: RunDirectory, split: str) -> list[int]:
     """The numbers of a sealed split's records."""
     column = pq.read_table(run.path / split / "problems.parquet")["problem_id"]
     return [int(name.partition("-")[0].removeprefix(split)) for name in column.to_pylist()]

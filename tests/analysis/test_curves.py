@@ -14,7 +14,7 @@ from scipy.stats import t
 from gapft_harness.analysis.curves import CurveDifference, compare_curves
 from gapft_harness.core.streams import Stream
 from tests.analysis.simulated_curves import EFFECTS
-from tests.benchmarks.curves import coverage
+from tests.benchmarks.curves import simulate_coverage
 
 STREAM = Stream(0, "test")
 counts = st.integers(1, 6).flatmap(
@@ -150,11 +150,11 @@ def test_the_noise_of_samples_is_not_counted_as_that_of_seeds_too() -> None:
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_the_band_holds_the_whole_curve_in_95_of_100_studies(seeds: int, effect: str) -> None:
     """On studies that the benchmark does not report; a band that none misses is too wide."""
-    held, named = coverage(seeds, effect, 0.15, count=400, seed=12)
+    held, named = simulate_coverage(seeds, effect, 0.15, count=400, seed=12)
     assert 0.93 - 0.038 <= held < 1, "3.5 standard errors below the benchmark's least"
     assert named >= held - 0.005
 
 
 def test_a_planted_crossing_is_found() -> None:
-    held, named = coverage(8, "crossing", 0.05, count=100, seed=13)
+    held, named = simulate_coverage(8, "crossing", 0.05, count=100, seed=13)
     assert min(held, named) >= 0.88

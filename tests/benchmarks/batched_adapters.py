@@ -46,12 +46,12 @@ class BatchedLora(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The base's output plus each group's own adapter's."""
-        mine = slice(None) if self.only is None else slice(self.only, self.only + 1)
-        a, b = (factor[mine].to(x.dtype) for factor in (self.a, self.b))
+        own_groups = slice(None) if self.only is None else slice(self.only, self.only + 1)
+        a, b = (factor[own_groups].to(x.dtype) for factor in (self.a, self.b))
         groups = x.reshape(len(a), -1, x.shape[-1])
         update = torch.bmm(torch.bmm(groups, a), b) * _SCALING
-        found: torch.Tensor = self.base(x) + update.view(*x.shape[:-1], -1)
-        return found
+        output: torch.Tensor = self.base(x) + update.view(*x.shape[:-1], -1)
+        return output
 
 
 def measure(folder: Path) -> list[Figure]:
@@ -59,21 +59,21 @@ def measure(folder: Path) -> list[Figure]:
     from transformers import AutoModelForCausalLM
 
     from gapft_harness.recipe.recipe import resolve_model
-    from tests.benchmarks.training_speed import small_llama
+    from tests.benchmarks.training_speed import write_small_llama
 
     torch.set_num_threads(1)
     figures = []
     for name, model, length in (
         ("demo policy", resolve_model("bundled:demo"), 52),
-        ("27M Llama", str(small_llama(folder / "llama")), 220),
+        ("27M Llama", str(write_small_llama(folder / "llama")), 220),
     ):
         base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         layers = add_adapters(base)
-        figures.append(compare(name, base, layers, rows=2, length=length, tolerance=1e-4))
+        figures.append(compare_ways(name, base, layers, rows=2, length=length, tolerance=1e-4))
     return figures
 
 
-def compare(
+def compare_ways(
     name: str, model: Any, layers: Sequence[BatchedLora], rows: int, length: int, tolerance: float
 ) -> Figure:
     """A few passes of some sequences for every adapter; the median of the rounds.
@@ -93,36 +93,36 @@ def compare(
     shape = (_PASSES, _ADAPTERS, rows, length)
     ids = torch.randint(3, model.config.vocab_size, shape, generator=draw, device=device)
 
-    def together() -> None:
-        _choose(layers, None)
+    def run_together() -> None:
+        select_adapter(layers, None)
         for part in ids:
-            _loss(model, part.flatten(0, 1)).backward()  # type: ignore[no-untyped-call, unused-ignore]
+            compute_loss(model, part.flatten(0, 1)).backward()  # type: ignore[no-untyped-call, unused-ignore]
 
-    def one_by_one() -> None:
+    def run_one_by_one() -> None:
         for adapter in range(_ADAPTERS):
-            _choose(layers, adapter)
+            select_adapter(layers, adapter)
             for part in ids:
-                _loss(model, part[adapter]).backward()  # type: ignore[no-untyped-call, unused-ignore]
+                compute_loss(model, part[adapter]).backward()  # type: ignore[no-untyped-call, unused-ignore]
 
     model.zero_grad()
     gradients = []
-    for way in (together, one_by_one):  # also the warm-up
+    for way in (run_together, run_one_by_one):  # also the warm-up
         way()
-        gradients.append([_taken(p) for layer in layers for p in (layer.a, layer.b)])
+        gradients.append([take_gradient(p) for layer in layers for p in (layer.a, layer.b)])
     gap = max(
-        float((one - other).abs().max() / other.abs().max())
-        for one, other in zip(*gradients, strict=True)
+        float((first - second).abs().max() / second.abs().max())
+        for first, second in zip(*gradients, strict=True)
     )
     assert gap < tolerance, f"the two forms differ by {gap}"
     ratios, tokens = [], ids.numel()
-    rates: dict[Any, list[float]] = {together: [], one_by_one: []}
+    rates: dict[Any, list[float]] = {run_together: [], run_one_by_one: []}
     for turn in range(_ROUNDS):
-        order = (together, one_by_one) if turn % 2 else (one_by_one, together)
-        seconds = {way: _seconds(way, device) for way in order}
-        ratios.append(seconds[together] / seconds[one_by_one])
+        order = (run_together, run_one_by_one) if turn % 2 else (run_one_by_one, run_together)
+        seconds = {way: measure_seconds(way, device) for way in order}
+        ratios.append(seconds[run_together] / seconds[run_one_by_one])
         for way in order:
             rates[way].append(tokens / seconds[way])
-    in_one, alone = (statistics.median(rates[way]) for way in (together, one_by_one))
+    in_one, alone = (statistics.median(rates[way]) for way in (run_together, run_one_by_one))
     return Figure(
         f"{name}: {_ADAPTERS} adapters in one pass / one after another",
         statistics.median(ratios),
@@ -149,12 +149,12 @@ def add_adapters(base: Any) -> list[BatchedLora]:
     return layers
 
 
-def _choose(layers: Sequence[BatchedLora], adapter: int | None) -> None:
+def select_adapter(layers: Sequence[BatchedLora], adapter: int | None) -> None:
     for layer in layers:
         layer.only = adapter
 
 
-def _loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
+def compute_loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
     """The sum over all tokens, so that adapters' losses add up."""
     logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
     loss: torch.Tensor = torch.nn.functional.cross_entropy(
@@ -163,14 +163,14 @@ def _loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-def _taken(parameter: torch.nn.Parameter) -> torch.Tensor:
+def take_gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
     """A parameter's gradient, which it has no longer."""
-    found, parameter.grad = parameter.grad, None
-    assert found is not None
-    return found
+    gradient, parameter.grad = parameter.grad, None
+    assert gradient is not None
+    return gradient
 
 
-def _seconds(way: Any, device: torch.device) -> float:
+def measure_seconds(way: Any, device: torch.device) -> float:
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     synchronize(device)
     start = clock()

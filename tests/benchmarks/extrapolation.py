@@ -46,17 +46,17 @@ def measure(folder: Path) -> Iterator[Figure]:
                     (bound_pass_at_k(pool.passing, SAMPLES, k), pool.pass_at(k))
                     for pool in draw_pools(kind, count, size, REPORTED_ON)
                 )
-                yield _figure(f"Pass@{k}, {count} pools of {size:,}, {kind}", pairs, limit)
+                yield build_figure(f"Pass@{k}, {count} pools of {size:,}, {kind}", pairs, limit)
     run = folder / "demo"
     options = ("--only", "search", "--split", "audit", "--set", f"search.k={DRAWN}")
     succeed("run", "demo", "--run-dir", run, *options, timeout=3600)
     passed = read_run(run).splits["audit"].passed
     for multiple in MULTIPLES:
         k = multiple * SAMPLES
-        yield _figure(f"Pass@{k}, the demo's audit in {PARTS} parts", _demo(passed, k))
+        yield build_figure(f"Pass@{k}, the demo's audit in {PARTS} parts", bound_demo(passed, k))
 
 
-def _demo(passed: np.ndarray, k: int) -> Iterator[tuple[Interval, float]]:
+def bound_demo(passed: np.ndarray, k: int) -> Iterator[tuple[Interval, float]]:
     """Bounds from each 8 samples of each part of the problems, and the whole audit's Pass@k."""
     for part in np.array_split(np.random.default_rng(0).permutation(len(passed)), PARTS):
         for first in range(0, DRAWN, SAMPLES):
@@ -67,12 +67,12 @@ def _demo(passed: np.ndarray, k: int) -> Iterator[tuple[Interval, float]]:
             yield bound_pass_at_k(passing, SAMPLES, k), float(truth)
 
 
-def _figure(
+def build_figure(
     name: str, pairs: Iterable[tuple[Interval, float]], limit: float | None = None
 ) -> Figure:
     bounds, truths = zip(*pairs, strict=True)
     missed = [not is_inside(*pair) for pair in zip(bounds, truths, strict=True)]
-    width = 100 * float(np.mean([of.high - of.low for of in bounds]))
+    width = 100 * float(np.mean([bound.high - bound.low for bound in bounds]))
     return Figure(
         name, 100 * float(np.mean(missed)), limit, "% missed", f"mean width {width:.1f} points"
     )

@@ -42,7 +42,7 @@ class Process:
     peak_gb: float
 
 
-def in_turn(
+def time_in_turn(
     ours: Callable[[], object],
     other: Callable[[], object],
     rounds: int,
@@ -63,9 +63,9 @@ def in_turn(
     for turn in range(rounds):
         # who goes first alternates
         if turn % 2:
-            b, a = _timed(other, clock), _timed(ours, clock)
+            b, a = time_call(other, clock), time_call(ours, clock)
         else:
-            a, b = _timed(ours, clock), _timed(other, clock)
+            a, b = time_call(ours, clock), time_call(other, clock)
         pairs.append((a, b))
     return (
         statistics.median(a / b for a, b in pairs),
@@ -74,7 +74,7 @@ def in_turn(
     )
 
 
-def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
+def run_process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
     """Runs a whole process; a failure ends the benchmark with its output.
 
     It has a store of its own: what an earlier one made is made again.
@@ -99,7 +99,7 @@ def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = N
     return Process(seconds, usage.ru_maxrss * _RSS_UNIT / 1e9)
 
 
-def models_given(benchmark: str) -> list[Path]:
+def list_models(benchmark: str) -> list[Path]:
     """Return the model folders that the environment names, or say that it names none.
 
     Args:
@@ -113,13 +113,13 @@ def models_given(benchmark: str) -> list[Path]:
     return folders
 
 
-def vocabulary_of(model: Path) -> int:
+def read_vocabulary_size(model: Path) -> int:
     """Read how many tokens a model knows."""
     size: int = json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     return size
 
 
-def _timed(function: Callable[[], object], clock: Callable[[], float]) -> float:
+def time_call(function: Callable[[], object], clock: Callable[[], float]) -> float:
     start = clock()
     function()
     return clock() - start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.protocols import Job
-from tests.benchmarks.measure import Figure, in_turn, process
+from tests.benchmarks.measure import Figure, run_process, time_in_turn
 
 WORKERS, ROUNDS = 2, 2
 
@@ -25,7 +25,7 @@ def measure(folder: Path) -> list[Figure]:
 
     def demo(*settings: str) -> None:
         overrides = [f"executor.workers={WORKERS}", *settings]
-        process(
+        run_process(
             [
                 sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir",
                 str(folder / f"run{next(number)}"),
@@ -40,7 +40,7 @@ def measure(folder: Path) -> list[Figure]:
         import ray  # after our own Ray has been started: its settings are read on import
 
         address = ray.get_runtime_context().gcs_address
-        ratio, a, b = in_turn(
+        ratio, a, b = time_in_turn(
             lambda: demo("executor.name=ray", f"executor.address={address}"), demo, ROUNDS
         )
     return [

@@ -34,7 +34,7 @@ from gapft_harness.stages.generation.generation import (
 )
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import write_split_states
-from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.measure import Figure, run_process
 from tests.generated import STREAMS, chunks_in, stored
 
 K, CHUNK, WORKERS = 9, 16, 2
@@ -53,10 +53,10 @@ def measure(folder: Path) -> list[Figure]:
     figures = []
     for responses, seconds, gigabytes in ((SMALL, 30.0, 1.0), (LARGE, None, 1.5)):
         run = folder / str(responses)
-        done = process([sys.executable, "-m", __name__, str(run), str(responses)], Path.cwd())
+        done = run_process([sys.executable, "-m", __name__, str(run), str(responses)], Path.cwd())
         seconds_taken, worked[responses] = map(float, (run / "seconds").read_text().split())
         figures += [
-            Figure(f"{responses:,} responses", seconds_taken, seconds, "s", _detail(run)),
+            Figure(f"{responses:,} responses", seconds_taken, seconds, "s", format_detail(run)),
             Figure(f"{responses:,} responses, peak memory", done.peak_gb, gigabytes, "GB"),
         ]
     growth = worked[LARGE] / worked[SMALL] / (LARGE / SMALL)
@@ -97,7 +97,7 @@ class LastWord:
         return [Verdict("pass" if text.endswith("right") else "fail") for text in responses]
 
 
-def work(path: Path, responses: int) -> None:
+def search_pool(path: Path, responses: int) -> None:
     """Searches a pool by workers, seals and partitions it; writes wall and processor seconds."""
     recipe = check_recipe(
         {
@@ -114,9 +114,9 @@ def work(path: Path, responses: int) -> None:
     start, marks = time.perf_counter(), Marks()
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         marks.seconds["generate"] = sum(
-            pool.map(partial(work_share, store, responses), range(WORKERS))
+            pool.map(partial(search_share, store, responses), range(WORKERS))
         )
-    problems = problems_of(responses)
+    problems = build_problems(responses)
     stored_responses = stored(chunks_in(store, problems, PHASES, CHUNK))
     (path / "pool").mkdir()
     write_problems(path / "pool/problems.parquet", problems, stored_responses.iterate_prompt_ids)
@@ -135,11 +135,11 @@ def work(path: Path, responses: int) -> None:
     (path / "seconds").write_text(f"{time.perf_counter() - start} {total}")
 
 
-def work_share(store: Path, responses: int, number: int) -> float:
+def search_share(store: Path, responses: int, number: int) -> float:
     """Generates one worker's chunks; gives its processor seconds."""
     start = time.process_time()
     generate_chunks(
-        chunks_in(store, problems_of(responses), PHASES, CHUNK),
+        chunks_in(store, build_problems(responses), PHASES, CHUNK),
         lambda: ChunkGenerator(FromMemory(), STREAMS),
         report_nothing,
         share=(number, WORKERS),
@@ -147,7 +147,7 @@ def work_share(store: Path, responses: int, number: int) -> float:
     return time.process_time() - start
 
 
-def problems_of(responses: int) -> list[Problem]:
+def build_problems(responses: int) -> list[Problem]:
     """So many problems that each has 1 + K responses."""
     return [
         Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // (1 + K))
@@ -168,9 +168,9 @@ class Marks:
         self._last = now
 
 
-def _detail(run: Path) -> str:
+def format_detail(run: Path) -> str:
     return (run / "detail").read_text()
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), int(sys.argv[2]))
+    search_pool(Path(sys.argv[1]), int(sys.argv[2]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.measure import Figure, run_process
 from tests.report import planted
 from tests.study.sealed import cell, seal
 from tests.study.test_findings import other_audit
@@ -26,17 +26,17 @@ def measure(folder: Path) -> list[Figure]:
     cells = {}
     for model in range(3):
         for task, sizes in AUDITS.items():
-            of = cell(model, sizes=sizes, k=8, replicates=2000)
+            planted_cell = cell(model, sizes=sizes, k=8, replicates=2000)
             if task == "ReClor":
-                of = other_audit(of, task)
+                planted_cell = other_audit(planted_cell, task)
             own = {"data": {"task": task}, "statistics": {"replicates": 2000}}
-            seal(folder / f"{task}-{model}", of, **own)
+            seal(folder / f"{task}-{model}", planted_cell, **own)
             cells[f"model {model} / {task}"] = {"run": f"{task}-{model}"}
     conditions = list(planted.CONDITIONS)
     study = {"name": "six", "conditions": conditions, "cells": cells}
     (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
     command = [sys.executable, "-m", "gapft_harness.cli.main", "study", "study.yaml"]
-    took = process(command, folder, {"PYTHONPATH": str(Path(__file__).parents[2])})
+    took = run_process(command, folder, {"PYTHONPATH": str(Path(__file__).parents[2])})
     assert (folder / "runs/six/report/index.html").exists()
     return [
         Figure("a study of 6 cells, whole command", took.seconds, SECONDS, "s"),

@@ -19,7 +19,7 @@ from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
-from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.measure import Figure, run_process
 from tests.tiny_models import byte_llama
 
 
@@ -75,10 +75,12 @@ def measure(folder: Path) -> list[Figure]:
     torch.set_num_threads(1)
     cases = (
         Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9),
-        Case("27M Llama", str(small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3, 3),
+        Case(
+            "27M Llama", str(write_small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3, 3
+        ),
     )
-    figures = [figure for case in cases for figure in against_trl(folder, case)]
-    return [*figures, _twelve(folder, cases[0])]
+    figures = [figure for case in cases for figure in compare_with_trl(folder, case)]
+    return [*figures, measure_twelve_arms(folder, cases[0])]
 
 
 #: Ours: the literal 2 x 8, and the same steps without padding. On a CPU the best pass is one whose
@@ -90,7 +92,7 @@ _WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def against_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) -> list[Figure]:
+def compare_with_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) -> list[Figure]:
     """Our ways against SFTTrainer, in turn, at equal losses where there is no dropout."""
     case = dataclasses.replace(case, dropout=0.0)
     examples = case.examples(16 * case.steps)
@@ -98,23 +100,23 @@ def against_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) ->
     steps = plan_steps([e.problem_id for e in examples], Training(repetitions=1), 13)
     length = {e.problem_id: len(e.response_ids) for e in examples}
     tokens = sum(length[slot] for step in steps[1:] for slot in step)
-    theirs: list[float] = []
+    trl_seconds: list[float] = []
     measured: dict[str, list[float]] = {way: [] for way in ways}
     gap = 0.0
     for turn in range(case.rounds):
-        seconds, expected = _theirs(folder / f"{case.name} theirs {turn}", case, examples)
-        theirs.append(seconds)
+        seconds, expected = train_with_trl(folder / f"{case.name} theirs {turn}", case, examples)
+        trl_seconds.append(seconds)
         for way in ways:
             output = folder / f"{case.name} {way} {turn}"
-            seconds, losses = ours(output, case, examples, **_WAYS[way])
+            seconds, losses = train_ours(output, case, examples, **_WAYS[way])
             measured[way].append(seconds)
             gaps = (abs(a - b) / b for a, b in zip(losses, expected, strict=True))
             gap = max(gap, *gaps)
     figures = []
     for way, seconds_of_way in measured.items():
         # theirs / ours is to be at least 1.3; a figure holds if it is at most its limit
-        ratio = statistics.median(o / t for o, t in zip(seconds_of_way, theirs, strict=True))
-        rates = (tokens / statistics.median(s) for s in (seconds_of_way, theirs))
+        ratio = statistics.median(o / t for o, t in zip(seconds_of_way, trl_seconds, strict=True))
+        rates = (tokens / statistics.median(s) for s in (seconds_of_way, trl_seconds))
         detail = "{:.0f} supervised tokens a CPU second against {:.0f}".format(*rates)
         limit = 1 / 1.3 if way == "padded 2 x 8" else None
         name = f"{case.name}, {way}: our CPU time / SFTTrainer's"
@@ -125,7 +127,7 @@ def against_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) ->
     return [*figures, Figure(largest, gap, 1e-4 if case.dtype == "float32" else 1e-2, "")]
 
 
-def ours(
+def train_ours(
     output: Path, case: Case, examples: Sequence[Example], **changes: Any
 ) -> tuple[float, list[float]]:
     """CPU seconds of all steps but the first, and every step's loss."""
@@ -140,7 +142,9 @@ def ours(
     return seen[-1] - seen[0], [json.loads(line)["loss"] for line in lines]
 
 
-def _theirs(output: Path, case: Case, examples: Sequence[Example]) -> tuple[float, list[float]]:
+def train_with_trl(
+    output: Path, case: Case, examples: Sequence[Example]
+) -> tuple[float, list[float]]:
     """The same of SFTTrainer, given the same adapter and the same examples in the same order."""
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
@@ -211,14 +215,15 @@ train_arms(Path(sys.argv[1]), sys.argv[2], [int(seed) for seed in sys.argv[3:]])
 """
 
 
-def _twelve(folder: Path, case: Case) -> Figure:
+def measure_twelve_arms(folder: Path, case: Case) -> Figure:
     """Twelve arms in one process against a process each; both load all they need."""
     seeds = [str(seed) for seed in range(1, 13)]
     command = [sys.executable, "-c", _CHILD]
     root = Path(__file__).parents[2]
-    together = process([*command, str(folder / "together"), case.model, *seeds], root).seconds
+    together = run_process([*command, str(folder / "together"), case.model, *seeds], root).seconds
     alone = sum(
-        process([*command, str(folder / "alone"), case.model, seed], root).seconds for seed in seeds
+        run_process([*command, str(folder / "alone"), case.model, seed], root).seconds
+        for seed in seeds
     )
     return Figure(
         "twelve arms in one process / twelve processes",
@@ -244,7 +249,7 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
         pass
 
 
-def small_llama(folder: Path) -> Path:
+def write_small_llama(folder: Path) -> Path:
     """A random Llama of 27 million parameters with 8,192 words."""
     return byte_llama(
         folder, 0, 512, 6, heads=8, context=2048, vocabulary=8192, inner=1536, spread=0.02

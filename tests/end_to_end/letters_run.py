@@ -107,7 +107,7 @@ class Child:
 Marker = tuple[str, Callable[[Path], bool]]
 
 
-def wait_for(marker: Marker, child: Child, run: Path) -> None:
+def wait_for_marker(marker: Marker, child: Child, run: Path) -> None:
     """Returns once a command is in a stage and its condition holds; fails if it ends before."""
     stage, holds = marker
     deadline = time.monotonic() + 300
@@ -186,7 +186,7 @@ class Letters:
     def environment(self, run: Path, store: Path | None = None) -> dict[str, str]:
         """One thread; a log of calls, and unless it is given a store, for the run's name."""
         calls = str(self.folder / f"{run.name}.log")
-        place = str(store or store_of(run))
+        place = str(store or store_path(run))
         return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": calls, "GAPFT_STORE": place}
 
     def start(self, run: Path, *more: str, store: Path | None = None) -> Child:
@@ -232,17 +232,19 @@ class Letters:
         log = self.folder / f"{name}.log"
         lines = log.read_text().splitlines() if log.exists() else []
         return [
-            (arm, do_sample, tuple(map(tuple, asked)))
-            for arm, do_sample, asked in map(json.loads, lines)
+            (arm, do_sample, tuple(map(tuple, requests)))
+            for arm, do_sample, requests in map(json.loads, lines)
         ]
 
 
-def decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
+def count_decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
     """How often each response was asked for: by arm, problem and index."""
-    return Counter((arm, name, i) for arm, _, asked in calls for name, *of in asked for i in of)
+    return Counter(
+        (arm, name, i) for arm, _, requests in calls for name, *indices in requests for i in indices
+    )
 
 
-def store_of(run: Path) -> Path:
+def store_path(run: Path) -> Path:
     """The folder of a run's own store, so that it reuses no other run's responses."""
     return run.with_name(f"{run.name}.store")
 
@@ -282,16 +284,16 @@ def stored(store: Path, **facts: Any) -> list[Path]:
         facts: values by name: ``split`` and ``purpose`` of the samples' random streams, ``arm`` of
             the sampler's adapter: True of any, False of none.
     """
-    found = []
+    files = []
     for group in sorted(store.glob("generate/*/made_from.json")):
         key = json.loads(group.read_text())["key"]
         values = {**key.get("streams", {}), "arm": key["sampler"]["adapter"] is not None}
         if facts.items() <= values.items():
-            found += sorted(group.parent.glob("[!.]*.jsonl"))
-    return found
+            files += sorted(group.parent.glob("[!.]*.jsonl"))
+    return files
 
 
-def content(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """A file's bytes, none if it is not there: files come and go while a run is watched."""
     try:
         return path.read_bytes()

@@ -28,7 +28,7 @@ RATES = {
 P_GREEDY, P_SAMPLE = 0.45, 0.12
 
 
-def chance(*parts: object) -> float:
+def draw_share(*parts: object) -> float:
     """A number in [0, 1) that depends on the parts alone."""
     text = "|".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
@@ -61,18 +61,18 @@ class Planted:
 
 def plant(problem_id: str) -> Planted:
     """Gives the outcomes of one problem."""
-    greedy = chance("greedy", problem_id) < P_GREEDY
-    samples = tuple(chance("sample", i, problem_id) < P_SAMPLE for i in range(K))
+    greedy = draw_share("greedy", problem_id) < P_GREEDY
+    samples = tuple(draw_share("sample", i, problem_id) < P_SAMPLE for i in range(K))
     state = "G" if greedy else "S" if any(samples) else "U"
     arms = {}
     for condition, (kappa_s, kappa_u, rho_g) in RATES.items():
         solves = {"G": 1 - rho_g, "S": kappa_s, "U": kappa_u}[state]
         for seed in SEEDS:
-            arms[condition, seed] = chance(condition, seed, problem_id) < solves
+            arms[condition, seed] = draw_share(condition, seed, problem_id) < solves
     return Planted(greedy, samples, arms)
 
 
-def write(
+def write_responses(
     path: Path,
     pool: Sequence[Problem],
     audit: Sequence[Problem],
@@ -93,7 +93,7 @@ def write(
         for problem in [*pool, *audit]:
             ways, outcome = right(problem), plant(problem.id)
             texts = tuple(
-                ways[int(len(ways) * chance("way", index, problem.id))]
+                ways[int(len(ways) * draw_share("way", index, problem.id))]
                 if passed
                 else wrong(problem)
                 for index, passed in enumerate(outcome.samples)

@@ -21,8 +21,8 @@ class Block:
 
 def blocks(path: Path) -> list[Block]:
     """All fenced blocks of a Markdown file, in order."""
-    found = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", path.read_text(), re.M | re.S)
-    return [Block(*block) for block in found]
+    matches = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", path.read_text(), re.M | re.S)
+    return [Block(*block) for block in matches]
 
 
 def run_blocks(path: Path, folder: Path) -> None:

@@ -49,9 +49,9 @@ def check_arm(arm: dict[str, Any], states: dict[str, int], n: int) -> None:
         "U": float(Fraction(corrected_u, n)),
         "G": float(Fraction(-regressed, n)),
     }
-    for key, count, of in (
+    for key, count, total in (
         ("kappa_S", corrected_s, states["S"]),
         ("kappa_U", corrected_u, states["U"]),
         ("rho_G", regressed, states["G"]),
     ):
-        assert arm[key] == (count / of if of else None)
+        assert arm[key] == (count / total if total else None)

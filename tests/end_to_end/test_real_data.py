@@ -42,12 +42,12 @@ def lay_out(benchmark: str, folder: Path) -> Path:
     return data
 
 
-def load(benchmark: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_benchmark(benchmark: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("GAPFT_DATA_DIR", str(data))
     return load_task(f"gapft_{benchmark}")
 
 
-def run(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
+def run_recipe(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     succeed("run", "recipe.yaml", "--run-dir", "run", cwd=folder, env={"GAPFT_DATA_DIR": str(data)})
     results: dict[str, Any] = json.loads((folder / "run/report/results.json").read_text())
@@ -55,10 +55,10 @@ def run(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("benchmark", ["logiqa", "math"])
-def test_real_generation_by_a_random_model(benchmark: str, tmp_path: Path) -> None:
+def test_random_model_generates_on_real_data(benchmark: str, tmp_path: Path) -> None:
     data = lay_out(benchmark, tmp_path)
     model = byte_llama(tmp_path / "model", hidden=16, layers=1, heads=1, context=8192)
-    results = run(
+    results = run_recipe(
         tmp_path,
         {
             "name": f"random-{benchmark}",
@@ -84,27 +84,27 @@ def test_real_generation_by_a_random_model(benchmark: str, tmp_path: Path) -> No
         assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] == recovered
 
 
-def letters(problem: Problem) -> list[str]:
+def format_letters(problem: Problem) -> list[str]:
     letter = problem.gold["answer"]
     return [f"The answer is {letter}.", letter, f"I weighed them all, and the answer is {letter}."]
 
 
-def another_letter(problem: Problem) -> str:
+def format_wrong_letter(problem: Problem) -> str:
     return next(letter for letter in "ABCD" if letter != problem.gold["answer"])
 
 
-def boxed(problem: Problem) -> list[str]:
+def format_boxed(problem: Problem) -> list[str]:
     box = f"$\\boxed{{{problem.gold}}}$"
     return [f"So the answer is {box}.", box, f"Solving it step by step, we find {box}."]
 
 
-def boxed_elsewhere(problem: Problem) -> str:
+def format_wrong_boxed(problem: Problem) -> str:
     return "So the answer is $\\boxed{987654321987654321}$."
 
 
 PLANTED: dict[str, tuple[Callable[[Problem], list[str]], Callable[[Problem], str]]] = {
-    "logiqa": (letters, another_letter),
-    "math": (boxed, boxed_elsewhere),
+    "logiqa": (format_letters, format_wrong_letter),
+    "math": (format_boxed, format_wrong_boxed),
 }
 
 
@@ -129,15 +129,17 @@ def check_evidence(selections: Path, planted: dict[str, planting.Planted], rule:
 
 
 @pytest.mark.parametrize("benchmark", ["logiqa", "math"])
-def test_every_rate_is_the_planted_one(
+def test_every_rate_is_the_planted_rate(
     benchmark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lay_out(benchmark, tmp_path)
-    task = load(benchmark, data, monkeypatch)
+    task = load_benchmark(benchmark, data, monkeypatch)
     pool, audit = task.pool(), task.audit()
-    planted = planting.write(tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark])
+    planted = planting.write_responses(
+        tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark]
+    )
     model = byte_llama(tmp_path / "model", hidden=16, layers=1, context=8192)
-    results = run(
+    results = run_recipe(
         tmp_path,
         {
             "name": f"planted-{benchmark}",

@@ -90,26 +90,26 @@ SET_BY_LIBRARIES = (
 )
 
 
-def recorded(log: Path, kind: str) -> Iterator[str]:
+def read_log(log: Path, kind: str) -> Iterator[str]:
     for line in log.read_text("utf-8", "replace").splitlines():
-        found, _, name = line.partition(" ")
-        if found == kind:
+        line_kind, _, name = line.partition(" ")
+        if line_kind == kind:
             yield name
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def list_texts(value: Any) -> Iterator[str]:
     """Every name and text of a JSON value."""
     if isinstance(value, dict):
         yield from value
         value = list(value.values())
     if isinstance(value, list):
         for inner in value:
-            yield from texts_in(inner)
+            yield from list_texts(inner)
     elif isinstance(value, str):
         yield value
 
 
-def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> None:
+def test_every_read_is_declared(tmp_path: Path) -> None:
     byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 40, "audit": 16})
     (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
@@ -153,13 +153,13 @@ def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> Non
         if inside in ("run", ".store", "shim", "reads.log", "recipe.yaml"):
             return False
         if inside == "model":
-            told = {"generate", "train"}
-            return any(sha256(file) not in texts_in(key) for key in keys if key["step"] in told)
+            steps = {"generate", "train"}
+            return any(sha256(file) not in list_texts(key) for key in keys if key["step"] in steps)
         if inside == "tasks":  # their content comes into keys as prompts and golds
             return str(file) not in manifest["rests_on"]["files"]
         return inside not in ("plugin.py", "helpers_here.py")
 
-    files = set(recorded(log, "file"))
+    files = set(read_log(log, "file"))
     assert {str(tmp_path / name) for name in ("model/model.safetensors", "plugin.py")} <= files
     assert [name for name in sorted(files) if undeclared(name)] == []
     elsewhere = [
@@ -167,28 +167,28 @@ def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> Non
         for name in sorted(files)
         if Path(name).is_file()
         and not Path(name).is_relative_to(tmp_path)
-        and not is_of_the_machine(Path(name))
+        and not belongs_to_machine(Path(name))
     ]
     assert elsewhere == []
     judged = [key["verifier"]["code"] for key in keys if key["step"] == "judge"]
     assert judged
     assert sha256(tmp_path / "plugin.py") not in judged, "its helper counts too"
     of_models = [key.get("sampler", key) for key in keys if key["step"] != "judge"]
-    assert [of["environment"] for of in of_models] == [{"ATEN_CPU_CAPABILITY": "default"}] * len(
-        of_models
-    )
+    assert [key_part["environment"] for key_part in of_models] == [
+        {"ATEN_CPU_CAPABILITY": "default"}
+    ] * len(of_models)
     variables = {
         name
-        for name in recorded(log, "variable")
+        for name in read_log(log, "variable")
         if name not in {*GIVEN, *HARMLESS}
         and not name.startswith(SET_BY_LIBRARIES)
         and not decides_results(name)
     }
-    assert "GAPFT_STORE" in recorded(log, "variable")
+    assert "GAPFT_STORE" in read_log(log, "variable")
     assert variables == set()
 
 
-def is_of_the_machine(file: Path) -> bool:
+def belongs_to_machine(file: Path) -> bool:
     """Whether a file belongs to Python, to a package, to the system or to this package.
 
     The bundled tasks belong to it: lm-eval reads the head of every task to learn the names.

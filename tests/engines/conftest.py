@@ -62,7 +62,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        _wait(server, f"http://127.0.0.1:{port}/health", folder / "log")
+        wait_for_server(server, f"http://127.0.0.1:{port}/health", folder / "log")
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         server.terminate()
@@ -73,7 +73,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.wait(60)
 
 
-def _wait(server: subprocess.Popen[bytes], health: str, log: Path) -> None:
+def wait_for_server(server: subprocess.Popen[bytes], health: str, log: Path) -> None:
     for _ in range(1200):
         assert server.poll() is None, f"vllm serve ended:\n{log.read_text()[-3000:]}"
         with contextlib.suppress(OSError):  # not there yet, or slow to answer

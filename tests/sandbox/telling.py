@@ -62,7 +62,7 @@ def cached(file):
 {_BITS}"""
 
 
-def forget() -> None:
+def drop_pages() -> None:
     """Takes the files' pages out of the cache."""
     for name in FILES:
         file = os.open(name, os.O_RDONLY)

@@ -75,7 +75,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_ordinary_way_is_accepted(sandbox, way):
+def test_accepts_every_ordinary_program(sandbox, way):
     (result,) = sandbox.judge([(Program(WAYS[way]), [Test(NUMBERS, "6\n")])])
     assert result.verdict == "accepted", result.tests[0]
 
@@ -94,7 +94,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("way", FUNCTIONS)
 @pytest.mark.parametrize("isolate", ["test", "program"])
-def test_functions_are_accepted(sandbox, way, isolate):
+def test_accepts_functions(sandbox, way, isolate):
     tests = [Test(f"{i}\n1", json.dumps([i, 1])) for i in range(3)]
     program = Program(FUNCTIONS[way], "function", "f")
     (result,) = sandbox.judge([(program, tests)], isolate=isolate)
@@ -134,7 +134,7 @@ def test_the_rules_of_livecodebench(sandbox, way):
     assert result.verdict == verdict, result.tests[0]
 
 
-def test_the_rules_of_livecodebench_for_values(sandbox):
+def test_livecodebench_rules_apply_to_values(sandbox):
     flat = Program("def f(x): return (x, x)", "function", "f")
     nested = Program("def f(x): return [(x, x)]", "function", "f")
     tests = [Test("1", "[1, 1]")], [Test("1", "[[1, 1]]")]
@@ -157,7 +157,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_signals_default_action_ends_the_program(sandbox, name):
+def test_signals_default_action_ends_the_program(sandbox, name):
     """As outside: a program is no first process of a namespace, to which they do nothing."""
     source = f"import os, signal, time\n{ENDS[name]}\nprint(6)"
     (result,) = sandbox.judge([(Program(source), [Test("", "6")])])

@@ -52,7 +52,7 @@ def packages(monkeypatch):
         yield folder
 
 
-def test_no_frame_holds_how_another_program_ended(sandbox):
+def test_frames_hide_how_the_last_program_ended(sandbox):
     """What the frames below a program hold is the same, however the program before it ended."""
     before = {
         "one that passes": ("print(1)", "1"),
@@ -69,7 +69,7 @@ def test_no_frame_holds_how_another_program_ended(sandbox):
     assert "<module>" in seen[0]
 
 
-def test_devices_of_the_host_keep_their_times_and_modes(sandbox):
+def test_host_devices_keep_times_and_modes(sandbox):
     source = """
 import os
 for name in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
@@ -93,7 +93,7 @@ print(open("/dev/null", "w").write("x"), open("/dev/zero", "rb").read(2))
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_locks_on_files_of_the_system_are_not_taken(tier, packages):
+def test_programs_cannot_lock_system_files(tier, packages):
     """A program that locks a file of a package holds up nobody."""
     locked = packages / "planted" / "__init__.py"
     locked.parent.mkdir()
@@ -133,7 +133,7 @@ time.sleep(0.5)
     assert all(free)
 
 
-def test_a_database_in_the_working_folder_works():
+def test_database_in_working_folder_works():
     """It locks its files: in the tier that has a folder, that must not fail."""
     source = """
 import sqlite3
@@ -148,7 +148,7 @@ print(*sqlite3.connect("x.db").execute("select sum(x) from t").fetchone())
     assert result.verdict == "accepted", result
 
 
-def test_reading_moves_no_access_time_in_the_namespaces_tier():
+def test_reading_keeps_access_times_in_namespaces():
     """A file that is due for a new access time, were it read on the host, keeps the old one."""
     path = colorsys.__file__
     if not os.access(path, os.W_OK):
@@ -166,7 +166,7 @@ def test_reading_moves_no_access_time_in_the_namespaces_tier():
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_library_beside_a_package_does_not_open_the_folder(tier, packages):
+def test_package_library_does_not_expose_its_folder(tier, packages):
     """A package that loads a library from among the packages opens itself, not its neighbours."""
     folder = packages
     (folder / "planted").mkdir()
@@ -192,7 +192,7 @@ for name in ("secret.py", {library.name!r}):
 
 
 @pytest.mark.parametrize("kind", ["stdin", "function"])
-def test_a_compile_error_cannot_be_forged(sandbox, kind):
+def test_compile_error_cannot_be_forged(sandbox, kind):
     """Its reason may be shown of hidden tests, so it must not hold what a program has read."""
     words = 'b\'["compile_error", "hidden input"]\\n\''
     forge = f"""
@@ -225,7 +225,7 @@ def test_a_compile_error_cannot_be_forged(sandbox, kind):
         ("None", "accepted"),
     ],
 )
-def test_exit_statuses_are_the_interpreters(sandbox, code, verdict):
+def test_exit_statuses_match_plain_python(sandbox, code, verdict):
     """Tried beside a plain interpreter, which runs the same line."""
     source = f"import sys\nprint(1)\nsys.exit({code})"
     plain = subprocess.run([sys.executable, "-c", source], capture_output=True).returncode

@@ -193,18 +193,18 @@ LCB_FAILS = _MARKED | {
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain_python(tmp_path_factory):
     """What a plain interpreter prints, and its exit status; from and into files, as the sandbox."""
     path = tmp_path_factory.mktemp("plain") / "program.py"
 
     def run(source: str) -> tuple[str, int]:
         path.write_bytes(source.encode())
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
-            given.write(GIVEN.encode())
-            given.seek(0)
+        with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as output:
+            input_file.write(GIVEN.encode())
+            input_file.seek(0)
             done = subprocess.run(
                 [sys.executable, "-I", "-X", "utf8", str(path)],
-                stdin=given,
+                stdin=input_file,
                 stdout=output,
                 stderr=subprocess.DEVNULL,
                 cwd=path.parent,
@@ -215,8 +215,8 @@ def plain(tmp_path_factory):
     return run
 
 
-def _check(sandbox, plain, source):
-    output, status = plain(source)
+def check_same_end(sandbox, plain_python, source):
+    output, status = plain_python(source)
     (result,) = sandbox.judge([(Program(source), [Test(GIVEN, output)])])
     expected = "runtime_error" if status else "accepted"
     assert result.verdict == expected, (output, status, result.tests[0])
@@ -226,18 +226,18 @@ def _check(sandbox, plain, source):
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_pasted_header_works_as_it_does_plainly(sandbox, plain, name):
-    result = _check(sandbox, plain, HEADERS[name] + _SOLVE)
+def test_pasted_header_works_as_in_plain_python(sandbox, plain_python, name):
+    result = check_same_end(sandbox, plain_python, HEADERS[name] + _SOLVE)
     assert result.verdict == "accepted"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_ends_as_it_does_plainly(sandbox, plain, name):
-    _check(sandbox, plain, PROGRAMS[name])
+def test_program_ends_as_in_plain_python(sandbox, plain_python, name):
+    check_same_end(sandbox, plain_python, PROGRAMS[name])
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_pasted_header_under_the_rules_of_livecodebench(sandbox, name):
+def test_pasted_header_works_under_livecodebench_rules(sandbox, name):
     tests = [Test(GIVEN, "6\n15\n24\n")]
     (result,) = sandbox.judge([(Program(HEADERS[name] + _SOLVE), tests)], compat="lcb")
     assert (result.verdict == "accepted") is (name not in LCB_FAILS), result
@@ -246,7 +246,7 @@ def test_a_pasted_header_under_the_rules_of_livecodebench(sandbox, name):
 @pytest.mark.parametrize("compat", [None, "lcb"])
 @pytest.mark.parametrize("isolate", ["test", "program"])
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_pasted_header_works_before_a_function(sandbox, name, isolate, compat):
+def test_pasted_header_works_before_a_function(sandbox, name, isolate, compat):
     """Each call ends like a program: a header that needs its names at the end has them."""
     body = "class Solution:\n    def f(self, x):\n        print('noise', x)\n        return x + 1\n"
     tests = [Test(str(i), str(i + 1)) for i in range(3)]

@@ -13,14 +13,14 @@ SECRET_EXPECTED = "expected-answer-4711"
 
 
 @pytest.fixture(scope="module")
-def tried(sandbox, world):
+def hostile_history(sandbox, world):
     """Hostile programs before, so that what they break shows as a difference."""
     sandbox.judge([(Program("print(1)"), [Test("", "1")])])
     return world.state()
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda h: h.name)
-def test_it_is_held(sandbox, world, tried, hostile: Hostile):
+def test_sandbox_contains_hostile_program(sandbox, world, hostile_history, hostile: Hostile):
     if hostile.function:
         program = Program(hostile.source, "function", hostile.function)
         tests = [Test("0", "[4711]")]
@@ -33,12 +33,12 @@ def test_it_is_held(sandbox, world, tried, hostile: Hostile):
     assert result.verdict in hostile.verdicts, result
     assert "REACHED" not in result.tests[0].output, result.tests[0].output
     assert SECRET_EXPECTED not in result.tests[0].output
-    assert world.state() == tried
+    assert world.state() == hostile_history
     (after,) = sandbox.judge([(Program("print(int(input()) + 1)"), [Test("1", "2")])])
     assert after.verdict == "accepted", after
 
 
-def test_nothing_crosses_from_one_test_to_the_next(sandbox):
+def test_tests_share_no_state(sandbox):
     """Files, modules, builtins, umask, folder, environment, limits: all as new."""
     leave = """
 import builtins, os, sys, json, resource, random
@@ -81,7 +81,7 @@ print(a == b, stat.S_IMODE(os.stat("/tmp").st_mode) != 0o700)
     ]
 
 
-def test_memory_of_an_earlier_program_cannot_be_found(sandbox):
+def test_memory_of_earlier_program_is_gone(sandbox):
     """A fork's whole heap, read down to where it begins, holds nothing of the program before."""
     marker = "zebra" + "-crossing-" + "4711"
     search = """

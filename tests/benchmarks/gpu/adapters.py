@@ -10,7 +10,7 @@ import sys
 
 import torch
 
-from tests.benchmarks.batched_adapters import add_adapters, compare
+from tests.benchmarks.batched_adapters import add_adapters, compare_ways
 from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
 
 #: Sequences of each adapter in a pass, of 240 tokens.
@@ -30,8 +30,8 @@ def main(arguments: list[str]) -> int:
     for rows in _ROWS:
         # 16 bits have 8 of significance, and sums are made in another order
         tolerance = 0.2 if shape.dtype == "bfloat16" else 1e-4
-        found = compare(f"{shape.name}, {rows} x 240", model, layers, rows, 240, tolerance)
-        print(f"{found.name}: {found.value:.2f} ({found.detail})", flush=True)
+        figure = compare_ways(f"{shape.name}, {rows} x 240", model, layers, rows, 240, tolerance)
+        print(f"{figure.name}: {figure.value:.2f} ({figure.detail})", flush=True)
     return 0
 
 

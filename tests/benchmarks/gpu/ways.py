@@ -135,11 +135,19 @@ class Bench:
         def go(
             end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any
         ) -> list[float]:
-            told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
+            reporting_job = dataclasses.replace(job, progress=lambda done, total: end_of_step())
             devices = Devices.of(job)
             checkpoint = Checkpoint.for_output(job.output, {}, devices, None)
             log = run_steps(
-                told, settings, model, steps, fitted, None, devices, checkpoint, is_head_last=True
+                reporting_job,
+                settings,
+                model,
+                steps,
+                fitted,
+                None,
+                devices,
+                checkpoint,
+                is_head_last=True,
             )
             return [line["loss"] for line in log]
 
@@ -163,7 +171,7 @@ class Bench:
                 parts = []
                 for at in range(0, len(step.slots), settings.micro_batch):
                     rows = [fitted[slot] for slot in step.slots[at : at + settings.micro_batch]]
-                    batch = {k: v.to(self.device) for k, v in _padded(rows).items()}
+                    batch = {k: v.to(self.device) for k, v in pad_rows(rows).items()}
                     loss = model(**batch, num_items_in_batch=step.supervised_tokens).loss
                     loss.backward()
                     parts.append(loss.detach())
@@ -189,9 +197,9 @@ class Bench:
             stamps.append(time.perf_counter())
 
         passes = [
-            one
+            micro_batch
             for step in steps
-            for one in cut_step(
+            for micro_batch in cut_step(
                 [fitted[slot] for slot in step.slots],
                 step.weights,
                 settings,
@@ -207,12 +215,12 @@ class Bench:
             torch.cuda.reset_peak_memory_stats(self.device)
         losses = go(end_of_step, steps, fitted)
         seconds = stamps[-1] - stamps[WARM - 1]
-        tokens, supervised = _tokens(steps[WARM:], fitted)
+        tokens, supervised = count_tokens(steps[WARM:], fitted)
         on_gpu = self.device.type == "cuda"
         peak_gb = torch.cuda.max_memory_allocated(self.device) / 1e9 if on_gpu else None
         profile = ""
         if self.profile is not None and self.profile in way:
-            with _profiler(self.device) as profiler:
+            with start_profiler(self.device) as profiler:
                 go(lambda: None, steps[:2], fitted)
             by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
             profile = profiler.key_averages().table(sort_by=by, row_limit=20)
@@ -231,25 +239,27 @@ class Bench:
         )
 
 
-def _tokens(steps: Sequence[PlannedStep], fitted: dict[str, TrainingSequence]) -> tuple[int, int]:
+def count_tokens(
+    steps: Sequence[PlannedStep], fitted: dict[str, TrainingSequence]
+) -> tuple[int, int]:
     members = [fitted[slot] for step in steps for slot in step.slots]
     return sum(m.tokens for m in members), sum(m.supervised for m in members)
 
 
-def _padded(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
+def pad_rows(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
     """Ids, mask and labels as a padding collator makes them."""
     length = max(row.tokens for row in rows)
-    made: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
+    batch: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
     for row in rows:
         prompt, target, rest = list(row.prompt_ids), list(row.target_ids), length - row.tokens
-        made["input_ids"].append(prompt + target + [0] * rest)
-        made["attention_mask"].append([1] * row.tokens + [0] * rest)
-        made["labels"].append([-100] * len(prompt) + target + [-100] * rest)
-    return {key: torch.tensor(value) for key, value in made.items()}
+        batch["input_ids"].append(prompt + target + [0] * rest)
+        batch["attention_mask"].append([1] * row.tokens + [0] * rest)
+        batch["labels"].append([-100] * len(prompt) + target + [-100] * rest)
+    return {key: torch.tensor(value) for key, value in batch.items()}
 
 
 @contextlib.contextmanager
-def _profiler(device: torch.device) -> Iterator[Any]:
+def start_profiler(device: torch.device) -> Iterator[Any]:
     from torch.profiler import ProfilerActivity, profile
 
     kinds = [ProfilerActivity.CPU]
