@@ -1,4 +1,4 @@
-"""Matched diversity as an experiment: from the recipe to the report and ``gapft verify``."""
+"""The matched diversity experiment, from the recipe to the report and ``gapft verify``."""
 
 from __future__ import annotations
 

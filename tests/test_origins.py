@@ -1,4 +1,4 @@
-"""Examples with another problem's verified response, as the paper's gold-label control has them."""
+"""Training examples that use another problem's verified response (the gold-label control)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions with a K and a training of their own, in one run and one paired table."""
+"""Conditions with their own K and training settings, in one run and one paired table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.verify.tampering import change_manifest
 
 pytestmark = pytest.mark.xdist_group("own_settings")
 
-#: A trainer that says little of what it did, as one that is online may.
+#: A trainer that reports few facts, as an online trainer may.
 ONLINE = """
 from gapft_harness.api import hookimpl, train_lora
 
@@ -128,7 +128,7 @@ def test_trains_each_arm_with_its_own_settings(folder: Path) -> None:
 
 
 def test_smaller_k_is_a_window_of_one_search(folder: Path) -> None:
-    """Nested search budgets (Appendix A): the first samples, no others, and nothing else of it."""
+    """Nested search budgets (Appendix A): the window holds only the first K samples."""
     run = folder / "run"
     search = {file.name for file in (run / "pool").glob("*.parquet")}
     assert search == {"problems.parquet", "responses.parquet", "states.parquet"}
@@ -237,7 +237,7 @@ def test_verify_checks_each_arms_own_settings(folder: Path, tmp_path: Path) -> N
 def test_added_condition_leaves_other_adapters_unchanged(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "copy")
     place, recipe = tmp_path / "copy", yaml.safe_load((folder / "recipe.yaml").read_text())
-    # what says the run's own value says nothing
+    # declaring the run's own value changes nothing
     conditions = CONDITIONS | {"gapft": {"k": 4, "training": {"trainer": "lora"}}}
     (place / "changed.yaml").write_text(
         yaml.safe_dump(recipe | {"conditions": conditions}, sort_keys=False)
@@ -253,7 +253,7 @@ def test_added_condition_leaves_other_adapters_unchanged(folder: Path, tmp_path:
 
 
 def test_adapter_with_other_settings_is_not_reused(folder: Path, tmp_path: Path) -> None:
-    """Its key is another one; what is left unsealed of other settings is removed."""
+    """Other settings give another key; unsealed adapters with other settings are stale."""
     shutil.copytree(folder / "run", tmp_path / "run")
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     run = RunDirectory.open(tmp_path / "run")
@@ -293,7 +293,7 @@ def add_condition(run: RunDirectory, name: str, condition: Condition) -> RunDire
 
 
 def select_examples(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Example]:
-    """What a condition's arm is given, before anything is sealed of it."""
+    """Select a condition's examples without sealing anything."""
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     selector, entry = find_selector(run.recipe, name, plugins)
     pool, arm = ConditionPools(run).read_pool(name), Arm(name, 13)
@@ -302,7 +302,7 @@ def select_examples(run: RunDirectory, name: str, folder: Path, replay: int) -> 
 
 
 def test_windows_replay_the_same_problems(folder: Path) -> None:
-    """What a window does not reach of a replayed problem's samples makes it no other example."""
+    """A replayed problem is the same example in every window."""
     run = add_condition(RunDirectory.open(folder / "run"), "whole", Condition(selector="gapft"))
     run = add_condition(run, "early", Condition(selector="gapft", k=1))
     whole, early = (select_examples(run, name, folder, 4)[-4:] for name in ("whole", "early"))
@@ -311,7 +311,7 @@ def test_windows_replay_the_same_problems(folder: Path) -> None:
 
 
 def test_another_run_can_reuse_smaller_k_set(folder: Path, tmp_path: Path) -> None:
-    """It is held to the evidence that its condition saw there, of its window."""
+    """The set is checked against the evidence in its condition's window."""
     shutil.copytree(folder / "run", tmp_path / "source")
     source = RunDirectory.open(tmp_path / "source")
     early = add_condition(source, "early", Condition(selector="gapft", k=1))
@@ -346,7 +346,7 @@ def test_adapter_card_lists_its_own_settings(folder: Path, tmp_path: Path) -> No
 
 
 def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> None:
-    """By another trainer too: one that trained otherwise and says so is not made to agree."""
+    """This also holds for a trainer whose reported settings differ from the recipe."""
     run = RunDirectory.open(folder / "run")
     arm, out = Arm("online", 13), tmp_path / "adapter"
     shutil.copytree(run.path / layout.adapter_path(arm), out)

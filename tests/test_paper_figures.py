@@ -1,4 +1,4 @@
-"""Figures that a paper prints: held against a search, a dry run and a report, by hand counts."""
+"""The paper's values, compared with a search, a dry run and a report; expected values by hand."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.report import planted
 
-#: Greedy, then four samples, of six problems: solved are a and b, c is recovered by the first
-#: sample, d and e by the third, f by none; of a the second and the fourth sample pass.
+#: The greedy decode and four samples of six problems: a and b are solved; c is recovered by the
+#: first sample, d and e by the third, f by none. The second and fourth samples of a pass.
 VERDICTS = {"a": "10101", "b": "10000", "c": "01010", "d": "00011", "e": "00010", "f": "00000"}
 
 
@@ -69,7 +69,7 @@ def test_measures_search_figures_correctly(tmp_path: Path) -> None:
     assert {f"pool.{figure.quantity}": figure.measured for figure in figures} == counts
     assert all(figure.standard_errors == 0 for figure in figures)
     write_responses(tmp_path, VERDICTS, "audit")
-    # of a, c and d two of four samples pass, of e one: Pass@1 7/24, Pass@2 (3 * 5/6 + 1/2) / 6
+    # two of four samples pass for a, c and d, one for e: Pass@1 7/24, Pass@2 (3 * 5/6 + 1/2) / 6
     rates = {"audit.greedy": 33.3, "audit.pass@1": 29.2, "audit.pass@2": 50.0}
     figures = measure_search(tmp_path, build_recipe({"Table 12": rates}), "audit")
     assert [round(figure.measured or 0, 3) for figure in figures] == [33.333, 29.167, 50.0]
@@ -138,7 +138,7 @@ def test_rejects_unknown_and_repeated_figures(paper: dict[str, Any], expected: s
 
 
 def test_bundled_recipes_have_the_papers_values() -> None:
-    """Table 1 and the counts of Appendix A, typed in here once more."""
+    """Table 1 and the counts of Appendix A, copied from the paper."""
     rows = {
         "llama-logiqa": (3190, 9429, 50.33, 55.84, 60.33, 62.59, 65.89),
         "llama-reclor": (913, 3050, 55.40, 61.27, 69.13, 70.67, 73.80),
@@ -161,7 +161,7 @@ def test_bundled_recipes_have_the_papers_values() -> None:
         assert tuple(printed[key] for key in names) == row, name
         if name in early:
             assert (printed["pool.recovered@1"], printed["pool.recovered@4"]) == early[name]
-        # a decomposition gives its Pass@1 again (Equation 8), by rates and states as printed
+        # the printed rates and states of a decomposition give its printed Pass@1 (Equation 8)
         solved, within = printed["audit.greedy"], printed["audit.pass@8"]
         for condition in ("replay", "uniform", "gapft", "all_verified"):
             kept, corrected, acquired = (
@@ -214,7 +214,7 @@ def test_compares_budgets_and_differences_of_the_report() -> None:
 
 
 def read_printed_figures(recipe: str) -> dict[str, float]:
-    """The printed figures of a bundled recipe by their names."""
+    """Return a bundled recipe's published values by name."""
     recipe_values = load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json")
     return {
         f"{figure.subject}.{figure.quantity}": figure.printed
@@ -223,7 +223,7 @@ def read_printed_figures(recipe: str) -> dict[str, float]:
 
 
 def test_math_and_diagnostic_values_match_the_paper() -> None:
-    """Table 3 and the two-seed diagnostic of Appendix B, typed in here once more."""
+    """Table 3 and the two-seed diagnostic of Appendix B, copied from the paper."""
     rows = {
         "deployed_successes": (63.39, 0.56, 41.35, 3.08, 11.49),
         "gapft": (66.11, 3.28, 40.38, 4.48, 7.34),
@@ -238,7 +238,7 @@ def test_math_and_diagnostic_values_match_the_paper() -> None:
         keys = ("pass_at_1", "kappa_S", "kappa_U", "rho_G")
         assert tuple(figures[f"{name}.{key}"] for key in keys) == (row[0], *row[2:]), name
         assert figures[f"{name} minus source.delta"] == row[1]
-        # the source is in no row; each gives it to what rounding hides
+        # no row has the source's rate; each row gives it, up to rounding
         assert figures["audit.greedy"] == pytest.approx(row[0] - row[1], abs=0.011)
     diagnostic = read_printed_figures("controls/llama-reclor-core-added")
     pairs = {"gold": 63.70, "core_gold": 71.90, "gapft": 70.60, "core_8": 72.40}
@@ -248,7 +248,7 @@ def test_math_and_diagnostic_values_match_the_paper() -> None:
 
 @pytest.mark.parametrize("recipe", [*list_bundled_recipes()])
 def test_printed_differences_equal_printed_rates(recipe: str) -> None:
-    """A difference is that of two printed Pass@1, and of its parts, to what rounding hides."""
+    """A printed difference equals that of two printed Pass@1 values, up to rounding."""
     figures = read_printed_figures(recipe)
     for name, value in figures.items():
         pair, _, what = name.rpartition(".")
@@ -293,7 +293,7 @@ def test_online_control_has_the_papers_updates() -> None:
 
 
 def test_recipes_print_no_impossible_figures() -> None:
-    """The paper's counts of a pool are of the whole training split, 4,638 problems of ReClor."""
+    """The paper counts over the whole training split (ReClor: 4,638 problems)."""
     pools: dict[str, set[float]] = {}
     for name, file in list_bundled_recipes().items():
         figures = list_published(load_recipe(file).model_dump(mode="json"))
@@ -310,7 +310,7 @@ RECIPE = (
 
 
 def test_search_dry_run_and_report_compare_figures(tmp_path: Path) -> None:
-    """The dummy sampler recovers none of 6 in place of 3, and solves 2 of 9 in place of 95%."""
+    """The dummy sampler recovers 0 of 6 (paper: 3) and solves 2 of 9 (paper: 95%)."""
     write_letters(tmp_path, {"pool": 6, "audit": 9})
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(RECIPE)

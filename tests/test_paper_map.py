@@ -1,4 +1,4 @@
-"""The map from the paper to recipes, and the documented commands, which print Table 5's budgets."""
+"""The map from the paper to recipes, and the documented commands with the budgets of Table 5."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BUDGETS = [
 
 
 def find_commands(kind: str) -> set[str]:
-    """The arguments of every ``gapft run`` or ``gapft study`` of the table."""
+    """Return the arguments of every ``gapft run`` or ``gapft study`` in the table."""
     text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
     return set(re.findall(rf"`gapft {kind} (.*?)`", text))
 
@@ -66,7 +66,7 @@ def test_dry_run_prints_the_papers_budget(
 
 
 def read_map() -> dict[str, dict[str, list[str]]]:
-    """By table or figure, then by recipe, the other cells of its row."""
+    """Return the cells of each row by table or figure, then by recipe."""
     places: dict[str, dict[str, list[str]]] = {}
     for section in build_paper_page().split("\n## ")[1:]:
         place, _, text = section.partition("\n")

@@ -1,4 +1,4 @@
-"""A file of responses is read as it was stored, or refused; lines of several files are joined."""
+"""Response files are read as stored or refused; lines of several files are merged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_answer(*texts: str) -> Generated:
 
 
 def build_records(problems: Sequence[str], indices: Sequence[int], *texts: str) -> list[Record]:
-    """The lines of one call: each problem gets the same responses."""
+    """Build the records of one call in which each problem gets the same responses."""
     requests = [request_for(name, "?", indices) for name in problems]
     return list(build_response_records(requests, [build_answer(*texts)] * len(problems)))
 
@@ -139,7 +139,7 @@ def test_file_records_its_run_and_size() -> None:
 
 
 def _as_json(record: Record) -> dict[str, object]:
-    """Tuples as lists."""
+    """Convert tuples to lists."""
     content: dict[str, object] = json.loads(json.dumps(record))
     return content
 
@@ -166,7 +166,7 @@ def test_detects_lost_and_doubled_bytes(data: st.DataObject) -> None:
 
 
 def check_refused_or_unchanged(content: bytes) -> None:
-    """By each of the ways in which a file is read as a whole."""
+    """Read a file in every supported way and check the result."""
     for read in (StoredResponses().add, read_part, lambda path: read_entries([path])):
         with write_parts(content, PART) as (path, whole):
             restored, message = None, ""
@@ -218,7 +218,7 @@ calls = st.lists(
 def test_splits_lines_by_index_without_loss(
     calls: list[tuple[str, list[int]]], phase_of: list[int]
 ) -> None:
-    """Each response is in the part of its index, and all parts together have all of them."""
+    """Each response is in the part for its index, and the parts together hold all responses."""
     records = [
         record
         for name, indices in calls

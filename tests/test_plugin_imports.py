@@ -1,4 +1,4 @@
-"""A plugin's key covers the modules that it imports from beside it."""
+"""A plugin's hash covers the modules that it imports from its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins: bundled ones load, broken ones are errors that name plugin and hook."""
+"""Plugin loading: errors name the plugin and the hook."""
 
 from __future__ import annotations
 

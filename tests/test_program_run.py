@@ -1,4 +1,4 @@
-"""Episodes of real programs through the stages: search, states, select; and the refusal."""
+"""Episodes of real programs through search, states and selection; refusal without a sandbox."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ WRONG = fence("print(0)")
 
 
 def public_only_program(factor: int) -> str:
-    """Passes the public test alone."""
+    """Build a program that passes only the public test."""
     return fence(f"input()\nprint({factor})")
 
 
 def build_responses() -> list[dict[str, Any]]:
-    """Per problem the attempts of the greedy episode and of two samples."""
+    """Build each problem's attempts: the greedy episode and two samples."""
     episodes = {
         "2": [[correct_program(2)], [WRONG, WRONG, WRONG], [WRONG, WRONG, WRONG]],
         "3": [[WRONG, correct_program(3)], [WRONG, WRONG, WRONG], [public_only_program(3)]],
@@ -169,7 +169,7 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def read_outcomes(run: RunDirectory) -> dict[str, list[tuple[int, bool]]]:
-    """By problem: attempts used and V of the greedy episode and of each sample."""
+    """Return, by problem, the attempts used and V for the greedy episode and each sample."""
     return {
         name.partition("-")[0]: [(len(j.response.attempts) + 1, j.verdict.passed) for j in judged]
         for name, judged in read_judged(run.path / "pool/responses.parquet")
@@ -215,7 +215,7 @@ def test_manifest_names_tier_and_executions(run: RunDirectory) -> None:
 
 
 def remove_recorded_rules(run: RunDirectory, *parts: str) -> None:
-    """Takes what the verifier said of its rules out of a manifest."""
+    """Remove the verifier's recorded rules from a manifest."""
 
     def change(manifest: dict[str, Any]) -> None:
         for part in parts:
@@ -238,7 +238,7 @@ def test_verify_reports_the_rules_of_programs(folder: Path, tmp_path: Path) -> N
 
 
 def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
-    """What was judged by other rules is refused by name, before anything is generated."""
+    """The error names the rule before anything is generated."""
     run = search(folder, tmp_path / "r")
     remove_recorded_rules(run, "pool")
     shutil.rmtree(run.path / "audit")
@@ -286,7 +286,7 @@ def test_solved_problem_replays_its_conversation(run: RunDirectory) -> None:
 
 
 def decode_ids(ids: Sequence[int]) -> str:
-    """Ids of ``byte_llama``'s tokenizer as text (ASCII)."""
+    """Decode ids of ``byte_llama``'s tokenizer (ASCII)."""
     from tokenizers import pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,4 +1,4 @@
-"""Programs in responses, and the golds that judge them."""
+"""Extraction of programs from responses, and golds made of tests."""
 
 import pickle
 import subprocess
@@ -33,7 +33,7 @@ RESPONSES = [
     ),
     # the last one counts
     ("```python\na\n```\nno:\n```python\nb\n```", "b\n", "b"),
-    # sample output after the program is no program
+    # sample output after the program is not a program
     ("```python\na\n```\nIt prints\n```\n1\n```", "a\n", "1"),
     ("```python\na\n```\nIt prints\n```text\n1\n```", "a\n", "1"),
     ("```\na\n```\n```output\n1\n```", "a\n", "1"),
@@ -49,7 +49,7 @@ RESPONSES = [
     ("```py\na\n```\nThat is all.\n```", "a\n", "That is all."),
     ("~~~python3\na\n~~~\nIt prints\n~~~\n1", "a\n", None),
     ("  ```python\r\n  a\r\n  ```\r\n\r\n  ```\r\n  1\r\n", "a\n", "\r"),
-    # nor one with nothing behind it that of any program
+    # nor does an unlabelled fence with nothing after it
     ("```\na\n```\nThat is all.\n```\n\n", "a\n", "That is all."),
     ("```python:main.py\na\n```", "a\n", "a"),
     # never closed: an earlier program does not take its place
@@ -95,7 +95,7 @@ marks = st.text(st.sampled_from("`~ x\t"), max_size=12)
 
 @given(marks)
 def test_recognizes_markdown_fences(line):
-    """The fence's pattern against a reading of its definition, letter by letter."""
+    """Compare the fence pattern with a character-by-character reading of its definition."""
     bare = line.lstrip(" \t")
     run = len(bare) - len(bare.lstrip(bare[:1])) if bare else 0
     opens = bare[:1] in ("`", "~") and run >= 3 and "`" not in bare[run:]
@@ -106,7 +106,7 @@ def test_recognizes_markdown_fences(line):
     )  # a fence that is never closed: an empty program
 
 
-#: Lines that a pattern which tries again finds hard, by their length.
+#: Lines that are slow for a backtracking pattern, by their length.
 HOSTILE = {
     "tildes": "~" * 400_000 + "`",
     "backticks": "`" * 400_000 + "x`",
@@ -147,9 +147,9 @@ print("read")
 
 
 def test_reading_takes_linear_time():
-    """A response 25 times as long as the longest that was timed: quadratic, it takes an hour.
+    """Reading a response 25 times as long would take an hour in quadratic time.
 
-    The limit is one of CPU seconds, a hundred times what is needed.
+    The limit is in CPU seconds, a hundred times what is needed.
     """
     for name, text in HOSTILE.items():
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Why responses do not pass: told where nothing does, in the terminal and in the report."""
+"""Reasons why responses fail, shown in the terminal and in the report when nothing passes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def register_verifiers(register):
 
 
 def test_run_reports_why_nothing_is_solved(tmp_path: Path) -> None:
-    """The reasons with their counts and a few responses; what they hold stays text."""
+    """The report shows reasons, counts and a few responses, all escaped."""
     (tmp_path / "never.py").write_text(HOSTILE)
     done = succeed(
         "run", "--task", "gapft_demo", "--model", "dummy", "--model-args",

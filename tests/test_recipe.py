@@ -1,4 +1,4 @@
-"""Recipes: a typo is an error that names the key; identity is what a run is bound to."""
+"""Recipes: errors name the key; the identity fixes a run's search."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_bundled_recipes_are_valid_and_described(name: str) -> None:
     ],
 )
 def test_paper_recipes_have_the_papers_settings(name: str, rule: str) -> None:
-    """Table 4: everything but the model, the task and the verifier's rule is one protocol."""
+    """Table 4: only the model, the task and the verifier's rule differ."""
     recipe = load_recipe(list_bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert recipe.verifier.params == {"rule": rule}
@@ -331,7 +331,7 @@ def test_paper_recipes_have_the_papers_settings(name: str, rule: str) -> None:
     ],
 )
 def test_paper_code_recipes_have_the_papers_settings(name: str, model: str) -> None:
-    """Table 7. What it does not name keeps this harness's default."""
+    """Table 7; settings that it does not name keep the default."""
     recipe = load_recipe(list_bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert (recipe.data.task, recipe.model.args["pretrained"]) == ("gapft_livecodebench", model)

@@ -1,4 +1,4 @@
-"""What each key of a recipe does, seen through the stages that read it."""
+"""The effect of each recipe key, observed through the stages that read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.selection import choosing
 from tests.recording_run import Letters, letters
 
-#: Of each problem's four samples, 0, 1 and 3 are right, and 1 is the shortest of them.
+#: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
 K = {"k": 4}
 
 
@@ -33,7 +33,7 @@ def read_ids(run: RunDirectory, split: str = "pool") -> set[str]:
 
 
 def list_decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The distinct decodings of a log: the greedy one, then the samples'."""
+    """Return a log's distinct decodings: greedy first, then those of the samples."""
     all_decodings: list[dict[str, Any]] = []
     for call in log[1:]:
         all_decodings += [
@@ -95,7 +95,7 @@ def test_evidence_keep_replaces_the_tasks_rule(task: Letters, keep: str | None, 
 
 @pytest.mark.parametrize(("size", "drawn"), [(1, 1), (3, 3)])
 def test_search_stop_skips_pool_samples_only(task: Letters, size: int, drawn: int) -> None:
-    """Sample 0 is right, so one round is enough; the audit draws all."""
+    """Sample 0 is right, so one round is enough; the audit draws all samples."""
     search = {**K, "stop": "first_pass", "round": size}
     run = task.run(
         "r", ["states"], splits=("pool", "audit"), search=search, evidence={"keep": "first"}
@@ -162,7 +162,7 @@ def test_deduplicate_drops_repeats(task: Letters) -> None:
 
 
 def test_selection_enforces_matched_budget(task: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``choose`` refuses a short list by itself, so the second guard is seen by passing it by."""
+    """``choose`` already rejects a short list, so the second check is tested by bypassing it."""
 
     def short(selector: Any, entry: Any, pool: Any, n: int, arm: Any) -> Any:
         return list(pool.recovered[: n - (entry.name == "uniform")])

@@ -1,4 +1,4 @@
-"""One model for all splits of a run: by its weights' hashes, else by the names it says."""
+"""All splits of a run use one model, compared by weight hashes or else by recorded names."""
 
 from __future__ import annotations
 

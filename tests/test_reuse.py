@@ -1,4 +1,4 @@
-"""What is generated again, and what is taken from the store, when something is another now."""
+"""Which responses are reused from the store and which are generated again after a change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def task(tmp_path: Path) -> Letters:
 
 
 def read_requests(task: Letters, name: str) -> list[tuple[str, int]]:
-    """The problems and indices that the sampler of a run was asked for; none: it was not made."""
+    """Return the problems and indices requested from a run's sampler; empty if it never started."""
     if not (task.folder / f"{name}.log").exists():
         return []
     calls = [call for call in task.log(name) if "id" in call]
@@ -88,20 +88,20 @@ def model_section(**arguments: Any) -> dict[str, Any]:
 
 
 def edit_task_file(file: str, old: str, new: str) -> Change:
-    """Another content of a file of the task."""
+    """Return a change that edits a task file."""
 
     def change(task: Letters) -> dict[str, Any]:
         path = task.folder / file
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
-        _load_cached.cache_clear()  # as in another process
+        _load_cached.cache_clear()  # as in a new process
         return {}
 
     return change
 
 
-#: What is changed for a second run, and what of the pool it then generates.
+#: The change for a second run, and the part of the pool that it then generates.
 CHANGES: list[tuple[str, dict[str, Any] | Change, set[str]]] = [
     ("nothing", {}, set()),
     ("executor", {"executor": {"workers": 3, "threads": 2}}, set()),
@@ -159,7 +159,7 @@ def test_generates_exactly_what_depends_on_a_change(
 
 
 def test_other_verdicts_request_other_samples(task: Letters) -> None:
-    """Where problems leave once they are solved, other verdicts ask for other samples."""
+    """With early stopping, other verdicts request other samples."""
     early = {**SEARCH, "stop": "first_pass", "round": 1}
     keys = {"search": early, "evidence": {"keep": "first"}}
     search(task, "first", **keys)
@@ -172,7 +172,7 @@ def test_other_verdicts_request_other_samples(task: Letters) -> None:
 
 
 def test_model_files_are_compared_by_content(task: Letters, tmp_path: Path) -> None:
-    """The same model at another place is the same; another tokenizer is another model."""
+    """A moved model is the same model; another tokenizer makes it a different one."""
     from tests.tiny_models import byte_llama
 
     first = byte_llama(tmp_path / "one")
@@ -210,7 +210,7 @@ def truncate(path: Path) -> None:
 
 
 def copy_other_chunk(path: Path) -> None:
-    """Another chunk's responses, whole, in the place of these."""
+    """Replace the file with another chunk's responses."""
     other = next(
         file
         for file in find_stored_files(path.parents[3])

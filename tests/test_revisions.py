@@ -1,4 +1,4 @@
-"""A model of the hub at a pinned revision, from a local cache that holds two of them."""
+"""A hub model at a pinned revision, from a local cache with two revisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMITS = {seed: f"{seed + 10}" * 20 for seed in (0, 1)}
 
 
 class LocalHub:
-    """A cache as the hub's client leaves it, and a recipe on its one model."""
+    """A cache in the hub client's layout, and a recipe that uses its only model."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,16 +35,16 @@ class LocalHub:
         (folder / "plugin.py").write_text(CONTAINS)
 
     def point(self, seed: int) -> None:
-        """Let the branch main be a revision; before, the cache knows no branch."""
+        """Point the branch main at a revision; at first the cache has no branch."""
         (self.model / "refs").mkdir(exist_ok=True)
         (self.model / "refs/main").write_text(COMMITS[seed])
 
     def weights(self, seed: int) -> str:
-        """The hash of a revision's weights."""
+        """Return the hash of a revision's weights."""
         return weights_hash(self.model / "snapshots" / COMMITS[seed])
 
     def command(self, revision: str | None) -> tuple[str, ...]:
-        """``gapft run`` at a revision; None: the branch main."""
+        """Return the ``gapft run`` command for a revision; None: the branch main."""
         args = {"pretrained": "someone/tiny", "dtype": "float32", "batch_size": 16}
         content = {
             "name": "letters",
@@ -61,13 +61,13 @@ class LocalHub:
         return ("run", "recipe.yaml", *options)
 
     def refused(self, *arguments: str) -> str:
-        """What a command that is refused says, in one line."""
+        """Run a command that must be refused; return its error in one line."""
         done = gapft(*arguments, cwd=self.folder, env=self.env)
         assert done.returncode == 2, done.stdout + done.stderr
         return " ".join((done.stdout + done.stderr).split())
 
     def manifest(self) -> dict[str, Any]:
-        """That of the run."""
+        """Read the run's manifest."""
         return dict(json.loads((self.folder / "run/manifest.json").read_text()))
 
 
@@ -77,7 +77,7 @@ def hub(tmp_path: Path) -> LocalHub:
 
 
 def test_pinned_revision_is_used_and_recorded_everywhere(hub: LocalHub) -> None:
-    """There is no branch in the cache: whatever forgot the revision would find no model."""
+    """The cache has no branch, so code that ignored the revision would find no model."""
     command = hub.command(COMMITS[1])
     missing = succeed(*command, "--dry-run", cwd=hub.folder, env=hub.env).stdout
     assert "missing here\nnothing" in missing

@@ -1,4 +1,4 @@
-"""A run directory is bound to its recipe, knows its sealed files, and lets one process in."""
+"""A run directory keeps its recipe, checks its sealed files and admits one process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_records_the_day_a_stage_last_sealed(
                 (run.path / table).write_text(table)
                 run.seal(table)
         stage_days.append(run.manifest()["stages"]["search"]["day"])
-    # what was all there already was not made on the day on which that was found
+    # finding a finished stage does not change its day
     assert stage_days == ["2026-11-20", "2026-11-20", "2026-11-22"]
 
 
@@ -89,7 +89,7 @@ def test_conditions_seeds_and_executor_may_change(tmp_path: Path) -> None:
 
 
 def test_jobs_read_new_execution_settings_at_once(tmp_path: Path) -> None:
-    """They read the recipe on disk, and begin before anything is selected and committed."""
+    """Jobs read the recipe on disk, and start before anything is selected and committed."""
 
     def serve(at: str, **changes: Any) -> Recipe:
         args = {"pretrained": "m", "base_url": f"http://{at}/v1/completions"}
@@ -189,7 +189,7 @@ def test_rejects_changed_sealed_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hashed_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is hashed, in order, and that files are taken for old the moment they are written."""
+    """Record hashed files in order; treat files as old as soon as they are written."""
     paths_hashed: list[Path] = []
 
     def record_hash(path: Path) -> str:
@@ -202,7 +202,7 @@ def hashed_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def rewrite_in_place(path: Path) -> None:
-    """Other bytes of the same length, with the time of the last write set back."""
+    """Write other bytes of the same length and restore the modification time."""
     before = path.stat()
     path.write_bytes(bytes(255 - b for b in path.read_bytes()))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -1,4 +1,4 @@
-"""Which model arguments and environment variables a key of responses contains; no weights."""
+"""Which model arguments and environment variables enter the key of responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.tiny_models import byte_llama
 
 BACKENDS = ("hf", "vllm")
 
-#: What a recipe may set of a model and no response depends on. Everything else is in the key.
+#: Model settings on which no response depends. Everything else is in the key.
 NO_EFFECT = {"hf": set[str](), "vllm": {"gpu_memory_utilization", "kv_cache_memory_bytes"}}
 
 
@@ -46,7 +46,7 @@ def compute_key(
 
 
 def list_arguments(backend: str) -> list[str]:
-    """The arguments that a sampler takes by name; vLLM need not be installed."""
+    """Return the arguments that a sampler accepts by name; vLLM need not be installed."""
     from lm_eval.models.huggingface import HFLM
 
     names = {
@@ -101,7 +101,7 @@ some_arguments = st.dictionaries(st.sampled_from([f"argument{i}" for i in range(
 
 
 def rewrite_value(value: Any, rng: random.Random) -> Any:
-    """The same value, written in another way."""
+    """Return the same value, written differently."""
     if isinstance(value, dict):
         items = [(name, rewrite_value(inner, rng)) for name, inner in value.items()]
         rng.shuffle(items)
@@ -155,7 +155,7 @@ def test_files_named_by_arguments_count_by_content(model: Path, tmp_path: Path, 
     assert compute_key(model, "hf", template=arguments[1]) != first
 
 
-#: Environment variables that decide how something is computed.
+#: Environment variables that change how results are computed.
 OF_LIBRARIES = (
     "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG",
     "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "USE_HUB_KERNELS", "NCCL_ALGO",
@@ -182,7 +182,7 @@ def test_environment_variables_have_their_declared_effect(
 
 
 def test_vllm_process_variables_change_no_key(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key is the same before an engine is started in a process, and after."""
+    """The key does not change when an engine starts in the process."""
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import _ENVIRONMENT
 
     for name in _ENVIRONMENT:

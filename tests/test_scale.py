@@ -1,4 +1,4 @@
-"""Adapter scaling through the stages: models whose losses at every scale are planted."""
+"""Adapter scaling through the stages, with planted losses at every scale."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SPLITS = ("pool", "audit", "calibration")
 CALIBRATION, AUDIT = 90, 60
 
-#: The share of solved problems that each arm loses at the scales of the paper, and what it chooses.
+#: The share of solved problems that each arm loses at the paper's scales, and its chosen scale.
 LOSSES = {
     "gapft-seed13": ([0, 0, 0, 0], 1.0),
     "gapft-seed21": ([0, 0, 0, 0.5], 0.75),
@@ -39,8 +39,8 @@ LOSSES = {
     "uniform-seed21": ([0.5, 0.5, 0.5, 0.5], 0.0),
 }
 
-#: The trainer writes a lora_B of ones, so the sampler reads the scale off the adapter's weights.
-#: The file ``fuse`` beside the log, if there is one, holds how many calls go well.
+#: The trainer writes a lora_B of ones, so the sampler can read the scale from the weights.
+#: The file ``fuse`` beside the log, if present, holds the number of calls before a failure.
 PLUGIN = (
     f"LOSSES = {LOSSES!r}\n"
     + """
@@ -141,7 +141,7 @@ def register_trainers(register):
 
 @dataclass(frozen=True)
 class ScaledLetters(Letters):
-    """The letters task with models whose losses depend on their scale."""
+    """The letters task, with models whose losses depend on the adapter's scale."""
 
     @property
     def plugins(self) -> list[str]:
@@ -212,7 +212,7 @@ def test_decodes_calibration_split_only_greedily(task: ScaledLetters, run: RunDi
 def test_half_copied_adapter_is_trained_again(
     task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
-    """That of a plugin's trainer: its folder says its weights' hash."""
+    """The adapter is a plugin trainer's; its folder records the hash of its weights."""
     copied = Path(shutil.copytree(run.path, tmp_path / "run"))
     arm = all_arms()[0]
 
@@ -231,7 +231,7 @@ def test_half_copied_adapter_is_trained_again(
 
 
 def unseal(run: Path, folder: str) -> None:
-    """As if the run was copied before a folder was sealed."""
+    """Unseal a folder, as if the run had been copied before it was sealed."""
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["files"][folder]
     (run / "manifest.json").write_text(json.dumps(manifest))
@@ -268,7 +268,7 @@ def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any
 def test_decodes_only_missing_scales(
     task: ScaledLetters, run: RunDirectory, planted: dict[str, Any]
 ) -> None:
-    """0.75 of every arm, and the chosen scale where it is another than 0 and 1."""
+    """Decode 0.75 for every arm, and the chosen scale where it is neither 0 nor 1."""
     expected = {
         *(("scaled", arm.name, 0.75) for arm in all_arms()),
         ("scaled", "uniform-seed13", 0.25),
@@ -338,7 +338,7 @@ def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str,
 
 
 def change_table(run: RunDirectory, file: str, edit: Any, **facts: Any) -> None:
-    """Changes a table and seals it again."""
+    """Change a table and seal it again."""
     path = run.path / file
     table = edit(pq.read_table(path))
     own = json.loads(pq.read_metadata(path).metadata[b"gapft"]) | facts
@@ -397,7 +397,7 @@ def test_verify_finds_replaced_scaled_adapter(task: ScaledLetters) -> None:
 
 
 def test_verify_finds_forged_scaling_records(task: ScaledLetters) -> None:
-    """Neither whose it is, nor a scale that another tolerance would give."""
+    """Forge the arm, or a scale that another tolerance would choose."""
     run = task.scale("forged", STAGES[:5], conditions=["gapft"])
     file = "scaled/gapft-seed21"
     path = run.path / file / "scaling.json"
@@ -431,7 +431,7 @@ def hash_files(run: RunDirectory) -> dict[str, str]:
 def test_resumes_after_interruption_with_same_result(
     task: ScaledLetters, run: RunDirectory
 ) -> None:
-    """A call that fails ends the command as a kill would: with what was stored."""
+    """A failing call ends the command like a kill; stored results remain."""
     fuse = task.folder / "fuse"
     half = task.scale("stopped", STAGES[:3], at="elsewhere/stopped")
 
@@ -594,7 +594,7 @@ def test_rejects_two_conditions_of_one_budget(run: RunDirectory) -> None:
 
 
 def test_numbers_runs_with_equal_names_by_content(run: RunDirectory) -> None:
-    """Where they lie, and the order in which they are given, tells nothing."""
+    """Their paths and order do not matter."""
     (pooled,) = pool_scaling([str(run.path)], ["gapft"]).runs
     a = replace(pooled, place="/x/a", checkpoints=frozenset({("1", "2")}))
     b = replace(pooled, place="y/b", checkpoints=frozenset({("3", "4")}))

@@ -1,4 +1,4 @@
-"""The search stage: all data are read before any is searched, and what is finished is sealed."""
+"""The search stage reads all data before it searches, and seals each finished split."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def task(tmp_path: Path) -> Letters:
 
 
 class ReportsDone(Here):
-    """Says of every search that it is done, as a machine does whose disk is not seen here."""
+    """Reports every search as done, like a machine whose disk is not shared."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
         return super().run(jobs, progress) if jobs[0].label == "read data" else [{} for job in jobs]
 
 
 class RefusesOneJob(Here):
-    """Refuses the job of one label; does the jobs in their order, or the last one first."""
+    """Refuses the job with one label; runs the others in order, or the last one first."""
 
     def __init__(self, label: str, backwards: bool = False) -> None:
         self._label = label
@@ -107,7 +107,7 @@ def test_keeps_finished_jobs_after_a_refused_one(
 def test_seals_pool_before_an_earlier_finished_audit(
     task: Letters,
 ) -> None:
-    """Two workers end in any order; the manifest's is that of the splits."""
+    """Workers finish in any order; the manifest keeps the order of the splits."""
     run = task.run("r", splits=())
     with pytest.raises(UserError, match="search pool is refused"):
         run_search_stage(
@@ -139,7 +139,7 @@ def test_damaged_finished_table_is_named(task: Letters, content: bytes) -> None:
 
 
 def test_reports_a_job_before_loading_its_model(task: Letters) -> None:
-    """So that the display can say what it is waiting for."""
+    """The display can then show what it is waiting for."""
     run = task.run("r")
     arm, plugin_arguments = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])
     problems = [problem for problem, _ in read_problems(run.sealed("pool/problems.parquet"))]

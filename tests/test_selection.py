@@ -1,4 +1,4 @@
-"""Laws of selection, and what a selector that breaks its contract gets."""
+"""Laws of selection, and errors for selectors that break their contract."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_seeds_draw_differently() -> None:
 
 
 def test_uniform_draw_is_uniform() -> None:
-    """Chosen 2 of 8 over 4,000 seeds, each problem comes up 1,000 times, within 5 sd of 27."""
+    """2 of 8 over 4,000 seeds: each problem is drawn 1,000 times, within 5 sd of 27."""
     source = pool(4, 4)
     counts = dict.fromkeys((e.problem_id for e in source.verified), 0)
     for seed in range(4000):
@@ -122,7 +122,7 @@ def test_selector_that_breaks_its_contract_is_named(select: Any, expected: str) 
 
 
 def select_forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
-    """Puts a made-up response in place of the verified one."""
+    """Replace the verified response with an invented one."""
     other = Response("x", 3, "forged", (9, 9), "stop", 0)
     return [replace(e, response=other) for e in p.recovered[:n]]
 
@@ -164,8 +164,8 @@ def test_selectors_random_numbers_repeat() -> None:
     assert run_selector(shuffled, register_selector(shuffled), source, 9, Arm("mine", 21)) != first
 
 
-#: Problems whose right answer is a or e are solved in one decode, and a selector that takes the
-#: longest response that passed.
+#: A verifier under which problems with the answers a and e are solved greedily, and a selector
+#: that takes the longest response that passed.
 _MORE = """
 from pathlib import Path
 
@@ -240,7 +240,7 @@ def test_replay_adds_slots_to_matched_arms(task: LettersAndMore) -> None:
 def test_end_token_follows_naturally_ended_responses_only(
     task: LettersAndMore, finish: str, limit: int, end_tokens: bool
 ) -> None:
-    """The kept responses have 13 tokens. Plain models of lm-eval do not say how they ended."""
+    """The kept responses have 13 tokens; lm-eval's plain models do not report how they ended."""
     run = task.select(
         conditions=["gapft"],
         budget={"n": 6},

@@ -1,4 +1,4 @@
-"""The command with a server as its model: faults on the way, a server that goes away, and keys."""
+"""Runs with a server as the model: faults, a server that stops, and API keys."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def run_search(run: Path, path: Path, *more: object):
 
 
 def read_stored(folder: Path) -> dict[Path, bytes]:
-    """The files of responses in the store of a folder's runs."""
+    """Read the response files in the store of a folder's runs."""
     return {path: path.read_bytes() for path in folder.glob(".store/generate/*/[!.]*.jsonl")}
 
 
 def count_answers(*servers: ToyServer) -> collections.Counter[str]:
-    """How often each request was answered, by all servers together; without the probes."""
+    """Count how often each request was answered by all servers, without the probes."""
     bodies = [body for server in servers for body in server.served if body["prompt"] != "Hello."]
     return collections.Counter(map(json.dumps, bodies))
 
@@ -155,7 +155,7 @@ def test_responses_are_reused_on_another_server(server, tmp_path):
 
 
 def read_result(run: Path) -> dict[str, bytes]:
-    """What a search ends with, but for measured times."""
+    """Read a search's result without measured times."""
     files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["stages"], manifest["reused"]
@@ -165,7 +165,7 @@ def read_result(run: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_finished_search_is_kept_after_refusal(server, tmp_path, killed):
-    """The server changes its model between pool and audit: a mistake, when the pool is done."""
+    """The server changes its model after the pool: an error, but the pool is kept."""
     path, run = write_recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
 
     def last(handler):

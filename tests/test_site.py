@@ -1,4 +1,4 @@
-"""The documents' site: every page stands in its navigation once, and its links lead into it."""
+"""The documentation site works from a folder and loads nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stability, scope and redistribution in one run of the real command, on options by hashes."""
+"""Stability, scope and redistribution in one run of the real command, with hashed answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 
 CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
-#: Samples of the search: two sets, and a part of the third. The audit draws the others.
+#: Samples of the search: two sets and part of the third. The audit draws the rest.
 SEARCHED = 8
 
 TASK = """
@@ -37,8 +37,8 @@ metadata:
   gapft: {verifier: VERIFIER, keep: shortest, id: "{{id}}", content: [question]}
 """
 
-#: The prompt ends with the right option. The source knows it for a third of the problems; its
-#: samples and trained models say it now and then, else another option, or nothing.
+#: The prompt ends with the right option. The source answers a third of the problems with it;
+#: samples and trained models give it sometimes, else another option or nothing.
 PLUGIN = '''
 import hashlib
 
@@ -183,7 +183,7 @@ def read_results(folder: Path) -> dict[str, Any]:
 
 
 class Sealed:
-    """The sealed tables as plain dictionaries by problem."""
+    """The sealed tables as dictionaries by problem."""
 
     def __init__(self, folder: Path) -> None:
         def rows(table: str) -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ class Sealed:
     def right(
         self, condition: str, problems: list[str], seeds: tuple[int, ...] = SEEDS
     ) -> Fraction:
-        """The mean over seeds of the share of the whole audit that these are right."""
+        """Return the mean over seeds of these problems' correct share of the audit."""
         right = sum(
             self.arms[condition, seed][p]["status"] == "pass" for seed in seeds for p in problems
         )
@@ -284,7 +284,7 @@ def test_scope_lines_match_nested_budgets(folder: Path) -> None:
 
 
 def test_redistribution_matches_shuffled_answers(folder: Path) -> None:
-    """Null rates against shuffles of the sealed answers, done plainly here."""
+    """Compare null rates with plain shuffles of the sealed answers."""
     redistribution, sealed = read_results(folder)["redistribution"], Sealed(folder)
     rng = random.Random(1)
     for condition in CONDITIONS:
@@ -397,7 +397,7 @@ def test_recipe_mistakes_are_user_errors(folder: Path, setting: str) -> None:
 def test_unusable_verifier_answers_are_refused_by_name(
     tmp_path: Path, verifier: str, why: str
 ) -> None:
-    """Before anything is trained; the search stays, and without the experiment the run goes on."""
+    """The refusal precedes training; the search is kept, and the run continues without it."""
     run_folder = write_files(tmp_path / "made", verifier)
     done = gapft(*build_command(), cwd=run_folder)
     assert done.returncode == 2
@@ -413,7 +413,7 @@ def test_unusable_verifier_answers_are_refused_by_name(
 
 
 def test_unusable_arm_answers_cost_only_the_rates(tmp_path: Path) -> None:
-    """It is known only after training, so the report goes on and says why it has none."""
+    """This is known only after training, so the report continues and gives the reason."""
     run_folder = write_files(tmp_path / "made", "brackets")
     succeed(*build_command("--set", "model.backend=bracketed"), cwd=run_folder)
     content = read_results(run_folder)

@@ -1,4 +1,4 @@
-"""Which problems calibrate: taken out by the frozen hash, and in neither pool nor audit."""
+"""The calibration split: chosen by the frozen hash, disjoint from pool and audit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_limited_pool_is_kept_when_possible(count: int, data: st.DataObject) -> 
 def test_problems_with_calibration_content_leave_the_pool(
     contents: list[tuple[int, int]],
 ) -> None:
-    """Some repeat another's content hash, some its prompt."""
+    """Some problems repeat another's content hash, some its prompt."""
     split = [
         Problem(f"{i}-{derive_key(digest) % 16**12:012x}", f"prompt {prompt}", "A")
         for i, (digest, prompt) in enumerate(contents)
@@ -154,7 +154,7 @@ def test_audit_duplicates_stay_in_the_pool(
     split = build_problems(count)
     by_row = {row % count: how for row, how in repeated}
     for row in (row for row, how in by_row.items() if how == "id"):
-        split[row] = replace(split[row], id=f"plain{row}")  # without a content hash to go by
+        split[row] = replace(split[row], id=f"plain{row}")  # without a content hash
     audit = [copy_problem(split[row], how) for row, how in by_row.items()] + build_problems(50)[40:]
     free = [problem for row, problem in enumerate(split) if row not in by_row]
     if size > len(free) or size == count:
@@ -171,7 +171,7 @@ def test_audit_duplicates_stay_in_the_pool(
 
 
 def copy_problem(problem: Problem, how: str) -> Problem:
-    """A problem of another split that is the same by one of the three rules alone."""
+    """Build a problem of another split that is equal by exactly one of the three rules."""
     _, _, digest = problem.id.partition("-")
     return {
         "id": Problem(problem.id, "of the audit", "A"),
@@ -343,7 +343,7 @@ def test_allows_few_shot_examples_from_other_splits(
 
 
 def test_finds_audit_question_among_few_shot_examples(folder: Path) -> None:
-    """Its prompt in the audit has other examples before it, and its record another id."""
+    """Its audit prompt follows other examples, and its record has another id."""
     (folder / "letters.yaml").write_text(TASK + "num_fewshot: 2\nfewshot_split: dev\n")
     assert len(read_problems(folder, build_recipe(), "audit")) == 10
     write_split(folder, "dev", [*(f"dev {i}" for i in range(8)), "test 3"])

@@ -1,4 +1,4 @@
-"""model.start_tokens: the model sees exactly so many in search, training and audit."""
+"""model.start_tokens sets the start tokens of search, training and audit."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.xdist_group("start_tokens")
 
 PAD, BOS = 0, 1
 
-#: What a model is given is written down, with who asked: the source, an arm, training. A sampler
-#: gives it what all prompts begin with, and then the rest of each.
+#: Records each model input with its caller: the source, an arm or training. A sampler sends the
+#: common beginning of all prompts first, then the rest of each.
 SEEN = """
 import json
 import os
@@ -103,7 +103,7 @@ PLUGINS = ("--plugin", "plugin.py", "--plugin", "seen.py")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of a run whose model has a start token, but for its number."""
+    """The files of a run; the recipe does not set the number of start tokens."""
     folder = tmp_path_factory.mktemp("start_tokens")
     prepare(folder)
     shutil.rmtree(folder / "model")
@@ -118,7 +118,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def record_run(folder: Path, name: str, *more: str) -> dict[str, list[list[int]]]:
-    """Makes a run; what was seen in it, by who asked, padding removed."""
+    """Make a run; return the recorded inputs by caller, without padding."""
     log = folder / f"{name}.seen"
     succeed(
         "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--run-dir", name, *more,
@@ -137,7 +137,7 @@ def run_with_two(folder: Path) -> dict[str, list[list[int]]]:
 
 
 def count_start_tokens(rows: list[list[int]]) -> set[int]:
-    """With how many start tokens rows begin."""
+    """Return the numbers of start tokens with which rows begin."""
     return {len(list(takewhile(BOS.__eq__, row))) for row in rows}
 
 
@@ -174,7 +174,7 @@ def test_model_sees_one_start_token_by_default(
 def test_training_prompt_may_have_another_number(
     folder: Path, run_with_two: dict[str, list[list[int]]]
 ) -> None:
-    """The older protocol: what the source reads and writes is as in the main one."""
+    """The older protocol: the source's inputs and responses equal the main protocol's."""
     options = ("--set", "model.start_tokens=2", "--set", "training.start_tokens=1")
     seen = record_run(folder, "older", *options)
     assert {who: count_start_tokens(rows) for who, rows in seen.items()} == {

@@ -1,4 +1,4 @@
-"""Laws of the partition into G, S and U (Section 3.2), and what ``partition`` writes."""
+"""Laws of the partition into G, S and U (Section 3.2), and the table that it writes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ EXPECTED = {
 
 
 def write_searched_run(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
-    """A run directory whose pool is searched: sealed responses, and the task's facts."""
+    """Write a run directory with a searched pool: sealed responses and the task's facts."""
     recipe = {
         "name": "r",
         "data": {"task": "t"},

@@ -1,4 +1,4 @@
-"""The store keeps each file as it was first stored, and shares work between processes."""
+"""The store keeps the first content of each file and shares work between processes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_key_covers_step_version_and_inputs(tmp_path: Path) -> None:
     assert not any(store_group.exists() for store_group in others)
 
 
-#: Holds a claim, says so, and lets it go when a line is read (or when it is killed).
+#: Holds a claim, reports it, and releases it when a line is read or the process is killed.
 HOLDER = """
 import sys
 from pathlib import Path
@@ -147,7 +147,7 @@ def test_claim_ends_when_its_block_fails(tmp_path: Path) -> None:
 
 
 def test_next_claimant_keeps_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one's lock file is not taken away from under the second one."""
+    """The first process does not remove the second one's lock file."""
     group = find_group(tmp_path)
     second = FileLock(group.folder / ".a.jsonl.lock")
     release = FileLock.release
@@ -166,7 +166,7 @@ def test_next_claimant_keeps_the_claim(tmp_path: Path, monkeypatch: pytest.Monke
     second.release()
 
 
-#: A process on a file system without locks: it refuses them before the store is imported.
+#: A process on a file system without locks: locking fails before the store is imported.
 WITHOUT_LOCKS = """
 import errno, fcntl, os
 def refuse(*arguments):
@@ -243,7 +243,7 @@ def test_reopens_written_store(tmp_path: Path) -> None:
 def test_names_unwritable_place_and_its_setting(
     tmp_path: Path, use: Callable[[StoreGroup], object]
 ) -> None:
-    """A file stands in the folder's place, where no rights help."""
+    """A file is in the folder's place, so even root cannot write."""
     (tmp_path / "file").write_text("")
     group = Store(tmp_path / "file").find_group("generate", 1, {})
     with pytest.raises(UserError, match=STORE_VARIABLE):

@@ -1,4 +1,4 @@
-"""Named subsets of an audit, by the real command: added to a finished run, edited, forged."""
+"""Named subsets of an audit with the real command: added later, edited, forged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_added_subset_changes_no_sealed_file(folder: Path) -> None:
 
 
 def test_subset_scores_match_sealed_decisions(folder: Path) -> None:
-    """Every count of the report, counted again from the tables."""
+    """Recount every count of the report from the tables."""
     run = folder / "run"
     results = json.loads((run / "report/results.json").read_text())
     assert list(results["audits"]) == ["some", "few"]
@@ -123,7 +123,7 @@ def test_verify_checks_subset_against_audit_and_recipe(folder: Path, tmp_path: P
 
 
 def forge_subset(run: Path, plugin: str) -> list[str]:
-    """The differences of a run whose subset was changed and sealed again; the recipe is silent."""
+    """Change and reseal a subset, without its recipe key; return the differences."""
     seal_again(run, "audit/some/items.json")
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(recipe.replace("some.txt", "gone.txt"))
@@ -132,7 +132,7 @@ def forge_subset(run: Path, plugin: str) -> list[str]:
 
 
 def remove_id_file(run: Path) -> str:
-    """The path of a file of ids that is not there, as the run's recipe has it."""
+    """Remove the file of ids; return its path as the run's recipe has it."""
     import yaml
 
     return str(yaml.safe_load((run / "recipe.yaml").read_text())["audits"]["some"]["items"])
@@ -183,7 +183,7 @@ def test_missing_ids_are_named_with_lines(folder: Path) -> None:
 
 
 def test_subset_can_match_another_tasks_audit(folder: Path) -> None:
-    """By content: one has another id there, and one is not in the audit at all."""
+    """Problems match by content: one has another id, and one is not in the audit."""
     data = (folder / "tasks/audit.jsonl").read_text().splitlines(keepends=True)
     few = [*data[4:9], data[9].replace("audit9", "ninth"), data[0].replace("0?", "new?")]
     (folder / "tasks/few.jsonl").write_text("".join(few))
@@ -221,7 +221,7 @@ def test_subset_can_match_another_tasks_audit(folder: Path) -> None:
 
 
 def check_forged_match(folder: Path) -> None:
-    """The complement of what the task chooses, sealed again, is found while its data are here."""
+    """Verify finds a resealed complement of the subset while the task's data are available."""
     forged_run = Path(shutil.copytree(folder / "matched", folder / "complement"))
     path = forged_run / "audit/shared/items.json"
     content = json.loads(path.read_text())

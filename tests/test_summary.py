@@ -1,4 +1,4 @@
-"""The lines a run ends with say what its report says."""
+"""The closing lines of a run agree with its report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_summary(path: Path) -> str:
 
 
 def test_summary_prints_k_eq(tmp_path: Path) -> None:
-    """GapFT recovers all, so that every sample drawn is not enough; replay forgets all."""
+    """GapFT recovers everything, beyond every drawn sample; replay forgets everything."""
     inputs = planted.inputs(conditions=("gapft", "replay", "uniform"), sizes=(40, 35, 25))
     flows = {"gapft": (1.0, 1.0, 0.0), "replay": (0.0, 0.0, 1.0), "uniform": (0.5, 0.1, 0.1)}
     arms = [planted.trained(inputs.audit, a.arm.condition, a.arm.seed, flows[a.arm.condition])

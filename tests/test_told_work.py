@@ -1,4 +1,4 @@
-"""What a command tells of its work: reused or new and why, before and after, on the demo policy."""
+"""The work that a command reports as reused or new, and why, before and after a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = (
     "--set", "executor.workers=1",
 )  # fmt: skip
 
-#: A plugin that makes the keys' descriptions say that another torch is installed.
+#: A plugin that makes keys describe another installed torch.
 VERSIONS = """
 from gapft_harness import hookimpl
 from gapft_harness.stages.generation import made_from
@@ -33,7 +33,7 @@ def register_selectors(register):
 
 
 def find_work_lines(text: str) -> dict[str, str]:
-    """The lines on work by what they are of."""
+    """Return the lines on work by their subject."""
     matches = re.findall(r"^ *((?:search|train|audit)[a-z ]*): (.*)$", text, flags=re.M)
     return dict(matches)
 
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_demo(folder: Path, name: str, *options: str, seed: int = 13) -> dict[str, str]:
-    """Runs the demo, and gives the lines on its work."""
+    """Run the demo; return the lines on its work."""
     arguments = (*SMALL, "--seed", str(seed), *options)
     done = succeed("run", "demo", "--run-dir", f"runs/{name}", *arguments, cwd=folder)
     return find_work_lines(done.stdout + done.stderr)

@@ -1,4 +1,4 @@
-"""What training or selection would refuse after a search is refused before it."""
+"""Examples that training or selection would reject are rejected before the search."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_conditions_have_their_own_limits() -> None:
 
 
 def test_gold_targets_are_never_truncated() -> None:
-    """A cut would make the same target another one beside a longer prompt."""
+    """Truncation would change the same target beside a longer prompt."""
     short = [
         f"training.max_length={measure_longest_prompt() + 31}", "training.too_long=truncate",
         "conditions={gapft: {}, gold: {selector: gold_labels, params: {answer_only: false}}}",

@@ -1,4 +1,4 @@
-"""Training sets of another run (selector ``training_set``), by the real command."""
+"""Training sets of another run (selector ``training_set``) with the real command."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRAINING = {"dtype": "float32", "repetitions": 1}
 
 
 def build_condition(run: str, condition: str, **keys: Any) -> dict[str, Any]:
-    """A condition with the training sets of another run."""
+    """Build a condition that uses another run's training sets."""
     params = {"run": run, "condition": condition}
     return {"selector": "training_set", "params": params, **keys}
 
@@ -78,9 +78,9 @@ def plugin_arguments(*more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that chose its sets, and one of another base that took one of them; both finished.
+    """A run with its own sets and a run on another base that reuses one; both finished.
 
-    In ``here``, with a copy of it all beside it: their paths are in their manifests.
+    They are in ``here``, with a copy beside it: manifests hold their paths.
     """
     folder = tmp_path_factory.mktemp("taken") / "here"
     folder.mkdir()
@@ -100,7 +100,7 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs_folder(finished_runs: Path) -> Path:
-    """It all as it was."""
+    """The finished runs, restored to their first state."""
     shutil.rmtree(finished_runs)
     shutil.copytree(finished_runs.with_name("copy"), finished_runs)
     return finished_runs
@@ -108,7 +108,7 @@ def runs_folder(finished_runs: Path) -> Path:
 
 @pytest.fixture
 def working_folder(runs_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, and commands are given there."""
+    """The restored runs, as the working folder."""
     monkeypatch.chdir(runs_folder)
     return runs_folder
 
@@ -124,7 +124,7 @@ def verify_run(run: str = "taking", plugin: str = "plugin.py") -> tuple[list[str
 
 
 def rewrite_set(path: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Other examples in a set, which is sealed again."""
+    """Change the examples of a set and seal it again."""
     run, relative = path.split("/", 1)
     change_rows(Path(run), relative, change)
 
@@ -167,7 +167,7 @@ def test_another_base_trains_on_the_same_set(runs_folder: Path) -> None:
 
 
 def test_set_chosen_with_other_k_is_unmatched(runs_folder: Path) -> None:
-    """It has as many examples as the others, and this run's recipe says nothing of its K."""
+    """It has as many examples as the others, and this run's recipe does not give its K."""
     conditions = {**TAKES, "early": build_condition("source", "first_two")}
     write_recipe(runs_folder, "wide", "other", conditions=conditions)
     succeed("run", "wide.yaml", "--run-dir", "wide", *plugin_arguments(), cwd=runs_folder)
@@ -269,7 +269,7 @@ def test_refuses_without_a_traceback(working_folder: Path) -> None:
 
 
 def unseal_selection(run: str) -> None:
-    """The run as a kill left it after the set was written, and before the manifest was."""
+    """Restore the state after a kill between writing the set and the manifest."""
     manifest = read_manifest(run)
     del manifest["n"]
     for section in ("budgets", "training"):
@@ -410,7 +410,7 @@ def test_verify_finds_other_prompt_tokens_without_source(working_folder: Path) -
 
 
 def test_verify_rejudges_reused_responses(working_folder: Path) -> None:
-    """The source says that a failed response passed; all that it keeps fits that."""
+    """The source records a failed response as passed, consistently in all its files."""
     checks = verify_run()[1]
     assert any("that passed there, and passed again," in line for line in checks)
     first = read_examples(Path(SOURCE))[0]
@@ -497,7 +497,7 @@ def test_rejects_other_keys_beside_training_set(keys: dict[str, Any], expected: 
 
 
 def test_parameter_paths_resolve_from_any_folder(working_folder: Path) -> None:
-    """Those that a plugin of one's own declares too."""
+    """This includes paths that a custom plugin declares."""
     Path("own.py").write_text(OWN)
     conditions = {
         "theirs": build_condition("source", "gapft"),
@@ -550,7 +550,7 @@ def test_custom_selector_uses_only_the_other_run(working_folder: Path) -> None:
     assert read_examples(Path("taking", SELECTION)) == source_examples[::2] * 2
 
 
-#: A change of each column of an example; none of them gives a verified response of the pool.
+#: A change for each column of an example; none of them is a verified response of the pool.
 CHANGES: dict[str, Any] = {
     "problem_id": "another",
     "state": "U",

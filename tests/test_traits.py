@@ -1,4 +1,4 @@
-"""What plugins declare when they register something, and that the engine goes by it alone."""
+"""Traits that plugins declare at registration, which alone determine the engine's behaviour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOOKS = {kind: hook for hook, kind in KINDS.items()}
 
 
 def write_plugin(folder: Path, kind: str, declared: str) -> str:
-    """A plugin file whose one thing is registered with ``declared``."""
+    """Write a plugin file that registers one entry with ``declared``."""
     path = folder / "mine.py"
     path.write_text(
         "from gapft_harness.api import UserError, hookimpl\n\n\n"
@@ -106,7 +106,7 @@ def test_dry_run_calls_a_plugins_check(tmp_path: Path, check: str, expected: str
 
 
 def test_code_hash_names_declared_functions(tmp_path: Path) -> None:
-    """Where they lie in memory is new in every process."""
+    """Their memory addresses differ in every process."""
 
     def code(declared: str) -> str | None:
         plugins, faults = examine_plugins([write_plugin(tmp_path, "sampler", declared)])

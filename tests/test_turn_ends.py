@@ -1,4 +1,4 @@
-"""The supervised end of a response is the token that the model writes there, whatever its name."""
+"""The supervised end of a response is the token with which the model ends a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished command given again: short if nothing changed, the ordinary way if anything did."""
+"""A repeated command recalls its output if nothing changed, and runs normally otherwise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = Path("run")
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run, and all that it was made from."""
+    """A folder with a finished run and all its inputs."""
     folder = tmp_path_factory.mktemp("unchanged")
     prepare(folder)
     recipe = (folder / "recipe.yaml").read_text()
@@ -44,14 +44,14 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv(STORE_VARIABLE, raising=False)
         choice = build_options()
         run_and_print(choice, RUN, build_command(choice))
-        time.sleep(2.1)  # until the file system's clock tells the run's folder from a later change
+        time.sleep(2.1)  # until the file system's clock separates the run from a later change
         run_and_print(choice, RUN, build_command(choice))
     return folder
 
 
 @pytest.fixture
 def folder(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it, whose record is of the copy."""
+    """A copy of the finished run with its own record."""
     record = json.loads(next((finished_run / ".store" / "finished").iterdir()).read_text())
     copy = tmp_path / "copy"
     shutil.copytree(finished_run, copy)
@@ -91,7 +91,7 @@ def recall_output() -> str | None:
 
 
 def record_again() -> None:
-    """Record the present state as that of a finished command."""
+    """Record the current state as a finished command's."""
     record = json.loads(build_command(build_options()).record_path.read_text())
     record_command(set(record["files"]), set(record["folders"]))
     assert recall_output() == "printed"

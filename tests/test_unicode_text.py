@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.text import replace_surrogates, replace_text_surrogates
 
-#: Any code points, halves of surrogate pairs among them.
+#: Any code points, including halves of surrogate pairs.
 TEXTS = st.text(st.characters() | st.characters(categories=["Cs"]))
 
 
@@ -22,13 +22,13 @@ def test_valid_text_is_unchanged(text: str) -> None:
 def test_replaces_only_surrogates(text: str) -> None:
     replaced = replace_text_surrogates(text)
     replaced.encode()
-    # Two halves in a row that make a pair are that pair.
+    # Two adjacent halves that form a pair count as the pair.
     paired = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     assert replaced == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in paired)
 
 
 def json_values(texts: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
-    """JSON values of such texts."""
+    """Build JSON values that contain these texts."""
     return st.recursive(
         st.none() | st.integers() | texts, lambda v: st.lists(v) | st.dictionaries(texts, v)
     )

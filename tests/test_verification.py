@@ -1,4 +1,4 @@
-"""verify_unique: each distinct pair once, in any order; a verifier's faults are named."""
+"""verify_unique judges each distinct pair once; errors name the verifier's faults."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ pairs = st.lists(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["
 
 
 class RecordingVerifier:
-    """Passes what equals its gold, and remembers what it was asked."""
+    """Passes responses that equal their gold and records its calls."""
 
     def __init__(self):
         self.asked = []
@@ -103,7 +103,7 @@ def test_refused_gold_is_named_by_position():
 
 @pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])
 def test_rejects_non_finite_golds(gold):
-    """As null is: a cell that is missing in CSV. A document may have such fields."""
+    """Like null, it is a missing CSV cell; a document may have such fields."""
     with pytest.raises(UserError, match=r"^line 1: the gold answer holds .*, not a JSON number"):
         check_golds(RecordingVerifier(), [(gold, "line 1")])
     check_golds(RecordingVerifier(), [({"answer": "A", "other": gold}, "line 1")])

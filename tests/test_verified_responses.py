@@ -1,4 +1,4 @@
-"""All verified responses of a problem, open to selectors and read when they ask."""
+"""Selectors can use all verified responses of a problem, which are read on demand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def build_response(
 
 
 def write_table(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int = 2) -> None:
-    """A table of greedy responses and samples, so many problems a row group."""
+    """Write a table of greedy responses and samples, ``in_group`` problems per row group."""
     verdicts = (Verdict("fail"), Verdict("pass"))
     rows = {
         name: [
@@ -165,7 +165,7 @@ def register_selector(**options: Any) -> Registration:
 def test_using_another_response_must_be_declared(
     tmp_path: Path, change: dict[str, Any], options: dict[str, Any], expected: str
 ) -> None:
-    """Of "a" samples 1 and 2 passed and 1 is kept; of "b" sample 0, and the greedy one is kept."""
+    """Samples 1 and 2 of "a" passed and 1 is kept; sample 0 of "b" passed, and greedy is kept."""
     write_table(tmp_path / "r.parquet", {"a": [False, False, True, True], "b": [True, True]}, 1)
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2, 3), "b": (1, 2, 3)}, True)
     kept_responses = {"a": build_response("a", 1), "b": build_response("b", GREEDY)}
@@ -206,7 +206,7 @@ def distinct_task(task: LettersAndMore) -> DistinctLetters:
 def test_several_responses_per_problem_are_sealed_and_verified(
     distinct_task: DistinctLetters,
 ) -> None:
-    """Of each recovered problem's four samples, 0, 1 and 3 are right and 1 is kept."""
+    """Samples 0, 1 and 3 of each recovered problem are right, and 1 is kept."""
     run = distinct_task.select(conditions=["gapft", "paths", "last"], budget={"n": 9})
     examples = {
         name: read_examples(run.path / f"selections/{name}-seed13.parquet")

@@ -1,4 +1,4 @@
-"""States that rest on a window of a search's samples: laws, files, and what is refused."""
+"""States over a window of a search's samples: laws, files and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ rules = st.sampled_from(["shortest", "first"])
 
 
 def build_judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[JudgedResponse]:
-    """A problem's responses; a sample is whether it passed, and its tokens."""
+    """Build a problem's responses; a sample is (passed, number of tokens)."""
     return [
         JudgedResponse(
             Response("p", index, "", tuple(range(tokens)), "stop", 0),
@@ -117,7 +117,7 @@ def test_adjacent_windows_recover_their_union(
 
 @given(outcomes)
 def test_early_stopped_search_has_nested_budget_states(problem_outcomes: Any) -> None:
-    """Whatever was left out: budgets that begin at sample 0 need no more than was drawn."""
+    """Budgets that begin at sample 0 need only the drawn samples."""
     solved = [problem_outcomes[0], *(passed for passed, _ in problem_outcomes[1])]
     drawn = problem_outcomes[1][: solved.index(True)] if True in solved else problem_outcomes[1]
     for k in range(1, K + 1):

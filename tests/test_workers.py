@@ -1,4 +1,4 @@
-"""WorkerPool: every item gets its outcome, whatever its neighbours do to their worker."""
+"""WorkerPool: every item gets its own outcome, whatever other items do to their worker."""
 
 import os
 import subprocess
@@ -119,7 +119,7 @@ def test_workers_persist_with_one_hash_seed():
 
 
 def test_cpu_limit_outlives_the_parent():
-    """A busy worker whose parent was killed must end by itself: the kernel sees to it."""
+    """The kernel must end a busy worker whose parent was killed."""
     with WorkerPool("worker_functions:environment", workers=1, timeout_s=2) as pool:
         (outcome,) = pool.map([1])
     assert ORPHAN_SECONDS + 20 <= outcome.value["cpu_limit"] <= ORPHAN_SECONDS + 30
@@ -179,7 +179,7 @@ def test_worker_death_at_start_is_an_error():
 
 def test_pool_works_after_an_error(pool):
     with pytest.raises(TypeError):
-        pool.map([{1, 2}])  # a set is no JSON
+        pool.map([{1, 2}])  # a set is not JSON
     assert pool.map([1]) == [Outcome("done", 1)]
 
 
@@ -221,7 +221,7 @@ print(pool.map([1])[0].value["pid"])
 
 @pytest.mark.parametrize("how", ["-c", "stdin", "file"])
 def test_works_from_any_main_and_ends_with_it(how, tmp_path):
-    """No guard around __main__ is needed, and a pool nobody closed leaves no process."""
+    """__main__ needs no guard, and an unclosed pool leaves no process."""
     (tmp_path / "program.py").write_text(PROGRAM)
     arguments = {"-c": ["-c", PROGRAM], "stdin": ["-"], "file": [str(tmp_path / "program.py")]}
     done = subprocess.run(

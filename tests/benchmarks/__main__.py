@@ -1,6 +1,6 @@
-"""Runs the benchmarks named on the command line; prints each figure beside its limit.
+"""Run the benchmarks named on the command line and print each figure beside its limit.
 
-Without a name: all that need no engine of their own.
+Without names: all benchmarks that need no other engine.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BENCHMARKS = (
     "coverage_ledger",
     "batched_adapters",
 )
-#: These need vLLM (``make bench-vllm``) or code of the hub, and run by name alone.
+#: These need vLLM (``make bench-vllm``) or code from the hub, and run only by name.
 FURTHER_BENCHMARKS = ("vllm_search", "code_eval")
 
 
 def main(names: list[str]) -> int:
-    """Runs them one after another. Exit status 1 if a figure is beyond its limit."""
+    """Run the benchmarks in turn; return 1 if a figure exceeds its limit."""
     benchmarks = BENCHMARKS + FURTHER_BENCHMARKS
     if unknown := set(names) - set(benchmarks):
         sys.exit(f"unknown benchmark {sorted(unknown)}; known: {', '.join(benchmarks)}")
@@ -68,7 +68,7 @@ def main(names: list[str]) -> int:
 
 
 def format_value(value: float) -> str:
-    """Two decimals, three below one, or the order of magnitude where they would show nothing."""
+    """Format with two decimals, three below one, or the order of magnitude if they show zeros."""
     if value and abs(value) < 0.01:
         return f"{value:.1e}"
     return f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.3f}"

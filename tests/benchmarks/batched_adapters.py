@@ -1,8 +1,8 @@
-"""Several adapters in one forward pass against one adapter after another: does batching pay?
+"""Compare several adapters in one forward pass with one adapter after another.
 
-The batched form is a plain one, for this measurement alone: every layer has the A and B matrices
-of all adapters in one tensor each, and a pass has a group of rows for each adapter. Both forms
-compute the same losses and gradients, which is checked.
+The batched form exists only for this measurement: every layer has the A and B matrices of all
+adapters in one tensor each, and a pass has a group of rows for each adapter. The benchmark checks
+that both forms compute the same losses and gradients.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BatchedLora(torch.nn.Module):
         self.a, self.b = torch.nn.Parameter(a), torch.nn.Parameter(b)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The base's output plus each group's own adapter's."""
+        """Add each group's adapter output to the base's output."""
         own_groups = slice(None) if self.only is None else slice(self.only, self.only + 1)
         a, b = (factor[own_groups].to(x.dtype) for factor in (self.a, self.b))
         groups = x.reshape(len(a), -1, x.shape[-1])
@@ -55,7 +55,7 @@ class BatchedLora(torch.nn.Module):
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy and a 27M-parameter Llama; passes of 2 sequences an adapter."""
+    """Measure the demo policy and a 27M-parameter Llama with 2 sequences per adapter."""
     from transformers import AutoModelForCausalLM
 
     from gapft_harness.recipe.recipe import resolve_model
@@ -76,16 +76,16 @@ def measure(folder: Path) -> list[Figure]:
 def compare_ways(
     name: str, model: Any, layers: Sequence[BatchedLora], rows: int, length: int, tolerance: float
 ) -> Figure:
-    """A few passes of some sequences for every adapter; the median of the rounds.
+    """Time a few passes with sequences for every adapter; return the median over rounds.
 
-    Time is the processor's on a CPU, and the clock's on a GPU.
+    Processor time on a CPU, wall time on a GPU.
 
     Args:
-        name: of the figure.
-        model: with batched adapters.
-        layers: these adapters.
-        rows: sequences of each adapter in a pass.
-        length: tokens of a sequence.
+        name: the figure's name.
+        model: the model with batched adapters.
+        layers: the adapters.
+        rows: sequences per adapter in a pass.
+        length: tokens per sequence.
         tolerance: how far the two forms' gradients may differ.
     """
     device = model.device
@@ -136,7 +136,7 @@ def compare_ways(
 
 
 def add_adapters(base: Any) -> list[BatchedLora]:
-    """Freezes a model and gives each of its seven projections the adapters, in place."""
+    """Freeze a model and add the adapters to each of its seven projections, in place."""
     base.requires_grad_(False)
     base.config.use_cache = False
     draw = torch.Generator(base.device).manual_seed(0)
@@ -155,7 +155,7 @@ def select_adapter(layers: Sequence[BatchedLora], adapter: int | None) -> None:
 
 
 def compute_loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """The sum over all tokens, so that adapters' losses add up."""
+    """Compute the sum over all tokens, so that the adapters' losses add up."""
     logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
     loss: torch.Tensor = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum"
@@ -164,7 +164,7 @@ def compute_loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def take_gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """A parameter's gradient, which it has no longer."""
+    """Return a parameter's gradient and clear it."""
     gradient, parameter.grad = parameter.grad, None
     assert gradient is not None
     return gradient

@@ -1,8 +1,8 @@
-"""lm-eval's code tasks: the sandbox beside the hub's own ``code_eval``, which confines nothing.
+"""lm-eval's code tasks: the sandbox compared with the hub's unconfined ``code_eval``.
 
-The hub's code is not part of this project. ``GAPFT_CODE_EVAL_AT`` names a folder that holds it, as
-``metrics/code_eval`` of a clone of github.com/huggingface/evaluate does. It runs in a process that
-has imported what lm_eval imports, as in an evaluation.
+The hub's code is not part of this project. ``GAPFT_CODE_EVAL_AT`` names its folder, such as
+``metrics/code_eval`` in a clone of github.com/huggingface/evaluate. It runs in a process with
+lm_eval's imports, as in an evaluation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.lm_eval_bridge.test_code_eval import CANDIDATES
 
 PLACE = "GAPFT_CODE_EVAL_AT"
 _TASKS, _CANDIDATES, _ROUNDS = 24, 8, 5
-#: What these ask for is confinement's to refuse, so that they pass there and fail here.
+#: Confinement refuses these, so they pass with the hub's metric and fail in the sandbox.
 _CONFINED = ("subprocess.run", "/etc/passwd")
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Seconds for programs that end at once, and verdicts on what candidates may do."""
+    """Time programs that end at once, and compare verdicts on candidate programs."""
     import evaluate
     import lm_eval.evaluator  # noqa: F401
 
@@ -53,7 +53,7 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def compare_verdicts(own_metric: CodeEval, hub_metric: object) -> Figure:
-    """What candidates may do, but for what only confinement refuses."""
+    """Compare verdicts on candidates, except those that only confinement refuses."""
     candidates = [
         candidate for candidate in CANDIDATES if not any(part in candidate for part in _CONFINED)
     ]

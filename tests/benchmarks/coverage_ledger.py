@@ -1,6 +1,6 @@
-"""The coverage ledger's cost: samples of an adapter beside as many of the source, as search draws.
+"""The coverage ledger's cost: an adapter's samples compared with as many of the source's.
 
-And what the whole ledger of an arm takes beside making the arm: its training and greedy audit.
+Also the whole ledger of an arm compared with the arm's training and greedy audit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ K, ROUNDS = 8, 3
 
 
 def measure(folder: Path) -> list[Figure]:
-    """One arm of the demo: 400 problems to sample K times; each time with the model's loading."""
+    """Measure one demo arm: 400 problems, K samples each, including loading the model."""
     from gapft_harness.core.records import SOURCE, Arm
     from gapft_harness.experiments.coverage_ledger import build_ledger_path
     from gapft_harness.stages.audit import audit_arm
@@ -41,9 +41,7 @@ def measure(folder: Path) -> list[Figure]:
             output.rename(folder / f"gone{time.monotonic_ns()}")
         else:
             output.unlink(missing_ok=True)
-        os.environ[STORE_VARIABLE] = str(
-            folder / f"store{time.monotonic_ns()}"
-        )  # nothing is reused
+        os.environ[STORE_VARIABLE] = str(folder / f"store{time.monotonic_ns()}")  # prevents reuse
         start = time.perf_counter()
         work()
         return time.perf_counter() - start

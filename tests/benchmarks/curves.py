@@ -1,8 +1,8 @@
-"""How often the band of a difference of Pass@k curves holds the true one, at all k together.
+"""How often the band of a difference of Pass@k curves contains the true curve at all k.
 
 Studies are simulated (``tests/analysis/simulated_curves.py``): 300 problems, 8 samples of each
-before and under each training seed. A figure is the distance of the coverage from 95 points;
-beside it stands how often the set of first k behind holds the true one. Two minutes.
+before and under each training seed. A figure is the distance of the coverage from 95 points; its
+detail is how often the set of first k behind contains the true k. Two minutes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gapft_harness.core.streams import Stream
 from tests.analysis.simulated_curves import EFFECTS, KS, SAMPLES, SEED_EFFECTS, studies, truth
 from tests.benchmarks.measure import Figure
 
-#: Of each setting; the standard error of a coverage of 95% is 0.7 points.
+#: Studies per setting; the standard error of a coverage of 95% is 0.7 points.
 STUDIES, PROBLEMS, SEED = 1_000, 300, 11
-#: Training seeds, and how far from 95 points the coverage may be; of two the band is wider.
+#: Training seeds, and the allowed distance of the coverage from 95 points.
 LIMITS = {2: None, 3: 3.5, 5: 3.0, 8: 3.0}
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Coverage by the number of training seeds, by what training does and how seeds differ."""
+    """Measure coverage by number of training seeds, training effect and seed variation."""
     return [
         build_figure(seeds, effect, seed_effect)
         for seeds in LIMITS
@@ -35,7 +35,7 @@ def measure(folder: Path) -> list[Figure]:
 def simulate_coverage(
     seeds: int, effect: str, seed_effect: float, count: int, seed: int
 ) -> tuple[float, float]:
-    """Shares of studies whose band holds the true difference, and whose set its first k behind."""
+    """Return the shares of studies whose band contains the truth, and whose set the true k."""
     source, tuned = truth(effect, seed_effect)
     true = tuned - source
     behind = next((k for k, difference in zip(KS, true, strict=True) if difference < 0), None)

@@ -1,4 +1,4 @@
-"""Everything around generation: 10,000 problems x 8 with lm-eval's dummy model."""
+"""The cost outside generation: 10,000 problems x 8 with lm-eval's dummy model."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ metric_list: [{metric: bypass}]
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Three rounds of whole processes, start-up included on both sides."""
+    """Time three rounds of whole processes, including start-up."""
     data = folder / "problems.jsonl"
     with data.open("w") as file:
         for i in range(PROBLEMS):
             record = {"id": f"p{i}", "question": f"What is {i} plus {i}?", "answer": str(2 * i)}
             file.write(json.dumps(record) + "\n")
-    # stock lm_eval decodes the test split; a pool, which is decoded here, must not be the audit
+    # stock lm_eval decodes the test split; here it is the pool, which must not be the audit
     audit = folder / "audit.jsonl"
     audit.write_text('{"id": "a", "question": "What is one plus one?", "answer": "2"}\n')
     ours_yaml = _TASK.format(

@@ -1,7 +1,7 @@
 """How often 95% bounds of Pass@k from 8 samples miss the truth, and how wide they are.
 
-Simulated pools (``simulated_pools``) take about three minutes; the demo policy's audit, whose truth
-is the unbiased estimate from the 128 samples of a problem that the bounds did not see, some more.
+Simulated pools (``simulated_pools``) take about three minutes, the demo policy's audit longer; its
+truth is the unbiased estimate from 128 samples per problem that the bounds do not use.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.benchmarks.measure import Figure
 from tests.command import succeed
 
 POOLS = 400
-#: Percent of bounds that may miss: of 400, 5% and three standard errors.
+#: Percent of 400 bounds that may miss: 5% plus three standard errors.
 LIMIT = 8.3
-#: Pools of each kind whose bounds at 8 times as many samples are measured, for information.
+#: Pools of each kind whose bounds at 8 times as many samples are measured for information.
 FARTHER = 100
-#: The demo's samples of a problem, and its problems in so many parts.
+#: The demo's samples per problem, and the number of parts of its problems.
 DRAWN, PARTS = 136, 5
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """The simulated pools of each kind and size, and the demo's audit."""
+    """Measure simulated pools of each kind and size, and the demo's audit."""
     for multiple in (*MULTIPLES, 2 * MULTIPLES[-1]):
         k, planned = multiple * SAMPLES, multiple in MULTIPLES
         count, limit = (POOLS, LIMIT) if planned else (FARTHER, None)
@@ -57,7 +57,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def bound_demo(passed: np.ndarray, k: int) -> Iterator[tuple[Interval, float]]:
-    """Bounds from each 8 samples of each part of the problems, and the whole audit's Pass@k."""
+    """Yield bounds from every 8 samples of each part, and the whole audit's Pass@k."""
     for part in np.array_split(np.random.default_rng(0).permutation(len(passed)), PARTS):
         for first in range(0, DRAWN, SAMPLES):
             seen = np.zeros(DRAWN, dtype=bool)

@@ -1,4 +1,4 @@
-"""Generation and the search stage against lm-eval's bare backend on the same requests."""
+"""Generation and the search stage compared with lm-eval's bare backend on the same requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ K, CHUNK, ROUNDS = 8, 200, 5
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy on its pool: 400 problems, one greedy decode and 8 samples each."""
+    """Measure the demo policy on its pool: 400 problems, 1 greedy decode and 8 samples each."""
     import torch
     from lm_eval.models.huggingface import HFLM
 
@@ -47,7 +47,7 @@ def measure(folder: Path) -> list[Figure]:
         generated(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
 
     def our_search() -> None:
-        run = folder / f"{next(number)}" / "run"  # beside it, a store of its own
+        run = folder / f"{next(number)}" / "run"  # with its own store beside it
         RunDirectory.create_or_open(run, build_recipe(arguments))
         search_split(str(run), "pool")
 
@@ -80,7 +80,7 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def generate_bare(lm: Any, prompts: list[str], greedy: Decoding) -> None:
-    """lm-eval's own generation of one greedy decode and K samples a prompt."""
+    """Generate one greedy decode and K samples per prompt with lm-eval alone."""
     from lm_eval.api.instance import Instance
 
     common = {"until": list(greedy.until), "max_gen_toks": greedy.max_gen_toks}

@@ -1,7 +1,7 @@
-"""Top-p over 151,936 tokens beside plain sampling: the whole search command, a small random model.
+"""Top-p over 151,936 tokens compared with plain sampling: whole searches with a small model.
 
-Its logits are as peaked as a trained model's, so that a nucleus of 0.95 holds some ten tokens.
-Processor time of the command with its worker.
+The random model's logits are as peaked as a trained model's, so a nucleus of 0.95 holds about ten
+tokens. Times are processor time of the command and its worker.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tests.tiny_models import byte_llama
 
 VOCABULARY, HIDDEN, PROBLEMS, ROUNDS = 151_936, 128, 64, 3
 
-#: Standard deviation of the logits.
+#: The standard deviation of the logits.
 _SPREAD = 7.0
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Pool search of 64 problems, one greedy decode and 8 samples of 32 tokens."""
+    """Measure a pool search of 64 problems, 1 greedy decode and 8 samples of 32 tokens."""
     model = write_model(folder / "model")
     number = iter(range(10**6))
 
@@ -52,7 +52,7 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def measure_children() -> float:
-    """Processor seconds of the processes that have ended."""
+    """Return the processor seconds of finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,4 +1,4 @@
-"""Timing two ways of one job in turn, and whole processes with their peak memory."""
+"""Time two ways of one job in turn, and whole processes with their peak memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from gapft_harness.store.store import STORE_VARIABLE
 
-#: The environment variable that names the folders of real models, divided as in ``PATH``.
+#: The environment variable with the folders of real models, separated as in ``PATH``.
 MODELS = "GAPFT_BENCH_MODELS"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure and what it is held against; without a limit it is for information."""
+    """A measured figure and its limit; without a limit it is for information."""
 
     name: str
     value: float
@@ -48,20 +48,20 @@ def time_in_turn(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float, float]:
-    """Runs both in turn and compares them pair by pair, as the machine's speed drifts.
+    """Run both in turn and compare them pairwise, since the machine's speed drifts.
 
     Args:
-        ours: one way.
-        other: another.
-        rounds: how often each is run.
-        clock: gives seconds, of the wall or of this process.
+        ours: the first way.
+        other: the second way.
+        rounds: the number of runs of each.
+        clock: returns seconds of wall or process time.
 
     Returns:
         The median ratio ours / other, and both medians in seconds.
     """
     pairs = []
     for turn in range(rounds):
-        # who goes first alternates
+        # the order alternates
         if turn % 2:
             b, a = time_call(other, clock), time_call(ours, clock)
         else:
@@ -75,9 +75,9 @@ def time_in_turn(
 
 
 def run_process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Runs a whole process; a failure ends the benchmark with its output.
+    """Run a whole process; a failure ends the benchmark with its output.
 
-    It has a store of its own: what an earlier one made is made again.
+    The process has its own store, so it reuses no earlier results.
     """
     store = {STORE_VARIABLE: str(cwd / f"store{time.monotonic_ns()}")}
     start = time.perf_counter()
@@ -100,10 +100,10 @@ def run_process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None
 
 
 def list_models(benchmark: str) -> list[Path]:
-    """Return the model folders that the environment names, or say that it names none.
+    """Return the model folders named by the environment; exit with a message if there are none.
 
     Args:
-        benchmark: who asks, for the message.
+        benchmark: the benchmark's name, for the message.
     """
     folders = [Path(name) for name in os.environ.get(MODELS, "").split(os.pathsep) if name]
     if not folders:
@@ -114,7 +114,7 @@ def list_models(benchmark: str) -> list[Path]:
 
 
 def read_vocabulary_size(model: Path) -> int:
-    """Read how many tokens a model knows."""
+    """Read the size of a model's vocabulary."""
     size: int = json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     return size
 

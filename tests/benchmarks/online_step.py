@@ -1,7 +1,7 @@
-"""An online update beside TRL's bare trainer: what masking, recording and judging apart add.
+"""An online update compared with TRL's bare trainer: the cost of masking, recording and judging.
 
-Both draw for the demo policy's prompts, with a learning rate that does not move it. The bare one
-asks the same verifier in its own process, without a limit of time.
+Both sample for the demo policy's prompts with a negligible learning rate. The bare trainer calls
+the same verifier in its own process, without a time limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UPDATES, ROUNDS = 20, 3
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Updates of 16 prompts x 8 responses, from the end of the first: nothing is started then."""
+    """Time updates of 16 prompts x 8 responses after the first one, when everything has started."""
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer

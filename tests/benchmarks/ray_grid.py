@@ -1,4 +1,4 @@
-"""The demo's whole grid as Ray tasks against worker processes of the local executor."""
+"""The demo's whole grid with Ray tasks compared with the local executor's processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ WORKERS, ROUNDS = 2, 2
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Whole commands: 4 conditions x 3 seeds, from search to report.
+    """Time whole commands: 4 conditions x 3 seeds, from search to report.
 
-    Ray has been started before and has the same two CPUs. Each command joins it, and gets workers
-    of its own, as a Ray worker serves one command only; so both sides import torch in two
-    processes.
+    Ray is already running with the same two CPUs. Each command joins it and gets its own workers,
+    so both sides import torch in two processes.
     """
     number = itertools.count()
 
@@ -37,7 +36,7 @@ def measure(folder: Path) -> list[Figure]:
     with contextlib.closing(RayExecutor({"workers": WORKERS, "threads": 1})) as executor:
         started = Job("start", "tests.executors.job_functions:nap", {"value": 0})
         executor.run([started], lambda label, done, total: None)
-        import ray  # after our own Ray has been started: its settings are read on import
+        import ray  # after starting our Ray: it reads its settings on import
 
         address = ray.get_runtime_context().gcs_address
         ratio, a, b = time_in_turn(

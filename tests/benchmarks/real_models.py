@@ -1,9 +1,9 @@
-"""Search and greedy decoding with real models, beside lm-eval's own ``hf`` backend.
+"""Search and greedy decoding with real models, compared with lm-eval's own ``hf`` backend.
 
-``GAPFT_BENCH_MODELS`` names the folders of chat models, divided as in ``PATH``. In bfloat16, one
-thread, processor time of this process, models loaded before. ``GAPFT_BENCH_PROBLEMS`` makes the
-searches smaller than 64 problems. Figures are medians: of the searches of 16 problems each, and of
-three decodes of all mixed requests.
+``GAPFT_BENCH_MODELS`` names the folders of chat models, separated as in ``PATH``. Settings:
+bfloat16, one thread, processor time of this process, models loaded before. ``GAPFT_BENCH_PROBLEMS``
+reduces the searches from 64 problems. Figures are medians of the searches of 16 problems each, and
+of three decodes of all mixed requests.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.generated import generated
 K, CHUNK, BATCH, ROUNDS = 8, 16, 64, 3
 #: Problems of a search, and greedy decodes of different lengths.
 PROBLEMS, MIXED = int(os.environ.get("GAPFT_BENCH_PROBLEMS", "64")), 64
-#: How many times as fast a search should be: in general, and where sorting a vocabulary of more
-#: than so many tokens takes lm-eval most of its time.
+#: The required speed-up of a search: in general, and for vocabularies above the given size, whose
+#: sorting takes most of lm-eval's time.
 GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
 
-#: Two worked examples, given as turns.
+#: Two worked examples as turns.
 SHOTS = (
     (
         "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 pens in the "
@@ -52,7 +52,7 @@ TOPICS = ("rivers", "the moon", "bread", "maps", "a lighthouse", "clocks", "snow
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """64 two-shot problems with 1 + 8 decodes; and greedy decodes of very different lengths."""
+    """Measure 64 two-shot problems with 1 + 8 decodes, and greedy decodes of mixed lengths."""
     import torch
 
     torch.set_num_threads(1)
@@ -134,7 +134,7 @@ def generate_with_lm_eval(
 
 
 def build_word_problems(lm: Any) -> list[Problem]:
-    """Arithmetic in words, after two examples, as turns of the model's chat."""
+    """Build arithmetic word problems after two examples, as turns of the model's chat."""
     draw = random.Random(0)
     problems = []
     for number in range(PROBLEMS):
@@ -155,7 +155,7 @@ def build_word_problems(lm: Any) -> list[Problem]:
 
 
 def build_mixed_requests(lm: Any) -> list[Problem]:
-    """Three of four ask for a word, the fourth for a story."""
+    """Build requests: three of four ask for a word, the fourth for a story."""
     problems = []
     for number in range(MIXED):
         topic = TOPICS[number % len(TOPICS)]

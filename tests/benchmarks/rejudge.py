@@ -1,8 +1,8 @@
-"""Responses judged again, a second, beside what their verifier alone judges on every core.
+"""Rejudged responses per second, compared with the verifier alone on every core.
 
-The judge of ``gapft rejudge`` gets the pairs in its own portions; the verifier alone gets the same
-distinct pairs in one process. The figure is the time of the first over that of the
-second divided by the cores: 1 is a verifier that does nothing but judge, on all of them.
+The judge of ``gapft rejudge`` gets the pairs in portions; the verifier alone gets the same distinct
+pairs in one process. The figure is the first time over the second divided by the cores; 1 means no
+overhead on all cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gapft_harness.rejudge.judge import CHUNK_SIZE, open_judge
 from gapft_harness.stages.generation.sealing import closing_verifier
 from tests.benchmarks.measure import Figure, time_in_turn
 
-#: By rule its problems and how many samples each has; all responses differ.
+#: The number of problems and samples by rule; all responses differ.
 RULES = (
     (Rule("option_letter", {"rule": "first_explicit"}), 130, 63),
     (Rule("math"), 50, 31),
@@ -28,7 +28,7 @@ CORES = min(8, os.cpu_count() or 1)
 
 
 def measure(folder: Path) -> list[Figure]:
-    """A verifier that is made in several processes, and one that has its own."""
+    """Measure a verifier created in several processes, and one with its own processes."""
     return [measure_rule(rule, *sizes) for rule, *sizes in RULES]
 
 
@@ -51,9 +51,9 @@ def measure_rule(rule: Rule, problems: int, samples: int) -> Figure:
             assert len(verifier.verify(texts, golds)) == len(pairs)
 
         for way in (again, alone):
-            way()  # workers start
+            way()  # starts the workers
         _, ours, other = time_in_turn(again, alone, ROUNDS)
-    # a verifier with workers of its own is on every core already
+    # a verifier with its own workers already uses every core
     ratio = ours / (other if own else other / CORES)
     detail = (
         f"{len(pairs) / ours:,.0f} a second, the verifier alone {len(pairs) / other:,.0f}"

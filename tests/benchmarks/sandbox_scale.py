@@ -1,4 +1,4 @@
-"""Many programs of which a few loop, slow ones on a busy machine, and 5,000 executions' traces."""
+"""Many programs with a few loops, slow programs under load, and leaks of 5,000 executions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MEMORY = 256 << 20
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The scale in the tier that ``auto`` takes, the traces in both."""
+    """Measure the scale in the tier that ``auto`` selects, and leaks in both tiers."""
     return [
         measure_idle_share(),
         measure_slow_programs(),
@@ -24,7 +24,7 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def measure_idle_share() -> Figure:
-    """The part of the workers' time that they had nothing to do."""
+    """Measure the share of time in which workers were idle."""
     right = [
         ("print(sum(int(x) for x in input().split()))", "1 2 3", "6"),
         ("import sys\nprint(len(sys.stdin.read().split()))", "a b c", "3"),
@@ -50,7 +50,7 @@ def measure_idle_share() -> Figure:
 
 
 def measure_slow_programs() -> Figure:
-    """20 slow but correct programs, 8 at once, with 1.7 times their own need."""
+    """Run 20 slow but correct programs, 8 at once, with 1.7 times their own CPU time."""
     need = 0.5
     source = f"import time\nwhile time.process_time() < {need}: pass\nprint(1)"
     limits = Limits(cpu_s=1.7 * need, wall_s=120, memory_bytes=_MEMORY)
@@ -62,7 +62,7 @@ def measure_slow_programs() -> Figure:
 
 
 def measure_traces(tier: str) -> list[Figure]:
-    """Growth of the worker's and the harness's memory, and of everything countable."""
+    """Measure the growth of memory, processes, descriptors and mounts."""
     source = (
         "import sys\nx = [0] * 100_000\n"
         "try: open('/tmp/x', 'w').write('x' * 10_000)\nexcept OSError: pass\nprint(input())"
@@ -103,7 +103,7 @@ def read_state() -> dict[str, int]:
 
 
 def list_processes() -> list[int]:
-    """Processes below this one."""
+    """List descendants of this process."""
     parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:

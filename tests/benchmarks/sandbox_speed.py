@@ -1,4 +1,4 @@
-"""Executions a second, against a plain interpreter a test, which protects nothing."""
+"""Executions per second, compared with an unprotected interpreter per test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Solution:
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Both tiers; ours and the plain way in turn, on the same number of processes."""
+    """Measure both tiers in turn with plain execution, on the same number of processes."""
     return [figure for tier in TIERS for figure in measure_tier(tier, folder)]
 
 
@@ -68,7 +68,7 @@ def measure_stdin(
 
 
 def measure_function(sandbox: Sandbox, folder: Path) -> Figure:
-    """20 inputs each, against one plain child that runs them in its own process."""
+    """Compare 20 inputs per function with one plain child process that runs them."""
     programs, inputs = 40, 20
     calls = [[list(range(i, i + 200)), 7 + i] for i in range(inputs)]
     space: dict[str, type] = {}

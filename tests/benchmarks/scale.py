@@ -1,7 +1,7 @@
-"""Responses by the 100,000 and the million: stored by two workers, sealed, partitioned.
+"""100,000 and a million responses: stored by two workers, sealed, partitioned.
 
-Generation and verification cost next to nothing here, so what is measured is the harness's own.
-Each size runs in processes of its own; the peak memory is that of the largest one.
+Generation and verification are nearly free, so the figures measure the harness. Each size runs in
+its own processes; the peak memory is that of the largest process.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ TASK = {"name": "none", "fingerprint": "none", "keep": "shortest", "dropped": []
 SMALL, LARGE = 100_000, 1_000_000
 PHASES = [build_greedy_phase(Decoding(False, 64)), *build_sample_phases(Decoding(True, 64), K)]
 
-#: A text of about 240 characters, and 60 ids: what a short worked solution takes.
+#: A text of about 240 characters and 60 ids, like a short worked solution.
 _TEXT = "First, the shop sells twelve boxes of pens and each box holds eight of them. " * 3
 _IDS = tuple(range(1000, 1060))
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Wall seconds and peak memory of both sizes; how the processor's time grows between them."""
+    """Measure wall seconds and peak memory of both sizes, and the growth of processor time."""
     worked = {}
     figures = []
     for responses, seconds, gigabytes in ((SMALL, 30.0, 1.0), (LARGE, None, 1.5)):
@@ -64,12 +64,12 @@ def measure(folder: Path) -> list[Figure]:
 
 
 class FromMemory:
-    """A sampler that answers at once. A tenth of all problems is solved, a third recovered."""
+    """A sampler that answers at once. A tenth of all problems are solved, a third recovered."""
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """The same text to all, but for its last word."""
+        """Return the same text for all requests, except for its last word."""
         return [
             Generated(_IDS, tuple(self._write(r.problem_id, index) for index in r.indices))
             for r in requests
@@ -82,23 +82,23 @@ class FromMemory:
         return Generation(f"{_TEXT}{number} {index} {word}", _IDS, "stop")
 
     def describe(self) -> dict[str, Any]:
-        """Nothing to say."""
+        """Return an empty description."""
         return {}
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing; there are no resources."""
 
 
 class LastWord:
-    """Passes a response that ends with the word."""
+    """Passes responses that end with the gold word."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
-        """One verdict each."""
+        """Return one verdict per response."""
         return [Verdict("pass" if text.endswith("right") else "fail") for text in responses]
 
 
 def search_pool(path: Path, responses: int) -> None:
-    """Searches a pool by workers, seals and partitions it; writes wall and processor seconds."""
+    """Search a pool with workers, seal and partition it; write wall and processor seconds."""
     recipe = check_recipe(
         {
             "name": "scale",
@@ -136,7 +136,7 @@ def search_pool(path: Path, responses: int) -> None:
 
 
 def search_share(store: Path, responses: int, number: int) -> float:
-    """Generates one worker's chunks; gives its processor seconds."""
+    """Generate one worker's chunks; return its processor seconds."""
     start = time.process_time()
     generate_chunks(
         chunks_in(store, build_problems(responses), PHASES, CHUNK),
@@ -148,7 +148,7 @@ def search_share(store: Path, responses: int, number: int) -> float:
 
 
 def build_problems(responses: int) -> list[Problem]:
-    """So many problems that each has 1 + K responses."""
+    """Build the problems for this number of responses, 1 + K each."""
     return [
         Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // (1 + K))
     ]
@@ -162,7 +162,7 @@ class Marks:
         self._last = time.process_time()
 
     def add(self, part: str) -> None:
-        """All since the last mark was this part."""
+        """Add the time since the last mark to this part."""
         now = time.process_time()
         self.seconds[part] = self.seconds.get(part, 0) + now - self._last
         self._last = now

@@ -1,4 +1,4 @@
-"""``gapft --help`` against ``lm_eval --help``, and a finished run that is given again."""
+"""``gapft --help`` compared with ``lm_eval --help``, and a repeated finished run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmarks.measure import Figure, run_process, time_in_turn
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Five rounds of whole processes; of the finished run processor time is compared."""
+    """Time five rounds of whole processes; compare processor time for the finished run."""
     ours = [sys.executable, "-m", "gapft_harness.cli.main", "--help"]
     other = [sys.executable, "-m", "lm_eval", "--help"]
     run_process(ours, folder)
@@ -27,11 +27,11 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def measure_finished_run(folder: Path, help_command: list[str]) -> list[Figure]:
-    """A finished run whose command is given again, beside ``--help``."""
+    """Compare repeating a finished run's command with ``--help``."""
     run = [sys.executable, "-m", "gapft_harness.cli.main", "run", "demo", "--run-dir", "run"]
     words = ["--limit", "20", "--condition", "gapft", "--seed", "13"]
     store = {STORE_VARIABLE: str(folder / "store"), "XDG_CACHE_HOME": str(folder / "cache")}
-    for _ in range(2):  # the second one, seconds later, sees that all of it is settled
+    for _ in range(2):  # the second one, seconds later, records the finished state
         run_process([*run, *words], folder, store)
         time.sleep(2.1)
 

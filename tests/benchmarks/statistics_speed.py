@@ -1,4 +1,4 @@
-"""Bootstrap replicates and permutations against plain numpy loops over them."""
+"""Bootstrap replicates and permutations compared with plain numpy loops."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gapft_harness.core.streams import Stream
 from tests.benchmarks.measure import Figure, time_in_turn
 
 ARMS, SEEDS, ROUNDS = 4, 3, 5
-#: LogiQA's audit without and with its repeated problems, the latter by G, S and U.
+#: LogiQA's audit without and with repeated problems, the latter by G, S and U.
 ITEMS, STATES = 1367, {"G": 770, "S": 416, "U": 386}
 REPLICATES, PERMUTATIONS = 20_000, 10_000
-#: The plain loop draws this share of them; its time is multiplied.
+#: The plain loop draws one in this many; its time is multiplied.
 SHARE = 10
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Processor time of both, one thread, in turn."""
+    """Compare processor time of both in turn, on one thread."""
     return [*measure_bootstrap(), *measure_permutations()]
 
 
@@ -86,8 +86,8 @@ def measure_permutations() -> list[Figure]:
 def build_figures(
     what: str, ours: Callable[[], None], loop: Callable[[], None], limit: float | None
 ) -> list[Figure]:
-    """The time itself, and the ratio to the loop, which draws a share of what we draw."""
-    ours()  # numpy and its linear algebra are loaded
+    """Return our time and its ratio to the loop's, which makes a share of the draws."""
+    ours()  # loads numpy and its linear algebra
     ratio, own_s, loop_s = time_in_turn(ours, loop, ROUNDS, clock=time.process_time)
     detail = f"{own_s:.2f} s against {SHARE * loop_s:.2f} s; {SHARE / ratio:.1f} times as fast"
     return [

@@ -1,7 +1,7 @@
-"""The report of a study of 6 cells x 4 conditions x 3 seeds, from sealed decisions.
+"""The report of a study with 6 cells x 4 conditions x 3 seeds, from sealed decisions.
 
-The runs are planted: sealed tables of the size of the paper's audits, whose hashes are checked. The
-whole command is measured, in a process of its own, with no torch in it.
+The runs are planted: sealed tables of the size of the paper's audits, with checked hashes. The
+whole command is measured in its own process, without torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUDITS = {"LogiQA": (688, 364, 315), "ReClor": (277, 130, 93)}
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Seals six runs, then times ``gapft study``."""
+    """Seal six runs, then time ``gapft study``."""
     cells = {}
     for model in range(3):
         for task, sizes in AUDITS.items():

@@ -1,7 +1,7 @@
-"""LoRA on a CPU with a large vocabulary: peak memory, and speed against plainer ways.
+"""LoRA on a CPU with a large vocabulary: peak memory, and speed compared with simpler loops.
 
-``GAPFT_BENCH_MODELS`` names model folders, divided as in ``PATH``; with each of them speed is
-measured too, in bfloat16. Without it only the memory of a small random model is.
+``GAPFT_BENCH_MODELS`` names model folders, separated as in ``PATH``, whose speed is measured in
+bfloat16. Without it, only the memory of a small random model is measured.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.benchmarks.training_speed import Case, compare_with_trl, train_ours
 from tests.tiny_models import byte_llama
 
 VOCABULARY, LIMIT_GB = 151_936, 6.0
-#: Repetitions of the five examples whose training's memory is measured: a step of 16, and 4 more.
+#: Repetitions of the five examples whose training memory is measured: a step of 16 and 4 more.
 REPETITIONS = 4
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """The random model, and those that the environment names; each figure when it is measured."""
+    """Measure the random model and those named by the environment; yield each figure."""
     import torch
 
     torch.set_num_threads(1)
@@ -41,13 +41,13 @@ def measure(folder: Path) -> Iterator[Figure]:
 
 
 def build_case(model: Path) -> Case:
-    """Two steps of a model's, of 16 sequences of about 130 tokens; the second is timed."""
+    """Build two steps of 16 sequences of about 130 tokens; the second is timed."""
     size = read_vocabulary_size(model)
     return Case(model.name, str(model), size, (50, 130), (20, 60), 2, 2, "bfloat16", 0.05)
 
 
 def write_large_vocabulary_model(folder: Path) -> Path:
-    """A random Llama of 4 thin layers whose vocabulary is that of Qwen2.5."""
+    """Write a random Llama with 4 thin layers and the vocabulary size of Qwen2.5."""
     return byte_llama(
         folder, 0, 128, 4, context=2048, vocabulary=VOCABULARY, inner=512, spread=0.02
     )
@@ -62,7 +62,7 @@ train_five(Path(sys.argv[1]), sys.argv[2])
 
 
 def train_five(output: Path, model: str) -> None:
-    """Trains five examples of 300 to 500 tokens without padding, by the recipe's defaults."""
+    """Train on five examples of 300 to 500 tokens without padding, with the recipe's defaults."""
     case = dataclasses.replace(build_case(Path(model)), prompt=(100, 200), response=(200, 300))
     train_ours(output, case, case.examples(5), padding_free=True, repetitions=REPETITIONS)
 
@@ -80,7 +80,7 @@ def measure_peak(folder: Path, name: str, model: str, limit: float) -> Figure:
 
 
 def compare_with_all_logits(folder: Path, case: Case) -> list[Figure]:
-    """Our ways against the literal loop, in turn; first losses do not depend on dropout."""
+    """Compare our loops with the literal loop in turn; first losses do not depend on dropout."""
     examples = case.examples(16 * case.steps)
     ways: dict[str, dict[str, Any]] = {
         "padded 2 x 8": {},
@@ -123,7 +123,7 @@ def count_timed_tokens(case: Case, examples: Any) -> int:
 
 
 def train_literally(case: Case, examples: Any) -> tuple[float, float]:
-    """CPU seconds of all steps but the first, and the first loss."""
+    """Return CPU seconds of all steps but the first, and the first loss."""
     from gapft_harness.training.model import load_base
     from tests.training.literal import literal_training
 

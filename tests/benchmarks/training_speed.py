@@ -1,4 +1,4 @@
-"""Training against TRL's SFTTrainer step by step, and twelve arms against twelve separate runs."""
+"""Training compared with TRL's SFTTrainer, and twelve arms with twelve separate runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.tiny_models import byte_llama
 
 @dataclass(frozen=True)
 class Case:
-    """A base model and sequences of the lengths it is used with."""
+    """A base model and sequences of its usual lengths."""
 
     name: str
     model: str
@@ -38,7 +38,7 @@ class Case:
     dropout: float = 0.0
 
     def examples(self, number: int) -> list[Example]:
-        """As many examples of random ids."""
+        """Build examples with random ids."""
         draw = random.Random(number)
 
         def ids(least: int, most: int) -> tuple[int, ...]:
@@ -52,12 +52,12 @@ class Case:
         ]
 
     def settings(self, **changes: Any) -> Training:
-        """The paper's logic settings, one repetition, and the changes."""
+        """Return the paper's logic settings with one repetition and the changes."""
         chosen = {"dtype": self.dtype, "dropout": self.dropout, "repetitions": 1}
         return Training(**{**chosen, **changes})
 
     def job(self, output: Path, examples: Sequence[Example], **changes: Any) -> TrainingJob:
-        """The paper's logic settings on these examples, in the case's dtype."""
+        """Build a job with the paper's logic settings on these examples, in the case's dtype."""
         settings = self.settings(**changes)
         return TrainingJob(
             arm=Arm("bench", 13),
@@ -69,7 +69,7 @@ class Case:
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy and a 27M-parameter Llama; SFTTrainer has micro-batches of 2 x 8."""
+    """Measure the demo policy and a 27M-parameter Llama; SFTTrainer has micro-batches of 2 x 8."""
     import torch
 
     torch.set_num_threads(1)
@@ -83,8 +83,8 @@ def measure(folder: Path) -> list[Figure]:
     return [*figures, measure_twelve_arms(folder, cases[0])]
 
 
-#: Ours: the literal 2 x 8, and the same steps without padding. On a CPU the best pass is one whose
-#: activations stay in its cache.
+#: Our settings: the literal 2 x 8, and the same steps without padding. On a CPU the best pass is
+#: one whose activations stay in the cache.
 _WAYS: dict[str, dict[str, Any]] = {
     "padded 2 x 8": {},
     "without padding": {"padding_free": True},
@@ -93,10 +93,10 @@ _WAYS: dict[str, dict[str, Any]] = {
 
 
 def compare_with_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) -> list[Figure]:
-    """Our ways against SFTTrainer, in turn, at equal losses where there is no dropout."""
+    """Compare our settings with SFTTrainer in turn, with equal losses if there is no dropout."""
     case = dataclasses.replace(case, dropout=0.0)
     examples = case.examples(16 * case.steps)
-    # without the first step's, which the clock leaves out
+    # without the first step, which is not timed
     steps = plan_steps([e.problem_id for e in examples], Training(repetitions=1), 13)
     length = {e.problem_id: len(e.response_ids) for e in examples}
     tokens = sum(length[slot] for step in steps[1:] for slot in step)
@@ -114,7 +114,7 @@ def compare_with_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS
             gap = max(gap, *gaps)
     figures = []
     for way, seconds_of_way in measured.items():
-        # theirs / ours is to be at least 1.3; a figure holds if it is at most its limit
+        # theirs / ours must be at least 1.3; a figure holds if it is at most its limit
         ratio = statistics.median(o / t for o, t in zip(seconds_of_way, trl_seconds, strict=True))
         rates = (tokens / statistics.median(s) for s in (seconds_of_way, trl_seconds))
         detail = "{:.0f} supervised tokens a CPU second against {:.0f}".format(*rates)
@@ -130,7 +130,7 @@ def compare_with_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS
 def train_ours(
     output: Path, case: Case, examples: Sequence[Example], **changes: Any
 ) -> tuple[float, list[float]]:
-    """CPU seconds of all steps but the first, and every step's loss."""
+    """Return CPU seconds of all steps but the first, and every step's loss."""
     import json
 
     from gapft_harness.training.lora import train
@@ -145,7 +145,7 @@ def train_ours(
 def train_with_trl(
     output: Path, case: Case, examples: Sequence[Example]
 ) -> tuple[float, list[float]]:
-    """The same of SFTTrainer, given the same adapter and the same examples in the same order."""
+    """Return the same for SFTTrainer with the same adapter and examples in the same order."""
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
@@ -216,7 +216,7 @@ train_arms(Path(sys.argv[1]), sys.argv[2], [int(seed) for seed in sys.argv[3:]])
 
 
 def measure_twelve_arms(folder: Path, case: Case) -> Figure:
-    """Twelve arms in one process against a process each; both load all they need."""
+    """Compare twelve arms in one process with a process each; both include loading."""
     seeds = [str(seed) for seed in range(1, 13)]
     command = [sys.executable, "-c", _CHILD]
     root = Path(__file__).parents[2]
@@ -234,7 +234,7 @@ def measure_twelve_arms(folder: Path, case: Case) -> Figure:
 
 
 def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
-    """Trains an arm for each seed on a base that is loaded once."""
+    """Train an arm for each seed on a base that is loaded once."""
     from gapft_harness.training.lora import train_together
 
     case = Case("demo policy", model, 60, (15, 40), (10, 40), 8, 1)
@@ -250,7 +250,7 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
 
 
 def write_small_llama(folder: Path) -> Path:
-    """A random Llama of 27 million parameters with 8,192 words."""
+    """Write a random Llama with 27 million parameters and 8,192 tokens."""
     return byte_llama(
         folder, 0, 512, 6, heads=8, context=2048, vocabulary=8192, inner=1536, spread=0.02
     )

@@ -1,6 +1,6 @@
-"""Generation through the vllm sampler, against bare ``LLM.generate`` and against the hf sampler.
+"""Generation with the vllm sampler, compared with bare ``LLM.generate`` and the hf sampler.
 
-Needs vLLM (``make bench-vllm``). Engines and models are loaded before anything is timed.
+Needs vLLM (``make bench-vllm``). Engines and models are loaded before timing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.tiny_models import byte_llama
 
 K, ROUNDS = 8, 3
 
-#: The work on which the two backends are compared: prompts as long as LogiQA's.
+#: The work for comparing the two backends: prompts as long as LogiQA's.
 PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy's pool against bare vLLM; a small random Llama, long prompts, against hf.
+    """Compare the demo policy's pool with bare vLLM, and a small random Llama with hf.
 
-    With real models, top-p against plain sampling.
+    With real models, compare top-p with plain sampling.
     """
     models = list_models("vllm_search")
     figures = [compare_with_bare_vllm(folder), *compare_with_hf(folder)]
@@ -109,7 +109,7 @@ def compare_with_hf(folder: Path) -> list[Figure]:
 
 
 def measure_top_p(folder: Path, model: Path) -> Figure:
-    """Top-p beside plain sampling with a real model: vLLM sorts the vocabulary on a CPU."""
+    """Compare top-p with plain sampling for a real model: vLLM sorts the vocabulary on a CPU."""
     arguments = {"dtype": "bfloat16", "device": "cpu", "max_model_len": 256}
     sampler = load_plugins().create_sampler(build_settings("vllm", str(model), **arguments), None)
     problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
@@ -136,7 +136,7 @@ def measure_top_p(folder: Path, model: Path) -> Figure:
 
 
 class Work:
-    """The same problems and phases, generated from nothing each time."""
+    """The same problems and phases, generated without reuse each time."""
 
     def __init__(
         self, folder: Path, problems: Sequence[Problem], phases: list[DecodePhase]

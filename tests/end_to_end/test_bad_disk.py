@@ -1,4 +1,4 @@
-"""A full disk, a read-only folder and a second process: clear errors, and nothing lost."""
+"""A full disk, a read-only folder and a second process give clear errors and lose nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAGE = 4096
 
 @contextlib.contextmanager
 def mount_small_disk(folder: Path, pages: int) -> Iterator[None]:
-    """Mounts a tmpfs of so many pages on a folder; skips where that is not allowed."""
+    """Mount a tmpfs with ``pages`` pages on a folder; skip where that is not allowed."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={pages * _PAGE}", "none", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
@@ -41,7 +41,7 @@ def mount_small_disk(folder: Path, pages: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # lazily: a worker of an interrupted test may still be there
+        # lazily: a worker of an interrupted test may still use it
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
@@ -50,17 +50,17 @@ def remount(folder: Path, option: str) -> None:
 
 
 def count_pages(folder: Path, *patterns: str) -> int:
-    """Pages that the files of a finished run or its store take, in whole pages each."""
+    """Count the whole pages that matching files of a finished run or its store take."""
     return count_file_pages(p for pattern in patterns for p in folder.glob(pattern) if p.is_file())
 
 
 def count_file_pages(files: Iterable[Path]) -> int:
-    """Pages that files take, in whole pages each."""
+    """Count the whole pages that files take."""
     return sum(-(-file.stat().st_size // _PAGE) for file in files)
 
 
 def find_verdict_files(store: Path, responses: Iterable[Path]) -> list[Path]:
-    """The files of verdicts on some files of responses."""
+    """Return the verdict files for some response files."""
     keys = {path.parent.name for path in responses}
     groups = [path.parent for path in store.glob("judge/*/made_from.json")]
     read = {group: json.loads((group / "made_from.json").read_text()) for group in groups}
@@ -69,7 +69,7 @@ def find_verdict_files(store: Path, responses: Iterable[Path]) -> list[Path]:
 
 
 def check_no_partial_files(run: Path) -> None:
-    """Whole files only: stored files and tables can be read, and there are no leftovers."""
+    """Check that stored files and tables are complete and no temporary files remain."""
     import pyarrow.parquet as pq
 
     store = store_path(run)
@@ -83,7 +83,7 @@ def check_no_partial_files(run: Path) -> None:
 
 
 def check_refused(done: subprocess.CompletedProcess[str], reason: str) -> str:
-    """Exit status 1 and the reason in one line without a traceback; gives the file it names."""
+    """Check exit status 1 and a one-line reason without a traceback; return the named file."""
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     match = re.search(r"^gapft: (\S+): cannot be written: (.*)$", done.stderr, re.MULTILINE)
@@ -158,7 +158,7 @@ def test_rejects_read_only_folder_at_once(letters: Letters, tmp_path: Path) -> N
 
 @contextlib.contextmanager
 def make_read_only(folder: Path, begun: str) -> Iterator[Path]:
-    """A folder in which nothing can be written, with the lock of an earlier run in it."""
+    """Make a folder read-only; it holds the lock of an earlier run."""
     if os.getuid() == 0:  # permissions do not bind root
         with mount_small_disk(folder, 16):
             (folder / begun).mkdir()

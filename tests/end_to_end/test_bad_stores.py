@@ -1,4 +1,4 @@
-"""Stores on places that lack something: one clear error each, or the same result all the same."""
+"""Stores without locks, hard links, permissions or space: one clear error or the same result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEARCH = (
     "--set", "search.chunk=4", "--set", "search.k=4",
 )  # fmt: skip
 
-#: Imported by every Python process that has its folder on the path.
+#: Every Python process with this folder on its path imports it.
 WITHOUT_LOCKS = """
 import errno, fcntl, os
 
@@ -55,7 +55,7 @@ os.link = refuse
 
 
 def patch_python(folder: Path, text: str) -> dict[str, str]:
-    """An environment in which every Python process is changed at its start."""
+    """Return an environment that patches every Python process at its start."""
     (folder / "shim").mkdir()
     (folder / "shim/sitecustomize.py").write_text(text)
     return {"PYTHONPATH": str(folder / "shim"), "OMP_NUM_THREADS": "1"}
@@ -118,7 +118,7 @@ def test_copies_files_without_hard_links(tmp_path: Path) -> None:
     env = patch_python(tmp_path, WITHOUT_LINKS)
     more = (
         *("--seed", "13", "--condition", "gapft", "--set", "executor.workers=1"),
-        *("--set", "training.rank=32"),  # large enough for a link
+        *("--set", "training.rank=32"),  # large enough to be linked
     )
 
     def run(name: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -141,7 +141,7 @@ def test_copies_files_without_hard_links(tmp_path: Path) -> None:
 
 @pytest.fixture
 def unusable_store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A place for a store that cannot be used."""
+    """A store path that cannot be used."""
     if request.param == "read-only":
         with make_read_only(tmp_path / "disk", "begun") as folder:
             yield folder / "store"
@@ -207,7 +207,7 @@ def test_full_store_disk_keeps_files_and_resumes(tmp_path: Path, whole_run: Path
 def test_other_package_version_shares_responses_not_verdicts(
     whole_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a release changes of generation or training is told by the step's own version."""
+    """A step's own version marks changes to generation or training in a release."""
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.store.store import Store
 
@@ -229,13 +229,13 @@ def test_rejects_old_run_format_unchanged(tmp_path: Path, whole_run: Path) -> No
     run = Path(shutil.copytree(whole_run, tmp_path / "old"))
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "format": 1}))
-    (run / "run.lock").unlink()  # says who held it last
+    (run / "run.lock").unlink()  # names its last holder
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     for command in (SEARCH, ("report",), ("verify",)):
         place = ("--run-dir", "old") if command is SEARCH else ("old",)
         words = ("run", "old", "--only", "report") if command == ("report",) else (*command, *place)
         done = gapft(*words, cwd=tmp_path)
-        status = 1 if command == ("verify",) else 2  # there it is a difference
+        status = 1 if command == ("verify",) else 2  # verify reports it as a difference
         assert done.returncode == status, (words, done.stderr)
         assert "format" in done.stderr
         assert "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ from tests.end_to_end.results_checks import check_results
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
-#: README's last run of the demo adds one, by a plugin.
+#: README's last run of the demo adds a plugin's condition.
 ALL = [*CONDITIONS, "most_reachable"]
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 @pytest.fixture(scope="session")
 def all_conditions(demo_run: Path) -> dict[str, Any]:
-    """The report of the plain command, which names four and has no plugin."""
+    """The report of the command with four conditions and no plugin."""
     succeed("demo", "--run-dir", demo_run)
     results: dict[str, Any] = json.loads((demo_run / "report/results.json").read_text())
     return results
@@ -42,13 +42,13 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
 
 
 def read_console_commands(page: str) -> str:
-    """A page's commands that are only shown, without their line breaks."""
+    """Return a page's console commands without line breaks."""
     text = "".join(b.text for b in blocks(ROOT / page) if b.language == "console")
     return text.replace("\\\n", " ")
 
 
 def test_readme_shows_what_compare_prints(readme_run: Path) -> None:
-    """Its table has the columns and the row that the command printed, but for rounding."""
+    """README's table equals the printed columns and row, up to rounding."""
     printed_text = next(
         b.text for b in blocks(ROOT / "README.md") if b.text.startswith("Before and after")
     )
@@ -60,8 +60,7 @@ def test_readme_shows_what_compare_prints(readme_run: Path) -> None:
             (head, row[0], [float(cell.strip("[],%<").replace("−", "-")) for cell in row[1:]])
         )
     assert tables[0][:2] == tables[1][:2]
-    # before, after, difference, the interval's ends, p, gained, lost: a machine that rounds
-    # otherwise trains another adapter
+    # before, after, difference, interval, p, gained, lost: other rounding trains another adapter
     assert tables[0][2] == pytest.approx(tables[1][2], abs=5)
 
 
@@ -133,7 +132,7 @@ def test_rejects_another_recipe_on_the_same_run(demo_run: Path) -> None:
 
 
 def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:
-    """An adapter of the run, by lm_eval's own ``peft=``, decides as the audit decided."""
+    """An adapter of the run gives the audit's decisions through lm_eval's own ``peft=``."""
     import pyarrow.parquet as pq
 
     policy = succeed("demo", "--policy-path").stdout.strip()

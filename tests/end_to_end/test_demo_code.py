@@ -1,4 +1,4 @@
-"""The code experiment as README runs it: real programs, matched allocations, the contrast."""
+"""README's code experiment: real programs, matched allocations and the contrast."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_conditions_match_in_steps_replay_and_tokens(run: Path, results: dict[st
 
 
 def test_contrast_matches_the_decisions(run: Path, results: dict[str, Any]) -> None:
-    """Equation coverage_repetition, worked out again from the listed problems."""
+    """Recompute equation coverage_repetition from the listed problems."""
     with (run / "report/tables/exposed.csv").open() as file:
         rows = list(csv.DictReader(file))
     means = []

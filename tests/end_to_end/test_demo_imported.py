@@ -1,4 +1,4 @@
-"""The demo's search, written as plain JSON lines and imported, gives its states and selections."""
+"""The demo's search, exported as JSON lines and imported, gives the same selections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_other_tokens(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def test_imported_search_equals_the_search(demo_run: Path, tmp_path: Path) -> None:
-    """Example for example; what differs in the tables is whose verdicts and ids these are."""
+    """Examples are equal; the tables differ only in the sources of verdicts and ids."""
     run, odd = tmp_path / "run", set[tuple[str, int]]()
     for split in ("pool", "audit"):
         rows = pq.read_table(demo_run / split / "responses.parquet").to_pylist()

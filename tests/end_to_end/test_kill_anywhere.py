@@ -1,7 +1,7 @@
 """Kills with several workers, on Ray, and beside another run that shares the store.
 
-``test_resume.py`` kills a run of one worker in every stage; here the same run is made otherwise,
-and the content has to be that of the one worker who was never disturbed.
+``test_resume.py`` kills a one-worker run in every stage. Here other executors make the same run,
+and the content must equal that of the uninterrupted one-worker run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.xdist_group("resume")
 
 
 def read_content(run: Path) -> dict[str, Any]:
-    """All that a run ends with, but for how, by how many workers and for whom it was made.
+    """Read a finished run without its executor, number of workers and owner.
 
-    The report's pages say that, too; their figures are in ``results.json``.
+    The report's pages contain these too; their figures are in ``results.json``.
     """
     pages = ("report/report.md", "report/index.html", "report/tables/training.csv")
     files: dict[str, Any] = {k: v for k, v in result(run).items() if k not in pages}
@@ -83,7 +83,7 @@ def test_kills_change_nothing_with_any_executor(
 
 
 def test_kills_do_not_affect_another_run(letters: Letters) -> None:
-    """The other one goes on; the killed one's next command takes what both have stored."""
+    """The other run continues; the killed run's next command uses what both have stored."""
     rng, store = random.Random(39), letters.folder / "twins.store"
     first, second = (letters.folder / f"twin-{name}" for name in "ab")
     living = letters.start(second, store=store)

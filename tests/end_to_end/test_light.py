@@ -1,7 +1,6 @@
-"""Without the extras: an environment of what ``pip install gapft-harness`` brings, and no torch.
+"""The environment of ``pip install gapft-harness`` without extras, hence without torch.
 
-It holds the distributions that the declared dependencies name, and those that these name in turn:
-what is used and not declared is missing here, too.
+It holds the declared dependencies and their dependencies, so undeclared packages are missing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 def find_requirements(
     name: str, extras: frozenset[str], seen: set[tuple[str, str]]
 ) -> Iterator[Distribution]:
-    """A distribution and all that it needs here, with some of its extras."""
+    """Yield a distribution and its requirements on this platform, with some extras."""
     try:
         package = distribution(name)
     except PackageNotFoundError:  # for another platform or Python
@@ -48,7 +47,7 @@ def find_requirements(
 
 @pytest.fixture(scope="module")
 def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of such an environment."""
+    """The Python interpreter of the light environment."""
     folder = tmp_path_factory.mktemp("light")
     packages = folder / "packages"
     packages.mkdir()
@@ -72,7 +71,7 @@ def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_gapft(
     light_python: Path, *arguments: object, cwd: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command there."""
+    """Run gapft in the light environment."""
     path = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     command = [light_python, "-m", "gapft_harness.cli.main", *map(str, arguments)]
     return subprocess.run(
@@ -164,7 +163,7 @@ def test_example_equals_readmes_first_fifty_problems(readme_run: Path) -> None:
 def test_action_compares_in_light_environment(
     light_python: Path, readme_run: Path, tmp_path: Path
 ) -> None:
-    """Its second step, as a runner's shell runs it; the first is the install that ``light`` is."""
+    """Run the action's second step in a shell; ``light_python`` replaces its install step."""
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     install, compare = action["runs"]["steps"]
     assert install["run"].endswith('"$GITHUB_ACTION_PATH"')

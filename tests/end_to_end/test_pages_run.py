@@ -1,4 +1,4 @@
-"""Pages whose commands work on README's demo run as they stand."""
+"""Documentation pages whose commands run unchanged on README's demo run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
-    """What the page's commands print, run beside the demo's run."""
+    """Run a page's commands beside the demo run; return their output."""
     (folder / "runs").mkdir()
     (folder / "runs" / "demo").symlink_to(demo_run)
     run_blocks(DOCS / page, folder)
@@ -45,7 +45,7 @@ def test_page_commands_work(page: str, printed: list[str], demo_run: Path, tmp_p
 
 
 def test_gap_example_matches_its_command(tmp_path: Path) -> None:
-    """What the page shows of the greedy decodes, which no sampling moves, its command prints."""
+    """The command prints the page's greedy lines, which do not depend on sampling."""
     run_blocks(DOCS / "gap.md", tmp_path)
     page_lines = re.findall(r"^ (?:greedy|G:) .*$", (DOCS / "gap.md").read_text(), re.MULTILINE)
     log = (tmp_path / "log.txt").read_text()
@@ -54,7 +54,7 @@ def test_gap_example_matches_its_command(tmp_path: Path) -> None:
 
 
 def test_slurm_scripts_work(tmp_path: Path) -> None:
-    """Both scripts with the variables that Slurm sets, and with a recipe that is here."""
+    """Run both scripts with Slurm's variables and a small recipe."""
     for block in blocks(DOCS / "machines.md"):
         if block.title:
             (tmp_path / block.title).write_text(block.text)
@@ -67,7 +67,7 @@ def test_slurm_scripts_work(tmp_path: Path) -> None:
         ]
     for job in jobs:
         job.result()
-    for _ in range(2):  # and once more, as after a failure
+    for _ in range(2):  # twice, as after a failure
         run_script("rest.sbatch", [*small, "--condition", "gapft", "--seed", "13"], tmp_path)
     check_results(json.loads((tmp_path / "runs/whole/report/results.json").read_text()))
     reused = json.loads((tmp_path / "runs/whole/manifest.json").read_text())["reused"]
@@ -76,7 +76,7 @@ def test_slurm_scripts_work(tmp_path: Path) -> None:
 
 
 def run_script(name: str, arguments: list[str], folder: Path, **variables: str) -> None:
-    """Runs a job script as Slurm does, in a shell of its own."""
+    """Run a job script in its own shell, as Slurm does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **variables}
     done = subprocess.run(
@@ -127,7 +127,7 @@ def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
 
 
 def write_section(heading: str, folder: Path) -> Path:
-    """Write a section of docs/comparing.md, up to the next of level 2, as a page of its own."""
+    """Write a section of docs/comparing.md, up to the next level-2 heading, as a page."""
     text = (DOCS / "comparing.md").read_text().partition(f"\n{heading}\n")[2]
     section = folder / "section.md"
     section.write_text(text.partition("\n## ")[0])
@@ -135,7 +135,7 @@ def write_section(heading: str, folder: Path) -> Path:
 
 
 def test_rejudged_run_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
-    """What ``boxed_math`` passes ``math`` passes too."""
+    """Every response that ``boxed_math`` passes, ``math`` passes too."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / ".store").symlink_to(demo_run.parent / ".store")
     run_blocks(write_section("### Judge a run by another verifier", tmp_path), tmp_path)

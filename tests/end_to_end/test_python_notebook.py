@@ -1,4 +1,4 @@
-"""docs/python.ipynb runs as it is, on README's demo run and two logs."""
+"""docs/python.ipynb runs unchanged on README's demo run and two logs."""
 
 from __future__ import annotations
 

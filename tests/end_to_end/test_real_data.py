@@ -1,8 +1,7 @@
 """The real LogiQA 2.0 validation file and MATH training file, from task to report.
 
-Once with a random byte-level Llama on a part of them (real generation; it solves next to nothing),
-and once whole, with recorded responses planted at known rates, so that every rate of the report can
-be checked.
+One run generates with a random byte-level Llama on a part of the data (it solves almost nothing);
+another uses all data with responses planted at known rates, so that every rate can be checked.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from tests.end_to_end.results_checks import check_results
 from tests.real_data import real_file
 from tests.tiny_models import byte_llama
 
-#: the first part of the validation file plays the training split, the rest the test split
+#: the first part of the validation file is the training split, the rest the test split
 LOGIQA_TRAIN = 1100
 
 
 def lay_out(benchmark: str, folder: Path) -> Path:
-    """Lays the real file out as the benchmark's own splits, below a folder of the test."""
+    """Write the real file as the benchmark's splits below a test folder."""
     data = folder / "data"
     if benchmark == "logiqa":
         lines = real_file("logiqa2/dev.txt").read_text("utf-8").splitlines(keepends=True)
@@ -113,7 +112,7 @@ KEEP = {"logiqa": "shortest", "math": "first"}
 
 
 def check_evidence(selections: Path, planted: dict[str, planting.Planted], rule: str) -> None:
-    """Every sealed example holds the verified sample that the paper's rule keeps."""
+    """Check that every sealed example has the verified sample kept by the paper's rule."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(selections / "gapft-seed13.parquet").to_pylist()

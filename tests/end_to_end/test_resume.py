@@ -1,4 +1,4 @@
-"""A run that was killed, at any moment and often, goes on and ends with the same bytes."""
+"""A run that was killed repeatedly at any moment resumes and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.end_to_end.letters_run import (
 pytestmark = pytest.mark.xdist_group("resume")
 
 KILLS = 10
-#: The pool's problems by chunks.
+#: The pool's problems in chunks.
 POOL_CHUNKS = -(-POOL // CHUNK)
 
 #: Moments at which a run is killed.
@@ -49,7 +49,7 @@ MARKERS: list[Marker] = [
 
 
 class Sessions:
-    """One run directory, killed again and again; holds every session to what came before."""
+    """A run directory that is killed repeatedly; checks that sessions lose nothing."""
 
     def __init__(self, letters: Letters, name: str) -> None:
         self.letters = letters
@@ -59,10 +59,10 @@ class Sessions:
         self.stages: list[str] = []
 
     def kill(self, child: Child) -> bool:
-        """Kills a session, and checks that it lost nothing of the earlier ones'.
+        """Kill a session and check that nothing from earlier sessions is lost.
 
         Returns:
-            False if it had ended by itself.
+            False if it had already ended.
         """
         if not child.kill():
             return False
@@ -78,12 +78,12 @@ class Sessions:
         return self.letters.calls(self.run.name)[seen:]
 
     def finish(self) -> None:
-        """Lets the run end, and compares it with the one that was never killed."""
+        """Finish the run and compare it with the uninterrupted run."""
         self.letters.finish(self.run)
         self.calls.append(self._new_calls())
         whole = result(self.letters.folder / "whole")
         assert result(self.run) == whole, f"killed in {self.stages}"
-        # A decode is made again only if it was in flight when its session was killed.
+        # A decode is repeated only if it was in flight when its session was killed.
         again = count_decodes(call for session in self.calls for call in session)
         in_flight = count_decodes(session[-1] for session in self.calls[:-1] if session)
         assert set(again) == set(count_decodes(self.letters.whole_calls))
@@ -99,7 +99,7 @@ def test_uninterrupted_run_trains_and_decodes(letters: Letters) -> None:
 
 
 def test_kills_in_every_stage_change_nothing(letters: Letters) -> None:
-    """Ten kills on one run directory, each soon after a moment that a stage gets to."""
+    """Ten kills of one run directory, each soon after a given moment of a stage."""
     rng = random.Random(4)
     sessions = Sessions(letters, "by-stage")
     for marker in MARKERS:
@@ -112,7 +112,7 @@ def test_kills_in_every_stage_change_nothing(letters: Letters) -> None:
 
 
 def test_random_kills_change_nothing(letters: Letters) -> None:
-    """Ten kills at seeded shares of the time that an uninterrupted run takes."""
+    """Ten kills at seeded fractions of an uninterrupted run's time."""
     rng = random.Random(20)
     kills = runs = 0
     sessions = Sessions(letters, "by-time-0")

@@ -1,4 +1,4 @@
-"""A run that scales its adapters, by the real command: killed while it scales, and verified."""
+"""A run that scales its adapters with the real command: killed during scaling, and verified."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
-    """Until something holds that a command does."""
+    """Wait until a running command makes a condition true."""
     deadline = time.monotonic() + 300
     while not holds():
         assert command.poll() is None, "it ended before it was killed"

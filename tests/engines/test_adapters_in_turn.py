@@ -1,4 +1,4 @@
-"""``gapft eval --adapters`` on a vLLM engine answers as on transformers, adapter by adapter."""
+"""``gapft eval --adapters`` gives each adapter's answers on vLLM as on transformers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINE = (
 
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three of the demo policy: two that disturb it, each in its own way, and one that is lost."""
+    """Three adapters of the demo policy: two that change it differently, and one without effect."""
     folder = tmp_path_factory.mktemp("adapters")
     random_adapter(Path(resolve_model("bundled:demo")), folder / "random")
     for name, factor in (("one", 2.0), ("two", -2.0), ("tiny", 1e-30)):

@@ -1,4 +1,4 @@
-"""The commands of docs/machines.md for one GPU, eight, a cluster, a server, on a small model."""
+"""The commands of docs/machines.md for GPUs, a cluster and a server, with a small model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("vllm_serve")
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
-#: What is not here: the model and data of the paper, GPUs, and cores for so many workers.
+#: Replacements for what a test machine lacks: the paper's model and data, GPUs and cores.
 INSTEAD = {
     "paper/llama-logiqa": "demo",
     "executor.gpus=1": "executor.gpus=0",
@@ -34,7 +34,7 @@ SMALL = [
 
 
 def find_command(*has: str, lacks: str = "\n") -> str:
-    """The page's one command that holds these words, without its line breaks."""
+    """Return the page's only command that contains these words, without line breaks."""
     text = "".join(b.text for b in blocks(PAGE) if b.language == "console")
     commands = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
     [match] = [line for line in commands if all(word in line for word in has) and lacks not in line]
@@ -42,7 +42,7 @@ def find_command(*has: str, lacks: str = "\n") -> str:
 
 
 def run_command(line: str, folder: Path, **replacements: str) -> dict[str, Any]:
-    """Runs it with what stands in for the unavailable; the run's manifest."""
+    """Run a command with the replacements; return the run's manifest."""
     for page_text, local_text in (INSTEAD | replacements).items():
         line = line.replace(page_text, local_text)
     succeed(*line.split(), *SMALL, "--run-dir", "run", cwd=folder)
@@ -53,9 +53,9 @@ def run_command(line: str, folder: Path, **replacements: str) -> dict[str, Any]:
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """The address of a Ray that other processes can join."""
+    """The address of a Ray cluster that other processes can join."""
     start_ray(2)
-    import ray  # its settings are read on import
+    import ray  # Ray reads its settings on import
 
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()

@@ -1,4 +1,4 @@
-"""Adapters served by vLLM, chats, start tokens and special tokens, on random models over bytes."""
+"""Adapters, chats, start tokens and special tokens on vLLM, with random byte-level models."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ REQUESTS = [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(P
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Heads of 32 dimensions, the fewest that the CPU engine knows; start tokens are added."""
+    """A model with heads of 32 dimensions, the CPU engine's minimum; start tokens are added."""
     folder = tmp_path_factory.mktemp("byte-llama")
     byte_llama(folder, hidden=128, chat_template=CHAT_TEMPLATE, add_bos=True)
-    # An opinion that transformers would act upon, and another end.
+    # A setting that transformers would apply, and another end token.
     opinions = {"eos_token_id": [2, 77], "repetition_penalty": 5.0, "temperature": 0.01}
     (folder / "generation_config.json").write_text(json.dumps(opinions))
     return folder
@@ -46,7 +46,7 @@ def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
 
 
 def random_adapter(model: Path, folder: Path, rank: int = 12, **config: Any) -> Adapter:
-    """LoRA on all linear layers, as the harness trains it, with weights far from zero."""
+    """Write a LoRA adapter for all linear layers, like a trained one, with large weights."""
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaForCausalLM
 
@@ -115,7 +115,7 @@ def test_generation_config_affects_only_ends(served: VllmSampler, merged: HfSamp
 
 
 def test_special_stop_token_ends_a_response(served: VllmSampler) -> None:
-    """lm-eval alone would go on past it, since it looks in text that holds no special tokens."""
+    """lm-eval alone would continue, since its text contains no special tokens."""
     request = replace(REQUESTS[0], indices=tuple(range(64)))
     [free] = generate_all(served, [request], SAMPLED, 0)
     [cut] = generate_all(served, [request], replace(SAMPLED, until=("<s>",)), 0)
@@ -142,7 +142,7 @@ def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSample
         ours = generate_all(again, requests, GREEDY_DECODE, 0)
         hf = HfSampler(replace(build_settings(model, "hf"), **chat), adapter)
         assert ours == generate_all(hf, requests, GREEDY_DECODE, 0)
-        assert ours[0].prompt_ids[:3].count(1) == 2  # as asked for, not as the template has it
+        assert ours[0].prompt_ids[:3].count(1) == 2  # as requested, not as in the template
         text = tokenizer.decode(ours[1].prompt_ids)
         assert text == (
             "<s><s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
@@ -151,11 +151,11 @@ def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSample
         again.close()
 
 
-# Adapters that do not fit; no engine starts
+# Unsuitable adapters; no engine starts
 
 
 def test_rejects_adapter_of_another_base(tmp_path: Path, model: Path) -> None:
-    """vLLM itself would serve this one, its missing rows as zeros."""
+    """vLLM itself would serve this adapter with zeros for its missing rows."""
     other = byte_llama(tmp_path / "other", hidden=64)
     adapter = random_adapter(other, tmp_path / "adapter")
     message = r"gapft-seed13 does not fit the model .*found 12 x \d+, expected 12 x \d+"

@@ -1,4 +1,4 @@
-"""The whole demo recipe with vLLM as backend of search and audit, through the real command."""
+"""The whole demo recipe with vLLM for search and audit, with the real command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
-#: What the recipe sets besides, so that batches are those of the run.
+#: The recipe's other settings, so that batches equal those of the run.
 BATCH = {"batch_size": 256}
 
 
@@ -61,7 +61,7 @@ def test_report_obeys_all_laws_and_names_engine(run: Path) -> None:
 
 
 def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]) -> None:
-    """A sealed row holds its sample's seed: all samples are drawn again, in this process."""
+    """Sealed rows contain the samples' seeds; this process draws all samples again."""
     responses = read_rows(run / "pool/responses.parquet")
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
     greedy = [row for row in responses if row["index"] == GREEDY]
@@ -87,7 +87,7 @@ def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]
 
 
 def test_workers_and_chunks_change_no_sample(run: Path, tmp_path: Path) -> None:
-    """A search that stops early, by two workers in smaller chunks, draws a part of the whole."""
+    """An early-stopping search with two workers and smaller chunks draws a subset."""
     divided = ("executor.workers=2", "search.chunk=9", "search.stop=first_pass", "search.round=3")
     settings = ("model.backend=vllm", "data.pool_limit=60", "evidence.keep=first", *divided)
     succeed(

@@ -1,4 +1,4 @@
-"""The vllm sampler on the demo policy: as hf in greedy decoding, independent in sampling."""
+"""The vllm sampler on the demo policy: greedy decodes equal hf's; samples are independent."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_samples_depend_on_the_seed(sampler: VllmSampler, problems: list[Problem
     assert list_token_ids(generate_all(sampler, requests, SAMPLED, 6)) != list_token_ids(first)
     distinct = [len({g.token_ids for g in answer.generations}) for answer in first]
     assert sum(distinct) / len(distinct) > 4
-    # No two sample numbers are the same stream: over 60 problems each pair differs often.
+    # Every two sample numbers have different streams: over 60 problems each pair differs often.
     for i, j in itertools.combinations(range(8), 2):
         agreeing = sum(a.generations[i] == a.generations[j] for a in first)
         assert agreeing < 45
 
 
 def test_sample_depends_only_on_its_number(sampler: VllmSampler, problems: list[Problem]) -> None:
-    """Rounds, several calls and any order give the same samples as one call for all."""
+    """Several rounds and calls in any order give the same samples as one call."""
     whole = list_token_ids(
         generate_all(sampler, build_requests(problems, tuple(range(8))), SAMPLED, 5)
     )
@@ -141,7 +141,7 @@ def test_sampling_follows_temperature_top_k_top_p(
 
 
 def test_distribution_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
-    """First tokens of 800 samples: shares within four standard errors of one another."""
+    """First tokens of 800 samples: shares differ by less than four standard errors."""
     requests = [request_for("p", "Calculate 22 +17 *2.", tuple(range(800)))]
     decoding = replace(SAMPLED, max_gen_toks=1, temperature=0.8, top_p=0.9)
     shares = []
@@ -170,7 +170,7 @@ def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -
             assert generation.tokens_from == "generator"
 
 
-# What is refused, and said
+# Errors
 
 
 def test_too_long_and_empty_prompts_are_handled(

@@ -70,7 +70,7 @@ def test_greedy_matches_hf(url: str, problems: list[Problem], until: tuple[str, 
 
 
 def test_samples_are_independent_and_repeat(url: str, problems: list[Problem]) -> None:
-    """As many distinct responses as hf gives, within what chance allows, and none dealt twice."""
+    """The number of distinct responses equals hf's up to chance; none is used twice."""
     requests = build_requests(problems, tuple(range(K)))
     server = ServerSampler(build_settings(url), None)
     rows = list_texts(generate_all(server, requests, SAMPLED, 1))
@@ -78,13 +78,13 @@ def test_samples_are_independent_and_repeat(url: str, problems: list[Problem]) -
     pairs = [
         pair for row, twin in zip(rows, again, strict=True) for pair in zip(row, twin, strict=True)
     ]
-    # Requests meet in other batches each time, which round differently: near ties may tip over.
+    # Batches differ each time and round differently, so near ties may change.
     assert sum(first == second for first, second in pairs) >= 0.99 * len(pairs)
     distinct = sum(len(set(row)) for row in rows)
     of_hf = sum(
         len(set(row)) for row in list_texts(generate_all(build_hf_sampler(), requests, SAMPLED, 1))
     )
-    # 40 problems of 8: the standard deviation of either sum is below 8.
+    # 40 problems x 8: the standard deviation of each sum is below 8.
     assert abs(distinct - of_hf) < 40
     other = list_texts(generate_all(server, requests, SAMPLED, 2))
     for i in range(K):

@@ -1,4 +1,4 @@
-"""The next lm-eval finds our tasks, judges by our verifiers, and serves gapft's own commands.
+"""The next lm-eval finds our tasks, uses our verifiers and works with gapft's commands.
 
 ``make test-next`` runs this with that version on PYTHONPATH.
 """
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not IS_NEXT, reason="make test-next runs it with
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the stock command wrote of two of our tasks."""
+    """A folder with the stock command's logs for two of our tasks."""
     folder = tmp_path_factory.mktemp("logs")
     command = [
         sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--device", "cpu",

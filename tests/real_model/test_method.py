@@ -89,12 +89,12 @@ def run(folder: Path) -> Run:
 
 
 def document_key(document: dict[str, Any]) -> str:
-    """Return what tells a document from others."""
+    """Return a key that identifies a document."""
     return f"{document['first']} {document['second']}"
 
 
 def evaluate_with_lm_eval(folder: Path, name: str, adapter: str = "") -> dict[str, str]:
-    """Evaluate the task by lm_eval's own backend; return the texts of its log by document."""
+    """Evaluate the task with lm_eval's own backend; return its logged texts by document."""
     peft = f",peft={folder / 'run' / 'adapters' / adapter}" if adapter else ""
     succeed(
         "eval", "--include_path", ".", "--model", "hf", "--tasks", "larger", "--device", "cpu",
@@ -109,13 +109,13 @@ def evaluate_with_lm_eval(folder: Path, name: str, adapter: str = "") -> dict[st
 
 @pytest.fixture(scope="module")
 def before(folder: Path) -> dict[str, str]:
-    """What the stock backend wrote for the model."""
+    """The stock backend's texts for the model."""
     return evaluate_with_lm_eval(folder, "before")
 
 
 @pytest.fixture(scope="module")
 def after(folder: Path) -> dict[str, str]:
-    """What the stock backend wrote for the adapter."""
+    """The stock backend's texts for the adapter."""
     return evaluate_with_lm_eval(folder, "after", "gapft-seed13")
 
 
@@ -140,7 +140,7 @@ def test_every_condition_trains_on_recovered_count(run: Run) -> None:
 def test_training_changes_every_adapter(folder: Path) -> None:
     for arm in ("gapft-seed13", "uniform-seed13"):
         weights = load_file(folder / "run" / "adapters" / arm / "adapter_model.safetensors")
-        second = [tensor for name, tensor in weights.items() if "lora_B" in name]  # zero at first
+        second = [tensor for name, tensor in weights.items() if "lora_B" in name]  # initially zero
         assert second
         assert all(tensor.any() for tensor in second)
 

@@ -1,7 +1,7 @@
-"""Programs that a sandbox must hold: at least one of our own for each kind in docs/sandbox.md.
+"""Programs that a sandbox must contain: at least one for each kind in docs/sandbox.md.
 
-A program whose attempts must all fail prints ``refused`` for each that did, and must be accepted:
-that shows that it ran to its end and got nowhere. ``given`` holds names of this machine's things.
+A program whose attempts must all fail prints ``refused`` for each failure and must be accepted,
+which shows that it ran to its end. ``given`` holds names of files and processes of this machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FAILS = frozenset({"runtime_error", "time_limit", "memory_limit", "output_limit"
 
 @dataclass(frozen=True)
 class Hostile:
-    """A program and the verdicts that are right for it.
+    """A program and its correct verdicts.
 
     Attributes:
-        name: the kind and what it does.
+        name: its kind and action.
         source: the program.
-        verdicts: those it may get.
-        expected: what it must print to be accepted.
-        function: its function, if it is called.
+        verdicts: the allowed verdicts.
+        expected: the output with which it is accepted.
+        function: the function to call, if any.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Hostile:
 
 
 def build_refused(name: str, body: str) -> Hostile:
-    """A program all of whose attempts (calls of ``attempt`` and ``call``) must be refused."""
+    """Build a program whose attempts (calls of ``attempt`` and ``call``) must all be refused."""
     body = textwrap.dedent(body)
     count = body.count("attempt(") + body.count("call(")
     source = f"{_PREFIX}\n{body}"
@@ -363,7 +363,7 @@ HOSTILE = [
         "runtime_error",
         function="f",
     ),
-    # looking for what is expected
+    # looking for expected values
     build_ending(
         "walking frames and scanning the collector for the answer",
         """
@@ -544,7 +544,7 @@ HOSTILE = [
         attempt(lambda: os.chroot("/tmp"))
         """,
     ),
-    # the kernel's rarer doors
+    # rare kernel interfaces
     build_ending(
         "capabilities and the way back to them",
         """

@@ -1,8 +1,8 @@
-"""Runs a command as an ordinary user; for tests that run as root. Needs root and mounts.
+"""Run a command as an ordinary user, for tests that run as root. Needs root and mounts.
 
-``python -m tests.sandbox.ordinary_user COMMAND…``. An interpreter in root's home, which nobody else
-may enter, is made reachable for this one process: in a mount namespace of its own, folders closed
-to others are replaced by open ones that hold only what is needed.
+``python -m tests.sandbox.ordinary_user COMMAND…``. An interpreter in root's private home is made
+reachable for this process: in its own mount namespace, closed folders are replaced by open ones
+that hold only the needed files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(command: list[str]) -> None:
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """The outermost folder on the way that others may not enter."""
+    """Return the outermost parent folder that others may not enter."""
     way = [*reversed(path.parents), path]
     return next((folder for folder in way if not folder.stat().st_mode & 0o001), None)
 

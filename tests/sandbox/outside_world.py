@@ -1,4 +1,4 @@
-"""What must not change while hostile programs run: files, processes, mounts, a listener."""
+"""State that hostile programs must not change: files, processes, mounts, a listener."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SECRET = "GAPFT_TEST_SECRET"
 
 
 class World:
-    """This machine as a hostile program could touch it.
+    """The parts of this machine that a hostile program could change.
 
     Args:
-        folder: an empty folder that everyone may write to: only the sandbox protects it.
+        folder: an empty folder that everyone may write to; only the sandbox protects it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class World:
 
     @property
     def given(self) -> dict[str, object]:
-        """What hostile programs are told."""
+        """Return the names passed to hostile programs."""
         return {
             "canary": str(self._canary),
             "here": __file__,
@@ -47,7 +47,7 @@ class World:
         }
 
     def state(self) -> dict[str, object]:
-        """All that must be equal before and after."""
+        """Return the state that must be equal before and after."""
         status = self._canary.stat()
         return {
             "canary": (self._canary.read_text(), status.st_mode, status.st_uid, status.st_mtime_ns),
@@ -81,13 +81,13 @@ class World:
 
 
 def open_shared_port() -> tuple[socket.socket, socket.socket]:
-    """A port to listen on by TCP, and by UDP under the same number."""
+    """Open TCP and UDP sockets on the same port number."""
     while True:
         listener = socket.create_server(("127.0.0.1", 0))
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             datagrams.bind(listener.getsockname())
-        except OSError:  # another process has that one
+        except OSError:  # another process uses the port
             listener.close()
             datagrams.close()
             continue
@@ -95,16 +95,16 @@ def open_shared_port() -> tuple[socket.socket, socket.socket]:
 
 
 def list_mounts() -> list[str]:
-    """What is mounted, but for what another test mounts in its own folder at the same time."""
+    """List mounts, except those that a concurrent test makes in its own folder."""
     folders = f"{tempfile.gettempdir()}/pytest-of-"
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return [line for line in lines if not line.split()[1].startswith(folders)]
 
 
 def count_descendants(settle: float = 2.0) -> int:
-    """Living processes below this one, once no more of them are ending.
+    """Count living descendants of this process once none of them is ending.
 
-    On a busy machine one that was killed is there for a while: three counts must agree.
+    On a busy machine a killed process remains for a while, so three counts must agree.
     """
     deadline = time.monotonic() + settle
     counts = [len(list_living_descendants())]
@@ -115,7 +115,7 @@ def count_descendants(settle: float = 2.0) -> int:
 
 
 def list_living_descendants() -> list[int]:
-    """Processes below this one, children before grandchildren."""
+    """List descendants of this process, children before grandchildren."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -1,4 +1,4 @@
-"""The rules by which answers are compared, outside the sandbox."""
+"""The comparison rules for answers, outside the sandbox."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_reports_differences(printed, expected, difference):
     assert compare_outputs(printed.encode(), expected) == difference
 
 
-#: Each printed line beside an expected one: Python's decimals and white space, not a judge's.
+#: Printed and expected lines that are equal only with Python's decimals and white space.
 ONLY_PYTHONS = [
     ("１２", "12"),
     ("٣", "3"),
@@ -89,7 +89,7 @@ def test_livecodebench_rule_matches_its_checker(printed, expected):
 
 
 def match_officially(printed, expected):
-    """As its checker is described: lines stripped, counted, equal or equal lists of decimals."""
+    """Compare like the described checker: stripped lines, equal text or equal decimals."""
     printed_lines, expected_lines = (
         [x.strip() for x in text.strip().split("\n")] for text in (printed, expected)
     )
@@ -141,7 +141,7 @@ def test_compares_deeply_nested_values():
     assert compare_values(nested_ints, nested_floats) == ""
     assert compare_values(nested_ints, nested_other).startswith("a different value")
     for nested in (nested_ints, nested_floats, nested_other):
-        while isinstance(nested, list):  # else their deallocation recurses in C
+        while isinstance(nested, list):  # otherwise their deallocation recurses in C
             nested = nested[0]
 
 
@@ -159,7 +159,7 @@ def test_rejects_input_that_is_not_a_number(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["NaN", "[1, NaN]", '{"a": -Infinity}'])
 def test_rejects_nan_as_expected_value(text):
-    """Python reads it, but NaN equals nothing: no program could pass."""
+    """Python reads NaN, but it equals nothing, so no program could pass."""
     with pytest.raises(UserError, match=r"must be JSON.*not a JSON number"):
         parse_expected_value(text)
     assert parse_expected_value('"NaN"') == "NaN"

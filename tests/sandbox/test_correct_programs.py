@@ -142,7 +142,7 @@ def test_livecodebench_rules_apply_to_values(sandbox):
     assert [result.verdict for result in results] == ["accepted", "wrong_answer"]
 
 
-#: Ways to end by a signal's default action.
+#: Programs that end by a signal's default action.
 ENDS = {
     "SIGALRM": "signal.setitimer(signal.ITIMER_REAL, 0.02)\ntime.sleep(0.3)",
     "SIGVTALRM": "signal.setitimer(signal.ITIMER_VIRTUAL, 0.02)\nwhile time.process_time() < 0.2: pass",
@@ -158,7 +158,7 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_signals_default_action_ends_the_program(sandbox, name):
-    """As outside: a program is no first process of a namespace, to which they do nothing."""
+    """The program is not the first process of a namespace, which would ignore the signal."""
     source = f"import os, signal, time\n{ENDS[name]}\nprint(6)"
     (result,) = sandbox.judge([(Program(source), [Test("", "6")])])
     assert result.verdict == "runtime_error", result

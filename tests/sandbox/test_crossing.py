@@ -1,4 +1,4 @@
-"""Nothing goes from one program to another, nor its words to where they may not stand."""
+"""Programs cannot pass data to each other or forge error messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for frame in frames:
 
 @pytest.fixture
 def packages(monkeypatch):
-    """A folder to import from that any user can reach, unlike pytest's own."""
+    """An import folder that any user can reach, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "site-packages")
         folder.mkdir()
@@ -53,7 +53,7 @@ def packages(monkeypatch):
 
 
 def test_frames_hide_how_the_last_program_ended(sandbox):
-    """What the frames below a program hold is the same, however the program before it ended."""
+    """The frames below a program are the same, however the previous program ended."""
     before = {
         "one that passes": ("print(1)", "1"),
         "one that leaves": ("import sys; sys.exit(77)", ""),
@@ -94,7 +94,7 @@ print(open("/dev/null", "w").write("x"), open("/dev/zero", "rb").read(2))
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_programs_cannot_lock_system_files(tier, packages):
-    """A program that locks a file of a package holds up nobody."""
+    """A program that locks a package's file delays no other program."""
     locked = packages / "planted" / "__init__.py"
     locked.parent.mkdir()
     locked.touch()
@@ -134,7 +134,7 @@ time.sleep(0.5)
 
 
 def test_database_in_working_folder_works():
-    """It locks its files: in the tier that has a folder, that must not fail."""
+    """A database locks its files, which must work in the tier with a folder."""
     source = """
 import sqlite3
 base = sqlite3.connect("x.db")
@@ -149,7 +149,7 @@ print(*sqlite3.connect("x.db").execute("select sum(x) from t").fetchone())
 
 
 def test_reading_keeps_access_times_in_namespaces():
-    """A file that is due for a new access time, were it read on the host, keeps the old one."""
+    """A file whose access time a read on the host would update keeps the old time."""
     path = colorsys.__file__
     if not os.access(path, os.W_OK):
         pytest.skip("times of the standard library's files can be set by their owner only")
@@ -167,7 +167,7 @@ def test_reading_keeps_access_times_in_namespaces():
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_package_library_does_not_expose_its_folder(tier, packages):
-    """A package that loads a library from among the packages opens itself, not its neighbours."""
+    """A package that loads a library beside it can read its own files, not its neighbours'."""
     folder = packages
     (folder / "planted").mkdir()
     library = folder / f"_planted{Path(_ctypes.__file__).name}"
@@ -193,7 +193,7 @@ for name in ("secret.py", {library.name!r}):
 
 @pytest.mark.parametrize("kind", ["stdin", "function"])
 def test_compile_error_cannot_be_forged(sandbox, kind):
-    """Its reason may be shown of hidden tests, so it must not hold what a program has read."""
+    """The reason may be shown for hidden tests, so it must not contain the program's input."""
     words = 'b\'["compile_error", "hidden input"]\\n\''
     forge = f"""
         import os
@@ -226,7 +226,7 @@ def test_compile_error_cannot_be_forged(sandbox, kind):
     ],
 )
 def test_exit_statuses_match_plain_python(sandbox, code, verdict):
-    """Tried beside a plain interpreter, which runs the same line."""
+    """A plain interpreter runs the same line for comparison."""
     source = f"import sys\nprint(1)\nsys.exit({code})"
     plain = subprocess.run([sys.executable, "-c", source], capture_output=True).returncode
     (result,) = sandbox.judge([(Program(source), [Test("", "1")])])

@@ -1,4 +1,4 @@
-"""A program's verdict is its own: not that of the machine's load, its workers or its neighbours."""
+"""A program's verdict does not depend on load, workers or other programs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_verdicts_do_not_depend_on_number_of_workers(tier, workers):
 
 @pytest.fixture
 def single_core():
-    """Everything here on one core, whatever the machine has."""
+    """Run everything on one core."""
     all_of_them = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(all_of_them)})
     yield
@@ -87,7 +87,7 @@ def single_core():
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_programs_and_workers_may_use_every_cpu(tier):
-    """Only the confinement of a program is held to one."""
+    """Only confining a program uses a single CPU."""
     cpus = sorted(os.sched_getaffinity(0))
     ask = "import os\n"
     items = [
@@ -97,7 +97,7 @@ def test_programs_and_workers_may_use_every_cpu(tier):
             [Test("1", f"{cpus}")] * 3,
         ),
     ]
-    others = set(list_living_descendants())  # of tests that ran before in this process
+    others = set(list_living_descendants())  # from earlier tests in this process
     with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
         results = sandbox.judge(items)
         workers = [
@@ -134,7 +134,7 @@ def test_leaves_cpus_alone_when_affinity_is_forbidden(monkeypatch):
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_waiting_for_a_cpu_is_not_idle_time(single_core, tier):
-    """Six programs share a core: each needs far more wall time than the limit allows for sleep."""
+    """Six programs share a core, so each needs more wall time than the idle limit."""
     limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
     items = [(Program(f"{BUSY}print(1)"), [Test("", "1")])] * 6
     items.append((Program("import time\ntime.sleep(60)"), [Test("", "")]))
@@ -146,7 +146,7 @@ def test_waiting_for_a_cpu_is_not_idle_time(single_core, tier):
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_bystanders_cpu_use_is_not_idle_time(single_core, tier):
-    """The kernel tells it: one worker alone on its core knows nothing of a crowd."""
+    """The kernel reports the wait, since a single worker cannot observe other processes."""
     limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
     with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
         loop = [sys.executable, "-S", "-c", "while True: pass"]
@@ -175,7 +175,7 @@ def test_finds_process_by_its_handle():
 
 def test_estimates_waiting_and_counts_threads_without_counters():
     crowd = Crowd(3, LIMITS.threads)
-    null = os.open(os.devnull, os.O_RDONLY)  # no handle of a process
+    null = os.open(os.devnull, os.O_RDONLY)  # not a process handle
     crowd.watch_process(null)
     assert crowd.compute_excused_time(2.0) == 6.0
     with pytest.raises(IndexError):
@@ -185,7 +185,7 @@ def test_estimates_waiting_and_counts_threads_without_counters():
 
 
 def test_jointly_waiting_threads_count_once(tmp_path):
-    """Sixty threads that wait for each other are excused no sixtyfold time."""
+    """Sixty threads that wait for each other do not get sixty times the allowance."""
     folder = tmp_path / "77" / "task"
 
     def set_waits(*seconds):
@@ -202,9 +202,9 @@ def test_jointly_waiting_threads_count_once(tmp_path):
     try:
         set_waits(*[0.0625] * 60)
         assert crowd.compute_excused_time(0.5) == 0.5 + 0.0625
-        set_waits(0.5625, *[0.0625] * 59)  # one of them alone
+        set_waits(0.5625, *[0.0625] * 59)  # one thread alone
         assert crowd.compute_excused_time(0.5) == 0.5 + 0.5625
-        set_waits(0.5625, 1.0625, *[0.125] * 59)  # another one, in its turn, and a new one
+        set_waits(0.5625, 1.0625, *[0.125] * 59)  # then another thread, and a new one
         assert crowd.compute_excused_time(1) == 1 + 1.5625
         crowd.watch_process(5)
         assert crowd.compute_excused_time(0) == 1.0625
@@ -214,13 +214,13 @@ def test_jointly_waiting_threads_count_once(tmp_path):
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_neighbours_threads_are_not_counted(tier):
-    """They count for one user together, where no namespace keeps them apart."""
+    """Without a namespace, the kernel counts threads per user."""
     stop = threading.Event()
     neighbours = [threading.Thread(target=stop.wait) for _ in range(2 * LIMITS.threads)]
     patient = Program("import time\ntime.sleep(1)\n" + STDIN["threads"][0])
     limits = dataclasses.replace(LIMITS, wall_s=20)
     with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
-        # they come while the program runs: a worker that starts later would have counted them
+        # they start while the program runs; a worker that starts later would count them
         bomb = threading.Timer(0.1, lambda: [thread.start() for thread in neighbours])
         bomb.start()
         try:
@@ -234,7 +234,7 @@ def test_neighbours_threads_are_not_counted(tier):
 
 
 def test_container_limits_set_number_of_workers(monkeypatch):
-    """The real readers' values of another machine: two and a half CPUs, three GiB."""
+    """Values read on another machine: 2.5 CPUs, 3 GiB."""
     monkeypatch.setattr(api, "count_usable_cores", lambda: 2.5)
     monkeypatch.setattr(api, "read_usable_memory", lambda: 3 << 30)
     assert Sandbox(limits=Limits())._count == 2

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - programs as people paste them
-"""A program ends as CPython ends it: pasted templates give what a plain interpreter gives."""
+"""A program ends as in CPython: pasted templates behave as in a plain interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gapft_harness.sandbox import Program, Test
 
 GIVEN = "3\n1 2 3\n4 5 6\n7 8 9\n"
 
-#: The heart of the templates that competitive programmers paste before their Python.
+#: The core of the templates that competitive programmers paste before their code.
 _FAST_IO = """
 import os
 import sys
@@ -64,7 +64,7 @@ class IOWrapper(IOBase):
 _WRAPPED = _FAST_IO + "sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)\n"
 _SOLVE = "for _ in range(int(input())):\n    print(sum(map(int, input().split())))\n"
 
-#: What stands before a solution, for stdin and function programs alike.
+#: Headers before a solution, for stdin and function programs.
 HEADERS = {
     "nothing": "",
     "FastIO": _WRAPPED + "input = lambda: sys.stdin.readline().rstrip('\\r\\n')\n",
@@ -110,7 +110,7 @@ HEADERS = {
     "nice": "import os\nos.nice(0)\nos.sched_setaffinity(0, os.sched_getaffinity(0))\n",
 }  # fmt: skip
 
-#: Whole programs, mostly about their end.
+#: Complete programs, mostly about their end.
 PROGRAMS = {
     "threads with a big stack": "import sys, threading\nsys.setrecursionlimit(1 << 20)\nthreading.stack_size(1 << 26)\ndef main():\n    def f(n): return 0 if n == 0 else 1 + f(n - 1)\n    print(f(20000) + int(input()))\nthread = threading.Thread(target=main)\nthread.start()\nthread.join()",
     "thread not joined": "import threading, time\ndef late():\n    time.sleep(0.05)\n    print('late')\nthreading.Thread(target=late).start()\nprint('early')",
@@ -181,8 +181,8 @@ PROGRAMS = {
 
 
 _MARKED = {name for name, header in HEADERS.items() if header.startswith("\ufeff")}
-#: What LiveCodeBench's way of running fails: its streams have no descriptor, buffer or encoding,
-#: what goes past them is not read, and its program is a function of a module under another name.
+#: Programs that fail under LiveCodeBench's rules: its streams have no descriptor, buffer or
+#: encoding, output that bypasses them is lost, and the program runs as a function of a module.
 LCB_FAILS = _MARKED | {
     *("FastIO", "FastIO in main", "FastIO for output", "print of FastIO", "region without flush"),
     *("write and flush alone", "buffer.readline", "BytesIO", "BytesIO out, atexit", "reconfigure"),
@@ -194,7 +194,7 @@ LCB_FAILS = _MARKED | {
 
 @pytest.fixture(scope="module")
 def plain_python(tmp_path_factory):
-    """What a plain interpreter prints, and its exit status; from and into files, as the sandbox."""
+    """A function that runs a plain interpreter on files; it returns output and exit status."""
     path = tmp_path_factory.mktemp("plain") / "program.py"
 
     def run(source: str) -> tuple[str, int]:
@@ -247,7 +247,7 @@ def test_pasted_header_works_under_livecodebench_rules(sandbox, name):
 @pytest.mark.parametrize("isolate", ["test", "program"])
 @pytest.mark.parametrize("name", HEADERS)
 def test_pasted_header_works_before_a_function(sandbox, name, isolate, compat):
-    """Each call ends like a program: a header that needs its names at the end has them."""
+    """Each call ends like a program, so a header finds its names at the end."""
     body = "class Solution:\n    def f(self, x):\n        print('noise', x)\n        return x + 1\n"
     tests = [Test(str(i), str(i + 1)) for i in range(3)]
     program = Program(HEADERS[name] + body, "function", "f")

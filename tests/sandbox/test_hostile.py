@@ -1,4 +1,4 @@
-"""Every hostile program gets a proper verdict, and nothing is read, written, reached or left."""
+"""Every hostile program gets an allowed verdict and changes nothing outside the sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET_EXPECTED = "expected-answer-4711"
 
 @pytest.fixture(scope="module")
 def hostile_history(sandbox, world):
-    """Hostile programs before, so that what they break shows as a difference."""
+    """The state before hostile programs ran, to detect changes."""
     sandbox.judge([(Program("print(1)"), [Test("", "1")])])
     return world.state()
 
@@ -39,7 +39,7 @@ def test_sandbox_contains_hostile_program(sandbox, world, hostile_history, hosti
 
 
 def test_tests_share_no_state(sandbox):
-    """Files, modules, builtins, umask, folder, environment, limits: all as new."""
+    """Files, modules, builtins, umask, folder, environment and limits are fresh."""
     leave = """
 import builtins, os, sys, json, resource, random
 builtins.left = json.left = sys.left = 1
@@ -82,7 +82,7 @@ print(a == b, stat.S_IMODE(os.stat("/tmp").st_mode) != 0o700)
 
 
 def test_memory_of_earlier_program_is_gone(sandbox):
-    """A fork's whole heap, read down to where it begins, holds nothing of the program before."""
+    """A fork's whole heap contains nothing from the previous program."""
     marker = "zebra" + "-crossing-" + "4711"
     search = """
 import ctypes, os

@@ -1,4 +1,4 @@
-"""No test has two chances, and a program gets the same verdicts alone and in company."""
+"""A program answers each test once, with the same verdict alone or among other tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build_call(source: str) -> Program:
     return Program(textwrap.dedent(source), "function", "f")
 
 
-#: Each answers by whether it finds itself in company, or by its turn.
+#: Programs that answer depending on other running tests or on the order.
 TELLING = {
     "the inputs in the frames": """
         import sys
@@ -70,7 +70,7 @@ TELLING = {
 
 @pytest.mark.parametrize("way", TELLING)
 def test_opposite_golds_are_never_both_met(sandbox, way):
-    """Whoever has one chance a test can be right on one of them at most."""
+    """With one answer per test, a program can be right on at most one of the two."""
     golds = [[Test("1", value)] * 12 for value in ("true", "false")]
     program = build_call(TELLING[way])
     results = sandbox.judge([(program, tests) for tests in golds])
@@ -79,7 +79,7 @@ def test_opposite_golds_are_never_both_met(sandbox, way):
 
 
 def test_guesses_are_right_half_the_time(sandbox):
-    """With a second guess it were three quarters. Half plus six standard deviations is allowed."""
+    """A second guess would give 3/4; the limit is 1/2 plus six standard deviations."""
     guess = "import os\ndef f(x): return os.urandom(1) < b'\\x80'"
     (result,) = sandbox.judge([(build_call(guess), [Test("1", "true")] * 300)], run_all=True)
     assert [test.verdict for test in result.tests].count("accepted") < 202
@@ -101,7 +101,7 @@ def test_answers_cannot_change_after_next_input(sandbox):
 
 @pytest.mark.parametrize("word", [b"+", b".", b"+" * 50])
 def test_requesting_next_input_submits_the_answer(sandbox, word):
-    """A program may speak as the harness's own code does; it gives its answer up by that."""
+    """A program that imitates the harness's protocol thereby submits its answer."""
     source = f"""
         import os, time
         def f(x):
@@ -128,7 +128,7 @@ def test_large_inputs_arrive_through_closed_channels(sandbox, first):
     assert [test.verdict for test in result.tests] == [expected] * 3
 
 
-#: Functions whose verdicts depend on what else runs, unless the sandbox sees to it.
+#: Functions whose verdicts would depend on other tests without the sandbox's isolation.
 FUNCTIONS = {
     "right": "def f(x): return x",
     "a counter in the module": """
@@ -384,7 +384,7 @@ def test_function_verdicts_do_not_depend_on_other_tests(sandbox, way):
 
 
 def summarize_result(result):
-    """All but which limit of time it was: on a busy machine that of waiting may come first."""
+    """Summarize a result without the kind of time limit, which depends on the load."""
     return [
         (test.verdict, test.reason if test.verdict != "time_limit" else "", test.output)
         for test in result.tests
@@ -394,7 +394,7 @@ def summarize_result(result):
 @pytest.mark.parametrize("way", ENDS_BADLY)
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_failure_after_the_last_value_counts(sandbox, way, count):
-    """One set of rules: a program that answers and then fails has failed, of however many tests."""
+    """A program that answers and then fails has failed, for any number of tests."""
     tests = [*([Test("2", "2")] * (count - 1)), Test("4", "4")]
     verdicts = {
         isolate: sandbox.judge([(build_call(FUNCTIONS[way]), tests)], isolate=isolate)[0].verdict

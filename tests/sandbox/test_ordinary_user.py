@@ -1,4 +1,4 @@
-"""As root, what runs programs once more as an ordinary user."""
+"""As root, run the sandbox tests again as an ordinary user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that nobody imported: known only where they were asked for."""
+"""Preimported names exist only where the prelude is requested."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 
-#: Right with LiveCodeBench's names; in plain Python a NameError, or too deep a recursion.
+#: Correct with LiveCodeBench's names; a NameError or RecursionError in plain Python.
 NAMELESS = {
     "factorial": "print(factorial(3))",
     "defaultdict": "print(defaultdict(lambda: 6)[0])",
@@ -19,7 +19,7 @@ NAMELESS = {
     "an annotation": "def f(x: List[int]) -> Optional[int]: return x[0]\nprint(f([6]))",
     "recursion": "def f(n): return 6 if n == 0 else f(n - 1)\nprint(f(2000))",
 }
-#: Plain Python's own, also where ``site`` makes it.
+#: Plain Python's own names, including those that ``site`` adds.
 PLAIN = {
     "exit": "print(6)\nexit(0)",
     "quit": "print(6)\nquit()",
@@ -54,7 +54,7 @@ def test_livecodebench_names_exist_only_when_requested(tier):
 
 
 def test_livecodebench_rules_always_include_its_names(sandbox):
-    """A worker serves both ways in turn."""
+    """One worker alternates between both preludes."""
     for _ in range(2):
         assert list_verdicts(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
         assert list_verdicts(sandbox, NAMELESS.values(), compat="lcb") == ["accepted"] * len(

@@ -64,7 +64,7 @@ def test_busy_time_covers_process_setup_and_cleanup(sandbox):
     elapsed = time.monotonic() - start
     for result in results:
         assert result.verdict == "accepted"
-        # the making and the clearing away of its process too
+        # including the start and cleanup of its process
         assert result.busy_s > sum(test.wall_s for test in result.tests)
     assert sum(result.busy_s for result in results) < elapsed
 
@@ -104,7 +104,7 @@ def f(x):
 
 
 def test_calls_share_no_state(sandbox):
-    """A function that only fails after other calls is right, call by call."""
+    """A function that fails only after other calls passes with a process per call."""
     once = "called = []\ndef f(x):\n    called.append(x)\n    return x if len(called) < 3 else None"
     tests = [Test(str(i), str(i)) for i in range(5)]
     (result,) = sandbox.judge([(build_call(once), tests)])
@@ -112,7 +112,7 @@ def test_calls_share_no_state(sandbox):
 
 
 def test_each_input_has_the_full_cpu_limit(sandbox):
-    """Together they need more than one limit; none needs it alone."""
+    """Together they exceed the limit; each alone does not."""
     slow = """
 import time
 def f(x):
@@ -165,7 +165,7 @@ def test_distinguishes_values_that_json_makes_equal(sandbox, source):
     ],
 )
 def test_forged_reports_are_judged_as_answers(sandbox, forged):
-    """Whatever stands on the report's descriptor, the harness takes it in its stride."""
+    """The harness handles any data on the report's descriptor."""
     source = f"""
 import os
 def f(x):
@@ -182,7 +182,7 @@ def f(x):
 
 
 def test_forged_value_must_still_be_correct(sandbox):
-    """No secret makes it right: it must still be what was expected."""
+    """A forged value passes only if it equals the expected value."""
     source = "import os\ndef f(x):\n    os.write(3, b'[\"value\", %d]\\n')\n    os._exit(0)"
     programs = [(build_call(source % value), [Test("1", "2")]) for value in (2, 3)]
     results = sandbox.judge(programs)
@@ -222,7 +222,7 @@ def test_expected_value_must_be_json(sandbox):
 
 
 def test_namespaces_tier_restricts_what_programs_see():
-    """Each layer by itself, also where another would hide its absence."""
+    """Check each layer separately, since one layer could hide another's absence."""
     source = """
 import json, os
 def flags(path): return os.statvfs(path).f_flag & (os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV)
@@ -259,7 +259,7 @@ def test_closed_sandbox_ends_its_stream_quietly() -> None:
     with Sandbox(workers=1) as own:
         stream = own.stream([(Program("print(1)"), [Test("", "1")])] * 3)
         next(stream)
-    stream.close()  # its worker was ended with the sandbox
+    stream.close()  # its worker ended with the sandbox
 
 
 def test_open_stream_is_an_error(sandbox):
@@ -287,7 +287,7 @@ def test_threads_do_not_mix_results(sandbox):
 
 
 def test_slow_programs_do_not_delay_others():
-    """One of a hundred and one loops: while it does, the other worker does all the rest."""
+    """One of 101 programs loops; meanwhile the other worker runs the rest."""
     long = Limits(cpu_s=4, wall_s=60, memory_bytes=256 << 20)
     with Sandbox(workers=2, limits=long) as sandbox:
         items = [(ECHO, [Test(str(i), str(i))]) for i in range(100)]
@@ -298,7 +298,7 @@ def test_slow_programs_do_not_delay_others():
 
 
 def test_slow_correct_programs_pass_under_load():
-    """CPU time decides: eight at once on fewer cores, at 1.7 times what each needs."""
+    """CPU time decides: eight programs on fewer cores, each with 1.7 times its own need."""
     need = 0.2
     source = f"""
 import time
@@ -313,7 +313,7 @@ print(1)
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_hundreds_of_executions_leak_nothing(tier):
-    """Memory, descriptors, mounts and processes stay as they were, here and in the worker."""
+    """Memory, descriptors, mounts and processes stay the same, here and in the worker."""
     programs = [
         *(ECHO, Program("x = 'x' * 10_000_000\nprint(x[0])"), Program("1 / 0")),
         Program("try: open('/tmp/x', 'w').write('x' * 100_000)\nexcept OSError: pass"),
@@ -326,9 +326,9 @@ def test_hundreds_of_executions_leak_nothing(tier):
         footprints = [measure_footprint(sandbox, items) for _ in range(4)]
     for name in ("memory", "worker memory"):
         sizes = [footprint.pop(name) for footprint in footprints]
-        # What leaks grows in every round; an allocator may take a step in one or two.
+        # A leak grows in every round; an allocator may grow in one or two.
         least = min(later - earlier for earlier, later in pairwise(sizes))
-        assert least <= 150, (name, sizes)  # KB: less than 1 KB an execution
+        assert least <= 150, (name, sizes)  # KB: less than 1 KB per execution
     assert footprints == footprints[:1] * 4
     assert count_descendants() == others
 
@@ -338,7 +338,7 @@ def measure_footprint(sandbox, items):
     worker = sandbox._schedule.workers[0].process.pid
     if sandbox.tier == "namespaces":
         (worker,) = list_children(worker)
-    gc.collect()  # what nobody has looked for yet is no leak
+    gc.collect()  # uncollected garbage is not a leak
     return {
         "memory": read_status("self", "VmRSS"),
         "worker memory": read_status(worker, "VmRSS"),
@@ -352,7 +352,7 @@ def measure_footprint(sandbox, items):
 def count_entries(folder):
     try:
         return len(os.listdir(folder))
-    except PermissionError:  # a worker is not dumpable; only root may look
+    except PermissionError:  # a worker is not dumpable; only root may read it
         return None
 
 
@@ -368,7 +368,7 @@ def list_children(parent):
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             stat = Path(f"/proc/{entry}/stat").read_text()
-        except OSError:  # it has ended since
+        except OSError:  # it has ended
             continue
         if stat.rpartition(")")[2].split()[1] == str(parent):
             children.append(int(entry))
@@ -458,7 +458,7 @@ def test_unknown_preload_module_is_an_error():
 
 
 def test_every_canary_works_unconfined():
-    """Each does what it says where nothing stops it: a refusal shows the sandbox, not a typo."""
+    """Unconfined, each canary succeeds, so a refusal is the sandbox's effect."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
         canary = Path(folder) / "canary"
         canary.write_text("untouched")
@@ -507,7 +507,7 @@ UNSHARE, LANDLOCK = {"unshare": 272}, {"landlock_create_ruleset": 444}
 
 
 def refuse_calls(calls):
-    """Makes system calls fail, in this process and those it starts, as a container may."""
+    """Make system calls fail in this process and its children, as a container may."""
     from gapft_harness.sandbox.confinement.namespaces import forbid_new_privileges
     from gapft_harness.sandbox.confinement.syscalls import check_result, libc
 

@@ -1,4 +1,4 @@
-"""No program learns from another: neither what was expected of it, nor what it found out."""
+"""No program learns expected values or results from another program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_page_cache_notes_do_not_pass_tests(tier, kind):
 @pytest.mark.parametrize("kind", ["stdin", "function"])
 @pytest.mark.parametrize("isolate", ["test", "program"])
 def test_executions_do_not_depend_on_expected_values(sandbox, monkeypatch, kind, isolate):
-    """Whatever the golds, the same executions in the same order: so there is nothing to learn."""
+    """The executions and their order do not depend on the golds."""
     body = "\nimport os\nif test == 9: 1 / 0\nos.dup(1)\n"
     source = "test = int(input())" + body + "print(['no', 'yes'][%d])"
     program = Program(source % 0), Program(source % 1)
@@ -63,7 +63,7 @@ def test_executions_do_not_depend_on_expected_values(sandbox, monkeypatch, kind,
             [(p, build_suite(kind, golds)) for p in program * 3], isolate=isolate
         )
         runs.append(list(sent))
-        for n, result in enumerate(results):  # told as ever: up to the first failure
+        for n, result in enumerate(results):  # results end at the first failure, as usual
             wrong = [i for i in range(9) if golds[i] != n % 2]
             assert len(result.tests) == (wrong[0] if wrong else 9) + 1
             assert result.verdict == ("wrong_answer" if wrong else "runtime_error")
@@ -71,7 +71,7 @@ def test_executions_do_not_depend_on_expected_values(sandbox, monkeypatch, kind,
     assert len(runs[0]) == 6 * 10, "a program that fails by itself is not run further"
 
 
-#: What would tell of an earlier program, and what a program gets that tries it.
+#: Channels from an earlier program, and the result of a program that uses them.
 TRIES = {
     "advice on a file": (
         "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)\n"
@@ -129,13 +129,13 @@ except OSError as error:
     print(type(error).__name__)
 """
     (result,) = sandbox.judge([(Program(source), [Test("", "")])])
-    if expected is None:  # there is no place for one in tier landlock
+    if expected is None:  # tier landlock has no place for one
         expected = "0" if sandbox.tier == "namespaces" else "FileNotFoundError"
     assert result.tests[0].output.strip() == expected, result
 
 
 def test_advice_leaves_the_page_cache_unchanged(sandbox):
-    """Told that it was taken, as it is not binding: and nothing happened."""
+    """The call reports success, since advice is not binding, but has no effect."""
     drop_pages()
     name = FILES[0]
     with open(name, "rb") as file:
@@ -148,7 +148,7 @@ def test_advice_leaves_the_page_cache_unchanged(sandbox):
 
 @pytest.mark.parametrize("kind", ["stdin", "function"])
 def test_own_files_reveal_nothing_of_other_programs(sandbox, kind):
-    """Its files are the same ones each time, as new, whatever the program before did to them."""
+    """Its files are identical and fresh each time, whatever the previous program did."""
     look = """
 import os
 def look():

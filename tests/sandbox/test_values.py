@@ -1,4 +1,4 @@
-"""JSON at any depth: what is parsed, encoded and compared never depends on where it is done."""
+"""JSON at any depth is parsed, encoded and compared the same everywhere."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_limits_value_depth(sandbox):
 
 
 def test_rejects_hostile_values_quickly(sandbox):
-    """Long and deep: read only as far as the standard parser goes, with some Pythons to its end."""
+    """A long, deep value is read only as far as the standard parser reads."""
     forge = """
 import os
 def f(x):

@@ -1,4 +1,4 @@
-"""Measures the device's ceilings and each way of training; prints a table, writes a JSON file."""
+"""Measure the device's ceilings and each way of training; print a table, write a JSON file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0, or 2 where there is no GPU and none was waived."""
+    """Measure; return 0, or 2 without a GPU unless that is allowed."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu", description=__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), default=LLAMA_8B.name)
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each way")
@@ -87,9 +87,9 @@ def main(arguments: list[str]) -> int:
                 raise
             print(f"{way}: failed: {error!r}"[:2000], file=sys.stderr, flush=True)
             written["failed"][way] = repr(error)
-        # after each way, so that a later one's failure loses nothing
+        # after each way, so that a later failure loses nothing
         chosen.output.write_text(json.dumps(written, indent=1) + "\n")
-        gc.collect()  # the model of one way makes room for the next
+        gc.collect()  # frees the model before the next way
         if device.type == "cuda":
             torch.cuda.empty_cache()
     print_table(machine, measurements)
@@ -97,7 +97,7 @@ def main(arguments: list[str]) -> int:
 
 
 def measure_bandwidth(device: torch.device, size: int) -> float:
-    """Bytes a second, read and written, of the fastest of ten copies within the device's memory."""
+    """Return bytes per second, read and written, of the fastest of ten copies on the device."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     best = float("inf")

@@ -1,7 +1,7 @@
-"""The same arm trained on a CPU and on a device, cut in every way: ``python -m …invariances``.
+"""The same arm trained on a CPU and a device with every layout: ``python -m …invariances``.
 
-What must not depend on how a step is laid out is compared by the size of each tensor's difference,
-as the tests on a CPU do; what a GPU promises less of (the same bytes twice) is told.
+Results that must not depend on a step's layout are compared by the size of each tensor's
+difference, as in the CPU tests; whether a GPU gives the same bytes twice is only reported.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _RATE = 5e-5  # the paper's
 
 
 class _Killed(BaseException):
-    """Stands for a kill: nothing in the harness catches it."""
+    """Simulates a kill; nothing in the harness catches it."""
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0."""
+    """Compare; return 0."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu.invariances", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--hidden", type=int, default=256)
@@ -101,7 +101,7 @@ def compare_all_ways(
 def compare_resumed(
     folder: Path, model: Path, examples: list[Example], device: str
 ) -> dict[str, Any]:
-    """An arm that is killed after its third step and begun again, against one that is not."""
+    """Compare an arm killed after its third step and resumed with an uninterrupted one."""
     shape = {"padding_free": True}
 
     def arm(name: str, **more: Any) -> TrainingJob:
@@ -141,7 +141,7 @@ def build_job(
 
 
 def compare_adapters(what: str, first: Path, second: Path) -> dict[str, Any]:
-    """The largest relative difference of a step's loss, and of a tensor of the adapter."""
+    """Return the largest relative differences of a step's loss and of an adapter tensor."""
     logs = [
         [json.loads(line)["loss"] for line in (p / "training_log.jsonl").read_text().splitlines()]
         for p in (first, second)

@@ -1,6 +1,6 @@
-"""Other ways to compute the step, measured beside the product's: ``tests.benchmarks.gpu --tries``.
+"""Alternative ways to compute the step: ``tests.benchmarks.gpu --tries``.
 
-Each leaves out or adds one thing, so that the table says what each is worth.
+Each changes one thing, so that the table shows its effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.benchmarks.gpu.ways import Way
 
 @contextlib.contextmanager
 def use_kernel_per_sequence(cudnn: bool) -> Iterator[None]:
-    """A kernel for each sequence of a pass, of cuDNN's choice or of torch's own."""
+    """Use one kernel per sequence of a pass, from cuDNN or from torch."""
     torch.backends.cuda.enable_cudnn_sdp(cudnn)
     with patch.object(attention, "find_packed_kernel", lambda query: None):
         yield
@@ -28,7 +28,7 @@ def use_kernel_per_sequence(cudnn: bool) -> Iterator[None]:
 
 
 def compile_layers(model: Any) -> None:
-    """Norms and MLP, adapters included, through torch.compile."""
+    """Compile norms and MLP, including adapters, with torch.compile."""
     fuse_lora_layers(model)
     for layer in model.get_base_model().model.layers:
         for part in (layer.mlp, layer.input_layernorm, layer.post_attention_layernorm):

@@ -1,4 +1,4 @@
-"""The ways of training that are measured: our loop as the recipe sets it, and a literal one."""
+"""The measured ways of training: our loop with the recipe's settings, and a literal loop."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from gapft_harness.training.plan import TrainingSequence, build_sequences, plan_
 from gapft_harness.training.speed import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
-#: Steps before the clock starts: kernels are chosen and memory is reserved in them.
+#: Steps before timing, in which kernels are chosen and memory is reserved.
 WARM = 3
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a way of training changes.
+    """The changes of a way of training.
 
     Attributes:
-        settings: of the main LogiQA recipe's.
-        inside: the way runs in this context, inside that of the product's kernels.
-        on_adapted: is called with base and adapter.
+        settings: changes to the main LogiQA recipe's settings.
+        inside: the context in which the way runs, inside that of the product's kernels.
+        on_adapted: a function called with base and adapter.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -62,21 +62,21 @@ LITERAL = "literal loop, padded 2 x 8"
 
 @dataclass(frozen=True)
 class Measured:
-    """One way's figures over the timed steps.
+    """A way's figures over the timed steps.
 
     Attributes:
-        way: its name.
-        steps: that were timed.
-        tokens: of these steps, prompts included, padding not.
-        supervised_tokens: among them.
-        seconds: of these steps.
-        parameters: of the base.
-        share_of_peak: 4 x parameters x tokens / seconds, over the measured matrix peak.
-        peak_gb: most memory that was allocated on the device; None on a CPU.
-        estimated_gb: what ``memory.estimate`` says of the way's settings; of the literal loop,
-            which makes all logits, too little.
-        losses: of all steps, the untimed ones first.
-        profile: the operations that took longest; empty if it was not asked for.
+        way: the way's name.
+        steps: the number of timed steps.
+        tokens: the tokens of these steps, with prompts, without padding.
+        supervised_tokens: the supervised tokens of these steps.
+        seconds: the time of these steps.
+        parameters: the base's parameters.
+        share_of_peak: 4 x parameters x tokens / seconds, divided by the measured matrix peak.
+        peak_gb: peak memory allocated on the device; None on a CPU.
+        estimated_gb: the result of ``memory.estimate`` for the way's settings; too low for the
+            literal loop, which computes all logits.
+        losses: the losses of all steps, untimed ones first.
+        profile: the slowest operations; empty if not requested.
     """
 
     way: str
@@ -99,7 +99,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all ways share."""
+    """The state shared by all ways."""
 
     shape: Shape
     device: torch.device
@@ -109,11 +109,11 @@ class Bench:
     profile: str | None
 
     def settings(self, changes: Mapping[str, Any]) -> Training:
-        """The paper's logic settings (Table 4), which are the recipe's defaults."""
+        """Return the paper's logic settings (Table 4, the recipe's defaults) with changes."""
         return Training(dtype=self.shape.dtype, dropout=self.dropout, repetitions=1, **changes)  # type: ignore[arg-type, unused-ignore]
 
     def ours(self, name: str, way: Way, folder: Path) -> Measured:
-        """The loop that ``--only train`` runs, on a base made on the device."""
+        """Run the loop of ``--only train`` on a base built on the device."""
         settings = self.settings(way.settings)
         job = TrainingJob(
             arm=Arm("bench", 13),
@@ -154,7 +154,7 @@ class Bench:
         return go
 
     def literal(self) -> Measured:
-        """What the recipe says, written down plainly: PEFT, masks, all logits, the plan's order."""
+        """Run the recipe literally: PEFT, masks, all logits, the plan's order."""
         settings = self.settings({})
         model = add_lora(self.shape.model(self.device, None), settings, 13)
 
@@ -247,7 +247,7 @@ def count_tokens(
 
 
 def pad_rows(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
-    """Ids, mask and labels as a padding collator makes them."""
+    """Build ids, mask and labels like a padding collator."""
     length = max(row.tokens for row in rows)
     batch: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
     for row in rows:
