@@ -73,7 +73,7 @@ class Measured:
         parameters: the base's parameters.
         share_of_peak: 4 x parameters x tokens / seconds, divided by the measured matrix peak.
         peak_gb: peak memory allocated on the device; None on a CPU.
-        estimated_gb: the result of ``memory.estimate`` for the way's settings; too low for the
+        estimated_gb: the result of ``estimate_memory`` for the way's settings; too low for the
             literal loop, which computes all logits.
         losses: the losses of all steps, untimed ones first.
         profile: the slowest operations; empty if not requested.
