@@ -31,7 +31,7 @@ from gapft_harness.training.ledger import compute_learning_rate, hash_sequences
 from gapft_harness.training.plan import build_sequences, plan_steps
 from gapft_harness.verification.judging import judge_unique
 from tests.pools import pool
-from tests.test_states import OUTCOMES, searched
+from tests.test_states import OUTCOMES, write_searched_run
 
 #: By step and version, the digest of its output.
 DIGESTS = {
@@ -94,7 +94,7 @@ def judged(folder: Path) -> Any:
 
 def states(folder: Path) -> Any:
     """The partition, with the response that is kept."""
-    run = searched(folder / "run", "shortest", OUTCOMES)
+    run = write_searched_run(folder / "run", "shortest", OUTCOMES)
     return [
         write_split_states(str(run.path), "pool"),
         pq.read_table(run.path / "pool/states.parquet").to_pylist(),
