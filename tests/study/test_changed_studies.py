@@ -105,11 +105,7 @@ def test_verify_reports_cell_with_different_protocol(folder):
     shutil.rmtree(folder / "runs/b")
     write_run_directory(folder / "runs/b", build_cell(1), training={"learning_rate": 1e-3})
     differences = verify_study(folder / "study").differences
-    assert [
-        line
-        for line in differences
-        if line.startswith("report: the cells of a study must have one")
-    ]
+    assert [line for line in differences if "training.learning_rate 5e-05 → 0.001" in line]
 
 
 def test_verify_reports_complete_run_missing_from_report(folder):
@@ -119,7 +115,7 @@ def test_verify_reports_complete_run_missing_from_report(folder):
 
     def list_report_differences():
         differences = verify_study(folder / "study").differences
-        return [line for line in differences if "report" in line]
+        return [line for line in differences if "the report" in line]
 
     assert list_report_differences() == []
     shutil.move(folder / "away", folder / "runs/b")
@@ -135,7 +131,7 @@ def test_reports_edited_recipe_of_run(folder):
         / "recipe.yaml"
     )
     recipe.write_text(recipe.read_text().replace("learning_rate: 0.001", "learning_rate: 5.0e-05"))
-    with pytest.raises(GapftError, match=r"B / b: its recipe.yaml is not the (.|\n)*learning_rate"):
+    with pytest.raises(GapftError, match=r"B / b: .*recipe\.yaml (.|\n)*learning_rate"):
         run_planted_study(folder)
     assert read_results(folder)["means"] is None
 
@@ -153,7 +149,7 @@ def test_reports_edited_verdict_counts(folder):
     changed = json.loads(manifest.read_text())
     changed["verdict_counts"]["pool"] = {"pass": 5, "fail": 1}  # plausible counts
     manifest.write_text(json.dumps(changed))
-    with pytest.raises(GapftError, match=r"A: .*verdict_counts of pool are .*'pass': 5.* holds "):
+    with pytest.raises(GapftError, match=r"A: .*verdict_counts .*'pass': 5.*'fail': 580"):
         run_planted_study(folder)
 
 
