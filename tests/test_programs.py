@@ -125,7 +125,7 @@ HOSTILE = {
 READ_ALL = """
 import resource, sys
 from gapft_harness.verification.boxes import last_box
-from gapft_harness.verification.math import spelled_out
+from gapft_harness.verification.math import spell_out
 from gapft_harness.plugins.verifiers.boxed_math import shortcut
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.verification.feedback import own_error
@@ -141,7 +141,7 @@ gold = {"answer": "A", "options": ["x", "y" * 1000]}
 for rule in ("whole_response", "first_explicit", "permissive"):
     OptionLetter(rule).verify([text], [gold])
 kind_of(Verdict("fail", text)), escape_markdown(text), fence_text(text), _unbroken_intervals(text)
-spelled_out(text), own_error(text)
+spell_out(text), own_error(text)
 print("read")
 """
 
