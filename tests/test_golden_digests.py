@@ -31,7 +31,7 @@ from gapft_harness.training.ledger import compute_learning_rate, hash_sequences
 from gapft_harness.training.plan import build_sequences, plan_steps
 from gapft_harness.verification.judging import judge_unique
 from tests.pools import pool
-from tests.test_states import OUTCOMES, searched
+from tests.test_states import OUTCOMES, write_searched_run
 
 #: The digest of a step's output, by step and version.
 DIGESTS = {
@@ -94,7 +94,7 @@ def judge_responses(folder: Path) -> Any:
 
 def compute_states(folder: Path) -> Any:
     """Return the partition with the kept responses."""
-    run = searched(folder / "run", "shortest", OUTCOMES)
+    run = write_searched_run(folder / "run", "shortest", OUTCOMES)
     return [
         write_split_states(str(run.path), "pool"),
         pq.read_table(run.path / "pool/states.parquet").to_pylist(),

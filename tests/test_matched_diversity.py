@@ -1,4 +1,4 @@
-"""Matched diversity as an experiment: from the recipe to the report and ``gapft verify``."""
+"""The matched diversity experiment, from the recipe to the report and ``gapft verify``."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ KEYS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     made = write(tmp_path_factory.mktemp("diversity"))
     made.change(**KEYS)
     return made
 
 
-def strata(made: Changing, condition: str, seed: int) -> Counter[str]:
-    run = made.folder / "r"
+def count_strata(run_files: Changing, condition: str, seed: int) -> Counter[str]:
+    run = run_files.folder / "r"
     answers = {
         p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))
     }
@@ -60,45 +60,45 @@ def strata(made: Changing, condition: str, seed: int) -> Counter[str]:
     return Counter(answers[name] for name in {e.problem_id for e in examples})
 
 
-def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
-    assert finished.holds() == []
-    results = finished.results()
-    budgets = RunDirectory.open(finished.folder / "r").manifest()["budgets"]
-    said = results["matched_diversity"]
-    assert said["strata"] == ["answer"]
-    assert list(said["conditions"]) == list(MATCHED)
-    for name, most in said["conditions"].items():
+def test_run_reports_matched_sets_table(finished_run: Changing) -> None:
+    assert finished_run.holds() == []
+    results = finished_run.results()
+    budgets = RunDirectory.open(finished_run.folder / "r").manifest()["budgets"]
+    section_results = results["matched_diversity"]
+    assert section_results["strata"] == ["answer"]
+    assert list(section_results["conditions"]) == list(MATCHED)
+    for name, largest in section_results["conditions"].items():
         problems = 4 if name == "half" else 8
         for seed in (13, 21):
-            own, gapft = (strata(finished, of, seed) for of in (name, "gapft"))
+            own, gapft = (count_strata(finished_run, answer, seed) for answer in (name, "gapft"))
             assert own.total() == problems
-            apart = [abs(own[of] - gapft[of] * problems / 8) for of in own | gapft]
-            assert max(apart) <= most <= 1
-    with (finished.folder / "r/report/tables/matched_diversity.csv").open() as file:
+            apart = [abs(own[answer] - gapft[answer] * problems / 8) for answer in own | gapft]
+            assert max(apart) <= largest <= 1
+    with (finished_run.folder / "r/report/tables/matched_diversity.csv").open() as file:
         rows = {row["condition"]: row for row in csv.DictReader(file)}
     assert list(rows) == list(MATCHED)
     assert (rows["half"]["problems"], rows["half"]["exposures_each"]) == ("4", "2")
     whole, gapft = (
-        read_examples(finished.folder / "r" / layout.selection_path(Arm(name, 13)))
+        read_examples(finished_run.folder / "r" / layout.selection_path(Arm(name, 13)))
         for name in ("whole", "gapft")
     )
     assert whole == gapft
     for name, row in rows.items():
-        of = results["conditions"][name]
-        assert float(row["pass_at_1"]) == of["pass_at_1"]
+        answer = results["conditions"][name]
+        assert float(row["pass_at_1"]) == answer["pass_at_1"]
         for against in ("source", "gapft", "uniform"):
             sides, sign = {name, against}, 1
-            found = next((c for c in results["contrasts"] if {c["a"], c["b"]} == sides), None)
-            if found is None:
+            contrast = next((c for c in results["contrasts"] if {c["a"], c["b"]} == sides), None)
+            if contrast is None:
                 assert name == against
                 assert row[f"delta_minus_{against}"] == ""
                 continue
-            sign = 1 if found["a"] == name else -1
-            assert float(row[f"delta_minus_{against}"]) == sign * found["delta"]
-            ends = sorted(sign * end for end in found["ci95"])
-            named = [float(row[f"ci95_{end}_minus_{against}"]) for end in ("low", "high")]
-            assert named == ends
-    text = (finished.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
+            sign = 1 if contrast["a"] == name else -1
+            assert float(row[f"delta_minus_{against}"]) == sign * contrast["delta"]
+            ends = sorted(sign * end for end in contrast["ci95"])
+            interval = [float(row[f"ci95_{end}_minus_{against}"]) for end in ("low", "high")]
+            assert interval == ends
+    text = (finished_run.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
     section = text.partition("## Matched diversity\n")[2].partition("\n## ")[0]
     assert "At N = 8 exposures in J = " in section
     assert (
@@ -109,18 +109,18 @@ def test_a_run_has_the_papers_table_of_matched_sets(finished: Changing) -> None:
     for seed in (13, 21):
         spent = [budgets[f"{name}-seed{seed}"]["supervised_tokens"] for name in MATCHED]
         apart = max(apart, (max(spent) - min(spent)) / max(spent))
-    assert said["supervised_tokens_apart"] == apart
-    told = f"by up to {100 * apart:.2f}% of the larger number; the recipe allows 2.00%."
-    assert told in section
-    new = said["problems_not_gapfts"]
+    assert section_results["supervised_tokens_apart"] == apart
+    sentence = f"by up to {100 * apart:.2f}% of the larger number; the recipe allows 2.00%."
+    assert sentence in section
+    new = section_results["problems_not_gapfts"]
     assert (new["gapft"], new["solved"], new["half"], new["drawn"], new["near"]) == (0, 8, 0, 0, 0)
     assert 0 < new["uniform"] < 8
     assert "| half | 4 × 2 | " in section
-    assert (finished.folder / "r/report/figures/matched_diversity.svg").exists()
+    assert (finished_run.folder / "r/report/figures/matched_diversity.svg").exists()
 
 
-def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Path) -> None:
-    forged = Changing(Path(shutil.copytree(finished.folder, tmp_path / "copy")))
+def test_verify_finds_set_with_other_strata(finished_run: Changing, tmp_path: Path) -> None:
+    forged = Changing(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
     arm = Arm("solved", 13)
     path = forged.folder / "r" / layout.selection_path(arm)
     table = pq.read_table(path)
@@ -129,35 +129,35 @@ def test_a_sealed_set_of_other_strata_is_found(finished: Changing, tmp_path: Pat
     answers = {
         p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))
     }
-    ((first, _),) = strata(forged, "solved", 13).most_common(1)
+    ((first, _),) = count_strata(forged, "solved", 13).most_common(1)
     rows = [row for row in rows if answers[row["problem_id"]] == first]
     pq.write_table(type(table).from_pylist(rows, table.schema), path)
     seal_again(run, layout.selection_path(arm))
     assert any(f"problems of solved-seed13 have {len(rows)} of the" in f for f in forged.holds())
 
 
-def test_shares_of_strata_may_be_one_problem_apart_and_no_more() -> None:
+def test_strata_may_differ_by_one_problem() -> None:
     gapft = Counter(a=4, b=4)
     for own, faults in (
         (Counter(a=5, b=3), 0), (Counter(a=6, b=2), 2), (Counter(a=3, b=4, c=1), 0),
         (Counter(a=2, b=2), 0), (Counter(a=3, b=1), 0), (Counter(a=4), 2),
     ):  # fmt: skip
-        found = [*Strata(own, gapft).faults("x-seed13")]
-        assert len(found) == faults, own
+        faults_found = [*Strata(own, gapft).faults("x-seed13")]
+        assert len(faults_found) == faults, own
     assert "6 of 8 problems are in stratum a, for GapFT 4 of 8" in next(
         Strata(Counter(a=6, b=2), gapft).faults("x")
     )
 
 
-def test_a_set_that_cannot_be_matched_stops_the_run_and_nothing_is_lost(
-    finished: Changing,
+def test_unmatchable_set_stops_run_without_loss(
+    finished_run: Changing,
 ) -> None:
-    sealed = finished.sealed("pool", "audit", "selections", "adapters", "decisions")
+    sealed = finished_run.sealed("pool", "audit", "selections", "adapters", "decisions")
     params = {"by": ["topic"]}
     more = {"gapft": {}, "other": {"selector": "matched_strata", "params": params}}
     with pytest.raises(UserError, match=r"by names 'topic', .* its fields: id, question, answer"):
-        finished.change(**{**KEYS, "conditions": more, "experiments": {"coverage": {}}})
-    assert finished.sealed("pool", "audit", "selections", "adapters", "decisions") == sealed
+        finished_run.change(**{**KEYS, "conditions": more, "experiments": {"coverage": {}}})
+    assert finished_run.sealed("pool", "audit", "selections", "adapters", "decisions") == sealed
 
 
 @pytest.mark.parametrize(
@@ -191,16 +191,14 @@ def test_a_set_that_cannot_be_matched_stops_the_run_and_nothing_is_lost(
         ),
     ],
 )
-def test_a_recipe_that_is_no_such_control_is_refused_at_once(
-    keys: dict[str, Any], expected: str
-) -> None:
+def test_rejects_recipes_without_matched_control(keys: dict[str, Any], expected: str) -> None:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    said = {**KEYS, "experiments": {"matched_diversity": {}}, **keys}
+    recipe_keys = {**KEYS, "experiments": {"matched_diversity": {}}, **keys}
     with pytest.raises(UserError, match=expected):
-        load_experiments(check_recipe({**content, **said}, "test"), load_plugins())
+        load_experiments(check_recipe({**content, **recipe_keys}, "test"), load_plugins())
 
 
-def test_the_papers_recipe_has_its_table_6() -> None:
+def test_paper_recipe_matches_table_6() -> None:
     recipe = load_recipe(list_bundled_recipes()["paper/qwen-math"])
     slots = {recipe.find_slots(name) for name in recipe.conditions}
     assert slots == {188}

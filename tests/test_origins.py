@@ -1,4 +1,4 @@
-"""Examples with another problem's verified response, as the paper's gold-label control has them."""
+"""Training examples that use another problem's verified response (the gold-label control)."""
 
 from __future__ import annotations
 
@@ -44,39 +44,41 @@ def register_selectors(register):
 """
 
 
-def mine(select: Any, **options: Any) -> Registration:
+def register_selector(select: Any, **options: Any) -> Registration:
     return Registration("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
-def chosen(select: Any, source: Pool, n: int, **options: Any) -> list[Evidence]:
-    return run_selector(select, mine(select, **options), source, n, Arm("mine", 13))
+def select_evidence(select: Any, source: Pool, n: int, **options: Any) -> list[Evidence]:
+    return run_selector(select, register_selector(select, **options), source, n, Arm("mine", 13))
 
 
 @given(st.integers(1, 8), st.integers(0, 8), st.integers(1, 8), st.data())
-def test_a_lent_response_keeps_problem_prompt_and_says_its_origin(
+def test_borrowed_response_keeps_problem_and_prompt(
     solved: int, recovered: int, missed: int, data: st.DataObject
 ) -> None:
     source = pool(solved, recovered, missed)
     everyone = [*source.verified, *source.missed]
-    taken = data.draw(st.lists(st.sampled_from(everyone), min_size=1, unique_by=id))
-    lenders = [data.draw(st.sampled_from(source.verified)) for _ in taken]
+    borrowers = data.draw(st.lists(st.sampled_from(everyone), min_size=1, unique_by=id))
+    lenders = [data.draw(st.sampled_from(source.verified)) for _ in borrowers]
 
-    def lending(p: Pool, n: int, rng: Stream) -> list[Evidence]:
-        pairs = zip(taken, lenders, strict=True)
-        return [replace(one, response=other.response) for one, other in pairs]
+    def lend(p: Pool, n: int, rng: Stream) -> list[Evidence]:
+        pairs = zip(borrowers, lenders, strict=True)
+        return [replace(borrower, response=lender.response) for borrower, lender in pairs]
 
-    found = chosen(lending, source, len(taken), responses="borrowed")
-    for example, one, other in zip(map(build_example, found), taken, lenders, strict=True):
-        assert other.response is not None
-        assert (example.problem_id, example.state) == (one.problem_id, one.state)
+    selected = select_evidence(lend, source, len(borrowers), responses="borrowed")
+    for example, borrower, lender in zip(
+        map(build_example, selected), borrowers, lenders, strict=True
+    ):
+        assert lender.response is not None
+        assert (example.problem_id, example.state) == (borrower.problem_id, borrower.state)
         assert (example.origin, example.response_ids) == (
-            other.problem_id,
-            other.response.token_ids,
+            lender.problem_id,
+            lender.response.token_ids,
         )
-        assert example.prompt_ids == one.prompt_ids
+        assert example.prompt_ids == borrower.prompt_ids
 
 
-def to_another(e: Evidence, other: Evidence, **more: Any) -> Evidence:
+def borrow_response(e: Evidence, other: Evidence, **more: Any) -> Evidence:
     return replace(e, response=other.response, **more)
 
 
@@ -84,7 +86,7 @@ def to_another(e: Evidence, other: Evidence, **more: Any) -> Evidence:
     ("select", "expected"),
     [
         (
-            lambda p, n, r: [to_another(p.missed[0], p.solved[0])],
+            lambda p, n, r: [borrow_response(p.missed[0], p.solved[0])],
             "the response of problem G000 to problem U000; register it with responses='borrowed'",
         ),
         (
@@ -93,16 +95,16 @@ def to_another(e: Evidence, other: Evidence, **more: Any) -> Evidence:
         ),
     ],
 )
-def test_a_loan_must_be_declared(select: Any, expected: str) -> None:
+def test_undeclared_borrowing_is_an_error(select: Any, expected: str) -> None:
     with pytest.raises(PluginError, match=expected):
-        chosen(select, pool(3, 3), 1)
+        select_evidence(select, pool(3, 3), 1)
 
 
 @pytest.mark.parametrize(
     ("select", "expected"),
     [
         (
-            lambda p, n, r: [to_another(p.missed[0], p.solved[0], prompt_ids=(7,))],
+            lambda p, n, r: [borrow_response(p.missed[0], p.solved[0], prompt_ids=(7,))],
             "problem U000 changed in more than its response",
         ),
         (
@@ -122,46 +124,46 @@ def test_a_loan_must_be_declared(select: Any, expected: str) -> None:
         (lambda p, n, r: [p.missed[0]], "without a response to train on"),
     ],
 )
-def test_what_is_lent_is_a_verified_response_as_it_is(select: Any, expected: str) -> None:
+def test_borrowed_response_must_be_verified_and_unchanged(select: Any, expected: str) -> None:
     with pytest.raises(PluginError, match=expected):
-        chosen(select, pool(3, 3), 1, responses="borrowed")
+        select_evidence(select, pool(3, 3), 1, responses="borrowed")
 
 
-def test_an_old_table_reads_as_each_problems_own(task: LettersAndMore) -> None:
+def test_old_table_defaults_to_own_origin(task: LettersAndMore) -> None:
     run = task.select(conditions=["gapft"], budget={"n": 6})
     path = run.path / "selections/gapft-seed13.parquet"
-    before = read_examples(path)
-    assert {e.origin == e.problem_id for e in before} == {True}
+    examples = read_examples(path)
+    assert {e.origin == e.problem_id for e in examples} == {True}
     pq.write_table(pq.read_table(path).drop_columns(["origin"]), path)
-    assert read_examples(path) == before
+    assert read_examples(path) == examples
 
 
-class Lending(LettersAndMore):
+class LendingLetters(LettersAndMore):
     @property
     def plugins(self) -> list[str]:
         return [*super().plugins, str(self.folder / "lending.py")]
 
 
 @pytest.fixture
-def lending(task: LettersAndMore) -> Lending:
+def lending_task(task: LettersAndMore) -> LendingLetters:
     (task.folder / "lending.py").write_text(LENDING)
-    return Lending(task.folder)
+    return LendingLetters(task.folder)
 
 
-def test_origins_are_sealed_and_verified(lending: Lending) -> None:
-    run = lending.select(conditions=["lent"], budget={"n": 14})
+def test_origins_are_sealed_and_verified(lending_task: LendingLetters) -> None:
+    run = lending_task.select(conditions=["lent"], budget={"n": 14})
     examples = read_examples(run.path / "selections/lent-seed13.parquet")
     assert any(e.origin != e.problem_id for e in examples)
-    assert verify(run.path, lending.plugins).differences == []
+    assert verify(run.path, lending_task.plugins).differences == []
     relative = "selections/lent-seed13.parquet"
     slot = next(i for i, e in enumerate(examples) if e.origin != e.problem_id)
 
     def forge(origin: str) -> list[str]:
-        was = examples[slot].origin
+        true_origin = examples[slot].origin
         change_rows(run.path, relative, lambda rows: rows[slot].update(origin=origin))
-        found = verify(run.path, lending.plugins).differences
-        change_rows(run.path, relative, lambda rows: rows[slot].update(origin=was))
-        return found
+        differences = verify(run.path, lending_task.plugins).differences
+        change_rows(run.path, relative, lambda rows: rows[slot].update(origin=true_origin))
+        return differences
 
     where = f"{relative}: slot {slot}, problem {examples[slot].problem_id}: "
     assert (
@@ -179,23 +181,23 @@ def test_origins_are_sealed_and_verified(lending: Lending) -> None:
     )
 
 
-def test_a_selector_that_does_not_say_so_is_refused_and_a_forged_origin_told(
-    lending: Lending,
+def test_undeclared_borrowing_and_forged_origins_are_found(
+    lending_task: LendingLetters,
 ) -> None:
     with pytest.raises(PluginError, match="register it with responses='borrowed'"):
-        lending.select(conditions=["unsaid"], budget={"n": 6})
-    run = lending.select(conditions=["gapft"], budget={"n": 6})
+        lending_task.select(conditions=["unsaid"], budget={"n": 6})
+    run = lending_task.select(conditions=["gapft"], budget={"n": 6})
     relative = "selections/gapft-seed13.parquet"
     other = read_examples(run.path / relative)[1].problem_id
     change_rows(run.path, relative, lambda rows: rows[0].update(origin=other))
-    (found,) = verify(run.path, lending.plugins).differences
-    assert found.endswith(
+    (difference,) = verify(run.path, lending_task.plugins).differences
+    assert difference.endswith(
         f"has the response of problem {other}, and its selector is not registered with "
         "responses='borrowed'"
     )
 
 
-def test_a_lent_response_ends_as_it_ended() -> None:
+def test_borrowed_response_keeps_its_end() -> None:
     source = group_by_state([evidence("a", "G"), evidence("b", "U")])
     assert source.solved[0].response is not None
     cut = replace(source.solved[0].response, finish_reason="length")

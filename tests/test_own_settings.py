@@ -1,4 +1,4 @@
-"""Conditions with a K and a training of their own, in one run and one paired table."""
+"""Conditions with their own K and training settings, in one run and one paired table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.verify.tampering import change_manifest
 
 pytestmark = pytest.mark.xdist_group("own_settings")
 
-#: A trainer that says little of what it did, as one that is online may.
+#: A trainer that reports few facts, as an online trainer may.
 ONLINE = """
 from gapft_harness.api import hookimpl, train_lora
 
@@ -75,7 +75,7 @@ CONDITIONS: dict[str, Any] = {
 PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
 
 
-def arguments(name: str, recipe: str = "recipe.yaml") -> tuple[str, ...]:
+def run_arguments(name: str, recipe: str = "recipe.yaml") -> tuple[str, ...]:
     return ("run", recipe, "--include-path", "tasks", *PLUGINS, "--run-dir", name)
 
 
@@ -91,84 +91,84 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content["model"] |= {"chat_template": True, "start_tokens": 2}
     content["training"]["repetitions"] = 1
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    succeed(*arguments("run"), cwd=folder)
+    succeed(*run_arguments("run"), cwd=folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def results(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run" / "report" / "results.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((folder / "run" / "report" / "results.json").read_text())
+    return content
 
 
-def facts(run: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "adapters" / name / "training.json").read_text())
-    return found
+def read_training_facts(run: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "adapters" / name / "training.json").read_text())
+    return content
 
 
-def chosen(run: Path, condition: str) -> list[Any]:
+def read_selection(run: Path, condition: str) -> list[Any]:
     return read_examples(run / layout.selection_path(Arm(condition, 13)))
 
 
-def test_every_arm_is_trained_by_its_own_settings(folder: Path) -> None:
+def test_trains_each_arm_with_its_own_settings(folder: Path) -> None:
     run = folder / "run"
-    said = {name: facts(run, f"{name}-seed13")["settings"] for name in CONDITIONS}
-    plain = said["gapft"]
-    for name, of in CONDITIONS.items():
-        assert said[name] == plain | of.get("training", {}), name
-    adapters = {name: facts(run, f"{name}-seed13")["adapter_sha256"] for name in CONDITIONS}
+    settings = {name: read_training_facts(run, f"{name}-seed13")["settings"] for name in CONDITIONS}
+    plain = settings["gapft"]
+    for name, condition in CONDITIONS.items():
+        assert settings[name] == plain | condition.get("training", {}), name
+    adapters = {
+        name: read_training_facts(run, f"{name}-seed13")["adapter_sha256"] for name in CONDITIONS
+    }
     same = {name for name, sha in adapters.items() if sha == adapters["gapft"]}
     assert {"gapft", "online", "again"} <= same, "the online trainer trains as the bundled one"
     assert not same & {"fast", "older", "uniform"}
-    told = json.loads((run / "manifest.json").read_text())["training"]
-    assert told["again-seed13"]["trained_as"] == "gapft-seed13"
-    assert "trained_as" not in told["online-seed13"]
+    recorded = json.loads((run / "manifest.json").read_text())["training"]
+    assert recorded["again-seed13"]["trained_as"] == "gapft-seed13"
+    assert "trained_as" not in recorded["online-seed13"]
 
 
-def test_a_smaller_k_is_a_window_of_the_one_search(folder: Path) -> None:
-    """Nested search budgets (Appendix A): the first samples, no others, and nothing else of it."""
+def test_smaller_k_is_a_window_of_one_search(folder: Path) -> None:
+    """Nested search budgets (Appendix A): the window holds only the first K samples."""
     run = folder / "run"
     search = {file.name for file in (run / "pool").glob("*.parquet")}
     assert search == {"problems.parquet", "responses.parquet", "states.parquet"}
     windows = {path.name for path in (run / "pool" / "states").iterdir()}
     assert windows == {"0-1.parquet", "0-2.parquet"}
-    whole = {of.problem_id: of for of in read_states(run / layout.states_path("pool"))}
+    whole = {state.problem_id: state for state in read_states(run / layout.states_path("pool"))}
     recovered = []
     for k, condition in ((1, "gapft_1"), (2, "uniform_2"), (4, "gapft")):
         states = [*read_states(run / layout.states_path("pool", None if k == 4 else (0, k)))]
-        for of in states:
-            early = whole[of.problem_id]
+        for state in states:
+            early = whole[state.problem_id]
             in_time = early.first_success is not None and early.first_success < k
             expected = "G" if early.state == "G" else "S" if in_time else "U"
-            assert of.state == expected
-        recovered.append({of.problem_id for of in states if of.state == "S"})
-        verified = recovered[-1] | {of.problem_id for of in states if of.state == "G"}
-        examples = chosen(run, condition)
+            assert state.state == expected
+        recovered.append({state.problem_id for state in states if state.state == "S"})
+        verified = recovered[-1] | {state.problem_id for state in states if state.state == "G"}
+        examples = read_selection(run, condition)
         assert {e.problem_id for e in examples} <= verified
         assert all(e.response_index < k for e in examples)
         assert len(examples) == len(recovered[-1])
     assert recovered[0] < recovered[1] < recovered[2]
-    assert {e.problem_id for e in chosen(run, "gapft_1")} == recovered[0]
+    assert {e.problem_id for e in read_selection(run, "gapft_1")} == recovered[0]
 
 
-def test_evidence_of_a_window_has_no_response_behind_it(folder: Path) -> None:
+def test_window_evidence_excludes_later_responses(folder: Path) -> None:
     run, later = folder / "run", 0
     for k in (1, 2, 3, 4):
         if not (run / layout.states_path("pool", (0, k))).exists():
             continue
         for evidence in read_evidence(run, "pool", window=(0, k)):
-            indices = [of.index for of in evidence.verified]
+            indices = [response.index for response in evidence.verified]
             assert len([i for i in indices if i >= 0]) == evidence.passing_samples
             assert all(index < k for index in indices)
     for evidence in read_evidence(run, "pool"):
-        later += any(of.index >= 2 for of in evidence.verified)
+        later += any(response.index >= 2 for response in evidence.verified)
     assert later, "there is something that a window leaves out"
 
 
-def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
-    folder: Path, results: dict[str, Any]
-) -> None:
-    own = {name: of.get("own", {}) for name, of in results["conditions"].items()}
+def test_arms_with_other_settings_are_never_matched(folder: Path, results: dict[str, Any]) -> None:
+    own = {name: contrast.get("own", {}) for name, contrast in results["conditions"].items()}
     assert own == {
         "gapft": {},
         "uniform": {},
@@ -181,29 +181,27 @@ def test_arms_that_differ_in_a_setting_are_paired_and_never_called_matched(
     }
     pairs = {(c["a"], c["b"]): c for c in results["contrasts"] if c["b"] != "source"}
     assert len(pairs) == len(CONDITIONS) * (len(CONDITIONS) - 1) // 2
-    for (a, b), of in pairs.items():
+    for (a, b), contrast in pairs.items():
         alike = own[a] == own[b]
-        assert of["matched_budget"] == alike, (a, b)
-        assert set(of.get("differs", [])) == {*own[a]} ^ {*own[b]} | {
+        assert contrast["matched_budget"] == alike, (a, b)
+        assert set(contrast.get("differs", [])) == {*own[a]} ^ {*own[b]} | {
             key for key in {*own[a]} & {*own[b]} if own[a][key] != own[b][key]
         }
     page = (folder / "run" / "report" / "index.html").read_text()
-    for told in (
+    for text in (
         "uniform 2 (K = 2 of 4)",
         "online (trainer online)",
         "older (start tokens 1)",
         "‡ Not matched: the two differ in a declared setting",
     ):
-        assert told in page, told
+        assert text in page, text
 
 
-def test_the_pools_recovered_problems_by_k_are_reported(
-    folder: Path, results: dict[str, Any]
-) -> None:
+def test_reports_recovered_problems_by_k(folder: Path, results: dict[str, Any]) -> None:
     run = folder / "run"
     states = [*read_states(run / layout.states_path("pool"))]
     expected = {
-        str(k): sum(of.state == "S" and (of.first_success or 0) < k for of in states)
+        str(k): sum(state.state == "S" and (state.first_success or 0) < k for state in states)
         for k in range(1, 5)
     }
     assert results["pool"]["recovered_by_k"] == expected
@@ -211,12 +209,12 @@ def test_the_pools_recovered_problems_by_k_are_reported(
     assert "first K samples of the search recover" in (run / "report" / "index.html").read_text()
 
 
-def test_verify_holds_every_arm_to_its_own_settings(folder: Path, tmp_path: Path) -> None:
+def test_verify_checks_each_arms_own_settings(folder: Path, tmp_path: Path) -> None:
     plugins = [str(folder / "plugin.py"), str(folder / "online.py")]
-    found = verify(folder / "run", plugins)
-    assert not found.differences, found.differences
-    assert any("7 adapters were trained on the steps" in line for line in found.checked)
-    assert any("1 adapters of trainer 'online'" in line for line in found.checked)
+    result = verify(folder / "run", plugins)
+    assert not result.differences, result.differences
+    assert any("7 adapters were trained on the steps" in line for line in result.checked)
+    assert any("1 adapters of trainer 'online'" in line for line in result.checked)
     forged = tmp_path / "run"
     shutil.copytree(folder / "run", forged)
 
@@ -236,63 +234,66 @@ def test_verify_holds_every_arm_to_its_own_settings(folder: Path, tmp_path: Path
     assert any("adapters/fast-seed13/training.json" in line for line in lines), lines
 
 
-def test_a_condition_that_is_added_leaves_the_others_their_adapters(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_added_condition_leaves_other_adapters_unchanged(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "copy")
     place, recipe = tmp_path / "copy", yaml.safe_load((folder / "recipe.yaml").read_text())
-    # what says the run's own value says nothing
-    said = CONDITIONS | {"gapft": {"k": 4, "training": {"trainer": "lora"}}}
+    # declaring the run's own value changes nothing
+    conditions = CONDITIONS | {"gapft": {"k": 4, "training": {"trainer": "lora"}}}
     (place / "changed.yaml").write_text(
-        yaml.safe_dump(recipe | {"conditions": said}, sort_keys=False)
+        yaml.safe_dump(recipe | {"conditions": conditions}, sort_keys=False)
     )
     before = {p.name: p.stat().st_mtime_ns for p in (place / "run" / "adapters").iterdir()}
-    more = said | {"slow": {"selector": "gapft", "training": {"learning_rate": 1e-6}}}
+    added = conditions | {"slow": {"selector": "gapft", "training": {"learning_rate": 1e-6}}}
     (place / "changed.yaml").write_text(
-        yaml.safe_dump(recipe | {"conditions": more}, sort_keys=False)
+        yaml.safe_dump(recipe | {"conditions": added}, sort_keys=False)
     )
-    succeed(*arguments("run", "changed.yaml"), cwd=place)
+    succeed(*run_arguments("run", "changed.yaml"), cwd=place)
     after = {p.name: p.stat().st_mtime_ns for p in (place / "run" / "adapters").iterdir()}
     assert {name for name in after if before.get(name) != after[name]} == {"slow-seed13"}
 
 
-def test_an_adapter_of_other_settings_is_never_taken_again(folder: Path, tmp_path: Path) -> None:
-    """Its key is another one; what is left unsealed of other settings is removed."""
+def test_adapter_with_other_settings_is_not_reused(folder: Path, tmp_path: Path) -> None:
+    """Other settings give another key; unsealed adapters with other settings are stale."""
     shutil.copytree(folder / "run", tmp_path / "run")
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     run = RunDirectory.open(tmp_path / "run")
     arms = [Arm(name, 13) for name in CONDITIONS]
 
-    def unsealed(manifest: Any) -> None:
+    def unseal(manifest: Any) -> None:
         for arm in arms:
             del manifest["files"][layout.adapter_path(arm)]
 
-    def own(name: str, training: dict[str, Any]) -> RunDirectory:
+    def with_training(name: str, training: dict[str, Any]) -> RunDirectory:
         content = run.recipe.model_dump(mode="json")
         content["conditions"][name]["training"] = training
         return RunDirectory(run.path, check_recipe(content, "test"))
 
-    def keys(of: RunDirectory) -> dict[Arm, Any]:
-        return compute_groups(of, arms, plugins, lambda: pytest.fail("no trainer needs problems"))
+    def group_arms(run_directory: RunDirectory) -> dict[Arm, Any]:
+        return compute_groups(
+            run_directory, arms, plugins, lambda: pytest.fail("no trainer needs problems")
+        )
 
-    said = {arm: group.key for arm, group in keys(run).items()}
+    keys_by_arm = {arm: group.key for arm, group in group_arms(run).items()}
     again, gapft = Arm("again", 13), Arm("gapft", 13)
-    assert [arm for arm in arms if said[arm] == said[gapft]] == [gapft, again]
-    assert keys(own("again", {"learning_rate": 0.002}))[again].key not in said.values()
-    change_manifest(run.path, unsealed)
+    assert [arm for arm in arms if keys_by_arm[arm] == keys_by_arm[gapft]] == [gapft, again]
+    assert (
+        group_arms(with_training("again", {"learning_rate": 0.002}))[again].key
+        not in keys_by_arm.values()
+    )
+    change_manifest(run.path, unseal)
     for name in ("fast", "online", "older"):
-        now = own(name, {"rank": 4})
-        assert [*find_stale(now, keys(now))] == [Arm(name, 13)]
-    assert [*find_stale(run, keys(run))] == []
+        changed = with_training(name, {"rank": 4})
+        assert [*find_stale(changed, group_arms(changed))] == [Arm(name, 13)]
+    assert [*find_stale(run, group_arms(run))] == []
 
 
-def with_condition(run: RunDirectory, name: str, of: Condition) -> RunDirectory:
-    conditions = {**run.recipe.conditions, name: of}
+def add_condition(run: RunDirectory, name: str, condition: Condition) -> RunDirectory:
+    conditions = {**run.recipe.conditions, name: condition}
     return RunDirectory(run.path, run.recipe.model_copy(update={"conditions": conditions}))
 
 
-def selected(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Example]:
-    """What a condition's arm is given, before anything is sealed of it."""
+def select_examples(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Example]:
+    """Select a condition's examples without sealing anything."""
     plugins = load_plugins([str(folder / "plugin.py"), str(folder / "online.py")])
     selector, entry = find_selector(run.recipe, name, plugins)
     pool, arm = ConditionPools(run).read_pool(name), Arm(name, 13)
@@ -300,38 +301,40 @@ def selected(run: RunDirectory, name: str, folder: Path, replay: int) -> list[Ex
     return [build_example(e) for e in fill_slots(selector, entry, pool, n, replay, arm)]
 
 
-def test_conditions_of_other_windows_replay_the_same_problems(folder: Path) -> None:
-    """What a window does not reach of a replayed problem's samples makes it no other example."""
-    run = with_condition(RunDirectory.open(folder / "run"), "whole", Condition(selector="gapft"))
-    run = with_condition(run, "early", Condition(selector="gapft", k=1))
-    whole, early = (selected(run, name, folder, 4)[-4:] for name in ("whole", "early"))
+def test_windows_replay_the_same_problems(folder: Path) -> None:
+    """A replayed problem is the same example in every window."""
+    run = add_condition(RunDirectory.open(folder / "run"), "whole", Condition(selector="gapft"))
+    run = add_condition(run, "early", Condition(selector="gapft", k=1))
+    whole, early = (select_examples(run, name, folder, 4)[-4:] for name in ("whole", "early"))
     assert [e.problem_id for e in early] == [e.problem_id for e in whole]
     assert [e.first_success for e in early] != [e.first_success for e in whole]
 
 
-def test_a_set_of_a_smaller_k_can_be_taken_by_another_run(folder: Path, tmp_path: Path) -> None:
-    """It is held to the evidence that its condition saw there, of its window."""
+def test_another_run_can_reuse_smaller_k_set(folder: Path, tmp_path: Path) -> None:
+    """The set is checked against the evidence in its condition's window."""
     shutil.copytree(folder / "run", tmp_path / "source")
     source = RunDirectory.open(tmp_path / "source")
-    early = with_condition(source, "early", Condition(selector="gapft", k=1))
+    early = add_condition(source, "early", Condition(selector="gapft", k=1))
     RunDirectory(source.path, early.recipe).write_recipe()
-    examples = selected(early, "early", folder, 4)
+    examples = select_examples(early, "early", folder, 4)
     assert any(e.state == "G" and e.first_success is None for e in examples)
     plain = dict(zip(("n", "repetitions", "exposures", "tokens"), range(4), strict=True))
     budget = Budget(**plain, supervised_tokens=4, steps=5)
     write_examples(source.path / layout.selection_path(Arm("early", 13)), examples, budget)
     early.seal(layout.selection_path(Arm("early", 13)))
-    said = {"condition": early.recipe.conditions["early"].dump_settings("early")}
-    early.update_manifest(lambda manifest: manifest["budgets"].update({"early-seed13": said}))
+    recorded_condition = {"condition": early.recipe.conditions["early"].dump_settings("early")}
+    early.update_manifest(
+        lambda manifest: manifest["budgets"].update({"early-seed13": recorded_condition})
+    )
     params = {"run": str(source.path), "condition": "early"}
-    theirs = Condition(selector="training_set", params=params)
-    run = with_condition(RunDirectory.open(folder / "run"), "theirs", theirs)
-    found = OtherRunSets(run, load_plugins()).read_set(Arm("theirs", 13))
-    assert [*map(build_example, found.evidence)] == examples
-    assert found.facts["k"] == 1
+    reusing_condition = Condition(selector="training_set", params=params)
+    run = add_condition(RunDirectory.open(folder / "run"), "theirs", reusing_condition)
+    training_set = OtherRunSets(run, load_plugins()).read_set(Arm("theirs", 13))
+    assert [*map(build_example, training_set.evidence)] == examples
+    assert training_set.facts["k"] == 1
 
 
-def test_a_card_says_what_its_own_adapter_was_trained_by(folder: Path, tmp_path: Path) -> None:
+def test_adapter_card_lists_its_own_settings(folder: Path, tmp_path: Path) -> None:
     plugins = (str(folder / "plugin.py"), str(folder / "online.py"))
     run = RunDirectory.open(folder / "run")
     write_adapters(run, tmp_path, ("gapft", "fast"), plugin_files=plugins)
@@ -342,37 +345,37 @@ def test_a_card_says_what_its_own_adapter_was_trained_by(folder: Path, tmp_path:
         assert f"| training.learning_rate | {rate} |" in card, name
 
 
-def test_what_a_trainer_says_of_its_settings_is_not_replaced(folder: Path, tmp_path: Path) -> None:
-    """By another trainer too: one that trained otherwise and says so is not made to agree."""
+def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> None:
+    """This also holds for a trainer whose reported settings differ from the recipe."""
     run = RunDirectory.open(folder / "run")
     arm, out = Arm("online", 13), tmp_path / "adapter"
     shutil.copytree(run.path / layout.adapter_path(arm), out)
     settings = run.recipe.resolve_training("online").model_dump(mode="json")
-    job = TrainingJob(arm, chosen(run.path, "online"), settings, {}, out)
+    job = TrainingJob(arm, read_selection(run.path, "online"), settings, {}, out)
     entry = load_plugins([str(folder / "online.py")]).get("trainer", "online")
-    said = {"settings": settings | {"learning_rate": 1.0}, "sequences_sha256": "of others"}
-    for facts, written in (({}, said), (said, {})):
+    reported = {"settings": settings | {"learning_rate": 1.0}, "sequences_sha256": "of others"}
+    for facts, written in (({}, reported), (reported, {})):
         (out / "training.json").write_text(json.dumps({"steps": 1, **written}))
-        given = dict(facts)
-        _complete_folder(entry, job, given, 1)
-        told = json.loads((out / "training.json").read_text())
-        for key, value in said.items():
-            assert told[key] == given[key] == value
+        completed = dict(facts)
+        _complete_folder(entry, job, completed, 1)
+        stored = json.loads((out / "training.json").read_text())
+        for key, value in reported.items():
+            assert stored[key] == completed[key] == value
     (out / "training.json").unlink()
-    _complete_folder(entry, job, given := {}, 1)
-    assert given["settings"] == settings, "one that says nothing is known by what it was given"
+    _complete_folder(entry, job, completed := {}, 1)
+    assert completed["settings"] == settings, "one that says nothing is known by what it was given"
 
 
 # Laws
 
 
-def recipe(conditions: Any, **more: Any) -> Recipe:
+def build_recipe(conditions: Any, **more: Any) -> Recipe:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     return check_recipe(content | more | {"conditions": conditions}, "test")
 
 
 @pytest.mark.parametrize(
-    ("condition", "told"),
+    ("condition", "expected"),
     [
         ({"k": 9}, "key 'conditions.a.k': must be at most search.k, which is 8"),
         ({"k": 0}, "key 'conditions.a.k': .*greater than or equal to 1"),
@@ -386,24 +389,24 @@ def recipe(conditions: Any, **more: Any) -> Recipe:
         ({"run": "x"}, "unknown key 'conditions.a.run'"),
     ],
 )
-def test_what_cannot_be_is_refused_by_key(condition: dict[str, Any], told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        recipe({"a": {"selector": "gapft", **condition}})
+def test_rejects_invalid_condition_settings(condition: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        build_recipe({"a": {"selector": "gapft", **condition}})
 
 
-def test_a_reference_takes_no_n_and_controls_take_no_settings() -> None:
+def test_rejects_n_for_references_and_differing_controls() -> None:
     from gapft_harness.recipe.called_plugins import check_names
     from gapft_harness.stages.experiment import load_experiments
 
     with pytest.raises(UserError, match=r"conditions\.r\.n': selector 'all_verified'"):
-        check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
+        check_names(build_recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
     depth = {"selector": "search_depth", "params": {"k": 1}}
-    of = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
+    conditions = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
     with pytest.raises(UserError, match=r"'whole' and 'depth' .*: k not set → 4"):
-        load_experiments(recipe(of, experiments={"search_depth": {}}), load_plugins())
+        load_experiments(build_recipe(conditions, experiments={"search_depth": {}}), load_plugins())
 
 
-own = st.fixed_dictionaries(
+own_settings = st.fixed_dictionaries(
     {"selector": st.just("gapft")},
     optional={
         "k": st.integers(1, 8),
@@ -414,23 +417,28 @@ own = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(own, min_size=1, max_size=5), st.data())
-def test_conditions_of_one_group_have_the_same_settings(
-    given_: list[dict[str, Any]], data: Any
-) -> None:
-    of = recipe({f"c{i}": said for i, said in enumerate(given_)})
-    slots = {name: data.draw(st.integers(1, 2)) for name in of.conditions}
-    settled = {
-        name: (slots[name], of.find_k(name), of.resolve_training(name)) for name in of.conditions
+@given(st.lists(own_settings, min_size=1, max_size=5), st.data())
+def test_budget_groups_share_settings(conditions: list[dict[str, Any]], data: Any) -> None:
+    group_recipe = build_recipe({f"c{i}": condition for i, condition in enumerate(conditions)})
+    slots = {name: data.draw(st.integers(1, 2)) for name in group_recipe.conditions}
+    settings = {
+        name: (slots[name], group_recipe.find_k(name), group_recipe.resolve_training(name))
+        for name in group_recipe.conditions
     }
-    groups = group_by_budget({Arm(name, 13): None for name in of.conditions}, slots, of, {})
+    groups = group_by_budget(
+        {Arm(name, 13): None for name in group_recipe.conditions}, slots, group_recipe, {}
+    )
     for group in groups:
-        assert len({settled[arm.condition] for arm in group}) == 1
-    assert len(groups) == len(set(settled.values())), "and those that have them are of one group"
-    said = find_own_settings(of.model_dump(mode="json"))
-    assert not any(value == of.search.k for of_one in said.values() for value in [of_one.get("k")])
+        assert len({settings[arm.condition] for arm in group}) == 1
+    assert len(groups) == len(set(settings.values())), "and those that have them are of one group"
+    condition = find_own_settings(group_recipe.model_dump(mode="json"))
+    assert not any(
+        value == group_recipe.search.k
+        for of_one in condition.values()
+        for value in [of_one.get("k")]
+    )
 
 
-def test_the_states_of_a_window_are_made_once(folder: Path) -> None:
+def test_computes_window_states_once(folder: Path) -> None:
     table = pq.read_table(folder / "run" / layout.states_path("pool", (0, 2)))
     assert set(table["samples"].to_pylist()) == {2}

@@ -1,4 +1,4 @@
-"""Figures that a paper prints: held against a search, a dry run and a report, by hand counts."""
+"""The paper's values, compared with a search, a dry run and a report; expected values by hand."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.report import planted
 
-#: Greedy, then four samples, of six problems: solved are a and b, c is recovered by the first
-#: sample, d and e by the third, f by none; of a the second and the fourth sample pass.
+#: The greedy decode and four samples of six problems: a and b are solved; c is recovered by the
+#: first sample, d and e by the third, f by none. The second and fourth samples of a pass.
 VERDICTS = {"a": "10101", "b": "10000", "c": "01010", "d": "00011", "e": "00010", "f": "00000"}
 
 
-def sealed(path: Path, verdicts: dict[str, str], split: str = "pool") -> None:
+def write_responses(path: Path, verdicts: dict[str, str], split: str = "pool") -> None:
     rows = [
-        (name, index - 1, "pass" if one == "1" else "fail")
-        for name, each in verdicts.items()
-        for index, one in enumerate(each)
+        (name, index - 1, "pass" if outcome == "1" else "fail")
+        for name, outcomes in verdicts.items()
+        for index, outcome in enumerate(outcomes)
     ]
     names = ("problem_id", "index", "status")
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
@@ -46,8 +46,8 @@ def sealed(path: Path, verdicts: dict[str, str], split: str = "pool") -> None:
     pq.write_table(table, path / layout.responses_path(split))
 
 
-def recipe(paper: dict[str, dict[str, float]], **more: Any) -> dict[str, Any]:
-    made = {
+def build_recipe(paper: dict[str, dict[str, float]], **more: Any) -> dict[str, Any]:
+    content = {
         "name": "r",
         "data": {"task": "t", **more.pop("data", {})},
         "model": {"args": {"pretrained": "m"}},
@@ -55,63 +55,72 @@ def recipe(paper: dict[str, dict[str, float]], **more: Any) -> dict[str, Any]:
         "paper": paper,
         **more,
     }
-    return check_recipe(made, "x").model_dump(mode="json")
+    return check_recipe(content, "x").model_dump(mode="json")
 
 
-def test_every_figure_of_a_search_is_what_was_counted_by_hand(tmp_path: Path) -> None:
+def test_measures_search_figures_correctly(tmp_path: Path) -> None:
     counts = {
         "pool.solved": 2, "pool.recovered@1": 1, "pool.recovered@2": 1, "pool.recovered@3": 3,
         "pool.recovered@4": 3, "pool.missed@1": 3, "pool.missed@4": 1, "pool.verified@1": 3,
         "pool.verified@4": 5,
     }  # fmt: skip
-    sealed(tmp_path, VERDICTS)
-    found = measure_search(tmp_path, recipe({"Table 1": counts}), "pool")
-    assert {f"pool.{of.quantity}": of.measured for of in found} == counts
-    assert all(of.standard_errors == 0 for of in found)
-    sealed(tmp_path, VERDICTS, "audit")
-    # of a, c and d two of four samples pass, of e one: Pass@1 7/24, Pass@2 (3 * 5/6 + 1/2) / 6
+    write_responses(tmp_path, VERDICTS)
+    figures = measure_search(tmp_path, build_recipe({"Table 1": counts}), "pool")
+    assert {f"pool.{figure.quantity}": figure.measured for figure in figures} == counts
+    assert all(figure.standard_errors == 0 for figure in figures)
+    write_responses(tmp_path, VERDICTS, "audit")
+    # two of four samples pass for a, c and d, one for e: Pass@1 7/24, Pass@2 (3 * 5/6 + 1/2) / 6
     rates = {"audit.greedy": 33.3, "audit.pass@1": 29.2, "audit.pass@2": 50.0}
-    found = measure_search(tmp_path, recipe({"Table 12": rates}), "audit")
-    assert [round(of.measured or 0, 3) for of in found] == [33.333, 29.167, 50.0]
-    assert [of.format_value(of.measured or 0) for of in found] == ["33.3%", "29.2%", "50.0%"]
+    figures = measure_search(tmp_path, build_recipe({"Table 12": rates}), "audit")
+    assert [round(figure.measured or 0, 3) for figure in figures] == [33.333, 29.167, 50.0]
+    assert [figure.format_value(figure.measured or 0) for figure in figures] == [
+        "33.3%",
+        "29.2%",
+        "50.0%",
+    ]
 
 
-def test_what_is_of_other_problems_or_samples_is_not_compared(tmp_path: Path) -> None:
-    sealed(tmp_path, VERDICTS)
+def test_does_not_compare_different_problems_or_samples(tmp_path: Path) -> None:
+    write_responses(tmp_path, VERDICTS)
     paper = {"Table 1": {"pool.recovered@8": 3, "pool.solved": 2}}
-    assert [of.measured for of in measure_search(tmp_path, recipe(paper), "pool")] == [None, 2]
-    limited = recipe(paper, data={"pool_limit": 6})
-    found = measure_search(tmp_path, limited, "pool")
-    assert [of.measured for of in found] == [None, None]
+    assert [
+        figure.measured for figure in measure_search(tmp_path, build_recipe(paper), "pool")
+    ] == [None, 2]
+    limited = build_recipe(paper, data={"pool_limit": 6})
+    figures = measure_search(tmp_path, limited, "pool")
+    assert [figure.measured for figure in figures] == [None, None]
     assert all(
-        "not comparable" in said.text and "data.pool_limit" in said.text
-        for said in describe_differences(found)
+        "not comparable" in message.text and "data.pool_limit" in message.text
+        for message in describe_differences(figures)
     )
-    calibrated = recipe(paper, experiments={"scaling": {"calibration": 3}})
-    assert [of.measured for of in measure_search(tmp_path, calibrated, "pool")] == [None, None]
-    elsewhere = recipe(paper, experiments={"scaling": {"calibration": "validation"}})
-    assert [of.measured for of in measure_search(tmp_path, elsewhere, "pool")] == [None, 2]
+    calibrated = build_recipe(paper, experiments={"scaling": {"calibration": 3}})
+    assert [figure.measured for figure in measure_search(tmp_path, calibrated, "pool")] == [
+        None,
+        None,
+    ]
+    elsewhere = build_recipe(paper, experiments={"scaling": {"calibration": "validation"}})
+    assert [figure.measured for figure in measure_search(tmp_path, elsewhere, "pool")] == [None, 2]
 
 
-def test_what_chance_does_not_explain_is_off() -> None:
+def test_marks_figures_beyond_chance() -> None:
     """3,190 of 12,356: one standard error is 48.6 problems."""
     near = PublishedValue("Table 1", "pool", "recovered@8", 3190, 3286, 12_356)
     far = PublishedValue("Table 1", "pool", "recovered@8", 3190, 3289, 12_356)
     assert (near.is_far, far.is_far) == (False, True)
     assert round(far.standard_errors or 0, 2) == 2.04
-    assert [said.line for said in describe_differences([near])] == [
+    assert [messages.line for messages in describe_differences([near])] == [
         "pool: recovered within 8 samples: 3,286 in this run, 3,190 in the paper (Table 1)"
     ]
-    said = [of.line for of in describe_differences([far, near])]
-    assert said[0].endswith("3,190 in the paper (Table 1); OFF by 2.0 standard errors")
-    assert said[-1].startswith("warning: the source differs from the paper's source")
+    messages = [difference.line for difference in describe_differences([far, near])]
+    assert messages[0].endswith("3,190 in the paper (Table 1); OFF by 2.0 standard errors")
+    assert messages[-1].startswith("warning: the source differs from the paper's source")
     assert PublishedValue("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"
     zero = PublishedValue("Table 1", "pool", "recovered@8", 0, 0, 100)
     assert zero.standard_errors == 0
 
 
 @pytest.mark.parametrize(
-    ("paper", "said"),
+    ("paper", "expected"),
     [
         ({"Table 1": {"pool.recovered": 3}}, "unknown figure 'pool.recovered'; expected one such"),
         ({"Table 1": {"pool.pass@2": 3}}, "unknown figure 'pool.pass@2'"),
@@ -123,13 +132,13 @@ def test_what_chance_does_not_explain_is_off() -> None:
         ({"Table 1": {"audit.greedy": 3}, "T2": {"audit.greedy": 4}}, "is given twice"),
     ],
 )
-def test_a_figure_that_is_none_is_an_error(paper: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        recipe(paper)
+def test_rejects_unknown_and_repeated_figures(paper: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        build_recipe(paper)
 
 
-def test_the_recipes_print_what_the_paper_prints() -> None:
-    """Table 1 and the counts of Appendix A, typed in here once more."""
+def test_bundled_recipes_have_the_papers_values() -> None:
+    """Table 1 and the counts of Appendix A, copied from the paper."""
     rows = {
         "llama-logiqa": (3190, 9429, 50.33, 55.84, 60.33, 62.59, 65.89),
         "llama-reclor": (913, 3050, 55.40, 61.27, 69.13, 70.67, 73.80),
@@ -144,35 +153,41 @@ def test_the_recipes_print_what_the_paper_prints() -> None:
     )  # fmt: skip
     early = {"llama-logiqa": (831, 2324), "llama-reclor": (241, 653)}
     for name, row in rows.items():
-        read = load_recipe(list_bundled_recipes()[f"paper/{name}"]).model_dump(mode="json")
-        found = {f"{of.subject}.{of.quantity}": of.printed for of in list_published(read)}
-        assert tuple(found[key] for key in names) == row, name
+        recipe = load_recipe(list_bundled_recipes()[f"paper/{name}"]).model_dump(mode="json")
+        printed = {
+            f"{figure.subject}.{figure.quantity}": figure.printed
+            for figure in list_published(recipe)
+        }
+        assert tuple(printed[key] for key in names) == row, name
         if name in early:
-            assert (found["pool.recovered@1"], found["pool.recovered@4"]) == early[name]
-        # a decomposition gives its Pass@1 again (Equation 8), by rates and states as printed
-        solved, within = found["audit.greedy"], found["audit.pass@8"]
+            assert (printed["pool.recovered@1"], printed["pool.recovered@4"]) == early[name]
+        # the printed rates and states of a decomposition give its printed Pass@1 (Equation 8)
+        solved, within = printed["audit.greedy"], printed["audit.pass@8"]
         for condition in ("replay", "uniform", "gapft", "all_verified"):
-            kept, corrected, found_anew = (
+            kept, corrected, acquired = (
                 share * rate / 100
                 for share, rate in (
-                    (solved, 100 - found[f"{condition}.rho_G"]),
-                    (within - solved, found[f"{condition}.kappa_S"]),
-                    (100 - within, found[f"{condition}.kappa_U"]),
+                    (solved, 100 - printed[f"{condition}.rho_G"]),
+                    (within - solved, printed[f"{condition}.kappa_S"]),
+                    (100 - within, printed[f"{condition}.kappa_U"]),
                 )
             )
-            again = kept + corrected + found_anew
-            assert again == pytest.approx(found[f"{condition}.pass_at_1"], abs=0.1), condition
+            total = kept + corrected + acquired
+            assert total == pytest.approx(printed[f"{condition}.pass_at_1"], abs=0.1), condition
 
 
-def test_conditions_that_figures_are_of_are_conditions_of_the_recipe() -> None:
+def test_figures_name_conditions_of_their_recipe() -> None:
     for name, file in list_bundled_recipes().items():
-        read = load_recipe(file)
-        for figure in list_published(read.model_dump(mode="json")):
+        recipe = load_recipe(file)
+        for figure in list_published(recipe.model_dump(mode="json")):
             if figure.subject not in ("pool", "audit"):
-                assert {*figure.conditions} <= {"source", *read.conditions}, (name, figure.subject)
+                assert {*figure.conditions} <= {"source", *recipe.conditions}, (
+                    name,
+                    figure.subject,
+                )
 
 
-def test_budgets_and_differences_are_those_of_the_report() -> None:
+def test_compares_budgets_and_differences_of_the_report() -> None:
     paper = {
         "gapft.n": 1, "gapft.exposures": 1, "gapft.tokens": 1, "gapft.supervised_tokens": 1,
         "gapft.steps": 1, "uniform minus gapft.delta": 1, "gapft minus source.delta": 1,
@@ -181,30 +196,34 @@ def test_budgets_and_differences_are_those_of_the_report() -> None:
     inputs = planted.build_inputs()
     inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
     findings = compute_findings(inputs)
-    here = {f"{of.subject}.{of.quantity}": of.measured for of in collect_figures(inputs, findings)}
-    assert list(here) == list(paper)
+    measured = {
+        f"{value.subject}.{value.quantity}": value.measured
+        for value in collect_figures(inputs, findings)
+    }
+    assert list(measured) == list(paper)
     budgets = findings.conditions["gapft"].budgets
     for key in ("n", "exposures", "tokens", "supervised_tokens", "steps"):
         mean = sum(getattr(budget, key) for budget in budgets) / len(budgets)
-        assert here[f"gapft.{key}"] == mean
-    rate = {name: of.mean.pass_at_1 for name, of in findings.conditions.items()}
+        assert measured[f"gapft.{key}"] == mean
+    rate = {name: value.mean.pass_at_1 for name, value in findings.conditions.items()}
     delta = 100 * float(rate["gapft"] - rate["uniform"])
-    assert here["uniform minus gapft.delta"] == pytest.approx(-delta)
-    assert sum(here[f"gapft minus uniform.{s}"] or 0 for s in "SUG") == pytest.approx(delta)
+    assert measured["uniform minus gapft.delta"] == pytest.approx(-delta)
+    assert sum(measured[f"gapft minus uniform.{s}"] or 0 for s in "SUG") == pytest.approx(delta)
     gain = 100 * float(rate["gapft"] - findings.source.pass_at_1)
-    assert here["gapft minus source.delta"] == pytest.approx(gain)
+    assert measured["gapft minus source.delta"] == pytest.approx(gain)
 
 
-def figures_of(recipe: str) -> dict[str, float]:
-    """The printed figures of a bundled recipe by their names."""
-    read = load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json")
+def read_printed_figures(recipe: str) -> dict[str, float]:
+    """Return a bundled recipe's published values by name."""
+    recipe_values = load_recipe(list_bundled_recipes()[recipe]).model_dump(mode="json")
     return {
-        f"{figure.subject}.{figure.quantity}": figure.printed for figure in list_published(read)
+        f"{figure.subject}.{figure.quantity}": figure.printed
+        for figure in list_published(recipe_values)
     }
 
 
-def test_the_rows_of_math_and_of_the_diagnostic_are_printed() -> None:
-    """Table 3 and the two-seed diagnostic of Appendix B, typed in here once more."""
+def test_math_and_diagnostic_values_match_the_paper() -> None:
+    """Table 3 and the two-seed diagnostic of Appendix B, copied from the paper."""
     rows = {
         "deployed_successes": (63.39, 0.56, 41.35, 3.08, 11.49),
         "gapft": (66.11, 3.28, 40.38, 4.48, 7.34),
@@ -214,34 +233,34 @@ def test_the_rows_of_math_and_of_the_diagnostic_are_printed() -> None:
         "distinct_188": (65.78, 2.94, 40.06, 3.92, 7.60),
         "distinct_94": (65.17, 2.33, 40.38, 2.24, 8.13),
     }
-    found = figures_of("paper/qwen-math")
+    figures = read_printed_figures("paper/qwen-math")
     for name, row in rows.items():
         keys = ("pass_at_1", "kappa_S", "kappa_U", "rho_G")
-        assert tuple(found[f"{name}.{key}"] for key in keys) == (row[0], *row[2:]), name
-        assert found[f"{name} minus source.delta"] == row[1]
-        # the source is in no row; each gives it to what rounding hides
-        assert found["audit.greedy"] == pytest.approx(row[0] - row[1], abs=0.011)
-    diagnostic = figures_of("controls/llama-reclor-core-added")
+        assert tuple(figures[f"{name}.{key}"] for key in keys) == (row[0], *row[2:]), name
+        assert figures[f"{name} minus source.delta"] == row[1]
+        # no row has the source's rate; each row gives it, up to rounding
+        assert figures["audit.greedy"] == pytest.approx(row[0] - row[1], abs=0.011)
+    diagnostic = read_printed_figures("controls/llama-reclor-core-added")
     pairs = {"gold": 63.70, "core_gold": 71.90, "gapft": 70.60, "core_8": 72.40}
     assert {name: diagnostic[f"{name}.pass_at_1"] for name in pairs} == pairs
     assert (diagnostic["gapft.steps"], diagnostic["core_8.steps"]) == (457, 1523)
 
 
 @pytest.mark.parametrize("recipe", [*list_bundled_recipes()])
-def test_printed_differences_agree_with_what_they_are_of(recipe: str) -> None:
-    """A difference is that of two printed Pass@1, and of its parts, to what rounding hides."""
-    found = figures_of(recipe)
-    for name, value in found.items():
+def test_printed_differences_equal_printed_rates(recipe: str) -> None:
+    """A printed difference equals that of two printed Pass@1 values, up to rounding."""
+    figures = read_printed_figures(recipe)
+    for name, value in figures.items():
         pair, _, what = name.rpartition(".")
         if what != "delta":
             continue
         rates = [
-            found.get("audit.greedy" if of == "source" else f"{of}.pass_at_1")
-            for of in pair.split(" minus ")
+            figures.get("audit.greedy" if side == "source" else f"{side}.pass_at_1")
+            for side in pair.split(" minus ")
         ]
         if None not in rates:
             assert value == pytest.approx(rates[0] - rates[1], abs=0.0151), name
-        parts = [found.get(f"{pair}.{state}") for state in "SUG"]
+        parts = [figures.get(f"{pair}.{state}") for state in "SUG"]
         if None not in parts:
             assert value == pytest.approx(sum(parts), abs=0.0201), name
 
@@ -255,17 +274,17 @@ def test_printed_differences_agree_with_what_they_are_of(recipe: str) -> None:
 )  # fmt: skip
 def test_printed_budgets_follow_from_n(recipe: str, n: int) -> None:
     """Table 5: N = 8n and J = ⌈n/2⌉."""
-    found = figures_of(f"paper/{recipe}")
+    figures = read_printed_figures(f"paper/{recipe}")
     keys = ("n", "exposures", "steps")
-    assert tuple(found[f"gapft.{key}"] for key in keys) == (n, 8 * n, -(-n // 2))
+    assert tuple(figures[f"gapft.{key}"] for key in keys) == (n, 8 * n, -(-n // 2))
 
 
-def test_the_online_control_has_the_papers_updates_beside_its_own() -> None:
+def test_online_control_has_the_papers_updates() -> None:
     """1,625 is ⌈n/2⌉ at the older search's n = 3,249; a run's own J follows from its own n."""
-    found = figures_of("paper/online-llama-logiqa")
-    n = found["pool.recovered@8"]
+    figures = read_printed_figures("paper/online-llama-logiqa")
+    n = figures["pool.recovered@8"]
     for condition in ("gapft", "grpo_all", "grpo_masked"):
-        assert found[f"{condition}.steps"] == -(-n // 2) == 1625
+        assert figures[f"{condition}.steps"] == -(-n // 2) == 1625
     for own in (3249, 100):
         text = describe_dry_run(
             Options("paper/online-llama-logiqa", overrides=[f"budget.n={own}"]), "nowhere"
@@ -273,8 +292,8 @@ def test_the_online_control_has_the_papers_updates_beside_its_own() -> None:
         assert text.count(f"J = {-(-own // 2)}") >= 2, own
 
 
-def test_no_recipe_prints_what_its_own_problems_cannot_give() -> None:
-    """The paper's counts of a pool are of the whole training split, 4,638 problems of ReClor."""
+def test_recipes_print_no_impossible_figures() -> None:
+    """The paper counts over the whole training split (ReClor: 4,638 problems)."""
     pools: dict[str, set[float]] = {}
     for name, file in list_bundled_recipes().items():
         figures = list_published(load_recipe(file).model_dump(mode="json"))
@@ -290,34 +309,34 @@ RECIPE = (
 )
 
 
-def test_a_search_a_dry_run_and_a_report_say_it(tmp_path: Path) -> None:
-    """The dummy sampler recovers none of 6 in place of 3, and solves 2 of 9 in place of 95%."""
+def test_search_dry_run_and_report_compare_figures(tmp_path: Path) -> None:
+    """The dummy sampler recovers 0 of 6 (paper: 3) and solves 2 of 9 (paper: 95%)."""
     write_letters(tmp_path, {"pool": 6, "audit": 9})
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    asked = ("recipe.yaml", "--include-path", "tasks", "--plugin", "contains.py")
-    dry = gapft("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
-    before = dry.partition("# the paper's source\n")[2].partition("\n\n")[0]
-    assert before.splitlines() == [
+    arguments = ("recipe.yaml", "--include-path", "tasks", "--plugin", "contains.py")
+    dry = gapft("run", *arguments, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
+    comparison = dry.partition("# the paper's source\n")[2].partition("\n\n")[0]
+    assert comparison.splitlines() == [
         "pool: recovered within 8 samples: 3 (Table 1); compared with the finished search",
         "audit: greedy Pass@1: 95.0% (Table 12); compared with the finished search",
     ]
-    search = ("run", *asked, "--run-dir", "run", "--only", "search")
-    found = succeed(*search, cwd=tmp_path)
-    said = " ".join((found.stdout + found.stderr).split())
+    search = ("run", *arguments, "--run-dir", "run", "--only", "search")
+    search_output = succeed(*search, cwd=tmp_path)
+    text = " ".join((search_output.stdout + search_output.stderr).split())
     pool = (
         "pool: recovered within 8 samples: 0 in this run, 3 in the paper (Table 1); OFF by 2.4 "
         "standard"
     )
-    assert pool in said
-    assert "greedy Pass@1: 22.2% in this run, 95.0% in the paper (Table 12); OFF by 6.9" in said
-    assert "warning: the source differs from the paper's source" in said
-    dry = gapft("run", *asked, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
+    assert pool in text
+    assert "greedy Pass@1: 22.2% in this run, 95.0% in the paper (Table 12); OFF by 6.9" in text
+    assert "warning: the source differs from the paper's source" in text
+    dry = gapft("run", *arguments, "--run-dir", "run", "--dry-run", cwd=tmp_path).stdout
     assert pool in dry
     limit = ("--set", "data.pool_limit=4")
-    dry = gapft("run", *asked, "--run-dir", "other", *limit, "--dry-run", cwd=tmp_path).stdout
+    dry = gapft("run", *arguments, "--run-dir", "other", *limit, "--dry-run", cwd=tmp_path).stdout
     assert "3 (Table 1); not comparable: data.pool_limit " in dry
-    succeed("run", *asked, "--run-dir", "run", cwd=tmp_path)
+    succeed("run", *arguments, "--run-dir", "run", cwd=tmp_path)
     page = (tmp_path / "run/report/report.md").read_text()
     section = page.partition("## Comparison with the paper")[2].partition("\n## ")[0]
     assert "The source differs from the paper's" in section

@@ -1,4 +1,4 @@
-"""The map from the paper to recipes, and the documented commands, which print Table 5's budgets."""
+"""The map from the paper to recipes, and the documented commands with the budgets of Table 5."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ BUDGETS = [
 ]
 
 
-def commands(kind: str) -> set[str]:
-    """The arguments of every ``gapft run`` or ``gapft study`` of the table."""
+def find_commands(kind: str) -> set[str]:
+    """Return the arguments of every ``gapft run`` or ``gapft study`` in the table."""
     text = PAGE.partition("\n## The paper's tables and figures\n")[2].partition("\n## ")[0]
     return set(re.findall(rf"`gapft {kind} (.*?)`", text))
 
 
-@pytest.mark.parametrize("command", sorted(commands("run") - {name for name, *_ in BUDGETS}))
-def test_a_documented_run_resolves(command: str) -> None:
+@pytest.mark.parametrize("command", sorted(find_commands("run") - {name for name, *_ in BUDGETS}))
+def test_documented_runs_resolve(command: str) -> None:
     name, *options = shlex.split(command)
     assert name in list_bundled_recipes()
     assert set(options[::2]) <= {"--set"}
@@ -53,39 +53,39 @@ def test_a_documented_run_resolves(command: str) -> None:
 
 
 def test_documented_studies_are_bundled() -> None:
-    assert commands("study")
-    assert commands("study") <= set(list_bundled_studies())
+    assert find_commands("study")
+    assert find_commands("study") <= set(list_bundled_studies())
 
 
 @pytest.mark.parametrize(("name", "slots", "exposures", "steps"), BUDGETS)
-def test_a_dry_run_prints_the_papers_budget(
+def test_dry_run_prints_the_papers_budget(
     name: str, slots: int, exposures: int, steps: int
 ) -> None:
     text = describe_dry_run(Options(name, overrides=[f"budget.n={slots}"]), None)
     assert f"; n = {slots}; N = {exposures}; J = {steps}\n" in text
 
 
-def mapped() -> dict[str, dict[str, list[str]]]:
-    """By table or figure, then by recipe, the other cells of its row."""
-    found: dict[str, dict[str, list[str]]] = {}
+def read_map() -> dict[str, dict[str, list[str]]]:
+    """Return the cells of each row by table or figure, then by recipe."""
+    places: dict[str, dict[str, list[str]]] = {}
     for section in build_paper_page().split("\n## ")[1:]:
         place, _, text = section.partition("\n")
         rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line[:3] == "| `"]
-        found[place] = {row[0].strip("`"): row[1:] for row in rows}
-    return found
+        places[place] = {row[0].strip("`"): row[1:] for row in rows}
+    return places
 
 
-def test_every_table_and_figure_of_the_paper_is_mapped() -> None:
+def test_maps_every_table_and_figure() -> None:
     expected = {f"Table {n}" for n in range(1, 15)} | {f"Figure {n}" for n in range(1, 7)}
-    places = mapped()
+    places = read_map()
     assert expected | {"Appendix A", "Appendix B", "Appendix C"} == set(places)
     assert {place for place, rows in places.items() if not rows} == {"Figure 1", "Table 9"}
-    named = {recipe for rows in places.values() for recipe in rows}
-    assert {name for name in list_bundled_recipes() if name.startswith("paper/")} <= named
+    mapped_recipes = {recipe for rows in places.values() for recipe in rows}
+    assert {name for name in list_bundled_recipes() if name.startswith("paper/")} <= mapped_recipes
 
 
-def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
-    places = mapped()
+def test_map_matches_recipes_and_commands() -> None:
+    places = read_map()
     for name, file in list_bundled_recipes().items():
         for figure in list_published(load_recipe(file).model_dump(mode="json")):
             keys, values, _ = places[figure.table][name]
@@ -113,11 +113,11 @@ def test_the_map_names_what_recipes_print_and_the_commands_run() -> None:
         "gapft minus uniform.delta", "gapft minus uniform.S",
     ],
 )  # fmt: skip
-def test_the_keys_of_the_map_are_in_results(name: str) -> None:
+def test_mapped_keys_exist_in_results(name: str) -> None:
     inputs = replace(planted.build_inputs(), pool_recovered=(3,))
     content = build_results(inputs, compute_findings(inputs))
-    of, _, what = name.rpartition(".")
-    for key in PublishedValue("Table 1", of, what, 1.0).results_key.split("."):
+    subject, _, quantity = name.rpartition(".")
+    for key in PublishedValue("Table 1", subject, quantity, 1.0).results_key.split("."):
         if key == "*":
             content = content[0] if isinstance(content, list) else next(iter(content.values()))
         else:

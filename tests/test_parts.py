@@ -1,4 +1,4 @@
-"""A file of responses is read as it was stored, or refused; lines of several files are joined."""
+"""Response files are read as stored or refused; lines of several files are merged."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from tests.asking import request_for
 RUN = "/runs/pasta"
 
 
-def answer(*texts: str) -> Generated:
+def build_answer(*texts: str) -> Generated:
     return Generated((1, 2, 3), tuple(Generation(text, (4, 5), "stop") for text in texts))
 
 
-def records_of(problems: Sequence[str], indices: Sequence[int], *texts: str) -> list[Record]:
-    """The lines of one call: each problem gets the same responses."""
+def build_records(problems: Sequence[str], indices: Sequence[int], *texts: str) -> list[Record]:
+    """Build the records of one call in which each problem gets the same responses."""
     requests = [request_for(name, "?", indices) for name in problems]
-    return list(build_response_records(requests, [answer(*texts)] * len(problems)))
+    return list(build_response_records(requests, [build_answer(*texts)] * len(problems)))
 
 
 SAMPLES = [
-    *records_of("ab", (0, 1), "p", "ü\n"),
+    *build_records("ab", (0, 1), "p", "ü\n"),
     *build_verdict_records({"a": {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}}),
     build_verdict_record(
         "b", [(0, Verdict("timeout", "busy"), "p"), (1, Verdict("pass"), None)], ["x"]
@@ -55,7 +55,7 @@ PART = build_file(SAMPLES, RUN)
 
 
 @contextmanager
-def stored(*contents: bytes) -> Iterator[list[Path]]:
+def write_parts(*contents: bytes) -> Iterator[list[Path]]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{number}.jsonl" for number in range(len(contents))]
         for path, content in zip(paths, contents, strict=True):
@@ -63,18 +63,18 @@ def stored(*contents: bytes) -> Iterator[list[Path]]:
         yield paths
 
 
-def entries(paths: Sequence[Path]) -> list[ProblemResponses]:
+def read_entries(paths: Sequence[Path]) -> list[ProblemResponses]:
     responses = StoredResponses()
     for path in paths:
         responses.add(path)
     return list(responses.read(["a", "b"]))
 
 
-def test_responses_of_several_files_are_merged_in_order_of_index() -> None:
-    greedy = build_file(records_of("ab", (GREEDY,), "x"))
-    late = build_file(records_of("b", (2,), "q"))
-    with stored(late, PART, greedy) as paths:
-        a, b = entries(paths)
+def test_merges_files_in_index_order() -> None:
+    greedy = build_file(build_records("ab", (GREEDY,), "x"))
+    late = build_file(build_records("b", (2,), "q"))
+    with write_parts(late, PART, greedy) as paths:
+        a, b = read_entries(paths)
     assert [(r.index, r.text) for r in a.responses] == [(GREEDY, "x"), (0, "p"), (1, "ü\n")]
     assert [(r.index, r.text) for r in b.responses] == [
         (GREEDY, "x"), (0, "p"), (1, "ü\n"), (2, "q"),
@@ -87,20 +87,20 @@ def test_responses_of_several_files_are_merged_in_order_of_index() -> None:
     assert (b.answers, b.differing) == ({0: "p", 1: None}, ("x",))
 
 
-def test_what_decided_about_samples_stands_before_a_later_verdict() -> None:
+def test_sampling_verdicts_precede_later_verdicts() -> None:
     judged = [(GREEDY, Verdict("pass"), "p"), (0, Verdict("fail", "later"), None)]
-    with stored(build_file([build_verdict_record("a", judged)]), PART) as (late, part):
+    with write_parts(build_file([build_verdict_record("a", judged)]), PART) as (late, part):
         for order in ([late, part], [part, late]):
-            entry = entries(order)[0]
+            entry = read_entries(order)[0]
             assert entry.verdicts[GREEDY] == Verdict("fail", "why")
             assert entry.verdicts[0] == Verdict("fail", "later")
             assert entry.answers == {GREEDY: "p", 0: None}
 
 
-def test_no_verdict_of_another_run_is_dropped_with_its_executions() -> None:
+def test_keeps_executions_with_verdicts_of_another_run() -> None:
     rows = [(GREEDY, Verdict("error", "?"), "p"), (0, Verdict("fail", "no"), "q")]
     content = build_file([build_verdict_record("a", rows, ["verdicts_differ"])], RUN)
-    with stored(build_file(SAMPLES[:2]), content) as (samples, verdicts):
+    with write_parts(build_file(SAMPLES[:2]), content) as (samples, verdicts):
         for run, answers, differing in (
             (RUN, {GREEDY: "p", 0: "q"}, ("verdicts_differ",)),
             ("/runs/other", {0: "q"}, None),
@@ -113,21 +113,21 @@ def test_no_verdict_of_another_run_is_dropped_with_its_executions() -> None:
             assert entry.verdicts.keys() == answers.keys()
 
 
-def test_the_attempts_of_an_episode_are_one_response_in_memory_and_from_a_file() -> None:
-    first = records_of("a", (0, 1), "bad", "good")
+def test_joins_attempts_of_an_episode() -> None:
+    first = build_records("a", (0, 1), "bad", "good")
     so_far = [Attempt("bad", (4, 5), "stop", "no")]
-    again = build_response_records([request_for("a", "?", (0,), so_far)], [answer("better")])
+    again = build_response_records([request_for("a", "?", (0,), so_far)], [build_answer("better")])
     draft = DraftResponses()
     draft.add([*first, *again])
     [entry] = draft.read(["a"])
     assert [(r.text, [*r.attempts]) for r in entry.responses] == [("better", so_far), ("good", [])]
-    with stored(build_file([*first, *again])) as paths:
-        assert entries(paths)[0] == entry
+    with write_parts(build_file([*first, *again])) as paths:
+        assert read_entries(paths)[0] == entry
         assert read_head(paths[0]).responses == 3, "attempts are counted one by one"
 
 
-def test_a_file_says_for_which_run_it_was_made_and_how_much_it_holds() -> None:
-    with stored(PART, build_file([])) as (path, empty):
+def test_file_records_its_run_and_size() -> None:
+    with write_parts(PART, build_file([])) as (path, empty):
         head = StoredResponses().add(path)
         assert head == read_head(path)
         assert (head.run, head.responses) == (RUN, 4)
@@ -139,42 +139,42 @@ def test_a_file_says_for_which_run_it_was_made_and_how_much_it_holds() -> None:
 
 
 def _as_json(record: Record) -> dict[str, object]:
-    """Tuples as lists."""
+    """Convert tuples to lists."""
     content: dict[str, object] = json.loads(json.dumps(record))
     return content
 
 
 @given(place=st.integers(0, len(PART) - 1), mask=st.integers(1, 255))
-def test_a_changed_byte_is_refused_or_changes_nothing(place: int, mask: int) -> None:
+def test_detects_changed_bytes(place: int, mask: int) -> None:
     changed = bytearray(PART)
     changed[place] ^= mask
-    require_refused_or_same(bytes(changed))
+    check_refused_or_unchanged(bytes(changed))
 
 
 @given(cut=st.integers(0, len(PART) - 1))
-def test_a_cut_is_refused(cut: int) -> None:
-    with stored(PART[:cut]) as (path,), pytest.raises(UserError, match=r"0\.jsonl"):
+def test_rejects_truncated_files(cut: int) -> None:
+    with write_parts(PART[:cut]) as (path,), pytest.raises(UserError, match=r"0\.jsonl"):
         StoredResponses().add(path)
 
 
 @given(st.data())
-def test_lost_or_doubled_bytes_are_refused_or_change_nothing(data: st.DataObject) -> None:
+def test_detects_lost_and_doubled_bytes(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(PART) - 1))
     end = data.draw(st.integers(start + 1, len(PART)))
-    require_refused_or_same(PART[:start] + PART[end:])
-    require_refused_or_same(PART[:end] + PART[start:])
+    check_refused_or_unchanged(PART[:start] + PART[end:])
+    check_refused_or_unchanged(PART[:end] + PART[start:])
 
 
-def require_refused_or_same(content: bytes) -> None:
-    """By each of the ways in which a file is read as a whole."""
-    for read in (StoredResponses().add, read_part, lambda path: entries([path])):
-        with stored(content, PART) as (path, whole):
-            found, message = None, ""
+def check_refused_or_unchanged(content: bytes) -> None:
+    """Read a file in every supported way and check the result."""
+    for read in (StoredResponses().add, read_part, lambda path: read_entries([path])):
+        with write_parts(content, PART) as (path, whole):
+            restored, message = None, ""
             try:
-                found = read(path)
+                restored = read(path)
             except UserError as error:
                 message = str(error)
-            assert found == read(whole) or "0.jsonl" in message
+            assert restored == read(whole) or "0.jsonl" in message
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def require_refused_or_same(content: bytes) -> None:
         b'{"run":"\\ud800","responses":0,"problems":[],"sha256":"0"}',
     ],
 )  # fmt: skip
-def test_a_file_of_another_kind_is_refused(head: bytes) -> None:
-    with stored(head + b"\n") as (path,):
+def test_rejects_files_of_another_kind(head: bytes) -> None:
+    with write_parts(head + b"\n") as (path,):
         for read in (StoredResponses().add, read_part):
             with pytest.raises(UserError, match=r"0\.jsonl"):
                 read(path)
@@ -196,16 +196,16 @@ def test_a_file_of_another_kind_is_refused(head: bytes) -> None:
                 read_head(path)
 
 
-def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_names_missing_files(tmp_path: Path) -> None:
     for read in (StoredResponses().add, read_part, read_head):
         with pytest.raises(UserError, match=r"lost\.jsonl"):
             read(tmp_path / "lost.jsonl")
 
 
 @pytest.mark.parametrize("given_texts", [[], ["one"], ["one", "two", "three"]])
-def test_a_sampler_that_gives_another_number_of_responses_is_caught(given_texts: list[str]) -> None:
+def test_rejects_wrong_number_of_responses(given_texts: list[str]) -> None:
     with pytest.raises(GapftError, match="problem a, expected 2"):
-        build_response_records([request_for("a", "?", (0, 1))], [answer(*given_texts)])
+        build_response_records([request_for("a", "?", (0, 1))], [build_answer(*given_texts)])
 
 
 calls = st.lists(
@@ -215,14 +215,14 @@ calls = st.lists(
 
 
 @given(calls, st.lists(st.sampled_from([0, 1, 2]), min_size=8, max_size=8))
-def test_lines_are_split_by_index_without_losing_one(
-    of: list[tuple[str, list[int]]], phase_of: list[int]
+def test_splits_lines_by_index_without_loss(
+    calls: list[tuple[str, list[int]]], phase_of: list[int]
 ) -> None:
-    """Each response is in the part of its index, and all parts together have all of them."""
+    """Each response is in the part for its index, and the parts together hold all responses."""
     records = [
         record
-        for name, indices in of
-        for record in records_of([name], indices, *(f"{name}{index}" for index in indices))
+        for name, indices in calls
+        for record in build_records([name], indices, *(f"{name}{index}" for index in indices))
     ]
     parts = [
         select_responses(records, [i for i in range(GREEDY, 7) if phase_of[i + 1] == part])
@@ -232,12 +232,12 @@ def test_lines_are_split_by_index_without_losing_one(
         assert all(record["responses"] for record in part)
         assert {phase_of[r[0] + 1] for record in part for r in record["responses"]} <= {number}
 
-    def flat(of: Sequence[Record]) -> list[tuple[str, list[object], tuple[int, ...]]]:
+    def flatten(records: Sequence[Record]) -> list[tuple[str, list[object], tuple[int, ...]]]:
         return sorted(
             (record["problem_id"], response, record["prompt_ids"])
-            for record in of
+            for record in records
             for response in record["responses"]
         )
 
-    assert flat([record for part in parts for record in part]) == flat(records)
+    assert flatten([record for part in parts for record in part]) == flatten(records)
     assert select_responses(records, range(GREEDY, 7)) == records

@@ -1,4 +1,4 @@
-"""A plugin's key covers the modules that it imports from beside it."""
+"""A plugin's hash covers the modules that it imports from its folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILES = {
 }
 
 
-def test_modules_beside_a_plugin_are_found_and_nothing_is_run(
+def test_finds_local_imports_without_running_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in FILES.items():
@@ -42,9 +42,9 @@ def test_modules_beside_a_plugin_are_found_and_nothing_is_run(
         "broken_one", "deep_one", "helpers_of_it", "rules_of_it", "rules_of_it.early",
         "rules_of_it.late", "rules_of_it.sibling", "spaces_of_it.inner", "within_it",
     }  # fmt: skip
-    found = find_imported_files(tmp_path / "plugin.py")
-    assert set(found) == expected
-    assert all(path.is_relative_to(tmp_path) for path in found.values())
+    imported = find_imported_files(tmp_path / "plugin.py")
+    assert set(imported) == expected
+    assert all(path.is_relative_to(tmp_path) for path in imported.values())
 
 
 PLUGIN = CONTAINS.replace(
@@ -52,7 +52,7 @@ PLUGIN = CONTAINS.replace(
 ).replace("g in r else", "helpers_of_letters.holds(g, r) else")
 
 
-def test_an_edited_helper_gives_another_key_and_the_run_is_made_again(tmp_path: Path) -> None:
+def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
     byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 8, "audit": 8})
     (tmp_path / "plugin.py").write_text(PLUGIN)
@@ -88,16 +88,16 @@ def test_an_edited_helper_gives_another_key_and_the_run_is_made_again(tmp_path: 
     assert again[2] == first[2], "responses are reused"
 
 
-def removed(path: Path) -> None:
+def remove_file(path: Path) -> None:
     path.unlink()
 
 
-def edited(path: Path) -> None:
+def edit_file(path: Path) -> None:
     path.write_text("A = 2\n")
 
 
-@pytest.mark.parametrize("change", [removed, edited])
-def test_the_hash_of_a_part_follows_what_it_imports(
+@pytest.mark.parametrize("change", [remove_file, edit_file])
+def test_component_hash_covers_its_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:
     from gapft_harness.hooks.loading import collect_registrations, find_plugins

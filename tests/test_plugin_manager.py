@@ -1,4 +1,4 @@
-"""Plugins: bundled ones load, broken ones are errors that name plugin and hook."""
+"""Plugin loading: errors name the plugin and the hook."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gapft_harness.hooks.manager import KINDS, load_plugins
 HEAD = "from gapft_harness import hookimpl\n"
 
 
-def plugin(tmp_path: Path, text: str) -> list[str]:
+def write_plugin(tmp_path: Path, text: str) -> list[str]:
     path = tmp_path / "mine.py"
     path.write_text(HEAD + text)
     return [str(path)]
 
 
-def test_a_single_file_plugin_registers(tmp_path: Path) -> None:
-    files = plugin(
+def test_single_file_plugin_registers(tmp_path: Path) -> None:
+    files = write_plugin(
         tmp_path,
         "def pick(pool, n, rng):\n    '''Mine.'''\n    return pool.draw(pool.solved, n, rng)\n"
         "@hookimpl\ndef register_selectors(register):\n    register('mine', pick)\n",
@@ -64,60 +64,58 @@ def test_a_single_file_plugin_registers(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_plugin_is_an_error_that_names_it(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_broken_plugin_error_names_plugin(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(PluginError, match=expected) as caught:
-        load_plugins(plugin(tmp_path, text))
+        load_plugins(write_plugin(tmp_path, text))
     assert "mine.py" in str(caught.value)
 
 
-def test_a_missing_plugin_file_is_named() -> None:
+def test_missing_plugin_file_is_named() -> None:
     with pytest.raises(PluginError, match=r"nowhere\.py: no such file"):
         load_plugins(["nowhere.py"])
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
-def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
+def test_unknown_name_lists_known_names(kind: str) -> None:
     with pytest.raises(UserError, match=f"unknown {kind} 'nonesuch'; .*known: "):
         load_plugins().get(kind, "nonesuch")
 
 
-def test_an_unknown_verifier_parameter_is_the_users_mistake() -> None:
+def test_unknown_verifier_parameter_is_a_user_error() -> None:
     with pytest.raises(UserError, match=r"verifier 'option_letter' .*'rulle'"):
         load_plugins().create_verifier("option_letter", {"rulle": "x"})
 
 
-def test_a_plugin_given_twice_is_loaded_once(tmp_path: Path) -> None:
-    files = plugin(
+def test_loads_a_repeated_plugin_once(tmp_path: Path) -> None:
+    files = write_plugin(
         tmp_path, "@hookimpl\ndef register_selectors(register):\n    register('twice', len)\n"
     )
     assert load_plugins(files * 2).get("selector", "twice").plugin == files[0]
 
 
-def test_two_files_of_one_name_are_two_plugins(tmp_path: Path) -> None:
+def test_same_named_files_are_separate_plugins(tmp_path: Path) -> None:
     files = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-        files += plugin(
+        files += write_plugin(
             tmp_path / name,
             f"class Pick:\n    word = '{name}'\n\n    def __call__(self, pool, n, rng):\n"
             "        return Pick.word\n"
             f"@hookimpl\ndef register_selectors(register):\n    register('{name}', Pick())\n",
         )
     plugins = load_plugins(files)
-    found = [plugins.get("selector", name) for name in ("one", "other")]
-    assert [entry.value(None, 1, None) for entry in found] == ["one", "other"]
-    assert [entry.plugin for entry in found] == files
-    modules = [type(entry.value).__module__ for entry in found]
+    entries = [plugins.get("selector", name) for name in ("one", "other")]
+    assert [entry.value(None, 1, None) for entry in entries] == ["one", "other"]
+    assert [entry.plugin for entry in entries] == files
+    modules = [type(entry.value).__module__ for entry in entries]
     assert [sys.modules[m].__file__ for m in modules] == files
-    assert len({entry.code_hash for entry in found}) == 2
+    assert len({entry.code_hash for entry in entries}) == 2
     alone = load_plugins(files[:1]).get("selector", "one")
-    assert (alone.code_hash, type(alone.value).__module__) == (found[0].code_hash, modules[0])
+    assert (alone.code_hash, type(alone.value).__module__) == (entries[0].code_hash, modules[0])
 
 
-def test_what_a_plugin_raises_names_it_and_our_own_errors_pass(tmp_path: Path) -> None:
-    files = plugin(
+def test_plugin_exceptions_name_plugin_but_user_errors_pass(tmp_path: Path) -> None:
+    files = write_plugin(
         tmp_path,
         "def make():\n    raise RuntimeError('no luck')\n"
         "@hookimpl\ndef register_verifiers(register):\n    register('unlucky', make)\n",

@@ -1,4 +1,4 @@
-"""Episodes of real programs through the stages: search, states, select; and the refusal."""
+"""Episodes of real programs through search, states and selection; refusal without a sandbox."""
 
 from __future__ import annotations
 
@@ -56,29 +56,37 @@ metadata:
 """
 
 
-def fenced(program: str) -> str:
+def fence(program: str) -> str:
     return f"```python\n{program}\n```"
 
 
-def right(factor: int, more: str = "") -> str:
-    return fenced(f"print({factor} * int(input())){more}")
+def correct_program(factor: int, more: str = "") -> str:
+    return fence(f"print({factor} * int(input())){more}")
 
 
-WRONG = fenced("print(0)")
+WRONG = fence("print(0)")
 
 
-def lazy(factor: int) -> str:
-    """Passes the public test alone."""
-    return fenced(f"input()\nprint({factor})")
+def public_only_program(factor: int) -> str:
+    """Build a program that passes only the public test."""
+    return fence(f"input()\nprint({factor})")
 
 
-def responses() -> list[dict[str, Any]]:
-    """Per problem the attempts of the greedy episode and of two samples."""
+def build_responses() -> list[dict[str, Any]]:
+    """Build each problem's attempts: the greedy episode and two samples."""
     episodes = {
-        "2": [[right(2)], [WRONG, WRONG, WRONG], [WRONG, WRONG, WRONG]],
-        "3": [[WRONG, right(3)], [WRONG, WRONG, WRONG], [lazy(3)]],
-        "4": [[lazy(4)], [WRONG, WRONG, right(4)], [WRONG, right(4, "  # four")]],
-        "5": [[WRONG, WRONG, lazy(5)], [lazy(5)], [WRONG, lazy(5)]],
+        "2": [[correct_program(2)], [WRONG, WRONG, WRONG], [WRONG, WRONG, WRONG]],
+        "3": [[WRONG, correct_program(3)], [WRONG, WRONG, WRONG], [public_only_program(3)]],
+        "4": [
+            [public_only_program(4)],
+            [WRONG, WRONG, correct_program(4)],
+            [WRONG, correct_program(4, "  # four")],
+        ],
+        "5": [
+            [WRONG, WRONG, public_only_program(5)],
+            [public_only_program(5)],
+            [WRONG, public_only_program(5)],
+        ],
     }
     return [
         {"id": number, "index": "greedy" if row == 0 else row - 1, "attempt": n, "text": text}
@@ -91,10 +99,12 @@ def responses() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tried = probe_tiers()
-    if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
+    if {outcome.tier for outcome in tried} == {
+        outcome.tier for outcome in tried if not outcome.holds
+    }:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
-    made = tmp_path_factory.mktemp("times")
-    (made / "times.yaml").write_text(_TASK)
+    folder_path = tmp_path_factory.mktemp("times")
+    (folder_path / "times.yaml").write_text(_TASK)
     problems = [
         {
             "id": str(f),
@@ -109,16 +119,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for f in (2, 3, 4, 5)
     ]
     for split, of_split in (("pool", problems[:4]), ("audit", problems[4:])):
-        (made / f"{split}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in of_split))
-    byte_llama(made / "model")
+        (folder_path / f"{split}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in of_split))
+    byte_llama(folder_path / "model")
     recorded = [
         record | {"id": problem.id}
-        for problem in load_problems(made)
-        for record in responses()
+        for problem in load_problems(folder_path)
+        for record in build_responses()
         if record["id"] == problem.id.partition("-")[0]
     ]
-    (made / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in recorded))
-    return made
+    (folder_path / "responses.jsonl").write_text("".join(json.dumps(r) + "\n" for r in recorded))
+    return folder_path
 
 
 def load_problems(folder: Path) -> Sequence[Any]:
@@ -128,7 +138,7 @@ def load_problems(folder: Path) -> Sequence[Any]:
     return [*task.read_pool(), *task.read_audit()]
 
 
-def recipe_of(folder: Path, **keys: Any) -> dict[str, Any]:
+def build_recipe(folder: Path, **keys: Any) -> dict[str, Any]:
     return {
         "name": "times",
         "data": {"task": "times"},
@@ -147,7 +157,7 @@ def recipe_of(folder: Path, **keys: Any) -> dict[str, Any]:
 
 
 def search(folder: Path, path: Path, stages: Sequence[str] = (), **keys: Any) -> RunDirectory:
-    run = RunDirectory.create_or_open(path, check_recipe(recipe_of(folder, **keys), "test"))
+    run = RunDirectory.create_or_open(path, check_recipe(build_recipe(folder, **keys), "test"))
     context = Context(run, Here(), (), [str(folder)])
     run_stages(context, ["search", *stages], lambda stage: None)
     return run
@@ -158,37 +168,39 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return search(folder, tmp_path_factory.mktemp("run") / "r", ["states", "select"])
 
 
-def outcome(run: RunDirectory) -> dict[str, list[tuple[int, bool]]]:
-    """By problem: attempts used and V of the greedy episode and of each sample."""
+def read_outcomes(run: RunDirectory) -> dict[str, list[tuple[int, bool]]]:
+    """Return, by problem, the attempts used and V for the greedy episode and each sample."""
     return {
         name.partition("-")[0]: [(len(j.response.attempts) + 1, j.verdict.passed) for j in judged]
         for name, judged in read_judged(run.path / "pool/responses.parquet")
     }
 
 
-def test_episodes_end_when_the_public_test_passes_and_are_judged_by_all_tests(
+def test_episodes_end_at_public_pass_with_full_verdicts(
     run: RunDirectory,
 ) -> None:
-    assert outcome(run) == {
+    assert read_outcomes(run) == {
         "2": [(1, True), (3, False), (3, False)],
         "3": [(2, True), (3, False), (1, False)],
         "4": [(1, False), (3, True), (2, True)],
         "5": [(3, False), (1, False), (2, False)],
     }
     states = pq.read_table(run.path / "pool/states.parquet").to_pylist()
-    found = {s["problem_id"].partition("-")[0]: (s["state"], s["kept_index"]) for s in states}
+    kept_by_problem = {
+        s["problem_id"].partition("-")[0]: (s["state"], s["kept_index"]) for s in states
+    }
     # Sample 0 of problem 4 is the shorter of its two successful final turns.
-    assert found == {"2": ("G", -1), "3": ("G", -1), "4": ("S", 0), "5": ("U", None)}
+    assert kept_by_problem == {"2": ("G", -1), "3": ("G", -1), "4": ("S", 0), "5": ("U", None)}
 
 
-def test_a_single_attempt_each_gives_other_states(folder: Path, tmp_path: Path) -> None:
+def test_single_attempts_give_other_states(folder: Path, tmp_path: Path) -> None:
     single = search(folder, tmp_path / "r", episode={"attempts": 1})
-    assert {attempts for row in outcome(single).values() for attempts, _ in row} == {1}
-    assert [v for _, v in outcome(single)["3"]] == [False, False, False]
+    assert {attempts for row in read_outcomes(single).values() for attempts, _ in row} == {1}
+    assert [v for _, v in read_outcomes(single)["3"]] == [False, False, False]
     assert single.manifest()["task"]["episode"] == {"attempts": 1, "executions": 3}
 
 
-def test_the_manifest_names_the_tier_and_the_executions(run: RunDirectory) -> None:
+def test_manifest_names_tier_and_executions(run: RunDirectory) -> None:
     manifest = run.manifest()
     for split in ("pool", "audit"):
         assert manifest["judged_by"][split]["sandbox_tier"] in ("namespaces", "landlock")
@@ -202,8 +214,8 @@ def test_the_manifest_names_the_tier_and_the_executions(run: RunDirectory) -> No
     assert manifest["task"]["episode"] == {"attempts": 3, "executions": 3}
 
 
-def without_rules(run: RunDirectory, *parts: str) -> None:
-    """Takes what the verifier said of its rules out of a manifest."""
+def remove_recorded_rules(run: RunDirectory, *parts: str) -> None:
+    """Remove the verifier's recorded rules from a manifest."""
 
     def change(manifest: dict[str, Any]) -> None:
         for part in parts:
@@ -212,23 +224,23 @@ def without_rules(run: RunDirectory, *parts: str) -> None:
     run.update_manifest(change)
 
 
-def test_the_rules_of_programs_are_told(folder: Path, tmp_path: Path) -> None:
+def test_verify_reports_the_rules_of_programs(folder: Path, tmp_path: Path) -> None:
     run = search(folder, tmp_path / "r")
     rules = {"edition": 2, "prelude": "none"}
-    assert [said["rules"] for said in run.manifest()["judged_by"].values()] == [rules, rules]
-    told = "rules of these verdicts (pool, audit): {}"
-    found = verify(run.path)
-    assert (found.differences, told.format(json.dumps(rules)) in found.checked) == ([], True)
-    without_rules(run, "pool", "audit")
-    found = verify(run.path)
-    unknown = told.format("none recorded")
-    assert (found.differences, unknown in found.checked) == ([], True)
+    assert [facts["rules"] for facts in run.manifest()["judged_by"].values()] == [rules, rules]
+    line = "rules of these verdicts (pool, audit): {}"
+    result = verify(run.path)
+    assert (result.differences, line.format(json.dumps(rules)) in result.checked) == ([], True)
+    remove_recorded_rules(run, "pool", "audit")
+    result = verify(run.path)
+    unknown = line.format("none recorded")
+    assert (result.differences, unknown in result.checked) == ([], True)
 
 
-def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path: Path) -> None:
-    """What was judged by other rules is refused by name, before anything is generated."""
+def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) -> None:
+    """The error names the rule before anything is generated."""
     run = search(folder, tmp_path / "r")
-    without_rules(run, "pool")
+    remove_recorded_rules(run, "pool")
     shutil.rmtree(run.path / "audit")
     message = "audit: would be judged by different rules than pool: .* none recorded"
     with pytest.raises(UserError, match=message):
@@ -244,43 +256,49 @@ def test_programs_of_one_run_are_not_judged_by_two_rules(folder: Path, tmp_path:
         )
 
 
-def test_training_follows_the_conversation_or_the_problem_alone(
+def test_training_uses_conversation_or_problem_alone(
     folder: Path, run: RunDirectory, tmp_path: Path
 ) -> None:
-    (kept,) = pq.read_table(run.path / "selections/gapft-seed13.parquet").to_pylist()
+    (example,) = pq.read_table(run.path / "selections/gapft-seed13.parquet").to_pylist()
     prompt = "Read a number and print 4 times it.\n"
     feedback = (
         "Your program failed public test 1 of 1: wrong answer.\nInput:\n1\nExpected output:\n4\n"
         "Your output:\n0\nWrite the whole corrected program in one fenced Python block."
     )
     turn = f"{WRONG}\n\n{feedback}\n\n"
-    assert _text(kept["prompt_ids"]) == prompt + turn + turn
-    assert _text(kept["response_ids"]) == right(4)
+    assert decode_ids(example["prompt_ids"]) == prompt + turn + turn
+    assert decode_ids(example["response_ids"]) == correct_program(4)
     alone = search(folder, tmp_path / "r", ["states", "select"], evidence={"context": "problem"})
-    (kept,) = pq.read_table(alone.path / "selections/gapft-seed13.parquet").to_pylist()
-    assert (_text(kept["prompt_ids"]), _text(kept["response_ids"])) == (prompt, right(4))
+    (example,) = pq.read_table(alone.path / "selections/gapft-seed13.parquet").to_pylist()
+    assert (decode_ids(example["prompt_ids"]), decode_ids(example["response_ids"])) == (
+        prompt,
+        correct_program(4),
+    )
 
 
-def test_a_solved_problem_brings_its_conversation_too(run: RunDirectory) -> None:
+def test_solved_problem_replays_its_conversation(run: RunDirectory) -> None:
     evidence = {e.problem_id.partition("-")[0]: e for e in read_evidence(run.path, "pool")}
-    assert _text(build_example(evidence["2"]).prompt_ids) == "Read a number and print 2 times it.\n"
-    assert "failed public test 1 of 1" in _text(build_example(evidence["3"]).prompt_ids)
+    assert (
+        decode_ids(build_example(evidence["2"]).prompt_ids)
+        == "Read a number and print 2 times it.\n"
+    )
+    assert "failed public test 1 of 1" in decode_ids(build_example(evidence["3"]).prompt_ids)
 
 
-def _text(ids: Sequence[int]) -> str:
-    """Ids of ``byte_llama``'s tokenizer as text (ASCII)."""
+def decode_ids(ids: Sequence[int]) -> str:
+    """Decode ids of ``byte_llama``'s tokenizer (ASCII)."""
     from tokenizers import pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    found = "".join(alphabet[i - 3] for i in ids)
-    return found.replace("Ġ", " ").replace("Ċ", "\n")
+    text = "".join(alphabet[i - 3] for i in ids)
+    return text.replace("Ġ", " ").replace("Ċ", "\n")
 
 
 _COMMAND = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.sandbox.test_sandbox import LANDLOCK, UNSHARE, take_away
-take_away(UNSHARE | LANDLOCK)
+from tests.sandbox.test_sandbox import LANDLOCK, UNSHARE, refuse_calls
+refuse_calls(UNSHARE | LANDLOCK)
 from gapft_harness.cli.main import main
 sys.argv = ["gapft", *{arguments!r}]
 main()
@@ -288,10 +306,8 @@ main()
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers are those of x86_64")
-def test_without_a_sandbox_the_command_refuses_before_it_generates(
-    folder: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "r.yaml").write_text(yaml.safe_dump(recipe_of(folder)))
+def test_refuses_to_generate_without_a_sandbox(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(build_recipe(folder)))
     arguments = ["run", "r.yaml", "--include-path", str(folder)]
     code = _COMMAND.format(root=str(Path(__file__).parents[1]), arguments=arguments)
     done = subprocess.run(

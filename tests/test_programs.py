@@ -1,4 +1,4 @@
-"""Programs in responses, and the golds that judge them."""
+"""Extraction of programs from responses, and golds made of tests."""
 
 import pickle
 import subprocess
@@ -33,7 +33,7 @@ RESPONSES = [
     ),
     # the last one counts
     ("```python\na\n```\nno:\n```python\nb\n```", "b\n", "b"),
-    # sample output after the program is no program
+    # sample output after the program is not a program
     ("```python\na\n```\nIt prints\n```\n1\n```", "a\n", "1"),
     ("```python\na\n```\nIt prints\n```text\n1\n```", "a\n", "1"),
     ("```\na\n```\n```output\n1\n```", "a\n", "1"),
@@ -49,7 +49,7 @@ RESPONSES = [
     ("```py\na\n```\nThat is all.\n```", "a\n", "That is all."),
     ("~~~python3\na\n~~~\nIt prints\n~~~\n1", "a\n", None),
     ("  ```python\r\n  a\r\n  ```\r\n\r\n  ```\r\n  1\r\n", "a\n", "\r"),
-    # nor one with nothing behind it that of any program
+    # nor does an unlabelled fence with nothing after it
     ("```\na\n```\nThat is all.\n```\n\n", "a\n", "That is all."),
     ("```python:main.py\na\n```", "a\n", "a"),
     # never closed: an earlier program does not take its place
@@ -62,7 +62,7 @@ RESPONSES = [
 
 
 @pytest.mark.parametrize(("response", "program", "lcb"), RESPONSES)
-def test_the_last_program(response, program, lcb):
+def test_finds_the_last_program(response, program, lcb):
     assert last_program(response) == program
     assert last_program_lcb(response) == lcb
 
@@ -76,7 +76,7 @@ lines = st.text(st.characters(exclude_characters="`~\r\n", exclude_categories=["
     st.sampled_from(["", "python", "py"]),
     st.integers(3, 6),
 )
-def test_a_fenced_program_comes_back_as_it_was(program, before, label, marks):
+def test_fenced_program_is_returned_unchanged(program, before, label, marks):
     fence = "`" * marks
     source = "".join(f"{line}\n" for line in program)
     text = "".join(f"{line}\n" for line in before)
@@ -84,7 +84,7 @@ def test_a_fenced_program_comes_back_as_it_was(program, before, label, marks):
 
 
 @given(st.text(st.sampled_from("`~ \npython")))
-def test_any_text_gets_an_answer_that_is_part_of_it(text):
+def test_answer_is_part_of_the_text(text):
     for find in (last_program, last_program_lcb):
         program = find(text)
         assert program is None or program.replace(" ", "").rstrip("\n") in text.replace(" ", "")
@@ -94,17 +94,19 @@ marks = st.text(st.sampled_from("`~ x\t"), max_size=12)
 
 
 @given(marks)
-def test_a_fence_is_three_or_more_marks_of_one_kind_with_no_backtick_behind(line):
-    """The fence's pattern against a reading of its definition, letter by letter."""
+def test_recognizes_markdown_fences(line):
+    """Compare the fence pattern with a character-by-character reading of its definition."""
     bare = line.lstrip(" \t")
     run = len(bare) - len(bare.lstrip(bare[:1])) if bare else 0
     opens = bare[:1] in ("`", "~") and run >= 3 and "`" not in bare[run:]
-    found = last_program(f"{line}\nprint(1)")
+    program = last_program(f"{line}\nprint(1)")
     label = bare[run:].strip().strip("{}.").split()[:1]
-    assert (found == "") == (opens and not label)  # a fence that is never closed: an empty program
+    assert (program == "") == (
+        opens and not label
+    )  # a fence that is never closed: an empty program
 
 
-#: Lines that a pattern which tries again finds hard, by their length.
+#: Lines that are slow for a backtracking pattern, by their length.
 HOSTILE = {
     "tildes": "~" * 400_000 + "`",
     "backticks": "`" * 400_000 + "x`",
@@ -123,7 +125,7 @@ HOSTILE = {
 READ_ALL = """
 import resource, sys
 from gapft_harness.verification.boxes import last_box
-from gapft_harness.verification.math import spelled_out
+from gapft_harness.verification.math import spell_out
 from gapft_harness.plugins.verifiers.boxed_math import shortcut
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.verification.feedback import own_error
@@ -139,15 +141,15 @@ gold = {"answer": "A", "options": ["x", "y" * 1000]}
 for rule in ("whole_response", "first_explicit", "permissive"):
     OptionLetter(rule).verify([text], [gold])
 kind_of(Verdict("fail", text)), escape_markdown(text), fence_text(text), _unbroken_intervals(text)
-spelled_out(text), own_error(text)
+spell_out(text), own_error(text)
 print("read")
 """
 
 
-def test_what_is_read_of_a_response_is_read_in_time_that_grows_as_it_does():
-    """A response 25 times as long as the longest that was timed: quadratic, it takes an hour.
+def test_reading_takes_linear_time():
+    """Reading a response 25 times as long would take an hour in quadratic time.
 
-    The limit is one of CPU seconds, a hundred times what is needed.
+    The limit is in CPU seconds, a hundred times what is needed.
     """
     for name, text in HOSTILE.items():
         done = subprocess.run(
@@ -169,14 +171,14 @@ GOLD = {
 }
 
 
-def test_public_tests_come_first_and_hidden_ones_after():
+def test_orders_public_tests_before_hidden_tests():
     suite = read_suite(GOLD)
     assert suite.tests == (Test("1\n", "2\n"), Test("3\n", "6\n"))
     assert suite.public_tests == suite.tests[:1]
     assert suite.build_program("pass") == Program("pass")
 
 
-def test_a_gold_with_all_its_tests_in_the_open():
+def test_accepts_gold_with_public_tests_only():
     tests = [{"input": "1", "output": "2"}, {"input": "3", "output": "6"}]
     gold = {"kind": "function", "function": "double", "tests": tests, "public": 1}
     suite = read_suite(gold)
@@ -211,13 +213,13 @@ def test_a_gold_with_all_its_tests_in_the_open():
         ({"answer": "B"}, "unknown field 'answer'"),
     ],
 )
-def test_a_malformed_gold_is_named(change, expected):
+def test_malformed_gold_is_named(change, expected):
     with pytest.raises(UserError, match="the gold of a programming problem") as caught:
         read_suite({**GOLD, **change})
     assert expected in str(caught.value)
 
 
-def test_a_gold_that_is_no_object_and_tests_beyond_the_limit():
+def test_rejects_non_object_golds_and_too_many_tests():
     with pytest.raises(UserError, match="is str, expected an object with kind and tests"):
         read_suite("B")
     with pytest.raises(UserError, match="more than 20 bytes"):

@@ -1,4 +1,4 @@
-"""Why responses do not pass: told where nothing does, in the terminal and in the report."""
+"""Reasons why responses fail, shown in the terminal and in the report when nothing passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])
 VERDICTS = st.builds(Verdict, STATUSES, st.sampled_from(["", "no box", "said 3", "test 4 of 9"]))
 
 
-def seen(verdicts: list[Verdict]) -> Reasons:
+def count_reasons(verdicts: list[Verdict]) -> Reasons:
     reasons = Reasons()
     for verdict in verdicts:
         reasons.add(verdict)
@@ -32,10 +32,10 @@ def seen(verdicts: list[Verdict]) -> Reasons:
 
 
 @given(st.lists(VERDICTS))
-def test_every_verdict_that_is_no_pass_is_counted_once_under_its_kind(
+def test_counts_each_failed_verdict_once(
     verdicts: list[Verdict],
 ) -> None:
-    reasons = seen(verdicts)
+    reasons = count_reasons(verdicts)
     assert reasons.statuses == Counter(v.status for v in verdicts)
     assert reasons.kinds == Counter(classify_reason(v) for v in verdicts if not v.passed)
     counts = [count for _, count in rank_kinds(reasons.kinds)]
@@ -43,20 +43,22 @@ def test_every_verdict_that_is_no_pass_is_counted_once_under_its_kind(
 
 
 @given(st.text(), st.text())
-def test_a_kind_is_one_short_line_whatever_a_model_wrote(text: str, more: str) -> None:
+def test_kind_is_one_short_line(text: str, more: str) -> None:
     _, kind = classify_reason(Verdict("fail", f"{text} said {more}"))
     assert 0 < len(kind) <= 121
     assert kind.isprintable()
 
 
-def test_reasons_without_end_take_bounded_room() -> None:
-    reasons = seen([Verdict("fail", "x" * (n % 90) + chr(97 + n // 90)) for n in range(2000)])
+def test_distinct_reasons_are_bounded() -> None:
+    reasons = count_reasons(
+        [Verdict("fail", "x" * (n % 90) + chr(97 + n // 90)) for n in range(2000)]
+    )
     assert len(reasons.kinds) == 1001
     assert reasons.kinds["fail", OTHER] == 1000
 
 
 @pytest.mark.parametrize(
-    ("counts", "warned", "telling"),
+    ("counts", "warned", "is_telling"),
     [
         ({"pass": 90, "fail": 10}, "", False),
         ({"pass": 91, "error": 9}, "", False),
@@ -69,13 +71,13 @@ def test_reasons_without_end_take_bounded_room() -> None:
         ({}, "", False),
     ],
 )
-def test_it_is_told_where_nothing_passes_or_much_is_not_judged(
-    counts: dict[str, int], warned: str, telling: bool
+def test_warns_when_nothing_passes_or_is_judged(
+    counts: dict[str, int], warned: str, is_telling: bool
 ) -> None:
-    reasons = seen([Verdict(s, "no box") for s, n in counts.items() for _ in range(n)])  # type: ignore[arg-type]
+    reasons = count_reasons([Verdict(s, "no box") for s, n in counts.items() for _ in range(n)])  # type: ignore[arg-type]
     assert warned in reasons.describe_failures()
     assert bool(reasons.describe_failures()) == bool(warned)
-    assert needs_explanation(counts) == telling
+    assert needs_explanation(counts) == is_telling
 
 
 HOSTILE = '''
@@ -100,8 +102,8 @@ def register_verifiers(register):
 '''
 
 
-def test_a_run_in_which_nothing_is_solved_says_why_where_people_look(tmp_path: Path) -> None:
-    """The reasons with their counts and a few responses; what they hold stays text."""
+def test_run_reports_why_nothing_is_solved(tmp_path: Path) -> None:
+    """The report shows reasons, counts and a few responses, all escaped."""
     (tmp_path / "never.py").write_text(HOSTILE)
     done = succeed(
         "run", "--task", "gapft_demo", "--model", "dummy", "--model-args",
@@ -109,12 +111,12 @@ def test_a_run_in_which_nothing_is_solved_says_why_where_people_look(tmp_path: P
         "verifier={name: never}", "--plugin", "never.py", "--run-dir", "r", cwd=tmp_path,
     )  # fmt: skip
     results = json.loads((tmp_path / "r/report/results.json").read_text())
-    assert [found["where"] for found in results["failures"]] == ["pool", "audit"]
-    for found in results["failures"]:
-        assert found["verdicts"].keys() == {"fail", "timeout"}
-        assert sum(found["verdicts"].values()) == 6 * 4
-        assert sum(reason["responses"] for reason in found["reasons"]) == 6 * 4
-        assert len(found["examples"]) == 3
+    assert [failure["where"] for failure in results["failures"]] == ["pool", "audit"]
+    for failure in results["failures"]:
+        assert failure["verdicts"].keys() == {"fail", "timeout"}
+        assert sum(failure["verdicts"].values()) == 6 * 4
+        assert sum(reason["responses"] for reason in failure["reasons"]) == 6 * 4
+        assert len(failure["examples"]) == 3
     assert "pool: none of 24 responses passed" in done.stdout
     assert "no box[/] <script>alert(…)</script> in … lines" in done.stdout
     assert "warning: pool: none of 24 responses passed" in done.stderr

@@ -1,4 +1,4 @@
-"""Recipes: a typo is an error that names the key; identity is what a run is bound to."""
+"""Recipes: errors name the key; the identity fixes a run's search."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"data": {}}, "missing key 'data.task'"),
     ],
 )
-def test_a_mistake_names_the_key_and_what_was_expected(
-    change: dict[str, Any], expected: str
-) -> None:
+def test_mistake_names_key_and_expected_value(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError) as caught:
         check_recipe({**MINIMAL, **change}, "recipe r.yaml")
     assert str(caught.value).startswith("recipe r.yaml: ")
@@ -91,14 +89,14 @@ def test_a_mistake_names_the_key_and_what_was_expected(
         ("", "expected a mapping of keys, found NoneType"),
     ],
 )
-def test_a_file_that_is_no_recipe(tmp_path: Path, text: str, expected: str) -> None:
+def test_rejects_files_that_are_not_recipes(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=f"recipe {path}: .*{expected}"):
         load_recipe(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.yaml: cannot be read"):
         load_recipe(tmp_path / "none.yaml")
 
@@ -117,14 +115,14 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [k for k, info in iterate_keys(Recipe) if "tuple" in str(info)])
-def test_a_list_valued_key_shows_a_list_that_it_would_take(key: str) -> None:
+def test_list_valued_key_shows_valid_example(key: str) -> None:
     with pytest.raises(UserError, match=r"expected a list, e\.g\. ") as caught:
         check_recipe(deepcopy(MINIMAL), "x", [Setting(key, 13, f"--set {key}=13")])
     message = str(caught.value)
     assert message.startswith(f"--set {key}=13: key {key!r}: expected a list, e.g. [")
-    shown = message.partition("e.g. ")[2].partition("; found 13")[0]
-    example = yaml.safe_load(shown)
-    check_recipe(deepcopy(MINIMAL), "x", [Setting(key, example, f"--set {key}={shown}")])
+    example_text = message.partition("e.g. ")[2].partition("; found 13")[0]
+    example = yaml.safe_load(example_text)
+    check_recipe(deepcopy(MINIMAL), "x", [Setting(key, example, f"--set {key}={example_text}")])
 
 
 FILE = "name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n"
@@ -149,7 +147,7 @@ FILE = "name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n"
         ),
     ],
 )
-def test_an_option_is_blamed_for_what_it_sets(
+def test_mistakes_in_overrides_name_the_option(
     tmp_path: Path, options: list[str], expected: str
 ) -> None:
     path = tmp_path / "r.yaml"
@@ -159,7 +157,7 @@ def test_an_option_is_blamed_for_what_it_sets(
     assert str(caught.value).startswith(expected.replace("FILE", str(path)))
 
 
-def test_options_of_their_own_are_blamed_by_their_names(tmp_path: Path) -> None:
+def test_mistakes_in_dedicated_options_name_them(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(FILE)
     for choice, expected in (
@@ -189,14 +187,14 @@ def test_options_of_their_own_are_blamed_by_their_names(tmp_path: Path) -> None:
         assert str(caught.value).removeprefix(f"recipe {path} with ").startswith(expected)
 
 
-def test_a_mistake_of_the_file_is_not_an_options(tmp_path: Path) -> None:
+def test_mistakes_in_the_file_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(FILE + "search: {kk: 3}\n")
     with pytest.raises(UserError, match=f"^recipe {path}: unknown key 'search.kk'"):
         resolve_recipe(Options(str(path), overrides=["search.k=3"]))
 
 
-def test_a_recipe_in_another_encoding_is_told_by_its_line(tmp_path: Path) -> None:
+def test_wrong_encoding_is_reported_by_line(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes(FILE.encode() + b"description: caf\xe9\n")
     with pytest.raises(
@@ -205,7 +203,7 @@ def test_a_recipe_in_another_encoding_is_told_by_its_line(tmp_path: Path) -> Non
         load_recipe(path)
 
 
-def test_identity_is_what_the_search_was_made_by() -> None:
+def test_identity_covers_the_search_inputs() -> None:
     recipe = check_recipe(MINIMAL, "x")
     assert recipe.build_search_identity()["model"]["args"] == recipe.model.args
     free = set(Recipe.model_fields) - set(recipe.build_search_identity())
@@ -221,7 +219,7 @@ def test_identity_is_what_the_search_was_made_by() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "second", "same"),
     [
         (None, {"calibration": "validation"}, True),
         ({"calibration": "validation", "level": 0.1}, {"calibration": "validation"}, True),
@@ -230,18 +228,18 @@ def test_identity_is_what_the_search_was_made_by() -> None:
         (None, {"calibration": 9}, False),
     ],
 )
-def test_of_scaling_only_what_it_takes_out_of_the_pool_is_bound(
-    one: dict[str, Any] | None, other: dict[str, Any], same: bool
+def test_identity_covers_only_scalings_pool_share(
+    first: dict[str, Any] | None, second: dict[str, Any], same: bool
 ) -> None:
-    asked = [{} if each is None else {"scaling": each} for each in (one, other)]
-    found = [
+    experiments = [{} if each is None else {"scaling": each} for each in (first, second)]
+    identities = [
         check_recipe({**MINIMAL, "experiments": each}, "x").build_search_identity()
-        for each in asked
+        for each in experiments
     ]
-    assert (found[0] == found[1]) == same
+    assert (identities[0] == identities[1]) == same
 
 
-def model(backend: str, **args: Any) -> Recipe:
+def build_model_recipe(backend: str, **args: Any) -> Recipe:
     args = {"pretrained": "m", **args}
     return check_recipe({**MINIMAL, "model": {"backend": backend, "args": args}}, "x")
 
@@ -263,15 +261,16 @@ def model(backend: str, **args: Any) -> Recipe:
         ("sglang", {"mem_fraction_static": 0.5}),
     ],
 )
-def test_how_a_model_is_asked_is_no_part_of_a_runs_identity(
-    backend: str, args: dict[str, Any]
-) -> None:
-    plain = model(backend)
-    assert model(backend, **args).build_search_identity() == plain.build_search_identity()
-    assert model(backend, **args) != plain
-    assert model("hf", **args).build_search_identity() != model("hf").build_search_identity(), (
-        "hf has no such arguments"
+def test_request_settings_do_not_change_identity(backend: str, args: dict[str, Any]) -> None:
+    plain = build_model_recipe(backend)
+    assert (
+        build_model_recipe(backend, **args).build_search_identity() == plain.build_search_identity()
     )
+    assert build_model_recipe(backend, **args) != plain
+    assert (
+        build_model_recipe("hf", **args).build_search_identity()
+        != build_model_recipe("hf").build_search_identity()
+    ), "hf has no such arguments"
 
 
 @pytest.mark.parametrize(
@@ -288,12 +287,15 @@ def test_how_a_model_is_asked_is_no_part_of_a_runs_identity(
         ("vllm", {"dtype": "float16"}),
     ],
 )
-def test_what_can_change_a_sample_is(backend: str, args: dict[str, Any]) -> None:
-    assert model(backend, **args).build_search_identity() != model(backend).build_search_identity()
+def test_sampling_settings_change_identity(backend: str, args: dict[str, Any]) -> None:
+    assert (
+        build_model_recipe(backend, **args).build_search_identity()
+        != build_model_recipe(backend).build_search_identity()
+    )
 
 
 @pytest.mark.parametrize("name", sorted(list_bundled_recipes()))
-def test_every_bundled_recipe_is_valid_and_says_what_it_is(name: str) -> None:
+def test_bundled_recipes_are_valid_and_described(name: str) -> None:
     recipe = load_recipe(list_bundled_recipes()[name])
     assert recipe.description
 
@@ -309,8 +311,8 @@ def test_every_bundled_recipe_is_valid_and_says_what_it_is(name: str) -> None:
         ("paper/mistral-reclor", "first_explicit"),
     ],
 )
-def test_the_papers_recipes_have_the_papers_settings(name: str, rule: str) -> None:
-    """Table 4: everything but the model, the task and the verifier's rule is one protocol."""
+def test_paper_recipes_have_the_papers_settings(name: str, rule: str) -> None:
+    """Table 4: only the model, the task and the verifier's rule differ."""
     recipe = load_recipe(list_bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert recipe.verifier.params == {"rule": rule}
@@ -328,8 +330,8 @@ def test_the_papers_recipes_have_the_papers_settings(name: str, rule: str) -> No
         ("paper/deepseek-coder-livecodebench", "deepseek-ai/deepseek-coder-6.7b-instruct"),
     ],
 )
-def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str) -> None:
-    """Table 7. What it does not name keeps this harness's default."""
+def test_paper_code_recipes_have_the_papers_settings(name: str, model: str) -> None:
+    """Table 7; settings that it does not name keep the default."""
     recipe = load_recipe(list_bundled_recipes()[name])
     plain = check_recipe(MINIMAL, "x")
     assert (recipe.data.task, recipe.model.args["pretrained"]) == ("gapft_livecodebench", model)
@@ -357,7 +359,7 @@ def test_the_papers_code_recipes_have_the_papers_settings(name: str, model: str)
     assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
 
 
-def test_update_groups_that_cannot_be_filled_are_refused_before_search() -> None:
+def test_rejects_unfillable_update_groups_before_search() -> None:
     groups = {"update_groups": 64, "repetitions": 2}
     for n, replay in ((32, 0), (10, 22), ("recovered", 0)):
         check_recipe({**MINIMAL, "budget": {"n": n, "replay": replay}, "training": groups}, "x")
@@ -365,21 +367,23 @@ def test_update_groups_that_cannot_be_filled_are_refused_before_search() -> None
         check_recipe({**MINIMAL, "budget": {"n": 21, "replay": 10}, "training": groups}, "x")
 
 
-def test_an_allocation_needs_two_conditions_with_an_even_number_of_problems() -> None:
-    def asked_of(n: int | str, concentrated: str = "uniform") -> list[str]:
+def test_allocation_needs_two_conditions_with_even_n() -> None:
+    def list_experiments(n: int | str, concentrated: str = "uniform") -> list[str]:
         allocation = {"diffuse": "gapft", "concentrated": concentrated}
         more = {"budget": {"n": n}, "experiments": {"allocation": allocation}}
         return [
-            each.name
-            for each in load_experiments(check_recipe({**MINIMAL, **more}, "x"), load_plugins())
+            experiment.name
+            for experiment in load_experiments(
+                check_recipe({**MINIMAL, **more}, "x"), load_plugins()
+            )
         ]
 
     for n in (48, "recovered"):
-        assert asked_of(n) == ["allocation"]
-    for given, message in (
+        assert list_experiments(n) == ["allocation"]
+    for arguments, message in (
         ((47,), r"key 'experiments\.allocation': .*budget\.n.*47"),
         ((48, "more"), r"key 'experiments\.allocation\.concentrated': unknown condition 'more'"),
         ((48, "gapft"), r"key 'experiments\.allocation': .*'gapft' twice"),
     ):
         with pytest.raises(UserError, match=message):
-            asked_of(*given)
+            list_experiments(*arguments)

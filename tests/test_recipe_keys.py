@@ -1,4 +1,4 @@
-"""What each key of a recipe does, seen through the stages that read it."""
+"""The effect of each recipe key, observed through the stages that read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.selection import choosing
 from tests.recording_run import Letters, letters
 
-#: Of each problem's four samples, 0, 1 and 3 are right, and 1 is the shortest of them.
+#: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
 K = {"k": 4}
 
 
@@ -23,21 +23,27 @@ def task(tmp_path: Path) -> Letters:
     return letters(tmp_path)
 
 
-def rows(run: RunDirectory, table: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(run.path / f"{table}.parquet").to_pylist()
-    return found
+def read_rows(run: RunDirectory, table: str) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = pq.read_table(run.path / f"{table}.parquet").to_pylist()
+    return records
 
 
-def ids(run: RunDirectory, split: str = "pool") -> set[str]:
-    return {row["problem_id"].rpartition("-")[0] for row in rows(run, f"{split}/problems")}
+def read_ids(run: RunDirectory, split: str = "pool") -> set[str]:
+    return {row["problem_id"].rpartition("-")[0] for row in read_rows(run, f"{split}/problems")}
 
 
-def decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The distinct decodings of a log: the greedy one, then the samples'."""
-    found: list[dict[str, Any]] = []
+def list_decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a log's distinct decodings: greedy first, then those of the samples."""
+    all_decodings: list[dict[str, Any]] = []
     for call in log[1:]:
-        found += [decoding for decoding in call["decodings"] if decoding not in found]
-    return [one for place, one in enumerate(found) if one not in found[:place]]
+        all_decodings += [
+            decoding for decoding in call["decodings"] if decoding not in all_decodings
+        ]
+    return [
+        distinct
+        for place, distinct in enumerate(all_decodings)
+        if distinct not in all_decodings[:place]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,10 +67,10 @@ def test_model_keys_reach_the_sampler(task: Letters, model: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("key", "value"), [("temperature", 0.35), ("top_p", 0.6), ("top_k", 7), ("max_gen_toks", 5)]
 )
-def test_search_keys_reach_the_samples_decoding(task: Letters, key: str, value: Any) -> None:
+def test_search_keys_reach_the_decoding_of_samples(task: Letters, key: str, value: Any) -> None:
     defaults = {"temperature": 0.7, "top_p": 0.95, "top_k": 0, "max_gen_toks": 12}
     task.run("r", search={**K, key: value})
-    greedy, samples = decodings(task.log("r"))
+    greedy, samples = list_decodings(task.log("r"))
     assert (greedy["do_sample"], samples["do_sample"]) == (False, True)
     assert {name: samples[name] for name in defaults} == {**defaults, key: value}
     length = value if key == "max_gen_toks" else 12
@@ -72,32 +78,30 @@ def test_search_keys_reach_the_samples_decoding(task: Letters, key: str, value: 
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_search_k_is_the_number_of_samples(task: Letters, k: int) -> None:
+def test_search_k_sets_number_of_samples(task: Letters, k: int) -> None:
     run = task.run("r", search={"k": k})
-    asked = {tuple(call["indices"]) for call in task.log("r")[1:]}
-    assert asked == {tuple(range(-1, k))}
-    assert len(rows(run, "pool/responses")) == 24 * (1 + k)
+    requested = {tuple(call["indices"]) for call in task.log("r")[1:]}
+    assert requested == {tuple(range(-1, k))}
+    assert len(read_rows(run, "pool/responses")) == 24 * (1 + k)
 
 
 @pytest.mark.parametrize(("keep", "index"), [(None, 1), ("first", 0), ("last", 3)])
 def test_evidence_keep_replaces_the_tasks_rule(task: Letters, keep: str | None, index: int) -> None:
     run = task.run("r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": keep})
     assert run.manifest()["task"]["keep"] == (keep or "shortest")
-    assert {row["kept_index"] for row in rows(run, "pool/states")} == {index}
-    assert {row["first_success"] for row in rows(run, "pool/states")} == {0}
+    assert {row["kept_index"] for row in read_rows(run, "pool/states")} == {index}
+    assert {row["first_success"] for row in read_rows(run, "pool/states")} == {0}
 
 
 @pytest.mark.parametrize(("size", "drawn"), [(1, 1), (3, 3)])
-def test_search_stop_leaves_samples_out_of_the_pool_alone(
-    task: Letters, size: int, drawn: int
-) -> None:
-    """Sample 0 is right, so one round is enough; the audit draws all."""
+def test_search_stop_skips_pool_samples_only(task: Letters, size: int, drawn: int) -> None:
+    """Sample 0 is right, so one round is enough; the audit draws all samples."""
     search = {**K, "stop": "first_pass", "round": size}
     run = task.run(
         "r", ["states"], splits=("pool", "audit"), search=search, evidence={"keep": "first"}
     )
-    assert {row["samples"] for row in rows(run, "pool/states")} == {drawn}
-    assert {row["samples"] for row in rows(run, "audit/states")} == {4}
+    assert {row["samples"] for row in read_rows(run, "pool/states")} == {drawn}
+    assert {row["samples"] for row in read_rows(run, "audit/states")} == {4}
     assert run.manifest()["drawn"]["pool"]["samples"] == 24 * drawn
     with pytest.raises(GapftError, match="'shortest' compares all passing"):
         task.run("refused", search=search)
@@ -113,13 +117,13 @@ def test_search_stop_leaves_samples_out_of_the_pool_alone(
         ({"name": "contains", "params": {"word": "so"}}, 3),
     ],
 )
-def test_verifier_keys_replace_the_tasks_verifier_and_its_rule(
+def test_verifier_keys_replace_verifier_and_rule(
     task: Letters, verifier: dict[str, Any], passing: int
 ) -> None:
     """Samples 0, 1 and 3 of 4 are right, with 5, 3 and 4 exclamation marks."""
     run = task.run("r", search=K, verifier=verifier)
-    found = [row["status"] == "pass" for row in rows(run, "pool/responses")]
-    assert sum(found) == 24 * passing
+    passed = [row["status"] == "pass" for row in read_rows(run, "pool/responses")]
+    assert sum(passed) == 24 * passing
     facts = run.manifest()["task"]
     assert facts["verifier"] == verifier.get("name", "contains")
     own = {} if verifier.get("name") == "nothing" else {"word": ""}
@@ -127,40 +131,38 @@ def test_verifier_keys_replace_the_tasks_verifier_and_its_rule(
 
 
 @pytest.mark.parametrize(("split", "other"), [("pool", "audit"), ("audit", "pool")])
-def test_limits_draw_by_a_hash_of_the_id(task: Letters, split: str, other: str) -> None:
+def test_limits_select_problems_by_id_hash(task: Letters, split: str, other: str) -> None:
     both = ("pool", "audit")
     whole = task.run("whole", splits=both)
-    sizes = {name: len(ids(whole, name)) for name in both}
+    sizes = {name: len(read_ids(whole, name)) for name in both}
     drawn = {
-        n: ids(task.run(f"limit{n}", splits=(split,), data={f"{split}_limit": n}), split)
+        n: read_ids(task.run(f"limit{n}", splits=(split,), data={f"{split}_limit": n}), split)
         for n in (3, 8, 15)
     }
     assert [len(drawn[n]) for n in drawn] == list(drawn)
-    assert drawn[3] < drawn[8] < drawn[15] < ids(whole, split)
+    assert drawn[3] < drawn[8] < drawn[15] < read_ids(whole, split)
     for n, chosen in drawn.items():
         assert chosen != {f"{split}{i}" for i in range(n)}, "the first of the file are no draw"
     order = list(range(sizes[split]))
     random.Random(0).shuffle(order)
     task.write(split, order)
     again = task.run("again", splits=both, data={f"{split}_limit": 8})
-    assert ids(again, split) == drawn[8]
-    assert len(ids(again, other)) == sizes[other], "the other split's limit is its own"
+    assert read_ids(again, split) == drawn[8]
+    assert len(read_ids(again, other)) == sizes[other], "the other split's limit is its own"
 
 
 def test_deduplicate_drops_repeats(task: Letters) -> None:
     task.write("pool", range(24), repeats=5)
-    kept = task.run("kept")
+    with_repeats = task.run("kept")
     dropped = task.run("dropped", data={"deduplicate": True})
-    assert len(rows(kept, "pool/problems")) == 29
-    assert len(rows(dropped, "pool/problems")) == 24
-    assert len({row["prompt"] for row in rows(dropped, "pool/problems")}) == 24
+    assert len(read_rows(with_repeats, "pool/problems")) == 29
+    assert len(read_rows(dropped, "pool/problems")) == 24
+    assert len({row["prompt"] for row in read_rows(dropped, "pool/problems")}) == 24
     assert "pool: 5 repeated problems dropped" in "\n".join(dropped.manifest()["task"]["dropped"])
 
 
-def test_selection_enforces_the_matched_budget(
-    task: Letters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``choose`` refuses a short list by itself, so the second guard is seen by passing it by."""
+def test_selection_enforces_matched_budget(task: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``choose`` already rejects a short list, so the second check is tested by bypassing it."""
 
     def short(selector: Any, entry: Any, pool: Any, n: int, arm: Any) -> Any:
         return list(pool.recovered[: n - (entry.name == "uniform")])
@@ -172,7 +174,7 @@ def test_selection_enforces_the_matched_budget(
     assert not (task.folder / "r" / "selections").exists()
 
 
-def test_what_was_dropped_and_alike_samples_are_in_manifest_and_report(task: Letters) -> None:
+def test_reports_dropped_problems_and_identical_samples(task: Letters) -> None:
     task.write("pool", range(24), repeats=5)
     run = task.run(
         "r",
@@ -186,12 +188,12 @@ def test_what_was_dropped_and_alike_samples_are_in_manifest_and_report(task: Let
     report = (run.path / "report/report.md").read_text("utf-8")
     for split, count in (("pool", 24), ("audit", 21)):
         warning = f"{split}: all 4 samples are the same on every one of {count} problems"
-        assert any(warning in found for found in manifest["warnings"])
+        assert any(warning in recorded for recorded in manifest["warnings"])
         assert warning in report
     note = "pool: 5 repeated problems dropped (deduplicate)"
     assert note in manifest["task"]["dropped"]
     assert note in report.replace("\\", "")
 
 
-def test_samples_that_differ_give_no_warning(task: Letters) -> None:
+def test_distinct_samples_give_no_warning(task: Letters) -> None:
     assert task.run("r", splits=("pool", "audit"), search=K).manifest()["warnings"] == []

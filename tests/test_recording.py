@@ -1,4 +1,4 @@
-"""One model for all splits of a run: by its weights' hashes, else by the names it says."""
+"""All splits of a run use one model, compared by weight hashes or else by recorded names."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=5, audit=4)
 
 
-def weigh(task: Letters, weights: str) -> None:
+def set_weights(task: Letters, weights: str) -> None:
     (task.folder / "weights").write_text(weights)
 
 
-def test_a_split_of_other_weights_is_refused_before_anything_is_generated(task: Letters) -> None:
-    weigh(task, A)
+def test_rejects_splits_with_different_weights(task: Letters) -> None:
+    set_weights(task, A)
     run = task.run("r")
     before, manifest = task.log("r"), run.manifest()
-    weigh(task, B)
-    said = f"audit: searched with a different model than pool: weights_sha256 is {B}, expected {A}"
-    with pytest.raises(UserError, match=said):
+    set_weights(task, B)
+    expected = (
+        f"audit: searched with a different model than pool: weights_sha256 is {B}, expected {A}"
+    )
+    with pytest.raises(UserError, match=expected):
         task.run("r", splits=("audit",))
     assert [record for record in task.log("r")[len(before) :] if "id" in record] == []
     assert run.manifest()["files"] == manifest["files"]
-    weigh(task, A)
+    set_weights(task, A)
     task.run("r", splits=("pool", "audit"))
     assert run.manifest()["source"]["weights_sha256"] == A
     assert "audit/responses.parquet" in run.manifest()["files"]
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "differs"),
+    ("before", "after", "differs"),
     [
         ({}, {"weights_sha256": A}, ""),
         ({"weights_sha256": A, "pretrained": "x"}, {"weights_sha256": A, "pretrained": "y"}, ""),
@@ -52,27 +54,27 @@ def test_a_split_of_other_weights_is_refused_before_anything_is_generated(task: 
         ({"backend": "dummy"}, {"backend": "dummy"}, ""),
     ],
 )
-def test_what_tells_two_models_apart(
-    before: dict[str, Any], now: dict[str, Any], differs: str
+def test_models_are_compared_by_hash_or_name(
+    before: dict[str, Any], after: dict[str, Any], differs: str
 ) -> None:
     task = {"name": "t", "fingerprint": "f", "dropped": []}
     counts: dict[str, Any] = {"pool": {}, "audit": {}, "gapft-seed13": {}}
     manifest = {"task": task, "source": before, "verdict_counts": counts, "warnings": []}
-    facts = {"task": task, "source": now, "warnings": []}
+    facts = {"task": task, "source": after, "warnings": []}
     if not differs:
-        require_same_model(manifest, "calibration", now)
+        require_same_model(manifest, "calibration", after)
         record_search("calibration", facts)(manifest)
-        assert manifest["source"] == now
+        assert manifest["source"] == after
         return
-    said = rf"calibration: .* different model than pool and audit: {differs}"
-    with pytest.raises(UserError, match=said):
-        require_same_model(manifest, "calibration", now)
-    with pytest.raises(UserError, match=said):
+    expected = rf"calibration: .* different model than pool and audit: {differs}"
+    with pytest.raises(UserError, match=expected):
+        require_same_model(manifest, "calibration", after)
+    with pytest.raises(UserError, match=expected):
         record_search("calibration", facts)(manifest)
     assert manifest["source"] == before
 
 
-def test_an_adapter_on_a_server_is_no_other_model_though_it_has_a_name_of_its_own() -> None:
+def test_server_adapter_is_the_same_base_model() -> None:
     manifest = {"source": {"model": "base", "pretrained": "base"}, "verdict_counts": {"audit": {}}}
     arm = {"model": "gapft:gapft-seed13", "pretrained": "base", "adapter": {"arm": "gapft-seed13"}}
     require_same_model(manifest, "gapft-seed13", arm)

@@ -1,4 +1,4 @@
-"""What is generated again, and what is taken from the store, when something is another now."""
+"""Which responses are reused from the store and which are generated again after a change."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ def task(tmp_path: Path) -> Letters:
     return letters(tmp_path)
 
 
-def asked(task: Letters, name: str) -> list[tuple[str, int]]:
-    """The problems and indices that the sampler of a run was asked for; none: it was not made."""
+def read_requests(task: Letters, name: str) -> list[tuple[str, int]]:
+    """Return the problems and indices requested from a run's sampler; empty if it never started."""
     if not (task.folder / f"{name}.log").exists():
         return []
     calls = [call for call in task.log(name) if "id" in call]
     return [(call["id"], index) for call in calls for index in call["indices"]]
 
 
-def rows(run: RunDirectory, split: str = "pool") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(run.path / f"{split}/responses.parquet").to_pylist()
-    return found
+def read_rows(run: RunDirectory, split: str = "pool") -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = pq.read_table(
+        run.path / f"{split}/responses.parquet"
+    ).to_pylist()
+    return records
 
 
 def search(task: Letters, name: str, **keys: Any) -> RunDirectory:
     return task.run(name, **{"search": SEARCH, **keys})
 
 
-def test_another_run_on_the_same_model_and_task_generates_nothing(task: Letters) -> None:
+def test_second_run_on_same_inputs_generates_nothing(task: Letters) -> None:
     first = search(task, "first")
     second = search(task, "second", seeds=[17], conditions=["gapft"])
-    assert asked(task, "second") == []
-    assert rows(second) == rows(first)
+    assert read_requests(task, "second") == []
+    assert read_rows(second) == read_rows(first)
     assert first.manifest()["reused"] == {"pool": {}}
     assert second.manifest()["reused"] == {"pool": {str(first.path.resolve()): 24 * 5}}
     assert second.manifest()["stored"] == first.manifest()["stored"]
@@ -59,47 +61,47 @@ def test_another_run_on_the_same_model_and_task_generates_nothing(task: Letters)
 @pytest.mark.parametrize(
     ("before", "after", "new"), [(8, 16, 8), (8, 11, 3), (4, 8, 8), (16, 8, 0)]
 )
-def test_more_samples_generate_the_further_blocks_alone(
+def test_more_samples_generate_only_new_blocks(
     task: Letters, tmp_path: Path, before: int, after: int, new: int
 ) -> None:
     search(task, "few", search={**SEARCH, "k": before})
     more = search(task, "more", search={**SEARCH, "k": after})
-    indices = [index for _, index in asked(task, "more")]
+    indices = [index for _, index in read_requests(task, "more")]
     assert sorted(set(indices)) == list(range(after - new, after))
     assert len(indices) == 24 * new
     (tmp_path / "fresh").mkdir()
     fresh = search(letters(tmp_path / "fresh"), "more", search={**SEARCH, "k": after})
-    assert rows(more) == rows(fresh)
+    assert read_rows(more) == read_rows(fresh)
 
 
-def test_a_larger_pool_generates_only_chunks_with_new_problems(task: Letters) -> None:
+def test_larger_pool_generates_only_new_chunks(task: Letters) -> None:
     search(task, "few", data={"pool_limit": 16})
     search(task, "more", data={"pool_limit": 24})
-    assert len({problem for problem, _ in asked(task, "more")}) == 8
+    assert len({problem for problem, _ in read_requests(task, "more")}) == 8
 
 
 Change = Callable[[Letters], dict[str, Any]]
 
 
-def model(**arguments: Any) -> dict[str, Any]:
+def model_section(**arguments: Any) -> dict[str, Any]:
     return {"model": {"args": arguments}}
 
 
-def edit(file: str, old: str, new: str) -> Change:
-    """Another content of a file of the task."""
+def edit_task_file(file: str, old: str, new: str) -> Change:
+    """Return a change that edits a task file."""
 
     def change(task: Letters) -> dict[str, Any]:
         path = task.folder / file
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
-        _load_cached.cache_clear()  # as in another process
+        _load_cached.cache_clear()  # as in a new process
         return {}
 
     return change
 
 
-#: What is changed for a second run, and what of the pool it then generates.
+#: The change for a second run, and the part of the pool that it then generates.
 CHANGES: list[tuple[str, dict[str, Any] | Change, set[str]]] = [
     ("nothing", {}, set()),
     ("executor", {"executor": {"workers": 3, "threads": 2}}, set()),
@@ -117,23 +119,31 @@ CHANGES: list[tuple[str, dict[str, Any] | Change, set[str]]] = [
     ("seed", {"search": {**SEARCH, "seed": 1}}, {"samples"}),
     ("max_gen_toks", {"search": {**SEARCH, "max_gen_toks": 5}}, GREEDY_AND_SAMPLES),
     ("chunk", {"search": {**SEARCH, "chunk": 5}}, GREEDY_AND_SAMPLES),
-    ("a model argument", model(alike=True), GREEDY_AND_SAMPLES),
-    ("a model's name", model(pretrained="another"), GREEDY_AND_SAMPLES),
+    ("a model argument", model_section(alike=True), GREEDY_AND_SAMPLES),
+    ("a model's name", model_section(pretrained="another"), GREEDY_AND_SAMPLES),
     ("start tokens", {"model": {"start_tokens": 1}}, GREEDY_AND_SAMPLES),
     ("chat template", {"model": {"chat_template": True}}, GREEDY_AND_SAMPLES),
     ("system turn", {"model": {"system_instruction": "Hm."}}, GREEDY_AND_SAMPLES),
-    ("prompt", edit("tasks/letters.yaml", "{{question}} ", "{{question}}  "), GREEDY_AND_SAMPLES),
     (
-        "stop strings",
-        edit("tasks/letters.yaml", "toks: 12", "toks: 12, until: [z]"),
+        "prompt",
+        edit_task_file("tasks/letters.yaml", "{{question}} ", "{{question}}  "),
         GREEDY_AND_SAMPLES,
     ),
-    ("the sampler's file", edit("plugin.py", "so it is", "so it was"), GREEDY_AND_SAMPLES),
+    (
+        "stop strings",
+        edit_task_file("tasks/letters.yaml", "toks: 12", "toks: 12, until: [z]"),
+        GREEDY_AND_SAMPLES,
+    ),
+    (
+        "the sampler's file",
+        edit_task_file("plugin.py", "so it is", "so it was"),
+        GREEDY_AND_SAMPLES,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("change", "new"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
-def test_exactly_what_depends_on_a_change_is_generated(
+def test_generates_exactly_what_depends_on_a_change(
     task: Letters, change: dict[str, Any] | Change, new: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(task.folder)
@@ -141,86 +151,94 @@ def test_exactly_what_depends_on_a_change_is_generated(
     keys = change(task) if callable(change) else change
     again = search(task, "second", **keys)
     name = "elsewhere" if "log" in keys.get("model", {}).get("args", {}) else "second"
-    found = {"greedy" if index == GREEDY else "samples" for _, index in asked(task, name)}
-    assert found == new
-    assert len(rows(again)) == 24 * 5
+    generated = {
+        "greedy" if index == GREEDY else "samples" for _, index in read_requests(task, name)
+    }
+    assert generated == new
+    assert len(read_rows(again)) == 24 * 5
 
 
-def test_what_a_verifier_decides_depends_on_it(task: Letters) -> None:
-    """Where problems leave once they are solved, other verdicts ask for other samples."""
+def test_other_verdicts_request_other_samples(task: Letters) -> None:
+    """With early stopping, other verdicts request other samples."""
     early = {**SEARCH, "stop": "first_pass", "round": 1}
     keys = {"search": early, "evidence": {"keep": "first"}}
     search(task, "first", **keys)
     search(task, "second", **keys)
-    assert asked(task, "second") == []
+    assert read_requests(task, "second") == []
     search(task, "third", **keys, verifier={"params": {"word": "so"}})
-    assert {index for _, index in asked(task, "third")} == {0}, "the greedy decode is no sample"
+    assert {index for _, index in read_requests(task, "third")} == {0}, (
+        "the greedy decode is no sample"
+    )
 
 
-def test_files_of_a_model_are_told_by_their_content(task: Letters, tmp_path: Path) -> None:
-    """The same model at another place is the same; another tokenizer is another model."""
+def test_model_files_are_compared_by_content(task: Letters, tmp_path: Path) -> None:
+    """A moved model is the same model; another tokenizer makes it a different one."""
     from tests.tiny_models import byte_llama
 
-    one = byte_llama(tmp_path / "one")
-    shutil.copytree(one, tmp_path / "copy")
-    search(task, "first", **model(pretrained=str(one)))
-    search(task, "second", **model(pretrained=str(tmp_path / "copy")))
-    assert asked(task, "second") == []
+    first = byte_llama(tmp_path / "one")
+    shutil.copytree(first, tmp_path / "copy")
+    search(task, "first", **model_section(pretrained=str(first)))
+    search(task, "second", **model_section(pretrained=str(tmp_path / "copy")))
+    assert read_requests(task, "second") == []
     file = tmp_path / "copy" / "tokenizer_config.json"
     file.write_text(file.read_text().replace("}", " }"))
-    search(task, "third", **model(pretrained=str(tmp_path / "copy")))
-    assert {index for _, index in asked(task, "third")} == {GREEDY, *range(4)}
+    search(task, "third", **model_section(pretrained=str(tmp_path / "copy")))
+    assert {index for _, index in read_requests(task, "third")} == {GREEDY, *range(4)}
 
 
-def test_everything_moved_to_another_place_is_found_again(task: Letters, tmp_path: Path) -> None:
+def test_moved_folders_are_found_again(task: Letters, tmp_path: Path) -> None:
     search(task, "first")
-    shutil.copytree(tmp_path, there := tmp_path.with_name(f"{tmp_path.name}-moved"))
+    shutil.copytree(tmp_path, moved_folder := tmp_path.with_name(f"{tmp_path.name}-moved"))
     try:
-        moved = Letters(there)
+        moved = Letters(moved_folder)
         search(moved, "second")
-        assert asked(moved, "second") == []
+        assert read_requests(moved, "second") == []
     finally:
-        shutil.rmtree(there)
+        shutil.rmtree(moved_folder)
 
 
-def stored(folder: Path) -> list[Path]:
+def find_stored_files(folder: Path) -> list[Path]:
     return sorted((folder / ".store/generate").glob("*/*.jsonl"))
 
 
-def edit_text(path: Path) -> None:
+def change_text(path: Path) -> None:
     path.write_text(path.read_text().replace("so it is", "so it be").replace('"?"', '"!"'))
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def copy_other(path: Path) -> None:
-    """Another chunk's responses, whole, in the place of these."""
-    other = next(of for of in stored(path.parents[3]) if of.parent == path.parent and of != path)
+def copy_other_chunk(path: Path) -> None:
+    """Replace the file with another chunk's responses."""
+    other = next(
+        file
+        for file in find_stored_files(path.parents[3])
+        if file.parent == path.parent and file != path
+    )
     path.write_bytes(other.read_bytes())
 
 
-def edit_key(path: Path) -> None:
+def change_key(path: Path) -> None:
     path.write_text(path.read_text().replace('"chunk": ', '"chunk": 1'))
 
 
-def edit_verifier(path: Path) -> None:
+def change_verifier(path: Path) -> None:
     path.write_text(path.read_text().replace('"contains"', '"nothing"'))
 
 
 @pytest.mark.parametrize(
     ("pattern", "damage"),
     [
-        ("generate/*/*.jsonl", edit_text),
-        ("generate/*/*.jsonl", cut),
-        ("generate/*/*.jsonl", copy_other),
-        ("judge/*/*.jsonl", cut),
-        ("generate/*/made_from.json", edit_key),
-        ("judge/*/made_from.json", edit_verifier),
+        ("generate/*/*.jsonl", change_text),
+        ("generate/*/*.jsonl", truncate),
+        ("generate/*/*.jsonl", copy_other_chunk),
+        ("judge/*/*.jsonl", truncate),
+        ("generate/*/made_from.json", change_key),
+        ("judge/*/made_from.json", change_verifier),
     ],
 )
-def test_a_stored_file_that_was_changed_is_never_used(
+def test_changed_stored_file_is_never_used(
     task: Letters, tmp_path: Path, pattern: str, damage: Callable[[Path], None]
 ) -> None:
     search(task, "first")
@@ -232,32 +250,32 @@ def test_a_stored_file_that_was_changed_is_never_used(
         with pytest.raises(UserError, match=path.name):
             search(task, "second")
         path.write_bytes(content)
-    path = stored(tmp_path)[0]
+    path = find_stored_files(tmp_path)[0]
     path.unlink()
     search(task, "second")
-    assert len({problem for problem, _ in asked(task, "second")}) == 8, "one chunk"
+    assert len({problem for problem, _ in read_requests(task, "second")}) == 8, "one chunk"
 
 
-def test_stored_files_cannot_be_written(task: Letters, tmp_path: Path) -> None:
+def test_stored_files_are_read_only(task: Letters, tmp_path: Path) -> None:
     search(task, "first")
-    assert {path.stat().st_mode & 0o777 for path in stored(tmp_path)} == {0o444}
+    assert {path.stat().st_mode & 0o777 for path in find_stored_files(tmp_path)} == {0o444}
     assert not [path for path in (tmp_path / ".store").rglob("*") if "partial" in path.name]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_the_number_of_workers_changes_no_response(tmp_path: Path, workers: int) -> None:
+def test_number_of_workers_changes_no_response(tmp_path: Path, workers: int) -> None:
     (tmp_path / "one").mkdir()
     alone = letters(tmp_path / "one").run("r", splits=("pool", "audit"), search=SEARCH)
     (tmp_path / "many").mkdir()
     task = letters(tmp_path / "many")
     many = task.run("r", splits=("pool", "audit"), search=SEARCH, executor={"workers": workers})
     for split in ("pool", "audit"):
-        assert rows(many, split) == rows(alone, split)
-    requests = asked(task, "r")
+        assert read_rows(many, split) == read_rows(alone, split)
+    requests = read_requests(task, "r")
     assert len(requests) == len(set(requests)), "nothing is generated twice"
 
 
-def commands(folder: Path, names: list[str]) -> Iterator[subprocess.Popen[str]]:
+def run_commands(folder: Path, names: list[str]) -> Iterator[subprocess.Popen[str]]:
     for name in names:
         yield subprocess.Popen(
             [
@@ -273,20 +291,23 @@ def commands(folder: Path, names: list[str]) -> Iterator[subprocess.Popen[str]]:
         )
 
 
-def test_two_commands_at_once_share_a_search(tmp_path: Path) -> None:
-    running = list(commands(tmp_path, ["a", "b"]))
+def test_concurrent_commands_share_a_search(tmp_path: Path) -> None:
+    running = list(run_commands(tmp_path, ["a", "b"]))
     outputs = [process.communicate(timeout=300)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], outputs
     runs = [RunDirectory.open(tmp_path / name) for name in "ab"]
     for split in ("pool", "audit"):
-        assert rows(runs[0], split) == rows(runs[1], split)
+        assert read_rows(runs[0], split) == read_rows(runs[1], split)
         own = [
-            len(rows(run, split)) - sum(run.manifest()["reused"][split].values()) for run in runs
+            len(read_rows(run, split)) - sum(run.manifest()["reused"][split].values())
+            for run in runs
         ]
-        assert sum(own) == len(rows(runs[0], split)), "each response was generated for one of them"
+        assert sum(own) == len(read_rows(runs[0], split)), (
+            "each response was generated for one of them"
+        )
 
 
-def test_a_store_elsewhere_is_named_by_the_environment(tmp_path: Path) -> None:
+def test_environment_variable_moves_the_store(tmp_path: Path) -> None:
     options = ("--only", "search", "--split", "pool", "--set", "data.pool_limit=8")
     place = tmp_path / "kept"
     done = gapft(
@@ -303,7 +324,7 @@ def test_a_store_elsewhere_is_named_by_the_environment(tmp_path: Path) -> None:
     assert "GAPFT_STORE" in done.stderr
 
 
-def test_what_no_run_uses_is_listed_and_removed(task: Letters, tmp_path: Path) -> None:
+def test_unused_results_are_listed_and_removed(task: Letters, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     for number, temperature in enumerate((0.2, 0.9)):
@@ -316,13 +337,13 @@ def test_what_no_run_uses_is_listed_and_removed(task: Letters, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert len(list((runs / ".store/generate").glob("*"))) == 2, "greedy decodes and samples of r0"
     task.run("r2", at="runs/r2", search={**SEARCH, "temperature": 0.2})
-    assert asked(task, "r2") == []
+    assert read_requests(task, "r2") == []
     task.run("r3", at="runs/r3", search={**SEARCH, "temperature": 0.9})
-    assert {index for _, index in asked(task, "r3")} == set(range(4))
+    assert {index for _, index in read_requests(task, "r3")} == set(range(4))
 
 
-def test_weights_that_only_the_sampler_knows_are_part_of_the_key(task: Letters) -> None:
+def test_weights_known_to_the_sampler_are_keyed(task: Letters) -> None:
     search(task, "first")
     (task.folder / "weights").write_text("others")
     search(task, "second")
-    assert {index for _, index in asked(task, "second")} == {GREEDY, *range(4)}
+    assert {index for _, index in read_requests(task, "second")} == {GREEDY, *range(4)}

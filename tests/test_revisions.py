@@ -1,4 +1,4 @@
-"""A model of the hub at a pinned revision, from a local cache that holds two of them."""
+"""A hub model at a pinned revision, from a local cache with two revisions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.tiny_models import byte_llama
 COMMITS = {seed: f"{seed + 10}" * 20 for seed in (0, 1)}
 
 
-class Hub:
-    """A cache as the hub's client leaves it, and a recipe on its one model."""
+class LocalHub:
+    """A cache in the hub client's layout, and a recipe that uses its only model."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,16 +35,16 @@ class Hub:
         (folder / "plugin.py").write_text(CONTAINS)
 
     def point(self, seed: int) -> None:
-        """Let the branch main be a revision; before, the cache knows no branch."""
+        """Point the branch main at a revision; at first the cache has no branch."""
         (self.model / "refs").mkdir(exist_ok=True)
         (self.model / "refs/main").write_text(COMMITS[seed])
 
     def weights(self, seed: int) -> str:
-        """The hash of a revision's weights."""
+        """Return the hash of a revision's weights."""
         return weights_hash(self.model / "snapshots" / COMMITS[seed])
 
     def command(self, revision: str | None) -> tuple[str, ...]:
-        """``gapft run`` at a revision; None: the branch main."""
+        """Return the ``gapft run`` command for a revision; None: the branch main."""
         args = {"pretrained": "someone/tiny", "dtype": "float32", "batch_size": 16}
         content = {
             "name": "letters",
@@ -57,27 +57,27 @@ class Hub:
             "statistics": {"replicates": 10},
         }
         (self.folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-        given = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "run")
-        return ("run", "recipe.yaml", *given)
+        options = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "run")
+        return ("run", "recipe.yaml", *options)
 
     def refused(self, *arguments: str) -> str:
-        """What a command that is refused says, in one line."""
+        """Run a command that must be refused; return its error in one line."""
         done = gapft(*arguments, cwd=self.folder, env=self.env)
         assert done.returncode == 2, done.stdout + done.stderr
         return " ".join((done.stdout + done.stderr).split())
 
     def manifest(self) -> dict[str, Any]:
-        """That of the run."""
+        """Read the run's manifest."""
         return dict(json.loads((self.folder / "run/manifest.json").read_text()))
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    return Hub(tmp_path)
+def hub(tmp_path: Path) -> LocalHub:
+    return LocalHub(tmp_path)
 
 
-def test_a_pinned_revision_is_searched_trained_audited_and_recorded(hub: Hub) -> None:
-    """There is no branch in the cache: whatever forgot the revision would find no model."""
+def test_pinned_revision_is_used_and_recorded_everywhere(hub: LocalHub) -> None:
+    """The cache has no branch, so code that ignored the revision would find no model."""
     command = hub.command(COMMITS[1])
     missing = succeed(*command, "--dry-run", cwd=hub.folder, env=hub.env).stdout
     assert "missing here\nnothing" in missing
@@ -100,7 +100,7 @@ def test_a_pinned_revision_is_searched_trained_audited_and_recorded(hub: Hub) ->
     assert f"at revision {'9' * 40}" in unknown.partition("missing here")[2]
 
 
-def test_a_branch_that_moved_is_another_model(hub: Hub) -> None:
+def test_moved_branch_is_a_different_model(hub: LocalHub) -> None:
     hub.point(0)
     search = (*hub.command(None), "--only", "search")
     succeed(*search, cwd=hub.folder, env=hub.env)
@@ -108,10 +108,10 @@ def test_a_branch_that_moved_is_another_model(hub: Hub) -> None:
     assert (source["revision"], source["weights_sha256"]) == (COMMITS[0], hub.weights(0))
     hub.point(1)
     done = succeed(*search, cwd=hub.folder, env=hub.env)
-    said = " ".join((done.stdout + done.stderr).split())
-    assert f"commit {COMMITS[0]} → {COMMITS[1]}" in said
-    assert hub.weights(1)[:12] in said
-    assert hub.weights(0)[:12] in said
+    text = " ".join((done.stdout + done.stderr).split())
+    assert f"commit {COMMITS[0]} → {COMMITS[1]}" in text
+    assert hub.weights(1)[:12] in text
+    assert hub.weights(0)[:12] in text
     assert hub.manifest()["source"]["weights_sha256"] == hub.weights(1)
     assert hub.weights(0)[:12] in (hub.folder / "run/history.jsonl").read_text()
     hub.point(0)
@@ -120,17 +120,17 @@ def test_a_branch_that_moved_is_another_model(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("option", ["padding_side", None])
-def test_training_loads_the_tokenizer_of_the_revision(
+def test_training_loads_the_revisions_tokenizer(
     monkeypatch: pytest.MonkeyPatch, option: str | None
 ) -> None:
     from transformers import AutoTokenizer
 
     from gapft_harness.training.model import load_tokenizer
 
-    asked: dict[str, Any] = {}
+    requested_options: dict[str, Any] = {}
     monkeypatch.setattr(
-        AutoTokenizer, "from_pretrained", lambda name, **options: asked.update(options)
+        AutoTokenizer, "from_pretrained", lambda name, **options: requested_options.update(options)
     )
     options = {option: "left"} if option else {}
     load_tokenizer({"pretrained": "someone/tiny", "revision": "abc", "dtype": "float32"}, **options)
-    assert asked == {"revision": "abc", **options}
+    assert requested_options == {"revision": "abc", **options}

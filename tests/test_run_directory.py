@@ -1,4 +1,4 @@
-"""A run directory is bound to its recipe, knows its sealed files, and lets one process in."""
+"""A run directory keeps its recipe, checks its sealed files and admits one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.lock import hold_run_lock
 
 
-def recipe(**changes: Any) -> Recipe:
+def build_recipe(**changes: Any) -> Recipe:
     content = {
         "name": "r",
         "data": {"task": "t"},
@@ -35,24 +35,24 @@ def recipe(**changes: Any) -> Recipe:
     return check_recipe(content, "test")
 
 
-def test_a_recipe_of_another_name_is_refused(tmp_path: Path) -> None:
-    RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_rejects_recipe_with_another_name(tmp_path: Path) -> None:
+    RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     with pytest.raises(UserError, match="not other; use another --run-dir"):
-        RunDirectory.create_or_open(tmp_path / "run", recipe(name="other"))
+        RunDirectory.create_or_open(tmp_path / "run", build_recipe(name="other"))
 
 
-def test_what_a_recipe_changes_is_told_and_nothing_is_written(tmp_path: Path) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_reports_recipe_changes_without_writing(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     assert not run.changes
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    changed = recipe(search={"k": 4}, training={"rank": 2}, statistics={"seed": 3})
+    changed = build_recipe(search={"k": 4}, training={"rank": 2}, statistics={"seed": 3})
     changes = RunDirectory.create_or_open(tmp_path / "run", changed).changes
     assert changes.search_changes == ("search.k 8 → 4",)
     assert [line.partition(" ")[0] for line in changes.selection_changes] == ["training.rank"]
     assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
 
 
-def test_a_stages_day_is_that_on_which_it_last_sealed_something(
+def test_records_the_day_a_stage_last_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days = iter(["2026-11-20", "2026-11-21", "2026-11-22"])
@@ -63,66 +63,68 @@ def test_a_stages_day_is_that_on_which_it_last_sealed_something(
             return cls.fromisoformat(next(days))
 
     monkeypatch.setattr(directory, "datetime", Clock)
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
-    told = []
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
+    stage_days = []
     for table in ("first", None, "second"):
         with run.record_stage_time("search"):
             if table:
                 (run.path / table).write_text(table)
                 run.seal(table)
-        told.append(run.manifest()["stages"]["search"]["day"])
-    # what was all there already was not made on the day on which that was found
-    assert told == ["2026-11-20", "2026-11-20", "2026-11-22"]
+        stage_days.append(run.manifest()["stages"]["search"]["day"])
+    # finding a finished stage does not change its day
+    assert stage_days == ["2026-11-20", "2026-11-20", "2026-11-22"]
 
 
 def test_conditions_seeds_and_executor_may_change(tmp_path: Path) -> None:
-    RunDirectory.create_or_open(tmp_path / "run", recipe())
-    changed = recipe(conditions=["gapft"], seeds=[1], executor={"workers": 3})
+    RunDirectory.create_or_open(tmp_path / "run", build_recipe())
+    changed = build_recipe(conditions=["gapft"], seeds=[1], executor={"workers": 3})
     run = RunDirectory.create_or_open(tmp_path / "run", changed)
     assert run.recipe == changed
-    assert RunDirectory.open(tmp_path / "run").recipe == recipe(), "not before it is committed"
+    assert RunDirectory.open(tmp_path / "run").recipe == build_recipe(), (
+        "not before it is committed"
+    )
     run.write_recipe()
     assert RunDirectory.open(tmp_path / "run").recipe == changed
     assert run.manifest()["recipe"] == changed.model_dump(mode="json")
 
 
-def test_jobs_are_told_at_once_how_to_run_and_how_to_ask_the_model(tmp_path: Path) -> None:
-    """They read the recipe on disk, and begin before anything is selected and committed."""
+def test_jobs_read_new_execution_settings_at_once(tmp_path: Path) -> None:
+    """Jobs read the recipe on disk, and start before anything is selected and committed."""
 
-    def served(at: str, **changes: Any) -> Recipe:
+    def serve(at: str, **changes: Any) -> Recipe:
         args = {"pretrained": "m", "base_url": f"http://{at}/v1/completions"}
-        return recipe(model={"backend": "local-completions", "args": args}, **changes)
+        return build_recipe(model={"backend": "local-completions", "args": args}, **changes)
 
-    RunDirectory.create_or_open(tmp_path / "run", served("old"))
-    wanted = served("new", executor={"threads": 2}, conditions=["gapft"])
-    run = RunDirectory.create_or_open(tmp_path / "run", wanted)
-    assert RunDirectory.open(tmp_path / "run").recipe == served("old")
+    RunDirectory.create_or_open(tmp_path / "run", serve("old"))
+    new_recipe = serve("new", executor={"threads": 2}, conditions=["gapft"])
+    run = RunDirectory.create_or_open(tmp_path / "run", new_recipe)
+    assert RunDirectory.open(tmp_path / "run").recipe == serve("old")
     run.write_execution_settings()
-    now = served("new", executor={"threads": 2})
-    assert RunDirectory.open(tmp_path / "run").recipe == now, "conditions wait for the commit"
-    assert run.manifest()["recipe"] == now.model_dump(mode="json"), "as gapft verify compares them"
+    changed = serve("new", executor={"threads": 2})
+    assert RunDirectory.open(tmp_path / "run").recipe == changed, "conditions wait for the commit"
+    assert run.manifest()["recipe"] == changed.model_dump(mode="json"), (
+        "as gapft verify compares them"
+    )
 
 
-def test_a_run_with_nothing_in_it_is_taken_away(tmp_path: Path) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_removes_empty_run(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     (run.path / "pool").mkdir()
     run.discard_if_empty()
     assert list(run.path.iterdir()) == []
 
 
 @pytest.mark.parametrize("file", ["pool/responses.parquet", "audit/other/problems.parquet"])
-def test_a_run_with_a_finished_table_is_kept_though_nothing_is_sealed(
-    tmp_path: Path, file: str
-) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_keeps_run_with_unsealed_finished_table(tmp_path: Path, file: str) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     replace_file(run.path / file, lambda beside: beside.write_text("rows"))
     run.discard_if_empty()
-    assert RunDirectory.create_or_open(run.path, recipe()).manifest() == run.manifest()
+    assert RunDirectory.create_or_open(run.path, build_recipe()).manifest() == run.manifest()
     assert (run.path / file).exists()
 
 
-def test_what_a_kill_left_before_anything_was_generated_is_taken_away(tmp_path: Path) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_removes_killed_run_without_responses(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     (run.path / "pool" / ".imported.partial").mkdir(parents=True)
     (run.path / "pool" / ".imported.partial" / "0.jsonl").write_text("half")
     (run.path / "pool" / ".problems.parquet.partial").write_text("half")
@@ -131,22 +133,20 @@ def test_what_a_kill_left_before_anything_was_generated_is_taken_away(tmp_path: 
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_folder_that_was_killed_before_its_recipe_was_there_is_begun_again(
-    tmp_path: Path, whole: bool
-) -> None:
-    folder = RunDirectory.create_or_open(tmp_path / "run", recipe()).path
+def test_restarts_folder_killed_before_its_recipe(tmp_path: Path, whole: bool) -> None:
+    folder = RunDirectory.create_or_open(tmp_path / "run", build_recipe()).path
     (folder / "recipe.yaml").unlink()
     if not whole:
         (folder / "manifest.json").unlink()
         (folder / ".manifest.json.partial").write_text("{")
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     assert run.manifest()["recipe"] == RunDirectory.open(run.path).recipe.model_dump(mode="json")
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_rejects_folder_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(UserError, match=r"has no recipe\.yaml"):
-        RunDirectory.create_or_open(tmp_path, recipe())
+        RunDirectory.create_or_open(tmp_path, build_recipe())
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -160,22 +160,20 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
         ("log.jsonl", ""),
     ],
 )
-def test_a_folder_with_files_of_like_names_is_refused(
-    tmp_path: Path, name: str, content: str
-) -> None:
+def test_rejects_folder_with_similarly_named_files(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=r"has no recipe\.yaml"):
-        RunDirectory.create_or_open(tmp_path, recipe())
+        RunDirectory.create_or_open(tmp_path, build_recipe())
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {name: content}
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+def test_names_folder_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run directory"):
         RunDirectory.open(tmp_path)
 
 
-def test_a_sealed_file_that_was_changed_is_refused(tmp_path: Path) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_rejects_changed_sealed_file(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     path = run.path / "pool" / "x.parquet"
     with pytest.raises(UserError, match="run the stage that writes it first"):
         run.sealed("pool/x.parquet")
@@ -190,54 +188,56 @@ def test_a_sealed_file_that_was_changed_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is hashed, in order, and that files are taken for old the moment they are written."""
-    found: list[Path] = []
+def hashed_files(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Record hashed files in order; treat files as old as soon as they are written."""
+    paths_hashed: list[Path] = []
 
-    def counted(path: Path) -> str:
-        found.append(path)
+    def record_hash(path: Path) -> str:
+        paths_hashed.append(path)
         return sha256(path)
 
-    monkeypatch.setattr(files, "sha256", counted)
+    monkeypatch.setattr(files, "sha256", record_hash)
     monkeypatch.setattr(files, "RECENT_CHANGE_NS", -(10**18))
-    return found
+    return paths_hashed
 
 
-def _again(path: Path) -> None:
-    """Other bytes of the same length, with the time of the last write set back."""
+def rewrite_in_place(path: Path) -> None:
+    """Write other bytes of the same length and restore the modification time."""
     before = path.stat()
     path.write_bytes(bytes(255 - b for b in path.read_bytes()))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def _aside(path: Path) -> None:
+def replace_by_rename(path: Path) -> None:
     other = path.with_name("other")
     shutil.copy2(path, other)
-    _again(other)
+    rewrite_in_place(other)
     other.rename(path)
 
 
-@pytest.mark.parametrize("edit", [_again, _aside, lambda path: path.write_text("more than one")])
+@pytest.mark.parametrize(
+    "edit", [rewrite_in_place, replace_by_rename, lambda path: path.write_text("more than one")]
+)
 @pytest.mark.parametrize("file", ["pool/x.parquet", "adapters/a/x"])
-def test_a_sealed_file_is_hashed_once_a_process_and_again_after_any_edit(
-    tmp_path: Path, hashed: list[Path], edit: Callable[[Path], object], file: str
+def test_hashes_sealed_file_again_only_after_edits(
+    tmp_path: Path, hashed_files: list[Path], edit: Callable[[Path], object], file: str
 ) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     path, sealed = run.path / file, file.removesuffix("/x")
     replace_file(path, lambda beside: beside.write_text("one"))
     run.seal(sealed)
     time.sleep(0.02)  # a tick of the file system's clock
     for _ in range(3):
         assert RunDirectory.open(run.path).sealed(sealed) == run.path / sealed
-    assert hashed.count(run.path / sealed) == 1
+    assert hashed_files.count(run.path / sealed) == 1
     edit(path)
     for _ in range(2):
         with pytest.raises(UserError, match="was changed after it was sealed"):
             run.sealed(sealed)
 
 
-def test_a_file_that_joins_a_sealed_folder_is_found(tmp_path: Path, hashed: list[Path]) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_finds_files_added_to_sealed_folder(tmp_path: Path, hashed_files: list[Path]) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     replace_file(run.path / "adapters/a/x", lambda beside: beside.write_text("one"))
     run.seal("adapters/a")
     run.sealed("adapters/a")
@@ -246,9 +246,7 @@ def test_a_file_that_joins_a_sealed_folder_is_found(tmp_path: Path, hashed: list
         run.sealed("adapters/a")
 
 
-def test_what_was_just_written_is_hashed_at_every_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hashes_recent_files_at_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two edits within one tick of the clock leave no trace."""
     monkeypatch.setattr(files, "sha256", lambda path: path.read_text())
     file = tmp_path / "x"
@@ -258,7 +256,7 @@ def test_what_was_just_written_is_hashed_at_every_call(
     assert file.resolve() not in files._HASHED
 
 
-def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:
+def test_folder_hash_covers_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").write_text("1")
     before = sha256(tmp_path / "a")
@@ -268,7 +266,7 @@ def test_a_folders_hash_sees_names_and_contents(tmp_path: Path) -> None:
     assert len({before, renamed, sha256(tmp_path / "a")}) == 3
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+def test_failed_write_keeps_old_file(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("old")
 
@@ -282,7 +280,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
-def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+def test_second_process_is_refused_and_names_first(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -310,8 +308,8 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
         pass
 
 
-def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
-    run = RunDirectory.create_or_open(tmp_path / "run", recipe())
+def test_damaged_manifest_is_named(tmp_path: Path) -> None:
+    run = RunDirectory.create_or_open(tmp_path / "run", build_recipe())
     (run.path / "manifest.json").write_text("{")
     with pytest.raises(UserError, match=r"manifest\.json: cannot be read"):
         run.manifest()

@@ -1,4 +1,4 @@
-"""Which model arguments and environment variables a key of responses contains; no weights."""
+"""Which model arguments and environment variables enter the key of responses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.tiny_models import byte_llama
 
 BACKENDS = ("hf", "vllm")
 
-#: What a recipe may set of a model and no response depends on. Everything else is in the key.
+#: Model settings on which no response depends. Everything else is in the key.
 NO_EFFECT = {"hf": set[str](), "vllm": {"gpu_memory_utilization", "kv_cache_memory_bytes"}}
 
 
@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("model") / "here")
 
 
-def key(
+def compute_key(
     model: Path, backend: str, /, *, others: dict[str, Any] | None = None, **arguments: Any
 ) -> str:
     settings = SamplerSettings(
@@ -45,8 +45,8 @@ def key(
     return content_hash(described)
 
 
-def accepted(backend: str) -> list[str]:
-    """The arguments that a sampler takes by name; vLLM need not be installed."""
+def list_arguments(backend: str) -> list[str]:
+    """Return the arguments that a sampler accepts by name; vLLM need not be installed."""
     from lm_eval.models.huggingface import HFLM
 
     names = {
@@ -65,11 +65,14 @@ def accepted(backend: str) -> list[str]:
 def test_every_argument_has_its_declared_effect(model: Path, backend: str) -> None:
     free = load_plugins().get("sampler", backend).require_traits(SamplerTraits).operational
     assert set(free) == NO_EFFECT[backend]
-    names = accepted(backend)
+    names = list_arguments(backend)
     assert len(names) > 10
-    without = key(model, backend)
+    without = compute_key(model, backend)
     for name in names:
-        keys = {without, *(key(model, backend, **{name: value}) for value in (True, 2, "two"))}
+        keys = {
+            without,
+            *(compute_key(model, backend, **{name: value}) for value in (True, 2, "two")),
+        }
         assert len(keys) == (1 if name in NO_EFFECT[backend] else 4), name
 
 
@@ -79,12 +82,12 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_settings_beside_the_arguments_count_and_threads_do_not(model: Path, backend: str) -> None:
-    without = key(model, backend)
-    keys = {key(model, backend, others=others) for others in SETTINGS}
+def test_settings_change_the_key_but_threads_do_not(model: Path, backend: str) -> None:
+    without = compute_key(model, backend)
+    keys = {compute_key(model, backend, others=others) for others in SETTINGS}
     assert len(keys | {without}) == 1 + len(SETTINGS)
-    assert key(model, backend, others={"threads": 7, "processes": 3}) == without
-    assert len({key(model, backend) for backend in BACKENDS}) == len(BACKENDS)
+    assert compute_key(model, backend, others={"threads": 7, "processes": 3}) == without
+    assert len({compute_key(model, backend) for backend in BACKENDS}) == len(BACKENDS)
 
 
 values = st.recursive(
@@ -97,66 +100,62 @@ values = st.recursive(
 some_arguments = st.dictionaries(st.sampled_from([f"argument{i}" for i in range(5)]), values)
 
 
-def respell(value: Any, rng: random.Random) -> Any:
-    """The same value, written in another way."""
+def rewrite_value(value: Any, rng: random.Random) -> Any:
+    """Return the same value, written differently."""
     if isinstance(value, dict):
-        items = [(name, respell(inner, rng)) for name, inner in value.items()]
+        items = [(name, rewrite_value(inner, rng)) for name, inner in value.items()]
         rng.shuffle(items)
         return dict(items)
     if isinstance(value, list):
-        return rng.choice([list, tuple])(respell(inner, rng) for inner in value)
+        return rng.choice([list, tuple])(rewrite_value(inner, rng) for inner in value)
     if isinstance(value, int) and not isinstance(value, bool) and float(value) == value:
         return rng.choice([int, float])(value)
     return value
 
 
 @given(arguments=some_arguments, seed=st.integers(0, 2**32))
-def test_equal_arguments_give_the_same_key_and_others_another(
-    model: Path, arguments: dict[str, Any], seed: int
-) -> None:
+def test_equal_arguments_give_equal_keys(model: Path, arguments: dict[str, Any], seed: int) -> None:
     rng = random.Random(seed)
-    expected = key(model, "vllm", **arguments)
-    same = {**respell(arguments, rng), "unset": None, "gpu_memory_utilization": rng.random()}
-    assert key(model, "vllm", **same) == expected
+    expected = compute_key(model, "vllm", **arguments)
+    same = {**rewrite_value(arguments, rng), "unset": None, "gpu_memory_utilization": rng.random()}
+    assert compute_key(model, "vllm", **same) == expected
     name = rng.choice([f"argument{i}" for i in range(5)])
-    assert key(model, "vllm", **{**arguments, name: "another value"}) != expected
+    assert compute_key(model, "vllm", **{**arguments, name: "another value"}) != expected
 
 
-def test_the_same_model_at_another_place_has_the_same_key(model: Path, tmp_path: Path) -> None:
-    there = Path(shutil.copytree(model, tmp_path / "there"))
-    assert key(there, "hf") == key(model, "hf")
-    (there / "README.md").write_text("Moved.")
-    (there / "onnx").mkdir()
-    assert key(there, "hf") == key(model, "hf")
+def test_moved_model_keeps_its_key(model: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(model, tmp_path / "there"))
+    assert compute_key(copy, "hf") == compute_key(model, "hf")
+    (copy / "README.md").write_text("Moved.")
+    (copy / "onnx").mkdir()
+    assert compute_key(copy, "hf") == compute_key(model, "hf")
     for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
-        kept = (there / name).read_bytes()
-        (there / name).write_bytes(kept + b" ")
-        assert key(there, "hf") != key(model, "hf"), name
-        (there / name).write_bytes(kept)
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content + b" ")
+        assert compute_key(copy, "hf") != compute_key(model, "hf"), name
+        (copy / name).write_bytes(content)
     for name in ("adapter_config.json", "chat_template.jinja", "modeling_own.py", "a.tiktoken"):
-        (there / name).write_text("{}")
-        assert key(there, "hf") != key(model, "hf"), name
-        (there / name).unlink()
+        (copy / name).write_text("{}")
+        assert compute_key(copy, "hf") != compute_key(model, "hf"), name
+        (copy / name).unlink()
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_an_argument_names_counts_by_its_content(
-    model: Path, tmp_path: Path, kind: str
-) -> None:
+def test_files_named_by_arguments_count_by_content(model: Path, tmp_path: Path, kind: str) -> None:
     places = [tmp_path / name for name in ("one", "other")]
     files = [place / "template" for place in places]
     for file in files:
         file.parent.mkdir()
         file.write_text("{{ messages }}")
-    named = [str(of) for of in (files if kind == "file" else places)]
+    arguments = [str(path) for path in (files if kind == "file" else places)]
     (places[1] / "code.pyc").write_text("compiled at another time")
-    one, other = (key(model, "hf", template=name) for name in named)
-    assert one == other
+    first, second = (compute_key(model, "hf", template=name) for name in arguments)
+    assert first == second
     files[1].write_text("{{ messages }} ")
-    assert key(model, "hf", template=named[1]) != one
+    assert compute_key(model, "hf", template=arguments[1]) != first
 
 
-#: Environment variables that decide how something is computed.
+#: Environment variables that change how results are computed.
 OF_LIBRARIES = (
     "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "CUBLAS_WORKSPACE_CONFIG",
     "ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "USE_HUB_KERNELS", "NCCL_ALGO",
@@ -175,30 +174,28 @@ def test_environment_variables_have_their_declared_effect(
     model: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delenv(name, raising=False)
-    before = {backend: key(model, backend) for backend in BACKENDS}
+    before = {backend: compute_key(model, backend) for backend in BACKENDS}
     monkeypatch.setenv(name, "1")
-    changed = {backend for backend in BACKENDS if key(model, backend) != before[backend]}
+    changed = {backend for backend in BACKENDS if compute_key(model, backend) != before[backend]}
     expected = (*BACKENDS,) if name in OF_LIBRARIES else ("vllm",) if name in OF_VLLM else ()
     assert changed == set(expected)
 
 
-def test_what_is_set_for_vllm_here_changes_no_key(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The key is the same before an engine is started in a process, and after."""
+def test_vllm_process_variables_change_no_key(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key does not change when an engine starts in the process."""
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import _ENVIRONMENT
 
     for name in _ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
-    before = key(model, "vllm")
+    before = compute_key(model, "vllm")
     for name, value in _ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    assert key(model, "vllm") == before
+    assert compute_key(model, "vllm") == before
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    assert key(model, "vllm") != before
+    assert compute_key(model, "vllm") != before
 
 
-def test_training_has_what_torch_reads_and_no_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_key_covers_torch_but_not_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     assert "NVIDIA_TF32_OVERRIDE" in describe_environment()
@@ -206,7 +203,7 @@ def test_training_has_what_torch_reads_and_no_engines(monkeypatch: pytest.Monkey
     assert decides_results("VLLM_BATCH_INVARIANT")
 
 
-def test_hidden_gpus_and_builds_of_a_library_count(
+def test_visible_gpus_and_library_builds_count(
     model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for number, name in enumerate(("A", "B")):
@@ -214,15 +211,15 @@ def test_hidden_gpus_and_builds_of_a_library_count(
         (tmp_path / f"gpus/{number}/information").write_text(f"Model: \t {name}\n")
     monkeypatch.setattr(made_from, "Path", lambda path: tmp_path / str(path).rpartition("/")[2])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = []
-    for shown in (None, "", "0", "1"):
-        if shown is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-        found.append(json.dumps(made_from.describe_accelerators()))
-    assert found[:2] == ['["A", "B"]', "[]"]
-    assert len(set(found)) == 4
+    descriptions = []
+    for visible in (None, "", "0", "1"):
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        descriptions.append(json.dumps(made_from.describe_accelerators()))
+    assert descriptions[:2] == ['["A", "B"]', "[]"]
+    assert len(set(descriptions)) == 4
     builds: list[Callable[[str], str]] = [lambda name: "2.9.1+cpu", lambda name: "2.9.1+cu128"]
     for build in builds:
         monkeypatch.setattr(made_from, "find_version", build)
-        found.append(describe_libraries(("torch",))["torch"])
-    assert found[-2:] == ["2.9+cpu", "2.9+cu128"]
+        descriptions.append(describe_libraries(("torch",))["torch"])
+    assert descriptions[-2:] == ["2.9+cpu", "2.9+cu128"]

@@ -1,4 +1,4 @@
-"""Adapter scaling through the stages: models whose losses at every scale are planted."""
+"""Adapter scaling through the stages, with planted losses at every scale."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SPLITS = ("pool", "audit", "calibration")
 CALIBRATION, AUDIT = 90, 60
 
-#: The share of solved problems that each arm loses at the scales of the paper, and what it chooses.
+#: The share of solved problems that each arm loses at the paper's scales, and its chosen scale.
 LOSSES = {
     "gapft-seed13": ([0, 0, 0, 0], 1.0),
     "gapft-seed21": ([0, 0, 0, 0.5], 0.75),
@@ -39,8 +39,8 @@ LOSSES = {
     "uniform-seed21": ([0.5, 0.5, 0.5, 0.5], 0.0),
 }
 
-#: The trainer writes a lora_B of ones, so the sampler reads the scale off the adapter's weights.
-#: The file ``fuse`` beside the log, if there is one, holds how many calls go well.
+#: The trainer writes a lora_B of ones, so the sampler can read the scale from the weights.
+#: The file ``fuse`` beside the log, if present, holds the number of calls before a failure.
 PLUGIN = (
     f"LOSSES = {LOSSES!r}\n"
     + """
@@ -141,7 +141,7 @@ def register_trainers(register):
 
 @dataclass(frozen=True)
 class ScaledLetters(Letters):
-    """The letters task with models whose losses depend on their scale."""
+    """The letters task, with models whose losses depend on the adapter's scale."""
 
     @property
     def plugins(self) -> list[str]:
@@ -164,9 +164,9 @@ class ScaledLetters(Letters):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> ScaledLetters:
     folder = tmp_path_factory.mktemp("scaled")
-    made = ScaledLetters(letters(folder, pool=CALIBRATION + 40, audit=AUDIT).folder)
+    scaled_task = ScaledLetters(letters(folder, pool=CALIBRATION + 40, audit=AUDIT).folder)
     (folder / "by_scale.py").write_text(PLUGIN)
-    return made
+    return scaled_task
 
 
 @pytest.fixture(scope="module")
@@ -181,70 +181,68 @@ def planted() -> dict[str, Any]:
     return names
 
 
-def ids(run: RunDirectory, split: str) -> list[str]:
-    found: list[str] = pq.read_table(run.path / split / "problems.parquet")[
+def read_ids(run: RunDirectory, split: str) -> list[str]:
+    problem_ids: list[str] = pq.read_table(run.path / split / "problems.parquet")[
         "problem_id"
     ].to_pylist()
-    return found
+    return problem_ids
 
 
-def arms() -> list[Arm]:
+def all_arms() -> list[Arm]:
     return [Arm(name.split("-")[0], int(name[-2:])) for name in LOSSES]
 
 
-def chosen(run: RunDirectory, arm: Arm) -> dict[str, Any]:
+def read_choice(run: RunDirectory, arm: Arm) -> dict[str, Any]:
     content = json.loads((run.path / "scaled" / arm.name / "scaling.json").read_text())
     return dict(content)
 
 
-def test_the_calibration_split_is_decoded_greedily_and_no_more(
-    task: ScaledLetters, run: RunDirectory
-) -> None:
-    held = ids(run, "calibration")
+def test_decodes_calibration_split_only_greedily(task: ScaledLetters, run: RunDirectory) -> None:
+    held = read_ids(run, "calibration")
     assert len(held) == CALIBRATION
-    assert set(held).isdisjoint({*ids(run, "pool"), *ids(run, "audit")})
-    assert len(ids(run, "pool")) == 40
+    assert set(held).isdisjoint({*read_ids(run, "pool"), *read_ids(run, "audit")})
+    assert len(read_ids(run, "pool")) == 40
     responses = pq.read_table(run.path / "calibration/responses.parquet").to_pylist()
     assert [(r["problem_id"], r["index"]) for r in responses] == [(i, -1) for i in held]
-    sampled = {i for arm, _, do_sample, of in task.log("scaled") if do_sample for i in of}
+    sampled = {i for arm, _, do_sample, indices in task.log("scaled") if do_sample for i in indices}
     assert sampled.isdisjoint(held)
     assert not (run.path / "calibration/states.parquet").exists()
 
 
-def test_an_adapter_that_was_half_copied_is_not_done(
+def test_half_copied_adapter_is_trained_again(
     task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
-    """That of a plugin's trainer: its folder says its weights' hash."""
+    """The adapter is a plugin trainer's; its folder records the hash of its weights."""
     copied = Path(shutil.copytree(run.path, tmp_path / "run"))
-    arm = arms()[0]
+    arm = all_arms()[0]
 
-    def again() -> None:
+    def train_again() -> None:
         train_arms(
             run_path=str(copied), plugin_files=task.plugins, arms=[[arm.condition, arm.seed]]
         )
 
-    again()
-    unsealed(copied, f"adapters/{arm.name}")
-    again()
+    train_again()
+    unseal(copied, f"adapters/{arm.name}")
+    train_again()
     weights = copied / "adapters" / arm.name / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(UserError, match=rf"adapters/{arm.name}: is incomplete.*remove the folder"):
-        again()
+        train_again()
 
 
-def unsealed(run: Path, folder: str) -> None:
-    """As if the run was copied before a folder was sealed."""
+def unseal(run: Path, folder: str) -> None:
+    """Unseal a folder, as if the run had been copied before it was sealed."""
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["files"][folder]
     (run / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_a_scaled_folder_that_was_half_copied_is_made_again(
+def test_half_copied_scaled_folder_is_made_again(
     task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
     copied = RunDirectory.open(shutil.copytree(run.path, tmp_path / "run"))
-    folder = f"scaled/{arms()[0].name}"
-    unsealed(copied.path, folder)
+    folder = f"scaled/{all_arms()[0].name}"
+    unseal(copied.path, folder)
     weights = copied.path / folder / "adapter_model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:100])
@@ -254,81 +252,79 @@ def test_a_scaled_folder_that_was_half_copied_is_made_again(
 
 
 def test_every_arm_chooses_by_the_rule(run: RunDirectory, planted: dict[str, Any]) -> None:
-    held = [i for i in ids(run, "calibration") if planted["solved"](i)]
+    held = [i for i in read_ids(run, "calibration") if planted["solved"](i)]
     assert len(held) > 46, "else no scale is safe"
-    for arm in arms():
-        content = chosen(run, arm)
+    for arm in all_arms():
+        content = read_choice(run, arm)
         assert content["scale"] == LOSSES[arm.name][1], arm.name
         assert content["solved"] == len(held)
         lost = [sum(not planted["right"](arm.name, s, i) for i in held) for s in SCALES]
-        assert [of["regressed"] for of in content["scales"]] == lost
-        assert [of["upper_bound"] for of in content["scales"]] == [
+        assert [scale_facts["regressed"] for scale_facts in content["scales"]] == lost
+        assert [scale_facts["upper_bound"] for scale_facts in content["scales"]] == [
             compute_upper_bound(count, len(held), 0.05 / 4) for count in lost
         ]
 
 
-def test_what_is_decoded_anew_and_what_is_there_already(
+def test_decodes_only_missing_scales(
     task: ScaledLetters, run: RunDirectory, planted: dict[str, Any]
 ) -> None:
-    """0.75 of every arm, and the chosen scale where it is another than 0 and 1."""
-    wanted = {
-        *(("scaled", arm.name, 0.75) for arm in arms()),
+    """Decode 0.75 for every arm, and the chosen scale where it is neither 0 nor 1."""
+    expected = {
+        *(("scaled", arm.name, 0.75) for arm in all_arms()),
         ("scaled", "uniform-seed13", 0.25),
     }
-    audited = set(ids(run, "audit"))
+    audited = set(read_ids(run, "audit"))
     decoded = {
         ("scaled", arm, scale)
-        for arm, scale, _, of in task.log("scaled")
-        if arm and scale < 1 and set(of) <= audited
+        for arm, scale, _, problems in task.log("scaled")
+        if arm and scale < 1 and set(problems) <= audited
     }
-    assert decoded == wanted
-    for _, name, scale in wanted:
-        arm = next(arm for arm in arms() if arm.name == name)
+    assert decoded == expected
+    for _, name, scale in expected:
+        arm = next(arm for arm in all_arms() if arm.name == name)
         rows = pq.read_table(run.sealed(layout.scaled_decisions_path(arm, scale))).to_pylist()
         assert {r["problem_id"]: r["status"] == "pass" for r in rows} == {
             i: planted["right"](name, scale, i) for i in audited
         }
 
 
-def test_the_report_says_what_was_chosen_and_what_it_changed(
-    run: RunDirectory, planted: dict[str, Any]
-) -> None:
+def test_reports_choices_and_their_effects(run: RunDirectory, planted: dict[str, Any]) -> None:
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    audited = ids(run, "audit")
+    audited = read_ids(run, "audit")
     solved = [i for i in audited if planted["solved"](i)]
-    for of in results["checkpoints"]:
-        name = f"{of['condition']}-seed{of['seed']}"
+    for entry in results["checkpoints"]:
+        name = f"{entry['condition']}-seed{entry['seed']}"
         scale = LOSSES[name][1]
-        assert of["scale"] == scale
+        assert entry["scale"] == scale
         for when, at in (("before", 1.0), ("after", scale)):
             lost = sum(not planted["right"](name, at, i) for i in solved)
-            assert of["audit"]["regressed"][when] == lost
-            assert of["audit"]["rho_G"][when] == lost / len(solved)
+            assert entry["audit"]["regressed"][when] == lost
+            assert entry["audit"]["rho_G"][when] == lost / len(solved)
         stated = pq.read_table(run.path / "audit/states.parquet").to_pylist()
         for when, at in (("before", 1.0), ("after", scale)):
             for state in "SU":
                 failed = [row["problem_id"] for row in stated if row["state"] == state]
                 right = sum(planted["right"](name, at, i) for i in failed)
                 expected = right / len(failed) if failed else None
-                assert of["audit"][f"kappa_{state}"][when] == expected, (name, state, when)
+                assert entry["audit"][f"kappa_{state}"][when] == expected, (name, state, when)
         for what, at in (("source", 0.0), ("trained", 1.0), ("fixed", 0.75), ("chosen", scale)):
             right = sum(planted["right"](name, at, i) for i in audited)
-            assert of["audit"]["pass_at_1"][what] == right / len(audited)
-    environments = [of["environment"] for of in results["checkpoints"]]
+            assert entry["audit"]["pass_at_1"][what] == right / len(audited)
+    environments = [entry["environment"] for entry in results["checkpoints"]]
     assert environments == ["scaled/gapft"] * 2 + ["scaled/uniform"] * 2
     gapft, uniform = (results["environments"][name] for name in dict.fromkeys(environments))
     assert gapft["scales"] == {"0": 0, "0.25": 0, "0.5": 0, "0.75": 1, "1": 1}
     assert uniform["scales"] == {"0": 1, "0.25": 1, "0.5": 0, "0.75": 0, "1": 0}
     assert gapft["above_tolerance"] == {"before": 1, "after": 0}
     assert uniform["above_tolerance"] == {"before": 1, "after": 0}
-    for name, of in results["environments"].items():
+    for name, entry in results["environments"].items():
         members = [
             c["audit"]["pass_at_1"] for c in results["checkpoints"] if c["environment"] == name
         ]
         for what in ("source", "fixed", "trained"):
             mean = sum(m["chosen"] - m[what] for m in members) / 2
-            assert of[f"against_{what}"]["mean"] == pytest.approx(mean, abs=1e-12)
-            low, high = of[f"against_{what}"]["ci95"]
+            assert entry[f"against_{what}"]["mean"] == pytest.approx(mean, abs=1e-12)
+            low, high = entry[f"against_{what}"]["ci95"]
             assert low <= mean <= high
     report = (run.path / "report/report.md").read_text("utf-8")
     assert (
@@ -341,8 +337,8 @@ def test_the_report_says_what_was_chosen_and_what_it_changed(
     assert "| ρ_G | κ_S | κ_U |" in report.replace("\\", "")
 
 
-def change(run: RunDirectory, file: str, edit: Any, **facts: Any) -> None:
-    """Changes a table and seals it again."""
+def change_table(run: RunDirectory, file: str, edit: Any, **facts: Any) -> None:
+    """Change a table and seal it again."""
     path = run.path / file
     table = edit(pq.read_table(path))
     own = json.loads(pq.read_metadata(path).metadata[b"gapft"]) | facts
@@ -355,32 +351,34 @@ def fail_all(table: pa.Table) -> pa.Table:
     return table.set_column(place, table.schema.field(place), [["fail"] * table.num_rows])
 
 
-def holds(task: ScaledLetters, run: RunDirectory) -> list[str]:
+def list_differences(task: ScaledLetters, run: RunDirectory) -> list[str]:
     return verify(run.path, task.plugins).differences
 
 
-def test_a_verdict_changed_under_the_choice_is_found(task: ScaledLetters) -> None:
+def test_verify_finds_changed_calibration_verdict(task: ScaledLetters) -> None:
     run = task.scale("changed", STAGES[:5], conditions=["gapft"])
-    change(run, build_calibration_path(Arm("gapft", 13), 0.5), fail_all)
-    text = "\n".join(holds(task, run))
+    change_table(run, build_calibration_path(Arm("gapft", 13), 0.5), fail_all)
+    text = "\n".join(list_differences(task, run))
     weights = "scaled/gapft-seed13/adapter_model.safetensors"
     assert f"{weights}: differs from what its step computes" in text
     assert "scaled/gapft-seed13/scaling.json: scale is 1.0, recomputed: 0.25" in text
     assert "manifest.json, steps, scaled/gapft-seed13: key is" in text
 
 
-def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> None:
+def test_verify_finds_incomplete_audits(task: ScaledLetters) -> None:
     run = task.scale("lacking", STAGES[:5], conditions=["gapft"])
-    assert holds(task, run) == []
+    assert list_differences(task, run) == []
     silent, audited = (
         build_calibration_path(Arm("gapft", 13), 1.0),
         "decisions/gapft-seed13.scale-0.75",
     )
-    change(run, silent, lambda table: table, adapter=None)
+    change_table(run, silent, lambda table: table, adapter=None)
     other = build_calibration_path(Arm("gapft", 21), 0.25)
-    change(run, other, lambda table: table, adapter={"arm": "gapft-seed21", "weights_sha256": "0"})
+    change_table(
+        run, other, lambda table: table, adapter={"arm": "gapft-seed21", "weights_sha256": "0"}
+    )
     (run.path / f"{audited}.parquet").unlink()
-    lost = holds(task, run)
+    lost = list_differences(task, run)
     assert f"{audited}.parquet: is sealed in the manifest, but missing" in lost
     assert f"{silent}: does not record its adapter, but other tables do" in lost
     another = f"{other}: was decoded with a different adapter than gapft-seed21 at scale 0.25"
@@ -389,17 +387,17 @@ def test_what_an_audit_lacks_or_does_not_say_is_found(task: ScaledLetters) -> No
     assert f"{audited}.parquet is not made" in verify(run.path, task.plugins).missing
 
 
-def test_another_adapter_in_the_place_of_the_chosen_one_is_found(task: ScaledLetters) -> None:
+def test_verify_finds_replaced_scaled_adapter(task: ScaledLetters) -> None:
     run = task.scale("exchanged", STAGES[:5], conditions=["gapft"])
-    one, other = "scaled/gapft-seed13", "scaled/gapft-seed21"
+    first, second = "scaled/gapft-seed13", "scaled/gapft-seed21"
     name = "adapter_model.safetensors"
-    (run.path / one / name).write_bytes((run.path / other / name).read_bytes())
-    seal_again(run.path, one)
-    assert f"{one}/{name}: differs from what its step computes" in holds(task, run)
+    (run.path / first / name).write_bytes((run.path / second / name).read_bytes())
+    seal_again(run.path, first)
+    assert f"{first}/{name}: differs from what its step computes" in list_differences(task, run)
 
 
-def test_what_a_scaled_adapter_says_cannot_be_forged_by_its_record(task: ScaledLetters) -> None:
-    """Neither whose it is, nor a scale that another tolerance would give."""
+def test_verify_finds_forged_scaling_records(task: ScaledLetters) -> None:
+    """Forge the arm, or a scale that another tolerance would choose."""
     run = task.scale("forged", STAGES[:5], conditions=["gapft"])
     file = "scaled/gapft-seed21"
     path = run.path / file / "scaling.json"
@@ -408,20 +406,20 @@ def test_what_a_scaled_adapter_says_cannot_be_forged_by_its_record(task: ScaledL
     more = {"tolerance": 0.9, "seed": 13}
     run.update_manifest(lambda manifest: manifest["steps"][file]["operational"].update(more))
     seal_again(run.path, file)
-    found = "\n".join(holds(task, run))
+    differences = "\n".join(list_differences(task, run))
     for key in ("seed", "scale", "tolerance"):
-        assert f"{file}/scaling.json: {key} is" in found
+        assert f"{file}/scaling.json: {key} is" in differences
 
 
-def test_a_second_command_decodes_nothing(task: ScaledLetters, run: RunDirectory) -> None:
+def test_second_command_decodes_nothing(task: ScaledLetters, run: RunDirectory) -> None:
     calls = task.log("scaled")
-    before = hashes(run)
+    before = hash_files(run)
     run_stages(task.context(run, SPLITS), ["search", "audit", "experiments"], lambda stage: None)  # type: ignore[arg-type]
     assert task.log("scaled") == calls
-    assert hashes(run) == before
+    assert hash_files(run) == before
 
 
-def hashes(run: RunDirectory) -> dict[str, str]:
+def hash_files(run: RunDirectory) -> dict[str, str]:
     return {
         path.relative_to(run.path).as_posix(): sha256(path)
         for folder in ("decisions", "scaled", "calibration")
@@ -430,14 +428,14 @@ def hashes(run: RunDirectory) -> dict[str, str]:
     }
 
 
-def test_stopped_anywhere_it_goes_on_and_ends_the_same(
+def test_resumes_after_interruption_with_same_result(
     task: ScaledLetters, run: RunDirectory
 ) -> None:
-    """A call that fails ends the command as a kill would: with what was stored."""
+    """A failing call ends the command like a kill; stored results remain."""
     fuse = task.folder / "fuse"
     half = task.scale("stopped", STAGES[:3], at="elsewhere/stopped")
 
-    def go_on() -> None:
+    def resume() -> None:
         context = task.context(half, SPLITS)  # type: ignore[arg-type]
         run_stages(context, ["audit", "experiments"], lambda stage: None)
 
@@ -445,31 +443,31 @@ def test_stopped_anywhere_it_goes_on_and_ends_the_same(
         for calls in (0, 1, 3, 7):
             fuse.write_text(str(calls))
             with pytest.raises(GapftError, match="the fuse blew"):
-                go_on()
+                resume()
     finally:
         fuse.unlink()
-    go_on()
-    assert hashes(half) == hashes(run)
+    resume()
+    assert hash_files(half) == hash_files(run)
     assert sorted(map(str, task.log("stopped"))) == sorted(map(str, task.log("scaled")))
     assert [p.name for p in (half.path / "scaled").glob(".*")] == []
 
 
-def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
+def test_scales_to_zero_without_solved_calibration_problems(
     task: ScaledLetters,
 ) -> None:
     run = task.scale("hopeless", (), model={"backend": "by_scale", "args": {"hopeless": True}})
-    said = run.manifest()["warnings"]
-    [nothing] = [w for w in said if w.startswith("calibration: ")]
-    [warning] = [w for w in said if w.startswith("experiment scaling: ")]
+    warnings = run.manifest()["warnings"]
+    [nothing] = [w for w in warnings if w.startswith("calibration: ")]
+    [warning] = [w for w in warnings if w.startswith("experiment scaling: ")]
     assert "responses passed" in nothing
     assert "solves 0 calibration problems, too few for any scale above 0" in warning
     assert "upper bound is 100.0%" in warning
     run_stages(task.context(run, SPLITS), STAGES, lambda stage: None)  # type: ignore[arg-type]
-    for arm in arms():
-        content = chosen(run, arm)
+    for arm in all_arms():
+        content = read_choice(run, arm)
         assert (content["scale"], content["solved"]) == (0.0, 0)
-        assert [of["upper_bound"] for of in content["scales"]] == [1.0] * 4
-        assert [of["rho_G"] for of in content["scales"]] == [None] * 4
+        assert [scale_facts["upper_bound"] for scale_facts in content["scales"]] == [1.0] * 4
+        assert [scale_facts["rho_G"] for scale_facts in content["scales"]] == [None] * 4
     report = (run.path / "report/report.md").read_text("utf-8")
     assert "Of 4 checkpoints, 4 chose scale 0." in report
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
@@ -479,38 +477,38 @@ def test_a_calibration_without_a_solved_problem_leaves_every_adapter_at_0(
     }
 
 
-def test_tolerance_and_level_are_the_recipes(task: ScaledLetters) -> None:
+def test_uses_the_recipes_tolerance_and_level(task: ScaledLetters) -> None:
     settings = {"calibration": CALIBRATION, "tolerance": 0.7, "level": 0.2}
     run = task.scale("lenient", STAGES[:5], experiments={"scaling": settings})
-    assert chosen(run, Arm("gapft", 21))["scale"] == 1
-    assert chosen(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == compute_upper_bound(
-        0, chosen(run, Arm("gapft", 21))["solved"], 0.05
+    assert read_choice(run, Arm("gapft", 21))["scale"] == 1
+    assert read_choice(run, Arm("gapft", 21))["scales"][0]["upper_bound"] == compute_upper_bound(
+        0, read_choice(run, Arm("gapft", 21))["solved"], 0.05
     )
     more = settings | {"calibration": CALIBRATION + 1}
     again = task.scale("lenient", STAGES[:5], experiments={"scaling": more})
-    assert len(ids(again, "calibration")) == CALIBRATION + 1
-    assert len(ids(again, "pool")) == 39
+    assert len(read_ids(again, "calibration")) == CALIBRATION + 1
+    assert len(read_ids(again, "pool")) == 39
 
 
-def test_adapters_of_a_plugins_trainer_are_verified_as_far_as_they_say(
+def test_verifies_plugin_adapters_as_far_as_recorded(
     task: ScaledLetters, run: RunDirectory
 ) -> None:
-    found = verify(run.path, task.plugins)
-    assert found.differences == []
-    [said] = [line for line in found.checked if "of trainer 'ones'" in line]
-    assert said.endswith("not verified")
+    result = verify(run.path, task.plugins)
+    assert result.differences == []
+    [unverified] = [line for line in result.checked if "of trainer 'ones'" in line]
+    assert unverified.endswith("not verified")
 
 
-def test_a_calibration_split_alone_is_verified(task: ScaledLetters) -> None:
+def test_verifies_calibration_split_alone(task: ScaledLetters) -> None:
     recipe = RunDirectory.open(task.scale("begun", ()).path).recipe
     run = RunDirectory.create_or_open(task.folder / "alone", recipe)
     run_stages(task.context(run, ("calibration",)), ["search"], lambda stage: None)
-    found = verify(run.path, task.plugins)
-    assert found.differences == []
-    assert found.missing[:2] == ["the pool is not searched", "the audit is not searched"]
+    result = verify(run.path, task.plugins)
+    assert result.differences == []
+    assert result.missing[:2] == ["the pool is not searched", "the audit is not searched"]
 
 
-def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
+def test_changes_nothing_without_the_section(task: ScaledLetters) -> None:
     run = task.run(
         "plain",
         STAGES,
@@ -523,7 +521,7 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         statistics={"replicates": 20},
     )
     assert "experiments" not in list_stages(find_experiments(task.context(run, SPLITS)))
-    assert len(ids(run, "pool")) == CALIBRATION + 40
+    assert len(read_ids(run, "pool")) == CALIBRATION + 40
     assert sorted(p.name for p in (run.path / "decisions").iterdir()) == ["gapft-seed13.parquet"]
     assert not (run.path / "scaled").exists()
     assert not (run.path / "calibration").exists()
@@ -532,27 +530,27 @@ def test_without_the_section_nothing_changes(task: ScaledLetters) -> None:
         pool_scaling([str(run.path)])
 
 
-def test_a_calibration_split_that_several_workers_search_has_the_same_decisions(
-    task: ScaledLetters, run: RunDirectory
-) -> None:
+def test_several_workers_give_the_same_decisions(task: ScaledLetters, run: RunDirectory) -> None:
     keys: dict[str, Any] = {"executor": {"workers": 9}, "search": {"k": 2, "chunk": 1}}
     divided = task.scale("divided", (), at="elsewhere/divided", **keys)
     assert divided.manifest()["reused"]["calibration"] == {}
-    assert ids(divided, "calibration") == ids(run, "calibration")
-    one, other = (
-        pq.read_table(of.path / "calibration/responses.parquet", columns=["problem_id", "status"])
-        for of in (divided, run)
+    assert read_ids(divided, "calibration") == read_ids(run, "calibration")
+    first, second = (
+        pq.read_table(
+            run_directory.path / "calibration/responses.parquet", columns=["problem_id", "status"]
+        )
+        for run_directory in (divided, run)
     )
-    assert one.equals(other)
+    assert first.equals(second)
 
 
-def test_scaling_before_anything_is_selected_is_refused(task: ScaledLetters) -> None:
+def test_rejects_scaling_before_selection(task: ScaledLetters) -> None:
     run = task.scale("early", ())
     with pytest.raises(UserError, match="nothing is selected yet"):
         run_stages(task.context(run), ["experiments"], lambda stage: None)
 
 
-def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) -> None:
+def test_pooling_one_run_matches_its_report(run: RunDirectory) -> None:
     from gapft_harness.experiments.scaling.report import build_content
 
     results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
@@ -560,11 +558,11 @@ def test_an_environment_pooled_alone_is_what_its_report_says(run: RunDirectory) 
         json.dumps(build_content(pool_scaling([str(run.path)], ["gapft"]).findings))
     )
     assert pooled["environments"].items() <= results["environments"].items()
-    assert all(of in results["checkpoints"] for of in pooled["checkpoints"])
+    assert all(checkpoint in results["checkpoints"] for checkpoint in pooled["checkpoints"])
     assert pooled["mean"] is results["mean"] is None
 
 
-def test_several_runs_are_environments_in_any_order(
+def test_pools_several_runs_in_any_order(
     task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
     other = task.scale("other", STAGES[:5], seeds=[13], conditions=["gapft"], budget={"n": 3})
@@ -588,25 +586,28 @@ def test_several_runs_are_environments_in_any_order(
     assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.document.to_markdown()
 
 
-def test_conditions_of_one_budget_are_no_two_environments(run: RunDirectory) -> None:
+def test_rejects_two_conditions_of_one_budget(run: RunDirectory) -> None:
     with pytest.raises(UserError, match="gapft and uniform have the same budget"):
         pool_scaling([str(run.path)])
     with pytest.raises(UserError, match="--condition nobody"):
         pool_scaling([str(run.path)], ["nobody"])
 
 
-def test_runs_of_one_name_are_numbered_by_what_they_hold(run: RunDirectory) -> None:
-    """Where they lie, and the order in which they are given, tells nothing."""
-    (one,) = pool_scaling([str(run.path)], ["gapft"]).runs
-    a = replace(one, place="/x/a", checkpoints=frozenset({("1", "2")}))
-    b = replace(one, place="y/b", checkpoints=frozenset({("3", "4")}))
+def test_numbers_runs_with_equal_names_by_content(run: RunDirectory) -> None:
+    """Their paths and order do not matter."""
+    (pooled,) = pool_scaling([str(run.path)], ["gapft"]).runs
+    a = replace(pooled, place="/x/a", checkpoints=frozenset({("1", "2")}))
+    b = replace(pooled, place="y/b", checkpoints=frozenset({("3", "4")}))
     for runs in ([a, b], [b, a], [replace(a, place="z"), b]):
-        names = {of.checkpoints: of.scaled_run.name for of in _name_environments(runs)}
+        names = {
+            environment.checkpoints: environment.scaled_run.name
+            for environment in _name_environments(runs)
+        }
         assert names == {a.checkpoints: "scaled 1", b.checkpoints: "scaled 2"}
-    assert [of.scaled_run.name for of in _name_environments([a])] == ["scaled"]
+    assert [environment.scaled_run.name for environment in _name_environments([a])] == ["scaled"]
 
 
-def test_runs_that_do_not_go_together(task: ScaledLetters, run: RunDirectory) -> None:
+def test_rejects_runs_that_cannot_be_pooled(task: ScaledLetters, run: RunDirectory) -> None:
     place = str(run.path)
     with pytest.raises(UserError, match="the same checkpoint"):
         pool_scaling([place, place], ["gapft"])

@@ -1,4 +1,4 @@
-"""What the stage scale refuses before it decodes: sealed splits of data at two times."""
+"""The scale stage refuses splits sealed from two versions of the data before it decodes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def search(task: Letters, split: str) -> RunDirectory:
 
 
 @pytest.mark.parametrize("shared", ["pool", "audit"])
-def test_a_calibration_split_of_newer_data_is_refused(tmp_path: Path, shared: str) -> None:
-    """Each search finds its data disjoint, the newer calibration repeats a sealed split."""
+def test_rejects_newer_calibration_data(tmp_path: Path, shared: str) -> None:
+    """Each search has disjoint data, but the newer calibration repeats a sealed split."""
     task = letters(tmp_path, pool=24, audit=8)
     search(task, "pool")
     run = search(task, "audit")
     if shared == "pool":
-        task.write("pool", rows(run, "pool"))
+        task.write("pool", read_numbers(run, "pool"))
     else:
         (tmp_path / "tasks/audit.jsonl").rename(tmp_path / "tasks/pool.jsonl")
         task.write("audit", range(50, 58))
-    # as if another machine had searched each
+    # as if each had been searched on another machine
     run.update_manifest(lambda manifest: manifest["rests_on"]["data"].clear())
     run.update_manifest(lambda manifest: manifest["rests_on"]["files"].clear())
     with pytest.raises(UserError, match=rf"calibration problems are also in the {shared}, first: "):
@@ -44,7 +44,7 @@ def test_a_calibration_split_of_newer_data_is_refused(tmp_path: Path, shared: st
     assert "calibration/problems.parquet" not in run.manifest()["files"]
 
 
-def rows(run: RunDirectory, split: str) -> list[int]:
-    """The numbers of a sealed split's records."""
+def read_numbers(run: RunDirectory, split: str) -> list[int]:
+    """Return the record numbers of a sealed split."""
     column = pq.read_table(run.path / split / "problems.parquet")["problem_id"]
     return [int(name.partition("-")[0].removeprefix(split)) for name in column.to_pylist()]

@@ -1,4 +1,4 @@
-"""The search stage: all data are read before any is searched, and what is finished is sealed."""
+"""The search stage reads all data before it searches, and seals each finished split."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=5, audit=4)
 
 
-class Elsewhere(Here):
-    """Says of every search that it is done, as a machine does whose disk is not seen here."""
+class ReportsDone(Here):
+    """Reports every search as done, like a machine whose disk is not shared."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
         return super().run(jobs, progress) if jobs[0].label == "read data" else [{} for job in jobs]
 
 
-class Failing(Here):
-    """Refuses the job of one label; does the jobs in their order, or the last one first."""
+class RefusesOneJob(Here):
+    """Refuses the job with one label; runs the others in order, or the last one first."""
 
     def __init__(self, label: str, backwards: bool = False) -> None:
         self._label = label
@@ -50,11 +50,11 @@ class Failing(Here):
         return results
 
 
-def asked(task: Letters) -> list[str]:
+def read_requests(task: Letters) -> list[str]:
     return [call["id"] for call in task.log("r") if "id" in call]
 
 
-def test_a_mistake_in_the_audits_file_is_found_before_the_pool_is_searched(tmp_path: Path) -> None:
+def test_reads_the_audit_before_searching_the_pool(tmp_path: Path) -> None:
     write_letters(tmp_path, {"pool": 5, "audit": 4})
     (tmp_path / "contains.py").write_text(CONTAINS)
     (tmp_path / "recipe.yaml").write_text(
@@ -65,18 +65,18 @@ def test_a_mistake_in_the_audits_file_is_found_before_the_pool_is_searched(tmp_p
     good = audit.read_text()
     records = [json.loads(line) for line in good.splitlines()]
     audit.write_text("".join(json.dumps({**r, "answer": ""}) + "\n" for r in records))
-    given = ("run", "recipe.yaml", "--run-dir", "run", "--only", "search")
+    arguments = ("run", "recipe.yaml", "--run-dir", "run", "--only", "search")
     options = ("--plugin", "contains.py", "--include-path", "tasks")
-    refused = gapft(*given, *options, cwd=tmp_path)
+    refused = gapft(*arguments, *options, cwd=tmp_path)
     assert refused.returncode == 2
     assert "audit.jsonl, line 1: " in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "run").exists(), "nothing was generated"
     audit.write_text(good)
-    succeed(*given, *options, cwd=tmp_path)
+    succeed(*arguments, *options, cwd=tmp_path)
 
 
-def test_an_audit_is_not_searched_beside_a_pool_that_was_torn(task: Letters) -> None:
+def test_torn_pool_stops_the_audit(task: Letters) -> None:
     run = task.run("r")
     pool = task.folder / "tasks" / "pool.jsonl"
     whole = pool.read_text()
@@ -88,79 +88,79 @@ def test_an_audit_is_not_searched_beside_a_pool_that_was_torn(task: Letters) -> 
     assert "audit/responses.parquet" in run.manifest()["files"]
 
 
-def test_what_some_jobs_of_a_search_generated_is_kept_though_a_later_one_is_refused(
+def test_keeps_finished_jobs_after_a_refused_one(
     task: Letters,
 ) -> None:
     keys: dict[str, Any] = {"executor": {"workers": 6}, "search": {"chunk": 1}}
     run = task.run("r", splits=(), **keys)
-    refusing = Failing("search pool, 3 of 3")
+    refusing = RefusesOneJob("search pool, 3 of 3")
     with pytest.raises(UserError, match="search pool, 3 of 3 is refused"):
         run_search_stage(replace(task.context(run), executor=refusing))
-    before = asked(task)
+    before = read_requests(task)
     assert before
     run_search_stage(task.context(run))
-    assert set(asked(task)[len(before) :]).isdisjoint(before)
+    assert set(read_requests(task)[len(before) :]).isdisjoint(before)
     whole = task.run("r", splits=("pool", "audit"), at="elsewhere/whole", **keys)
     assert list(run.manifest()["files"].items()) == list(whole.manifest()["files"].items())
 
 
-def test_an_audit_that_is_finished_before_the_pool_is_kept_and_sealed_after_it(
+def test_seals_pool_before_an_earlier_finished_audit(
     task: Letters,
 ) -> None:
-    """Two workers end in any order; the manifest's is that of the splits."""
+    """Workers finish in any order; the manifest keeps the order of the splits."""
     run = task.run("r", splits=())
     with pytest.raises(UserError, match="search pool is refused"):
         run_search_stage(
-            replace(task.context(run), executor=Failing("search pool", backwards=True))
+            replace(task.context(run), executor=RefusesOneJob("search pool", backwards=True))
         )
-    audited = asked(task)
+    audited = read_requests(task)
     assert audited
     run_search_stage(task.context(run))
-    assert set(asked(task)[len(audited) :]).isdisjoint(audited)
+    assert set(read_requests(task)[len(audited) :]).isdisjoint(audited)
     assert [name.partition("/")[0] for name in run.manifest()["files"]] == ["pool"] * 2 + [
         "audit"
     ] * 2
 
 
-def test_tables_that_are_not_seen_are_an_error(
-    task: Letters, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_tables_are_an_error(task: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "_VISIBLE_TIMEOUT_S", 0.0)
     run = task.run("r", splits=())
     with pytest.raises(GapftError, match=r"r/pool: its search has finished, .* not visible"):
-        run_search_stage(replace(task.context(run), executor=Elsewhere()))
+        run_search_stage(replace(task.context(run), executor=ReportsDone()))
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
-def test_a_finished_table_that_was_damaged_is_named(task: Letters, content: bytes) -> None:
+def test_damaged_finished_table_is_named(task: Letters, content: bytes) -> None:
     run = task.run("r")
     (run.path / "pool" / "responses.parquet").write_bytes(content)
     with pytest.raises(UserError, match=r"pool/responses\.parquet: is damaged \(Arrow"):
         run_search_stage(task.context(run))
-    assert len(asked(task)) == 5, "and nothing is searched"
+    assert len(read_requests(task)) == 5, "and nothing is searched"
 
 
-def test_a_job_is_heard_of_before_its_model_is_loaded(task: Letters) -> None:
-    """So that the display can say what it is waiting for."""
+def test_reports_a_job_before_loading_its_model(task: Letters) -> None:
+    """The display can then show what it is waiting for."""
     run = task.run("r")
-    arm, given = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])
+    arm, plugin_arguments = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])
     problems = [problem for problem, _ in read_problems(run.sealed("pool/problems.parquet"))]
     decisions = run.path / "decisions" / "gapft-seed13.parquet"
     decisions.parent.mkdir()
     seen: list[tuple[int, int, int]] = []
 
-    def loaded() -> int:
+    def count_loads() -> int:
         return sum("settings" in line for line in task.log("r"))
 
-    def heard(done: int, total: int, tokens: int = 0, note: str = "") -> None:
-        seen.append((done, total, loaded() - before))
+    def record_progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
+        seen.append((done, total, count_loads() - before))
 
-    before = loaded()
-    search_split(str(run.path), "audit", *given, heard)
+    before = count_loads()
+    search_split(str(run.path), "audit", *plugin_arguments, record_progress)
     assert seen[:2] == [(0, 0, 0), (0, 4 * (1 + 8), 1)]
     adapter = task.folder / "adapter"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text("{}")
-    before, seen[:] = loaded(), []
-    decode_arm(run, arm, problems, decisions, task.plugins, heard, Adapter(arm, str(adapter)))
+    before, seen[:] = count_loads(), []
+    decode_arm(
+        run, arm, problems, decisions, task.plugins, record_progress, Adapter(arm, str(adapter))
+    )
     assert seen[:2] == [(0, 0, 0), (0, 5, 1)]

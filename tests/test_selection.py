@@ -1,4 +1,4 @@
-"""Laws of selection, and what a selector that breaks its contract gets."""
+"""Laws of selection, and errors for selectors that break their contract."""
 
 from __future__ import annotations
 
@@ -26,45 +26,41 @@ from tests.recording_run import Letters, letters
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 
 
-def run(condition: str, of: Pool, n: int, seed: int = 13) -> list[Evidence]:
-    return run_selector(*load_plugins().find_selector(condition), of, n, Arm(condition, seed))
+def select_condition(condition: str, pool: Pool, n: int, seed: int = 13) -> list[Evidence]:
+    return run_selector(*load_plugins().find_selector(condition), pool, n, Arm(condition, seed))
 
 
-def mine(select: Any, **options: Any) -> Registration:
+def register_selector(select: Any, **options: Any) -> Registration:
     return Registration("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.sampled_from([13, 21, 73]))
-def test_each_condition_draws_from_its_states_and_fills_the_budget(
-    solved: int, recovered: int, seed: int
-) -> None:
+def test_conditions_draw_from_their_states(solved: int, recovered: int, seed: int) -> None:
     source = pool(solved, recovered)
     states = {"gapft": {"S"}, "uniform": {"G", "S"}, "all_verified": {"G", "S"}}
     for condition, allowed in states.items():
-        chosen = run(condition, source, recovered, seed)
+        chosen = select_condition(condition, source, recovered, seed)
         ids = [e.problem_id for e in chosen]
         assert len(set(ids)) == len(ids)
         assert {e.state for e in chosen} <= allowed
         assert len(chosen) == (solved + recovered if condition == "all_verified" else recovered)
-    assert {e.problem_id for e in run("gapft", source, recovered)} == {
+    assert {e.problem_id for e in select_condition("gapft", source, recovered)} == {
         e.problem_id for e in source.recovered
     }
 
 
 @given(st.integers(0, 20), st.integers(1, 20))
-def test_replay_fills_its_slots_or_says_by_how_many_it_falls_short(
-    solved: int, recovered: int
-) -> None:
+def test_replay_fills_slots_or_reports_shortfall(solved: int, recovered: int) -> None:
     source = pool(solved, recovered)
     if solved >= recovered:
-        assert {e.state for e in run("replay", source, recovered)} == {"G"}
+        assert {e.state for e in select_condition("replay", source, recovered)} == {"G"}
     else:
         with pytest.raises(UserError, match=f"{recovered - solved} too few"):
-            run("replay", source, recovered)
+            select_condition("replay", source, recovered)
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.data())
-def test_a_smaller_draw_is_a_prefix_and_order_of_the_pool_changes_nothing(
+def test_smaller_draw_is_prefix_in_any_order(
     solved: int, recovered: int, data: st.DataObject
 ) -> None:
     source = pool(solved, recovered)
@@ -77,7 +73,7 @@ def test_a_smaller_draw_is_a_prefix_and_order_of_the_pool_changes_nothing(
 
 
 @given(st.integers(2, 30))
-def test_adding_a_problem_moves_no_other_problems_place(solved: int) -> None:
+def test_adding_a_problem_keeps_other_ranks(solved: int) -> None:
     rng = Stream(13, "select/replay")
     small = Pool.draw(pool(solved, 1).solved, solved, rng)
     large = Pool.draw(pool(solved + 1, 1).solved, solved + 1, rng)
@@ -87,12 +83,15 @@ def test_adding_a_problem_moves_no_other_problems_place(solved: int) -> None:
 
 def test_seeds_draw_differently() -> None:
     source = pool(40, 10)
-    draws = [tuple(e.problem_id for e in run("uniform", source, 10, seed)) for seed in (13, 21, 73)]
+    draws = [
+        tuple(e.problem_id for e in select_condition("uniform", source, 10, seed))
+        for seed in (13, 21, 73)
+    ]
     assert len(set(draws)) == 3
 
 
-def test_a_uniform_draw_is_uniform() -> None:
-    """Chosen 2 of 8 over 4,000 seeds, each problem comes up 1,000 times, within 5 sd of 27."""
+def test_uniform_draw_is_uniform() -> None:
+    """2 of 8 over 4,000 seeds: each problem is drawn 1,000 times, within 5 sd of 27."""
     source = pool(4, 4)
     counts = dict.fromkeys((e.problem_id for e in source.verified), 0)
     for seed in range(4000):
@@ -115,47 +114,58 @@ def test_a_uniform_draw_is_uniform() -> None:
         (lambda p, n, r: [evidence("new", "S")] * n, "not evidence of this pool"),
     ],
 )
-def test_a_selector_that_breaks_its_contract_is_named(select: Any, expected: str) -> None:
+def test_selector_that_breaks_its_contract_is_named(select: Any, expected: str) -> None:
     source = pool(6, 4, missed=6)
     with pytest.raises(PluginError, match=expected) as caught:
-        run_selector(select, mine(select), source, 4, Arm("mine", 13))
+        run_selector(select, register_selector(select), source, 4, Arm("mine", 13))
     assert "selector 'mine' (plugin mine.py, hook register_selectors)" in str(caught.value)
 
 
-def forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
-    """Puts a made-up response in place of the verified one."""
+def select_forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
+    """Replace the verified response with an invented one."""
     other = Response("x", 3, "forged", (9, 9), "stop", 0)
     return [replace(e, response=other) for e in p.recovered[:n]]
 
 
 @pytest.mark.parametrize("responses", ["kept", "verified", "borrowed"])
-def test_an_unverified_response_is_refused(responses: str) -> None:
+def test_rejects_unverified_responses(responses: str) -> None:
     with pytest.raises(PluginError, match="verified"):
-        run_selector(forged, mine(forged, responses=responses), pool(6, 4), 4, Arm("mine", 13))
+        run_selector(
+            select_forged,
+            register_selector(select_forged, responses=responses),
+            pool(6, 4),
+            4,
+            Arm("mine", 13),
+        )
 
 
-def test_declared_repeats_are_allowed() -> None:
+def test_allows_declared_repeats() -> None:
     def repeat(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
         return [p.recovered[0]] * n
 
     assert (
-        len(run_selector(repeat, mine(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13))) == 4
+        len(
+            run_selector(
+                repeat, register_selector(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13)
+            )
+        )
+        == 4
     )
 
 
-def test_a_plugin_sees_a_generator_that_repeats() -> None:
+def test_selectors_random_numbers_repeat() -> None:
     def shuffled(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
         return [p.recovered[i] for i in r.generator().permutation(len(p.recovered))[:n]]
 
     source = pool(3, 30)
-    first = run_selector(shuffled, mine(shuffled), source, 9, Arm("mine", 13))
+    first = run_selector(shuffled, register_selector(shuffled), source, 9, Arm("mine", 13))
     random.seed(0)
-    assert run_selector(shuffled, mine(shuffled), source, 9, Arm("mine", 13)) == first
-    assert run_selector(shuffled, mine(shuffled), source, 9, Arm("mine", 21)) != first
+    assert run_selector(shuffled, register_selector(shuffled), source, 9, Arm("mine", 13)) == first
+    assert run_selector(shuffled, register_selector(shuffled), source, 9, Arm("mine", 21)) != first
 
 
-#: Problems whose right answer is a or e are solved in one decode, and a selector that takes the
-#: longest response that passed.
+#: A verifier under which problems with the answers a and e are solved greedily, and a selector
+#: that takes the longest response that passed.
 _MORE = """
 from pathlib import Path
 
@@ -206,7 +216,7 @@ def task(tmp_path: Path) -> LettersAndMore:
     return LettersAndMore(letters(tmp_path).folder)
 
 
-def test_replay_fills_further_slots_of_every_matched_arm(task: LettersAndMore) -> None:
+def test_replay_adds_slots_to_matched_arms(task: LettersAndMore) -> None:
     conditions = ["gapft", "uniform", "diffuse", "concentrated", "all_verified"]
     run = task.select(conditions=conditions, seeds=[13, 21], budget={"n": 6, "replay": 3})
     budgets = run.manifest()["budgets"]
@@ -224,13 +234,13 @@ def test_replay_fills_further_slots_of_every_matched_arm(task: LettersAndMore) -
 
 
 @pytest.mark.parametrize(
-    ("finish", "limit", "ended"),
+    ("finish", "limit", "end_tokens"),
     [("unknown", 14, True), ("unknown", 13, False), ("length", 14, False), ("stop", 13, True)],
 )
-def test_an_end_token_follows_what_ended_by_itself_alone(
-    task: LettersAndMore, finish: str, limit: int, ended: bool
+def test_end_token_follows_naturally_ended_responses_only(
+    task: LettersAndMore, finish: str, limit: int, end_tokens: bool
 ) -> None:
-    """The kept responses have 13 tokens. Plain models of lm-eval do not say how they ended."""
+    """The kept responses have 13 tokens; lm-eval's plain models do not report how they ended."""
     run = task.select(
         conditions=["gapft"],
         budget={"n": 6},
@@ -238,13 +248,13 @@ def test_an_end_token_follows_what_ended_by_itself_alone(
         model={"args": {"finish": finish}},
     )
     chosen = read_examples(run.path / "selections/gapft-seed13.parquet")
-    assert [(len(e.response_ids), e.ended) for e in chosen] == [(13, ended)] * 6
-    found = run.manifest()["budgets"]["gapft-seed13"]
-    assert found["supervised_tokens"] == 8 * 6 * (13 + ended)
-    assert found["ends_unknown"] == (6 if finish == "unknown" else 0)
+    assert [(len(e.response_ids), e.ended) for e in chosen] == [(13, end_tokens)] * 6
+    budget = run.manifest()["budgets"]["gapft-seed13"]
+    assert budget["supervised_tokens"] == 8 * 6 * (13 + end_tokens)
+    assert budget["ends_unknown"] == (6 if finish == "unknown" else 0)
 
 
-def test_more_replay_than_solved_problems_stops_before_anything_is_sealed(
+def test_rejects_more_replay_than_solved_problems(
     task: LettersAndMore,
 ) -> None:
     with pytest.raises(UserError, match="asks for 11 solved problems, but only 10 of the pool"):
@@ -252,7 +262,7 @@ def test_more_replay_than_solved_problems_stops_before_anything_is_sealed(
     assert not (task.folder / "r" / "selections").exists()
 
 
-def test_tokens_beyond_the_tolerance_stop_before_anything_is_sealed(task: LettersAndMore) -> None:
+def test_rejects_tokens_beyond_tolerance(task: LettersAndMore) -> None:
     """ "so it is o!!!" is 13 tokens, and one for the end: 6 · 8 · 14. The longest is 15."""
     keys: dict[str, Any] = {"conditions": ["gapft", "wordy"]}
     with pytest.raises(
@@ -264,13 +274,13 @@ def test_tokens_beyond_the_tolerance_stop_before_anything_is_sealed(task: Letter
     assert (task.folder / "r" / "selections" / "wordy-seed13.parquet").exists()
 
 
-def test_a_reference_may_differ_in_tokens(task: LettersAndMore) -> None:
+def test_reference_may_differ_in_tokens(task: LettersAndMore) -> None:
     run = task.select(conditions=["gapft", "all_verified"], budget={"n": 6, "token_tolerance": 0})
-    tokens = {name: of["tokens"] for name, of in run.manifest()["budgets"].items()}
+    tokens = {name: budget["tokens"] for name, budget in run.manifest()["budgets"].items()}
     assert tokens["all_verified-seed13"] > tokens["gapft-seed13"]
 
 
-def test_fewer_exposures_than_update_groups_stop_before_anything_is_sealed(
+def test_rejects_fewer_exposures_than_update_groups(
     task: LettersAndMore,
 ) -> None:
     training = {"repetitions": 1, "update_groups": 8}

@@ -1,4 +1,4 @@
-"""The command with a server as its model: faults on the way, a server that goes away, and keys."""
+"""Runs with a server as the model: faults, a server that stops, and API keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server():
         yield toy
 
 
-def recipe(folder: Path, url: str, **args: object) -> Path:
+def write_recipe(folder: Path, url: str, **args: object) -> Path:
     content = {
         "name": "served",
         "data": {"task": "gapft_demo", "pool_limit": PROBLEMS, "audit_limit": AUDIT},
@@ -50,29 +50,29 @@ def recipe(folder: Path, url: str, **args: object) -> Path:
     return path
 
 
-def search(run: Path, path: Path, *more: object):
+def run_search(run: Path, path: Path, *more: object):
     return gapft(
         "run", path, "--run-dir", run, "--only", "search", *more, env={"OPENAI_API_KEY": KEY}
     )
 
 
-def stored(folder: Path) -> dict[Path, bytes]:
-    """The files of responses in the store of a folder's runs."""
+def read_stored(folder: Path) -> dict[Path, bytes]:
+    """Read the response files in the store of a folder's runs."""
     return {path: path.read_bytes() for path in folder.glob(".store/generate/*/[!.]*.jsonl")}
 
 
-def answered(*servers: ToyServer) -> collections.Counter[str]:
-    """How often each request was answered, by all servers together; without the probes."""
+def count_answers(*servers: ToyServer) -> collections.Counter[str]:
+    """Count how often each request was answered by all servers, without the probes."""
     bodies = [body for server in servers for body in server.served if body["prompt"] != "Hello."]
     return collections.Counter(map(json.dumps, bodies))
 
 
-def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
-    path, run = recipe(tmp_path, server.url()), tmp_path / "run"
+def test_search_resumes_after_server_faults(server, tmp_path):
+    path, run = write_recipe(tmp_path, server.url()), tmp_path / "run"
     faults = [toy_server.status(429, {"Retry-After": "0.2"}), toy_server.drop, toy_server.tear]
     probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * REQUESTS]
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
-    stopped = search(run, path, *POOL)
+    stopped = run_search(run, path, *POOL)
     assert stopped.returncode == 1
     assert (
         f"server {server.url()}: 4 of {REQUESTS} requests of a chunk failed, each 4"
@@ -82,9 +82,9 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     assert "Traceback" not in stopped.stderr
 
     server.ways.faults.clear()
-    done = search(run, path, *POOL)
+    done = run_search(run, path, *POOL)
     assert done.returncode == 0, done.stderr
-    served = answered(server)
+    served = count_answers(server)
     assert len(served) == PROBLEMS * (1 + K)
     assert set(served.values()) == {1}
 
@@ -96,66 +96,66 @@ def test_a_search_survives_faults_and_a_server_that_goes_away(server, tmp_path):
     assert KEY not in stopped.stderr + stopped.stdout + done.stdout + done.stderr
 
 
-def test_workers_and_chunks_ask_for_the_same_samples(server, tmp_path):
-    path = recipe(tmp_path, server.url())
+def test_workers_and_chunks_request_the_same_samples(server, tmp_path):
+    path = write_recipe(tmp_path, server.url())
     whole, divided = tmp_path / "whole", tmp_path / "divided"
     key = {"OPENAI_API_KEY": KEY}
     succeed("run", path, "--run-dir", whole, "--only", "search", "--split", "pool", env=key)
-    asked = collections.Counter(json.dumps(body) for body in server.served)
+    requests = collections.Counter(json.dumps(body) for body in server.served)
     options = ("--set", "executor.workers=3", "--set", "search.chunk=3")
     succeed(
         "run", path, "--run-dir", divided, "--only", "search", "--split", "pool", *options, env=key
     )
 
-    def drawn(run: Path) -> dict[tuple[str, int], str]:
+    def read_texts(run: Path) -> dict[tuple[str, int], str]:
         table = pq.read_table(run / "pool/responses.parquet").to_pylist()
         return {(row["problem_id"], row["index"]): row["text"] for row in table}
 
-    assert len(drawn(whole)) == PROBLEMS * (1 + K)
-    assert drawn(divided) == drawn(whole)
-    again = collections.Counter(json.dumps(body) for body in server.served) - asked
-    prompts = {body for body in asked if json.loads(body)["prompt"] != "Hello."}
+    assert len(read_texts(whole)) == PROBLEMS * (1 + K)
+    assert read_texts(divided) == read_texts(whole)
+    again = collections.Counter(json.dumps(body) for body in server.served) - requests
+    prompts = {body for body in requests if json.loads(body)["prompt"] != "Hello."}
     assert prompts <= set(again), "the same requests, seed by seed"
 
 
-def test_a_run_goes_on_with_a_server_elsewhere_that_is_asked_otherwise(server, tmp_path):
+def test_run_continues_on_another_server(server, tmp_path):
     run = tmp_path / "run"
     probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * REQUESTS
     server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
-    assert search(run, recipe(tmp_path, server.url()), *POOL).returncode == 1
-    kept = stored(tmp_path)
-    assert kept
+    assert run_search(run, write_recipe(tmp_path, server.url()), *POOL).returncode == 1
+    stored_responses = read_stored(tmp_path)
+    assert stored_responses
     with ToyServer(toy_server.Ways(key=KEY)) as other:
-        path = recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
+        path = write_recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
         other.ways.models = [{"id": "another"}]
-        refused = search(run, path, *POOL)
+        refused = run_search(run, path, *POOL)
         assert refused.returncode == 2
         assert "serves no model 'toy'; known: another" in refused.stderr
-        assert stored(tmp_path) == kept
+        assert read_stored(tmp_path) == stored_responses
         other.ways.models = [{"id": "toy"}]
-        done = search(run, path, *POOL)
+        done = run_search(run, path, *POOL)
         assert done.returncode == 0, done.stderr
-        served = answered(server, other)
+        served = count_answers(server, other)
         assert len(served) == PROBLEMS * (1 + K)
         assert set(served.values()) == {1}, "what is stored is not asked for again"
         assert other.most <= 2
-        assert len(answered(server)) == REQUESTS
+        assert len(count_answers(server)) == REQUESTS
         assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
 
 
-def test_what_one_server_answered_is_reused_where_another_has_the_model(server, tmp_path):
+def test_responses_are_reused_on_another_server(server, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    assert search(first, recipe(tmp_path, server.url()), *POOL).returncode == 0
+    assert run_search(first, write_recipe(tmp_path, server.url()), *POOL).returncode == 0
     with ToyServer(toy_server.Ways(key=KEY)) as other:
-        done = search(second, recipe(tmp_path, other.url(), max_retries=5), *POOL)
+        done = run_search(second, write_recipe(tmp_path, other.url(), max_retries=5), *POOL)
         assert done.returncode == 0, done.stderr
-        assert answered(other) == {}
+        assert count_answers(other) == {}
     reused = json.loads((second / "manifest.json").read_text())["reused"]
     assert reused == {"pool": {str(first): PROBLEMS * (1 + K)}}
 
 
-def result(run: Path) -> dict[str, bytes]:
-    """What a search ends with, but for measured times."""
+def read_result(run: Path) -> dict[str, bytes]:
+    """Read a search's result without measured times."""
     files = {path.relative_to(run).as_posix(): path for path in run.rglob("*.parquet")}
     manifest = json.loads((run / "manifest.json").read_text())
     del manifest["stages"], manifest["reused"]
@@ -164,16 +164,16 @@ def result(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tmp_path, killed):
-    """The server changes its model between pool and audit: a mistake, when the pool is done."""
-    path, run = recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
+def test_finished_search_is_kept_after_refusal(server, tmp_path, killed):
+    """The server changes its model after the pool: an error, but the pool is kept."""
+    path, run = write_recipe(tmp_path, server.url(), num_concurrent=1), tmp_path / "run"
 
     def last(handler):
         toy_server.answer(handler)
         server.ways.models = [{"id": "another"}]
 
     server.ways.faults.extend([toy_server.answer] * (1 + PROBLEMS * (1 + K)) + [last])
-    refused = search(run, path)
+    refused = run_search(run, path)
     assert refused.returncode == 2
     assert "serves no model 'toy'; known: another" in refused.stderr
     assert sorted(json.loads((run / "manifest.json").read_text())["files"]) == [
@@ -181,18 +181,18 @@ def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tm
     ]  # fmt: skip
     if killed:  # between the table's last rename and its seal
         (run / "manifest.json").unlink()
-        assert search(run, path, "--split", "audit").returncode == 2
+        assert run_search(run, path, "--split", "audit").returncode == 2
         assert (run / "recipe.yaml").exists()
 
     server.ways.models = [{"id": "toy"}]
-    done = search(run, path)
+    done = run_search(run, path)
     assert done.returncode == 0, done.stderr
-    served = answered(server)
+    served = count_answers(server)
     assert len(served) == (PROBLEMS + AUDIT) * (1 + K)
     assert set(served.values()) == {1}
     whole = tmp_path / "elsewhere" / "whole"
-    assert search(whole, path).returncode == 0
-    assert result(run) == result(whole)
+    assert run_search(whole, path).returncode == 0
+    assert read_result(run) == read_result(whole)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_a_finished_search_is_taken_up_after_the_next_one_was_refused(server, tm
         ),
     ],
 )
-def test_a_recipe_that_holds_a_key_is_refused_before_it_is_copied(tmp_path, args, message):
-    path = recipe(tmp_path, "http://localhost:1/v1/completions", **args)
+def test_rejects_recipe_with_api_key(tmp_path, args, message):
+    path = write_recipe(tmp_path, "http://localhost:1/v1/completions", **args)
     refused = gapft("run", path, "--run-dir", tmp_path / "run", "--dry-run")
     assert refused.returncode == 2
     assert message in refused.stderr
@@ -216,14 +216,14 @@ def test_a_recipe_that_holds_a_key_is_refused_before_it_is_copied(tmp_path, args
     assert KEY not in refused.stderr + refused.stdout
 
 
-def test_a_server_that_is_not_there_costs_nothing(server, tmp_path):
+def test_missing_server_costs_nothing(server, tmp_path):
     server.ways.models = [{"id": "another"}]
-    path, run = recipe(tmp_path, server.url()), tmp_path / "run"
-    refused = search(run, path, *POOL)
+    path, run = write_recipe(tmp_path, server.url()), tmp_path / "run"
+    refused = run_search(run, path, *POOL)
     assert refused.returncode == 2
     assert "serves no model 'toy'; known: another; set model.args.model" in refused.stderr
     assert not run.exists()
     env = {"OPENAI_API_KEY": KEY}
-    shown = gapft("run", path, "--run-dir", run, "--dry-run", env=env).stdout
-    assert "serves no model 'toy'" in shown
+    output = gapft("run", path, "--run-dir", run, "--dry-run", env=env).stdout
+    assert "serves no model 'toy'" in output
     assert server.requests == []

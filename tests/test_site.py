@@ -1,4 +1,4 @@
-"""The documents' site: every page stands in its navigation once, and its links lead into it."""
+"""The documentation site works from a folder and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.quit()
 
 
-def test_a_page_opened_from_a_folder_has_a_worker(browser: Any, tmp_path: Path) -> None:
+def test_page_opened_from_a_folder_has_a_worker(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "w.js").write_text("onmessage = e => postMessage('\\u2603\"' + e.data)")
     (tmp_path / "in_page.js").write_text(site.worker_in_page((tmp_path / "w.js").read_text()))
     starts = """<script>
         try { const w = new Worker("w.js"); w.onmessage = e => { document.title = e.data }
               w.postMessage("found") } catch { document.title = "refused" }</script>"""
     page = tmp_path / "page.html"
-    for script, told in (("", "refused"), ('<script src="in_page.js"></script>', '\u2603"found')):
+    for script, title in (("", "refused"), ('<script src="in_page.js"></script>', '\u2603"found')):
         page.write_text(script + starts)
         browser.get(page.as_uri())
         deadline = time.monotonic() + 10
         while not browser.title and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert browser.title == told
+        assert browser.title == title
 
 
-def test_what_would_be_loaded_from_elsewhere_is_named(
+def test_external_resources_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workers = tmp_path / "assets" / "javascripts" / "workers"

@@ -1,4 +1,4 @@
-"""Stability, scope and redistribution in one run of the real command, on options by hashes."""
+"""Stability, scope and redistribution in one run of the real command, with hashed answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 
 CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
-#: Samples of the search: two sets, and a part of the third. The audit draws the others.
+#: Samples of the search: two sets and part of the third. The audit draws the rest.
 SEARCHED = 8
 
 TASK = """
@@ -37,8 +37,8 @@ metadata:
   gapft: {verifier: VERIFIER, keep: shortest, id: "{{id}}", content: [question]}
 """
 
-#: The prompt ends with the right option. The source knows it for a third of the problems; its
-#: samples and trained models say it now and then, else another option, or nothing.
+#: The prompt ends with the right option. The source answers a third of the problems with it;
+#: samples and trained models give it sometimes, else another option or nothing.
 PLUGIN = '''
 import hashlib
 
@@ -146,7 +146,7 @@ experiments:
 """
 
 
-def prepare(folder: Path, verifier: str = "option_letter") -> Path:
+def write_files(folder: Path, verifier: str = "option_letter") -> Path:
     (folder / "tasks").mkdir(parents=True)
     (folder / "tasks/options.yaml").write_text(TASK.replace("VERIFIER", verifier))
     for split, count in (("pool", 40), ("audit", 90)):
@@ -160,35 +160,35 @@ def prepare(folder: Path, verifier: str = "option_letter") -> Path:
     return folder
 
 
-def command(*more: str, run: str = "run") -> list[str]:
-    given = ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run]
-    return ["run", "recipe.yaml", *given, *more]
+def build_command(*more: str, run: str = "run") -> list[str]:
+    options = ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run]
+    return ["run", "recipe.yaml", *options, *more]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = prepare(tmp_path_factory.mktemp("options") / "whole")
-    (made / "said").write_text(succeed(*command(), cwd=made).stdout)
-    return made
+    options_folder = write_files(tmp_path_factory.mktemp("options") / "whole")
+    (options_folder / "said").write_text(succeed(*build_command(), cwd=options_folder).stdout)
+    return options_folder
 
 
 @pytest.fixture
-def again(folder: Path, tmp_path: Path) -> Path:
+def folder_copy(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "copy", symlinks=True))
 
 
-def results(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "run/report/results.json").read_text())
-    return found
+def read_results(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run/report/results.json").read_text())
+    return content
 
 
 class Sealed:
-    """The sealed tables as plain dictionaries by problem."""
+    """The sealed tables as dictionaries by problem."""
 
     def __init__(self, folder: Path) -> None:
         def rows(table: str) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = pq.read_table(folder / "run" / table).to_pylist()
-            return found
+            table_rows: list[dict[str, Any]] = pq.read_table(folder / "run" / table).to_pylist()
+            return table_rows
 
         responses = rows("audit/responses.parquet")
         self.gold = {r["problem_id"]: json.loads(r["gold"]) for r in rows("audit/problems.parquet")}
@@ -213,83 +213,87 @@ class Sealed:
     def right(
         self, condition: str, problems: list[str], seeds: tuple[int, ...] = SEEDS
     ) -> Fraction:
-        """The mean over seeds of the share of the whole audit that these are right."""
+        """Return the mean over seeds of these problems' correct share of the audit."""
         right = sum(
             self.arms[condition, seed][p]["status"] == "pass" for seed in seeds for p in problems
         )
         return Fraction(right, len(seeds) * len(self.gold))
 
 
-def test_stability_is_that_of_the_sealed_verdicts(folder: Path) -> None:
-    found, sealed = results(folder)["stability"], Sealed(folder)
+def test_stability_matches_sealed_verdicts(folder: Path) -> None:
+    stability, sealed = read_results(folder)["stability"], Sealed(folder)
     sets = [{p: sealed.state(p, K * i, K * i + K) for p in sealed.gold} for i in range(SETS)]
     failed = [p for p in sealed.gold if sets[0][p] != "G"]
-    assert found["source_failures"] == len(failed)
-    changing = [p for p in failed if len({of[p] for of in sets}) == 2]
-    assert found["unstable_share"] == len(changing) / len(failed)
+    assert stability["source_failures"] == len(failed)
+    changing = [
+        p for p in failed if len({condition_stability[p] for condition_stability in sets}) == 2
+    ]
+    assert stability["unstable_share"] == len(changing) / len(failed)
     pairs = [*combinations(sets, 2)]
     agreeing = sum(a[p] == b[p] for a, b in pairs for p in failed)
-    assert found["agreement"] == agreeing / (len(pairs) * len(failed))
+    assert stability["agreement"] == agreeing / (len(pairs) * len(failed))
     overlaps = [
         Fraction(sum(a[p] == b[p] == "S" for p in failed), sum("S" in (a[p], b[p]) for p in failed))
         for a, b in pairs
     ]
-    assert found["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    assert stability["S_jaccard"] == float(sum(overlaps) / len(pairs))
     recovered = [[p for p in failed if by[p] == "S"] for by in sets]
     unlike = 0
     for condition in CONDITIONS:
-        of = found["conditions"][condition]
+        condition_stability = stability["conditions"][condition]
         by_seed = [[sealed.right(condition, s, (seed,)) for s in recovered] for seed in SEEDS]
         ranges = [max(values) - min(values) for values in by_seed]
-        assert of["largest_flow_range_of_a_seed"] == float(max(ranges))
+        assert condition_stability["largest_flow_range_of_a_seed"] == float(max(ranges))
         unlike += min(ranges) < max(ranges)
         flows = [sealed.right(condition, s) for s in recovered]
-        assert of["S_flow"]["sets"] == [*map(float, flows)]
-        assert of["S_flow"]["range"] == float(max(flows) - min(flows)) > 0
-        assert of["S_flow"]["mean"] == float(sum(flows) / SETS)
+        assert condition_stability["S_flow"]["sets"] == [*map(float, flows)]
+        assert condition_stability["S_flow"]["range"] == float(max(flows) - min(flows)) > 0
+        assert condition_stability["S_flow"]["mean"] == float(sum(flows) / SETS)
         for name in ("total_gain", "G_regression", "combined_correction"):
-            assert of[name]["range"] == 0
+            assert condition_stability[name]["range"] == 0
         of_contrasts = next(
-            c for c in results(folder)["contrasts"] if (c["a"], c["b"]) == (condition, "source")
+            c
+            for c in read_results(folder)["contrasts"]
+            if (c["a"], c["b"]) == (condition, "source")
         )
-        assert of["total_gain"]["mean"] == of_contrasts["delta"]
+        assert condition_stability["total_gain"]["mean"] == of_contrasts["delta"]
     assert unlike, "the largest range is no other seed's"
 
 
-def test_scope_lines_are_those_of_nested_budgets(folder: Path) -> None:
-    found, sealed = results(folder)["scope"], Sealed(folder)
-    assert [(x["condition"], x["K"]) for x in found["lines"]] == [
+def test_scope_lines_match_nested_budgets(folder: Path) -> None:
+    scope, sealed = read_results(folder)["scope"], Sealed(folder)
+    assert [(x["condition"], x["K"]) for x in scope["lines"]] == [
         (condition, k) for condition in CONDITIONS for k in (K, SEARCHED)
     ]
-    for line in found["lines"]:
+    for line in scope["lines"]:
         states = {p: sealed.state(p, 0, line["K"]) for p in sealed.gold}
         for state in "GSU":
-            assert line["states"][state] == sum(of == state for of in states.values())
+            assert line["states"][state] == sum(value == state for value in states.values())
         recovered = [p for p in states if states[p] == "S"]
         share = sealed.right(line["condition"], recovered)
         assert line["kappa_S"] == float(share * len(states) / len(recovered))
         assert line["p_S"] == len(recovered) / len(states)
-    whole = [x for x in found["lines"] if x["K"] == SEARCHED]
-    assert found["no_null_rates"] is None
-    assert results(folder)["redistribution"]["no_rates"] is None
+    whole = [x for x in scope["lines"] if x["K"] == SEARCHED]
+    assert scope["no_null_rates"] is None
+    assert read_results(folder)["redistribution"]["no_rates"] is None
     for line in whole:
-        null = results(folder)["redistribution"]["conditions"][line["condition"]]
+        null = read_results(folder)["redistribution"]["conditions"][line["condition"]]
         assert (line["null_S"], line["null_U"]) == (null["S"]["null"], null["U"]["null"])
-        main = results(folder)["conditions"][line["condition"]]
+        main = read_results(folder)["conditions"][line["condition"]]
         assert (line["kappa_S"], line["rho_G"]) == (main["kappa_S"], main["rho_G"])
 
 
-def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> None:
-    """Null rates against shuffles of the sealed answers, done plainly here."""
-    found, sealed = results(folder)["redistribution"], Sealed(folder)
+def test_redistribution_matches_shuffled_answers(folder: Path) -> None:
+    """Compare null rates with plain shuffles of the sealed answers."""
+    redistribution, sealed = read_results(folder)["redistribution"], Sealed(folder)
     rng = random.Random(1)
     for condition in CONDITIONS:
         for state in "SU":
             members = sorted(p for p in sealed.gold if sealed.state(p, 0, SEARCHED) == state)
-            of = found["conditions"][condition][state]
-            assert of["problems"] == len(members)
+            group = redistribution["conditions"][condition][state]
+            assert group["problems"] == len(members)
             observed = sealed.right(condition, members) * len(sealed.gold) / len(members)
-            assert of["observed"] == float(observed)
+            assert group["observed"] == float(observed)
             rates = []
             for _ in range(600):
                 dealt = {p: p for p in members}
@@ -303,37 +307,39 @@ def test_redistribution_is_that_of_dealing_answers_out_anew(folder: Path) -> Non
                 ]
                 rates.append(sum(right) / len(right))
             mean = sum(rates) / len(rates)
-            assert of["null"] == pytest.approx(mean, abs=0.02)
-            share = sum(rate >= of["observed"] for rate in rates) / len(rates)
-            assert of["p"] == pytest.approx(share, abs=0.12)  # 600 draws here, 300 in the run
+            assert group["null"] == pytest.approx(mean, abs=0.02)
+            share = sum(rate >= group["observed"] for rate in rates) / len(rates)
+            assert group["p"] == pytest.approx(share, abs=0.12)  # 600 draws here, 300 in the run
 
 
-def test_verify_computes_the_windows_again_and_holds_answers_to_verdicts(again: Path) -> None:
-    done = succeed("verify", "run", "--plugin", "plugin.py", cwd=again)
+def test_verify_recomputes_windows_and_checks_answers(folder_copy: Path) -> None:
+    done = succeed("verify", "run", "--plugin", "plugin.py", cwd=folder_copy)
     assert "scope: 2 of its files" in done.stdout
     assert "redistribution: its requirements" in done.stdout
-    table = again / "run/audit/states/0-3.parquet"
+    table = folder_copy / "run/audit/states/0-3.parquet"
     content = pq.read_table(table)
     states = content["state"].to_pylist()
     place = states.index("S")
     states[place] = "U"
     index = content.schema.get_field_index("state")
     pq.write_table(content.set_column(index, content.schema.field(index), [states]), table)
-    manifest = json.loads((again / "run/manifest.json").read_text())
+    manifest = json.loads((folder_copy / "run/manifest.json").read_text())
     manifest["files"]["audit/states/0-3.parquet"] = sha256(table)
-    write_json(again / "run/manifest.json", manifest)
+    write_json(folder_copy / "run/manifest.json", manifest)
     problem = content["problem_id"][place].as_py()
-    told = f"audit/states/0-3.parquet: problem {problem} has state 'U', but its verdicts give 'S'"
-    assert told in verify(again / "run", [str(again / "plugin.py")]).differences
+    difference = (
+        f"audit/states/0-3.parquet: problem {problem} has state 'U', but its verdicts give 'S'"
+    )
+    assert difference in verify(folder_copy / "run", [str(folder_copy / "plugin.py")]).differences
 
 
-def test_the_pool_gets_no_sample_that_nothing_uses(folder: Path) -> None:
+def test_pool_gets_no_unused_samples(folder: Path) -> None:
     rows = pq.read_table(folder / "run/pool/responses.parquet")
     assert {*rows["index"].to_pylist()} == {-1, *range(SEARCHED)}
 
 
-def test_verify_finds_a_changed_further_sample(again: Path) -> None:
-    table = again / "run/decisions/source-seed0.stability.parquet"
+def test_verify_finds_changed_further_sample(folder_copy: Path) -> None:
+    table = folder_copy / "run/decisions/source-seed0.stability.parquet"
     content = pq.read_table(table)
     status = content["status"].to_pylist()
     place = status.index("pass")
@@ -342,23 +348,25 @@ def test_verify_finds_a_changed_further_sample(again: Path) -> None:
     changed = content.set_column(index, content.schema.field(index), [status])
     facts = {b"gapft": pq.read_metadata(table).metadata[b"gapft"]}
     pq.write_table(changed.replace_schema_metadata(facts), table)
-    manifest = json.loads((again / "run/manifest.json").read_text())
+    manifest = json.loads((folder_copy / "run/manifest.json").read_text())
     manifest["files"]["decisions/source-seed0.stability.parquet"] = sha256(table)
-    write_json(again / "run/manifest.json", manifest)
-    found = verify(again / "run", [str(again / "plugin.py")]).differences
-    assert any(content["problem_id"][place].as_py() in line for line in found)
+    write_json(folder_copy / "run/manifest.json", manifest)
+    differences = verify(folder_copy / "run", [str(folder_copy / "plugin.py")]).differences
+    assert any(content["problem_id"][place].as_py() in line for line in differences)
 
 
-def test_other_sets_may_be_asked_of_a_finished_run(again: Path) -> None:
-    changed = command("--set", "experiments.stability.sets=2", "--set", "experiments.scope.k=[5]")
-    before = (again / "run/audit/responses.parquet").stat().st_mtime_ns
-    succeed(*changed, cwd=again)
-    assert (again / "run/audit/responses.parquet").stat().st_mtime_ns == before
-    assert len(results(again)["stability"]["sets"]) == 2
-    assert not (again / "run/decisions/source-seed0.stability.parquet").exists()
-    assert {x["K"] for x in results(again)["scope"]["lines"]} == {5}
-    assert RunDirectory.open(again / "run").is_sealed("audit/states/0-5.parquet")
-    assert verify(again / "run", [str(again / "plugin.py")]).differences == []
+def test_finished_run_accepts_other_sample_sets(folder_copy: Path) -> None:
+    changed = build_command(
+        "--set", "experiments.stability.sets=2", "--set", "experiments.scope.k=[5]"
+    )
+    before = (folder_copy / "run/audit/responses.parquet").stat().st_mtime_ns
+    succeed(*changed, cwd=folder_copy)
+    assert (folder_copy / "run/audit/responses.parquet").stat().st_mtime_ns == before
+    assert len(read_results(folder_copy)["stability"]["sets"]) == 2
+    assert not (folder_copy / "run/decisions/source-seed0.stability.parquet").exists()
+    assert {x["K"] for x in read_results(folder_copy)["scope"]["lines"]} == {5}
+    assert RunDirectory.open(folder_copy / "run").is_sealed("audit/states/0-5.parquet")
+    assert verify(folder_copy / "run", [str(folder_copy / "plugin.py")]).differences == []
 
 
 MISTAKES = {
@@ -371,8 +379,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("setting", MISTAKES)
-def test_mistakes_in_a_recipe_are_the_users(folder: Path, setting: str) -> None:
-    done = gapft(*command("--set", setting, run="none"), cwd=folder)
+def test_recipe_mistakes_are_user_errors(folder: Path, setting: str) -> None:
+    done = gapft(*build_command("--set", setting, run="none"), cwd=folder)
     assert done.returncode == 2
     assert MISTAKES[setting] in done.stderr
     assert "Traceback" not in done.stderr
@@ -386,35 +394,35 @@ def test_mistakes_in_a_recipe_are_the_users(folder: Path, setting: str) -> None:
         ("lenient", "some verdicts of the verifier 'lenient' differ"),
     ],
 )
-def test_a_verifier_whose_answers_will_not_do_is_refused_by_name(
+def test_unusable_verifier_answers_are_refused_by_name(
     tmp_path: Path, verifier: str, why: str
 ) -> None:
-    """Before anything is trained; the search stays, and without the experiment the run goes on."""
-    made = prepare(tmp_path / "made", verifier)
-    done = gapft(*command(), cwd=made)
+    """The refusal precedes training; the search is kept, and the run continues without it."""
+    run_folder = write_files(tmp_path / "made", verifier)
+    done = gapft(*build_command(), cwd=run_folder)
     assert done.returncode == 2
     assert why in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (made / "run/adapters").exists()
-    text = (made / "recipe.yaml").read_text()
-    (made / "recipe.yaml").write_text(text.partition("  redistribution:")[0])
-    succeed(*command(), cwd=made)
-    assert why in results(made)["scope"]["no_null_rates"]
-    assert {x["null_S"] for x in results(made)["scope"]["lines"]} == {None}
-    assert "redistribution" not in results(made)
+    assert not (run_folder / "run/adapters").exists()
+    text = (run_folder / "recipe.yaml").read_text()
+    (run_folder / "recipe.yaml").write_text(text.partition("  redistribution:")[0])
+    succeed(*build_command(), cwd=run_folder)
+    assert why in read_results(run_folder)["scope"]["no_null_rates"]
+    assert {x["null_S"] for x in read_results(run_folder)["scope"]["lines"]} == {None}
+    assert "redistribution" not in read_results(run_folder)
 
 
-def test_an_arm_whose_answers_will_not_do_costs_the_rates_alone(tmp_path: Path) -> None:
-    """It is known only after training, so the report goes on and says why it has none."""
-    made = prepare(tmp_path / "made", "brackets")
-    succeed(*command("--set", "model.backend=bracketed"), cwd=made)
-    found = results(made)
+def test_unusable_arm_answers_cost_only_the_rates(tmp_path: Path) -> None:
+    """This is known only after training, so the report continues and gives the reason."""
+    run_folder = write_files(tmp_path / "made", "brackets")
+    succeed(*build_command("--set", "model.backend=bracketed"), cwd=run_folder)
+    content = read_results(run_folder)
     why = "decisions/gapft-seed13.parquet: answers cannot be redistributed"
-    assert why in found["redistribution"]["no_rates"]
-    assert found["redistribution"]["conditions"] == {}
-    assert why in found["scope"]["no_null_rates"]
-    page = (made / "run/report/report.md").read_text().replace("\\", "")
+    assert why in content["redistribution"]["no_rates"]
+    assert content["redistribution"]["conditions"] == {}
+    assert why in content["scope"]["no_null_rates"]
+    page = (run_folder / "run/report/report.md").read_text().replace("\\", "")
     section = page.partition("## Answer redistribution")[2].partition("\n## ")[0]
     assert "No rates: " in section
     assert why in section
-    assert verify(made / "run", [str(made / "plugin.py")]).differences == []
+    assert verify(run_folder / "run", [str(run_folder / "plugin.py")]).differences == []

@@ -1,4 +1,4 @@
-"""model.start_tokens: the model sees exactly so many in search, training and audit."""
+"""model.start_tokens sets the start tokens of search, training and audit."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.xdist_group("start_tokens")
 
 PAD, BOS = 0, 1
 
-#: What a model is given is written down, with who asked: the source, an arm, training. A sampler
-#: gives it what all prompts begin with, and then the rest of each.
+#: Records each model input with its caller: the source, an arm or training. A sampler sends the
+#: common beginning of all prompts first, then the rest of each.
 SEEN = """
 import json
 import os
@@ -103,7 +103,7 @@ PLUGINS = ("--plugin", "plugin.py", "--plugin", "seen.py")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of a run whose model has a start token, but for its number."""
+    """The files of a run; the recipe does not set the number of start tokens."""
     folder = tmp_path_factory.mktemp("start_tokens")
     prepare(folder)
     shutil.rmtree(folder / "model")
@@ -117,8 +117,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, name: str, *more: str) -> dict[str, list[list[int]]]:
-    """Makes a run; what was seen in it, by who asked, padding removed."""
+def record_run(folder: Path, name: str, *more: str) -> dict[str, list[list[int]]]:
+    """Make a run; return the recorded inputs by caller, without padding."""
     log = folder / f"{name}.seen"
     succeed(
         "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--run-dir", name, *more,
@@ -132,69 +132,73 @@ def run(folder: Path, name: str, *more: str) -> dict[str, list[list[int]]]:
 
 
 @pytest.fixture(scope="module")
-def two(folder: Path) -> dict[str, list[list[int]]]:
-    return run(folder, "two", "--set", "model.start_tokens=2")
+def run_with_two(folder: Path) -> dict[str, list[list[int]]]:
+    return record_run(folder, "two", "--set", "model.start_tokens=2")
 
 
-def starts(rows: list[list[int]]) -> set[int]:
-    """With how many start tokens rows begin."""
+def count_start_tokens(rows: list[list[int]]) -> set[int]:
+    """Return the numbers of start tokens with which rows begin."""
     return {len(list(takewhile(BOS.__eq__, row))) for row in rows}
 
 
-def test_the_model_sees_two_in_search_training_and_audit(
-    folder: Path, two: dict[str, list[list[int]]]
+def test_model_sees_two_start_tokens_everywhere(
+    folder: Path, run_with_two: dict[str, list[list[int]]]
 ) -> None:
-    assert {who: starts(rows) for who, rows in two.items()} == {
+    assert {who: count_start_tokens(rows) for who, rows in run_with_two.items()} == {
         "source": {2}, "training": {2}, "gapft-seed13": {2},
     }  # fmt: skip
     pool = pq.read_table(folder / "two" / "pool" / "problems.parquet")["prompt_ids"].to_pylist()
-    assert starts(pool) == {2}
+    assert count_start_tokens(pool) == {2}
     recorded = {tuple(ids) for ids in pool}
     chosen = pq.read_table(folder / "two" / "selections" / "gapft-seed13.parquet")
     trained = {tuple(ids) for ids in chosen["prompt_ids"].to_pylist()}
     assert trained <= recorded, "training uses the ids that the generator saw"
-    seen = [tuple(row) for row in two["training"]]
+    seen = [tuple(row) for row in run_with_two["training"]]
     assert all(any(row[: len(ids)] == ids for ids in trained) for row in seen)
     source = json.loads((folder / "two" / "manifest.json").read_text())["source"]
     assert source["start_ids"] == [BOS, BOS]
     succeed("verify", "two", *PLUGINS, cwd=folder, env={"SEEN": str(folder / "verify.seen")})
 
 
-def test_it_sees_one_where_the_recipe_says_nothing(
-    folder: Path, two: dict[str, list[list[int]]]
+def test_model_sees_one_start_token_by_default(
+    folder: Path, run_with_two: dict[str, list[list[int]]]
 ) -> None:
-    one = run(folder, "one")
-    assert {who: starts(rows) for who, rows in one.items()} == {who: {1} for who in two}
-    first = min(one["source"])
-    assert [BOS, *first] in two["source"], "nothing else of a prompt is another"
+    prompts = record_run(folder, "one")
+    assert {who: count_start_tokens(rows) for who, rows in prompts.items()} == {
+        who: {1} for who in run_with_two
+    }
+    first = min(prompts["source"])
+    assert [BOS, *first] in run_with_two["source"], "nothing else of a prompt is another"
 
 
-def test_the_training_prompt_alone_may_have_another_number(
-    folder: Path, two: dict[str, list[list[int]]]
+def test_training_prompt_may_have_another_number(
+    folder: Path, run_with_two: dict[str, list[list[int]]]
 ) -> None:
-    """The older protocol: what the source reads and writes is as in the main one."""
-    asked = ("--set", "model.start_tokens=2", "--set", "training.start_tokens=1")
-    seen = run(folder, "older", *asked)
-    assert {who: starts(rows) for who, rows in seen.items()} == {
+    """The older protocol: the source's inputs and responses equal the main protocol's."""
+    options = ("--set", "model.start_tokens=2", "--set", "training.start_tokens=1")
+    seen = record_run(folder, "older", *options)
+    assert {who: count_start_tokens(rows) for who, rows in seen.items()} == {
         "source": {2}, "training": {1}, "gapft-seed13": {2},
     }  # fmt: skip
-    assert seen["source"] == two["source"]
+    assert seen["source"] == run_with_two["source"]
     for table in ("pool/responses", "audit/responses", "pool/states", "selections/gapft-seed13"):
-        main, older = (folder / of / f"{table}.parquet" for of in ("two", "older"))
+        main, older = (folder / run_name / f"{table}.parquet" for run_name in ("two", "older"))
         assert pq.read_table(main).equals(pq.read_table(older)), table
-    assert {(BOS, *row) for row in seen["training"]} == {tuple(row) for row in two["training"]}
+    assert {(BOS, *row) for row in seen["training"]} == {
+        tuple(row) for row in run_with_two["training"]
+    }
     main, older = (
-        json.loads((folder / of / "manifest.json").read_text())["budgets"]["gapft-seed13"]
-        for of in ("two", "older")
+        json.loads((folder / run_name / "manifest.json").read_text())["budgets"]["gapft-seed13"]
+        for run_name in ("two", "older")
     )
     assert main["tokens"] - older["tokens"] == main["exposures"], "one token less an exposure"
     succeed("verify", "older", *PLUGINS, cwd=folder, env={"SEEN": str(folder / "verify.seen")})
     dry = succeed(
-        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *asked, "--dry-run", cwd=folder
+        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *options, "--dry-run", cwd=folder
     )
     assert "start tokens: 1 in the training prompt, 2 in search and audit" in dry.stdout
     refused = gapft(
-        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *asked[2:], "--dry-run",
+        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *options[2:], "--dry-run",
         cwd=folder,
     )  # fmt: skip
     assert refused.returncode == 2
@@ -202,24 +206,24 @@ def test_the_training_prompt_alone_may_have_another_number(
 
 
 @given(st.lists(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
-def test_a_training_prompt_is_the_same_text_behind_its_start_tokens(
-    text: list[int], seen: int, wanted: int
+def test_training_prompt_keeps_text_after_start_tokens(
+    text: list[int], seen: int, count: int
 ) -> None:
-    settings = Training(start_tokens=wanted)
-    found = build_training_prompt([BOS] * seen + text, settings)
-    assert found == (*[BOS] * wanted, *text)
-    assert build_training_prompt(found, settings) == found
-    assert build_training_prompt(found, Training()) == found
+    settings = Training(start_tokens=count)
+    prompt = build_training_prompt([BOS] * seen + text, settings)
+    assert prompt == (*[BOS] * count, *text)
+    assert build_training_prompt(prompt, settings) == prompt
+    assert build_training_prompt(prompt, Training()) == prompt
 
 
 def test_verify_finds_prompts_with_another_number(
-    folder: Path, two: dict[str, list[list[int]]], tmp_path: Path
+    folder: Path, run_with_two: dict[str, list[list[int]]], tmp_path: Path
 ) -> None:
     shutil.copytree(folder / "two", tmp_path / "run")
     plugins = [str(folder / "plugin.py"), str(folder / "seen.py")]
     change_manifest(tmp_path / "run", lambda m: m["source"].update(start_ids=[BOS]))
-    found = verify(tmp_path / "run", plugins).differences
-    assert any("start_ids is [1], pool/responses" in line for line in found), found
+    differences = verify(tmp_path / "run", plugins).differences
+    assert any("start_ids is [1], pool/responses" in line for line in differences), differences
     change_manifest(tmp_path / "run", lambda m: m["source"].update(start_ids=[BOS, BOS]))
     assert not verify(tmp_path / "run", plugins).differences
     path = tmp_path / "run" / "audit" / "problems.parquet"
@@ -229,11 +233,13 @@ def test_verify_finds_prompts_with_another_number(
     field = table.schema.field(column)
     pq.write_table(table.set_column(column, field, pa.array(ids, field.type)), path)
     seal_again(tmp_path / "run", "audit/problems.parquet")
-    found = verify(tmp_path / "run", plugins).differences
-    assert any("does not begin with just the start tokens [1, 1]" in line for line in found)
+    differences = verify(tmp_path / "run", plugins).differences
+    assert any("does not begin with just the start tokens [1, 1]" in line for line in differences)
 
 
-def test_a_run_is_bound_to_it(folder: Path, two: dict[str, list[list[int]]]) -> None:
+def test_run_is_fixed_to_its_start_tokens(
+    folder: Path, run_with_two: dict[str, list[list[int]]]
+) -> None:
     for value in ("1", "null"):
         refused = gapft(
             "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--run-dir", "two",
@@ -251,50 +257,52 @@ def test_a_run_is_bound_to_it(folder: Path, two: dict[str, list[list[int]]]) -> 
 # Samplers
 
 
-def settings(folder: Path, count: int | None, **more: object) -> SamplerSettings:
+def sampler_settings(folder: Path, count: int | None, **more: object) -> SamplerSettings:
     args = {"pretrained": str(folder / "model"), "dtype": "float32", "device": "cpu"}
     return SamplerSettings("hf", args | more, start_tokens=count)
 
 
 @pytest.mark.parametrize("chat", [False, True])
-def test_one_is_what_lm_eval_makes_of_a_text_and_two_is_one_more(folder: Path, chat: bool) -> None:
+def test_one_matches_lm_eval_and_two_adds_one(folder: Path, chat: bool) -> None:
     requests = [
         request_for(f"p{i}", p, (GREEDY,)) for i, p in enumerate(("Why?", "<s>So", "No no"))
     ]
     answers = {}
     for count in (None, 1, 2):
-        asked = replace(settings(folder, count), chat_template=chat)
-        sampler = HfSampler(asked, None)  # lm-eval encodes a batch as its first prompt begins
+        asked_settings = replace(sampler_settings(folder, count), chat_template=chat)
+        sampler = HfSampler(
+            asked_settings, None
+        )  # lm-eval encodes a batch as its first prompt begins
         answers[count] = [generate_all(sampler, [r], Decoding(False, 6), 0)[0] for r in requests]
-        again = Retokenizer(asked)
+        again = Retokenizer(asked_settings)
         texts = [again.render(request) for request in requests]
         assert again.prompt_ids(texts) == [answer.prompt_ids for answer in answers[count]]
     assert answers[1] == answers[None]
-    for one, more in zip(answers[1], answers[2], strict=True):
-        assert more.prompt_ids == (BOS, *one.prompt_ids)
+    for single, double in zip(answers[1], answers[2], strict=True):
+        assert double.prompt_ids == (BOS, *single.prompt_ids)
     assert [a.generations for a in answers[2]] != [a.generations for a in answers[1]]
 
 
 @given(st.lists(st.integers(0, 5)), st.none() | st.integers(1, 2))
-def test_start_tokens_stand_in_place_of_a_prompts_own(ids: list[int], count: int | None) -> None:
+def test_start_tokens_replace_those_of_the_prompt(ids: list[int], count: int | None) -> None:
     start = None if count is None else [BOS] * count
-    found = replace_start_ids(ids, start)
+    replaced = replace_start_ids(ids, start)
     if count is None:
-        assert found == ids
+        assert replaced == ids
         return
-    assert found[:count] == start
-    assert found[count : count + 1] != [BOS]
+    assert replaced[:count] == start
+    assert replaced[count : count + 1] != [BOS]
     text = ids[next((i for i, token in enumerate(ids) if token != BOS), len(ids)) :]
-    assert found[count:] == text
+    assert replaced[count:] == text
 
 
-def test_a_model_without_a_start_token_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+def test_model_without_start_token_is_named(folder: Path, tmp_path: Path) -> None:
     bare = shutil.copytree(folder / "model", tmp_path / "bare")
     config = json.loads((bare / "tokenizer_config.json").read_text())
     del config["bos_token"]
     (bare / "tokenizer_config.json").write_text(json.dumps(config))
-    wanted = settings(folder, 2, pretrained=str(bare))
-    for make in (lambda: HfSampler(wanted, None), lambda: Retokenizer(wanted)):
+    two_tokens = sampler_settings(folder, 2, pretrained=str(bare))
+    for make in (lambda: HfSampler(two_tokens, None), lambda: Retokenizer(two_tokens)):
         with pytest.raises(UserError, match=r"start_tokens is 2, .*bare' has no start token"):
             make()
 
@@ -302,10 +310,10 @@ def test_a_model_without_a_start_token_is_refused_by_name(folder: Path, tmp_path
 @pytest.mark.parametrize(
     "backend", ["dummy", "sglang", "sglang-generate", "local-chat-completions"]
 )
-def test_a_backend_that_sends_text_is_refused_before_anything(folder: Path, backend: str) -> None:
+def test_rejects_backends_that_send_text(folder: Path, backend: str) -> None:
     message = rf"start_tokens: found 2, .* backend '{backend}' .* or use hf, .*vllm"
     with pytest.raises(UserError, match=message):
-        load_plugins().create_sampler(replace(settings(folder, 2), backend=backend), None)
+        load_plugins().create_sampler(replace(sampler_settings(folder, 2), backend=backend), None)
     refused = gapft(
         "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--dry-run", "--set",
         "model.start_tokens=2", "--set", f"model.backend={backend}", cwd=folder,

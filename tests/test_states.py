@@ -1,4 +1,4 @@
-"""Laws of the partition into G, S and U (Section 3.2), and what ``partition`` writes."""
+"""Laws of the partition into G, S and U (Section 3.2), and the table that it writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ problems = st.lists(
 
 
 @given(problems, st.integers(1, 8))
-def test_every_problem_is_in_exactly_the_state_its_outcomes_say(
+def test_each_problem_has_the_state_of_its_outcomes(
     outcomes: list[tuple[bool, list[bool]]], k: int
 ) -> None:
     for greedy, samples in outcomes:
@@ -35,17 +35,17 @@ def test_every_problem_is_in_exactly_the_state_its_outcomes_say(
 
 
 @given(problems)
-def test_with_more_samples_recovered_problems_stay_recovered(
+def test_more_samples_keep_recovered_problems(
     outcomes: list[tuple[bool, list[bool]]],
 ) -> None:
     recovered: set[int] = set()
     missed = set(range(len(outcomes)))
     for k in range(9):
-        now = [classify_state(greedy, samples[:k]) for greedy, samples in outcomes]
-        assert recovered <= {i for i, state in enumerate(now) if state == "S"}
-        assert {i for i, state in enumerate(now) if state == "U"} <= missed
-        recovered = {i for i, state in enumerate(now) if state == "S"}
-        missed = {i for i, state in enumerate(now) if state == "U"}
+        states = [classify_state(greedy, samples[:k]) for greedy, samples in outcomes]
+        assert recovered <= {i for i, state in enumerate(states) if state == "S"}
+        assert {i for i, state in enumerate(states) if state == "U"} <= missed
+        recovered = {i for i, state in enumerate(states) if state == "S"}
+        missed = {i for i, state in enumerate(states) if state == "U"}
 
 
 #: K = 4. Problem: (greedy passed, (passed, tokens) of each sample).
@@ -68,8 +68,8 @@ EXPECTED = {
 }
 
 
-def searched(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
-    """A run directory whose pool is searched: sealed responses, and the task's facts."""
+def write_searched_run(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
+    """Write a run directory with a searched pool: sealed responses and the task's facts."""
     recipe = {
         "name": "r",
         "data": {"task": "t"},
@@ -104,20 +104,20 @@ def searched(folder: Path, keep: str, outcomes: dict[str, Any]) -> RunDirectory:
 
 
 @pytest.mark.parametrize(("keep", "column"), [("shortest", 3), ("first", 4)])
-def test_a_partition_holds_states_counts_and_the_sample_its_rule_keeps(
+def test_partition_writes_states_counts_and_kept_sample(
     keep: str, column: int, tmp_path: Path
 ) -> None:
-    run = searched(tmp_path / "run", keep, OUTCOMES)
+    run = write_searched_run(tmp_path / "run", keep, OUTCOMES)
     assert write_split_states(str(run.path), "pool") == {"states": {"G": 2, "S": 3, "U": 1}}
     rows = pq.read_table(run.path / "pool/states.parquet").to_pylist()
     assert [row["problem_id"] for row in rows] == sorted(OUTCOMES)
     for row in rows:
         expected = EXPECTED[row["problem_id"]]
-        found = (row["state"], row["passing_samples"], row["first_success"], row["kept_index"])
-        assert found == (*expected[:3], expected[column]), row["problem_id"]
+        values = (row["state"], row["passing_samples"], row["first_success"], row["kept_index"])
+        assert values == (*expected[:3], expected[column]), row["problem_id"]
 
 
-def test_a_rule_that_keeps_a_failed_sample_is_named(tmp_path: Path) -> None:
+def test_names_rule_that_keeps_failed_sample(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text(
         "from dataclasses import replace\n"
@@ -126,14 +126,14 @@ def test_a_rule_that_keeps_a_failed_sample_is_named(tmp_path: Path) -> None:
         "def register_response_rules(register):\n"
         "    register('made_up', lambda passing: replace(passing[0], text='better'))\n"
     )
-    run = searched(tmp_path / "run", "made_up", OUTCOMES)
+    run = write_searched_run(tmp_path / "run", "made_up", OUTCOMES)
     with pytest.raises(PluginError, match=r"'made_up' .* returned a response to problem early "):
         write_split_states(str(run.path), "pool", [str(plugin)])
     assert not (run.path / "pool/states.parquet").exists()
 
 
-def test_a_sample_that_is_missing_is_an_error_and_no_failure(tmp_path: Path) -> None:
+def test_missing_sample_is_an_error(tmp_path: Path) -> None:
     cut = {**OUTCOMES, "late": (False, [(False, 1)] * 3)}
-    run = searched(tmp_path / "run", "first", cut)
+    run = write_searched_run(tmp_path / "run", "first", cut)
     with pytest.raises(GapftError, match=r"problem late: .*samples 0 to 3, found"):
         write_split_states(str(run.path), "pool")

@@ -1,4 +1,4 @@
-"""The store keeps each file as it was first stored, and shares work between processes."""
+"""The store keeps the first content of each file and shares work between processes."""
 
 from __future__ import annotations
 
@@ -21,44 +21,42 @@ from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import FORMAT, STORE_VARIABLE, Store, StoreGroup
 
 
-def group_in(folder: Path) -> StoreGroup:
+def find_group(folder: Path) -> StoreGroup:
     group = Store(folder).find_group("generate", 1, {"model": "a"})
     group.create({"source": {"weights_sha256": "abc"}})
     return group
 
 
-def names(folder: Path) -> set[str]:
+def list_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_first_content_of_a_name_is_kept(tmp_path: Path) -> None:
-    group = group_in(tmp_path)
+def test_keeps_first_content_of_a_name(tmp_path: Path) -> None:
+    group = find_group(tmp_path)
     path = group.store_file("a.jsonl", b"first")
     assert group.store_file("a.jsonl", b"second") == path
     assert path.read_bytes() == b"first"
-    assert names(group.folder) == {"a.jsonl", "made_from.json"}, "nothing partial is left"
+    assert list_names(group.folder) == {"a.jsonl", "made_from.json"}, "nothing partial is left"
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_it_is_kept_without_hard_links_too(
+def test_keeps_first_content_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     def link(source: Path, place: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", link)
-    group = group_in(tmp_path)
+    group = find_group(tmp_path)
     path = group.store_file("a.jsonl", b"first")
     if again:
         group.store_file("a.jsonl", b"second")
     assert path.read_bytes() == b"first"
-    assert names(group.folder) == {"a.jsonl", "made_from.json"}
+    assert list_names(group.folder) == {"a.jsonl", "made_from.json"}
 
 
-def test_a_commit_that_fails_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    group = group_in(tmp_path)
+def test_failed_commit_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = find_group(tmp_path)
 
     def fail(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
@@ -66,10 +64,10 @@ def test_a_commit_that_fails_leaves_nothing(
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(UserError, match=STORE_VARIABLE):
         group.store_file("a.jsonl", b"first")
-    assert names(group.folder) == {"made_from.json"}
+    assert list_names(group.folder) == {"made_from.json"}
 
 
-def test_the_key_is_of_the_step_its_version_and_all_that_it_is_made_from(tmp_path: Path) -> None:
+def test_key_covers_step_version_and_inputs(tmp_path: Path) -> None:
     store = Store(tmp_path)
     made_from = {"model": {"files": {"a": "1"}}, "decoding": {"until": ["\n"]}}
     group = store.find_group("generate", 1, made_from)
@@ -81,11 +79,11 @@ def test_the_key_is_of_the_step_its_version_and_all_that_it_is_made_from(tmp_pat
         store.find_group("generate", 1, {**made_from, "model": {"files": {"a": "2"}}}),
         store.find_group("generate", 1, {**made_from, "more": None}),
     ]
-    assert len({of.folder for of in (group, *others)}) == 5
-    assert not any(of.exists() for of in others)
+    assert len({store_group.folder for store_group in (group, *others)}) == 5
+    assert not any(store_group.exists() for store_group in others)
 
 
-#: Holds a claim, says so, and lets it go when a line is read (or when it is killed).
+#: Holds a claim, reports it, and releases it when a line is read or the process is killed.
 HOLDER = """
 import sys
 from pathlib import Path
@@ -109,8 +107,8 @@ def start_holder(folder: Path, *more: str) -> subprocess.Popen[str]:
     return holder
 
 
-def test_a_claim_excludes_another_process_and_can_be_waited_for(tmp_path: Path) -> None:
-    group = group_in(tmp_path)
+def test_claim_excludes_another_process(tmp_path: Path) -> None:
+    group = find_group(tmp_path)
     with start_holder(tmp_path, "commit") as holder:
         with group.claim_file("a.jsonl", wait=False) as held:
             assert not held
@@ -128,11 +126,11 @@ def test_a_claim_excludes_another_process_and_can_be_waited_for(tmp_path: Path) 
             )  # fmt: skip
             assert waiting.stdout == "False\n", "and the other one is excluded now"
     assert holder.returncode == 0
-    assert names(group.folder) == {"a.jsonl", "made_from.json"}, "no lock is left"
+    assert list_names(group.folder) == {"a.jsonl", "made_from.json"}, "no lock is left"
 
 
-def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
-    group = group_in(tmp_path)
+def test_killed_process_holds_no_claim(tmp_path: Path) -> None:
+    group = find_group(tmp_path)
     with start_holder(tmp_path) as holder:
         holder.kill()
         holder.wait()
@@ -140,19 +138,17 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
             assert held
 
 
-def test_a_claim_ends_with_an_error_in_its_block(tmp_path: Path) -> None:
-    group = group_in(tmp_path)
+def test_claim_ends_when_its_block_fails(tmp_path: Path) -> None:
+    group = find_group(tmp_path)
     with pytest.raises(KeyboardInterrupt), group.claim_file("a.jsonl", wait=False):
         raise KeyboardInterrupt
     with group.claim_file("a.jsonl", wait=False) as held:
         assert held
 
 
-def test_who_takes_a_claim_right_after_another_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first one's lock file is not taken away from under the second one."""
-    group = group_in(tmp_path)
+def test_next_claimant_keeps_the_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process does not remove the second one's lock file."""
+    group = find_group(tmp_path)
     second = FileLock(group.folder / ".a.jsonl.lock")
     release = FileLock.release
 
@@ -170,7 +166,7 @@ def test_who_takes_a_claim_right_after_another_keeps_it(
     second.release()
 
 
-#: A process on a file system without locks: it refuses them before the store is imported.
+#: A process on a file system without locks: locking fails before the store is imported.
 WITHOUT_LOCKS = """
 import errno, fcntl, os
 def refuse(*arguments):
@@ -180,55 +176,55 @@ fcntl.flock = refuse
 
 
 @pytest.mark.parametrize("error", ["ENOSYS", "EOPNOTSUPP", "ENOTSUP", "ENOLCK"])
-def test_without_locks_a_file_excludes_others_until_its_process_is_dead(
+def test_file_lock_excludes_until_its_process_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
-    group, code = group_in(tmp_path), WITHOUT_LOCKS + HOLDER
+    group, code = find_group(tmp_path), WITHOUT_LOCKS + HOLDER
     monkeypatch.setenv("LOCK_ERROR", error)
     start = [sys.executable, "-W", "error", "-c", code, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(start, **pipes) as holder:  # type: ignore[call-overload]
         assert holder.stdout.readline() == "True\n"
-        assert len(names(group.folder)) == 2, "one lock, beside the description"
+        assert len(list_names(group.folder)) == 2, "one lock, beside the description"
         other = subprocess.run(start, input="\n", capture_output=True, text=True, check=True)
         assert other.stdout == "False\n"
         holder.kill()
         holder.wait()
-    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(getattr(errno, error)))
+    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse_lock(getattr(errno, error)))
     with group.claim_file("a.jsonl", wait=True) as held:
         assert held, "it is taken over from the dead process"
-    assert names(group.folder) == {"made_from.json"}
+    assert list_names(group.folder) == {"made_from.json"}
 
 
-def refuse(number: int) -> None:
+def refuse_lock(number: int) -> None:
     raise OSError(number, os.strerror(number))
 
 
-def test_another_error_of_a_lock_is_no_lack_of_locks(
+def test_other_lock_errors_are_not_missing_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = group_in(tmp_path)
-    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(errno.EIO))
+    group = find_group(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse_lock(errno.EIO))
     with pytest.raises(UserError, match=STORE_VARIABLE), group.claim_file("a.jsonl", wait=True):
         pass
 
 
 @pytest.mark.parametrize("content", [{"format": FORMAT + 1}, {}])
-def test_a_store_of_another_format_is_refused(tmp_path: Path, content: dict[str, int]) -> None:
+def test_rejects_store_of_another_format(tmp_path: Path, content: dict[str, int]) -> None:
     (tmp_path / "store.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"store\.json.*format"):
         Store(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, content: str) -> None:
+def test_rejects_unreadable_store(tmp_path: Path, content: str) -> None:
     (tmp_path / "store.json").write_text(content)
     with pytest.raises(UserError, match=r"store\.json"):
         Store(tmp_path)
 
 
-def test_a_store_that_was_written_is_opened_again(tmp_path: Path) -> None:
-    facts = group_in(tmp_path).read_facts()
+def test_reopens_written_store(tmp_path: Path) -> None:
+    facts = find_group(tmp_path).read_facts()
     again = Store(tmp_path).find_group("generate", 1, {"model": "a"})
     assert again.read_facts() == facts == {"source": {"weights_sha256": "abc"}}
     again.create({"source": "another"})
@@ -244,10 +240,10 @@ def test_a_store_that_was_written_is_opened_again(tmp_path: Path) -> None:
     ],
     ids=["open", "commit", "claim"],
 )
-def test_a_place_that_cannot_be_written_is_named_with_its_setting(
+def test_names_unwritable_place_and_its_setting(
     tmp_path: Path, use: Callable[[StoreGroup], object]
 ) -> None:
-    """A file stands in the folder's place, where no rights help."""
+    """A file is in the folder's place, so even root cannot write."""
     (tmp_path / "file").write_text("")
     group = Store(tmp_path / "file").find_group("generate", 1, {})
     with pytest.raises(UserError, match=STORE_VARIABLE):
@@ -255,7 +251,7 @@ def test_a_place_that_cannot_be_written_is_named_with_its_setting(
 
 
 @pytest.mark.parametrize("inside", ["", "store", "pool/store", "../run/store"])
-def test_a_store_inside_a_run_is_refused(
+def test_rejects_store_inside_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
 ) -> None:
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "run" / inside))
@@ -263,7 +259,7 @@ def test_a_store_inside_a_run_is_refused(
         Store.for_run(tmp_path / "run")
 
 
-def test_the_store_is_beside_its_runs_or_where_it_is_said(
+def test_store_is_beside_runs_or_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(STORE_VARIABLE, raising=False)
@@ -274,8 +270,8 @@ def test_the_store_is_beside_its_runs_or_where_it_is_said(
 
 
 @pytest.mark.parametrize("edited", ["model", "step", "facts", "source", "no key", "no JSON"])
-def test_an_edited_description_is_refused(tmp_path: Path, edited: str) -> None:
-    group = group_in(tmp_path)
+def test_rejects_edited_description(tmp_path: Path, edited: str) -> None:
+    group = find_group(tmp_path)
     path = group.folder / "made_from.json"
     content = json.loads(path.read_text())
     if edited in ("model", "step"):
@@ -291,20 +287,25 @@ def test_an_edited_description_is_refused(tmp_path: Path, edited: str) -> None:
         group.read_facts()
 
 
-def test_a_large_file_is_hashed_again_only_if_it_may_have_changed(
+def test_large_file_is_rehashed_only_after_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = tmp_path / "weights"
     weights.write_bytes(b"a" * (1 << 20))
     expected, hashed = files.sha256(weights), []
     monkeypatch.setattr(digests, "sha256", lambda path: hashed.append(path) or files.sha256(path))
-    of = Digests(tmp_path / "store").hash_file
-    assert of(weights) == of(weights) == expected
+    hash_file = Digests(tmp_path / "store").hash_file
+    assert hash_file(weights) == hash_file(weights) == expected
     assert len(hashed) == 2, "it was written just now"
     monkeypatch.setattr(digests, "RECENT_CHANGE_NS", -(10**12))
-    assert of(weights) == of(weights) == Digests(tmp_path / "store").hash_file(weights) == expected
+    assert (
+        hash_file(weights)
+        == hash_file(weights)
+        == Digests(tmp_path / "store").hash_file(weights)
+        == expected
+    )
     assert len(hashed) == 3
     weights.write_bytes(b"b" * (1 << 20))
-    assert of(weights) == files.sha256(weights) != expected
+    assert hash_file(weights) == files.sha256(weights) != expected
     (tmp_path / "store" / "digests.json").write_text("{")
-    assert of(weights) == files.sha256(weights)
+    assert hash_file(weights) == files.sha256(weights)

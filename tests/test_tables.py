@@ -1,4 +1,4 @@
-"""Every sealed table gives back the records that were written."""
+"""Every sealed table returns the records that were written."""
 
 from __future__ import annotations
 
@@ -56,66 +56,71 @@ judged = st.builds(
 )
 
 
-def rows(found: list[JudgedResponse]) -> list[Values]:
-    return [build_response_row(each.response, each.verdict, each.answer) for each in found]
+def build_rows(responses: list[JudgedResponse]) -> list[Values]:
+    return [
+        build_response_row(response.response, response.verdict, response.answer)
+        for response in responses
+    ]
 
 
 @given(st.lists(judged, max_size=6))
-def test_responses_come_back_as_they_were(
-    tmp_path_factory: Any, found: list[JudgedResponse]
+def test_responses_survive_a_round_trip(
+    tmp_path_factory: Any, responses: list[JudgedResponse]
 ) -> None:
     path = tmp_path_factory.mktemp("table") / "responses.parquet"
-    found = sorted(found, key=lambda each: each.response.problem_id)
-    write_batches(path, response_schema(), [rows(found)], lambda: {"verdicts": len(found)})
-    read = [each for _, of_problem in read_judged(path) for each in of_problem]
-    assert read == found
-    assert read_facts(path) == {"verdicts": len(found)}
+    responses = sorted(responses, key=lambda response: response.response.problem_id)
+    write_batches(
+        path, response_schema(), [build_rows(responses)], lambda: {"verdicts": len(responses)}
+    )
+    read_responses = [response for _, of_problem in read_judged(path) for response in of_problem]
+    assert read_responses == responses
+    assert read_facts(path) == {"verdicts": len(responses)}
 
 
-def test_batches_become_row_groups_and_only_one_is_asked_for_at_a_time(tmp_path: Path) -> None:
+def test_batches_become_row_groups_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "responses.parquet"
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def batches() -> Any:
         for number in range(3):
-            asked.append(number)
-            yield rows(
+            numbers.append(number)
+            yield build_rows(
                 [JudgedResponse(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))]
             )
 
-    write_batches(path, response_schema(), batches(), lambda: {"batches": [*asked]})
+    write_batches(path, response_schema(), batches(), lambda: {"batches": [*numbers]})
     assert pq.ParquetFile(path).num_row_groups == 3
     assert read_facts(path) == {"batches": [0, 1, 2]}
 
 
-def test_problems_come_back_ordered_by_id(tmp_path: Path) -> None:
+def test_problems_are_read_in_id_order(tmp_path: Path) -> None:
     path = tmp_path / "problems.parquet"
-    found = [Problem(name, f"prompt {name}", {"answer": name}, {"n": 1}) for name in "cab"]
-    write_problems(path, found, lambda names: ((ord(name),) for name in names))
-    expected = sorted(found, key=lambda problem: problem.id)
+    problems = [Problem(name, f"prompt {name}", {"answer": name}, {"n": 1}) for name in "cab"]
+    write_problems(path, problems, lambda names: ((ord(name),) for name in names))
+    expected = sorted(problems, key=lambda problem: problem.id)
     assert list(read_problems(path)) == [(problem, (ord(problem.id),)) for problem in expected]
 
 
-def test_states_come_back_as_they_were(tmp_path: Path) -> None:
+def test_states_survive_a_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "states.parquet"
-    found = [
+    states = [
         ProblemState("a", "G", 8, 3, 0, GREEDY),
         ProblemState("b", "S", 8, 1, 7, 7),
         ProblemState("c", "U", 8, 0, None, None),
     ]
-    write_states(path, iter(found), lambda: {"states": {"G": 1}})
-    assert list(read_states(path)) == found
+    write_states(path, iter(states), lambda: {"states": {"G": 1}})
+    assert list(read_states(path)) == states
     assert read_facts(path) == {"states": {"G": 1}}
 
 
-def test_a_selection_comes_back_in_its_order(tmp_path: Path) -> None:
+def test_selection_is_read_in_its_order(tmp_path: Path) -> None:
     path = tmp_path / "selection.parquet"
-    found = [
+    examples = [
         Example("b", "S", (1, 2), (3,), 4, 4),
         Example("a", "G", (1,), (2, 3), GREEDY, None, ended=False),
     ]
-    write_examples(path, found, Budget(2, 1, 2, 6, 3, 1))
-    assert read_examples(path) == found
+    write_examples(path, examples, Budget(2, 1, 2, 6, 3, 1))
+    assert read_examples(path) == examples
     assert read_facts(path)["n"] == 2
     assert pq.read_schema(path).names == [
         "problem_id", "state", "response_index", "first_success", "prompt_ids", "response_ids",

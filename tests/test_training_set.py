@@ -1,4 +1,4 @@
-"""Training sets of another run (selector ``training_set``), by the real command."""
+"""Training sets of another run (selector ``training_set``) with the real command."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ FIRST_TWO = {"first_two": {"selector": "uniform", "k": 2}}
 TRAINING = {"dtype": "float32", "repetitions": 1}
 
 
-def condition_of(run: str, condition: str, **keys: Any) -> dict[str, Any]:
-    """A condition with the training sets of another run."""
+def build_condition(run: str, condition: str, **keys: Any) -> dict[str, Any]:
+    """Build a condition that uses another run's training sets."""
     params = {"run": run, "condition": condition}
     return {"selector": "training_set", "params": params, **keys}
 
 
-TAKES = {"theirs": condition_of("source", "gapft"), "uniform": {}}
+TAKES = {"theirs": build_condition("source", "gapft"), "uniform": {}}
 SELECTION = f"selections/{ARM}.parquet"
 SOURCE = f"source/selections/gapft-seed{SEED}.parquet"
 
@@ -66,21 +66,21 @@ def write_recipe(folder: Path, name: str, model: str, **keys: Any) -> None:
     (folder / f"{name}.yaml").write_text(yaml.safe_dump({**content, **keys}))
 
 
-def options(name: str, *overrides: str) -> Options:
+def build_options(name: str, *overrides: str) -> Options:
     return Options(
         f"{name}.yaml", include_paths=["tasks"], plugin_files=["plugin.py"], overrides=overrides
     )
 
 
-def loaded(*more: str) -> list[str]:
+def plugin_arguments(*more: str) -> list[str]:
     return ["--include-path", "tasks", "--plugin", "plugin.py", *more]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that chose its sets, and one of another base that took one of them; both finished.
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with its own sets and a run on another base that reuses one; both finished.
 
-    In ``here``, with a copy of it all beside it: their paths are in their manifests.
+    They are in ``here``, with a copy beside it: manifests hold their paths.
     """
     folder = tmp_path_factory.mktemp("taken") / "here"
     folder.mkdir()
@@ -93,85 +93,90 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder, "taking", "other", conditions=TAKES, training=TRAINING | {"repetitions": 3}
     )
     for name in ("source", "taking"):
-        succeed("run", f"{name}.yaml", "--run-dir", name, *loaded(), cwd=folder)
+        succeed("run", f"{name}.yaml", "--run-dir", name, *plugin_arguments(), cwd=folder)
     shutil.copytree(folder, folder.with_name("copy"))
     return folder
 
 
 @pytest.fixture
-def made(kept: Path) -> Path:
-    """It all as it was."""
-    shutil.rmtree(kept)
-    shutil.copytree(kept.with_name("copy"), kept)
-    return kept
+def runs_folder(finished_runs: Path) -> Path:
+    """The finished runs, restored to their first state."""
+    shutil.rmtree(finished_runs)
+    shutil.copytree(finished_runs.with_name("copy"), finished_runs)
+    return finished_runs
 
 
 @pytest.fixture
-def work(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, and commands are given there."""
-    monkeypatch.chdir(made)
-    return made
+def working_folder(runs_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The restored runs, as the working folder."""
+    monkeypatch.chdir(runs_folder)
+    return runs_folder
 
 
-def manifest_of(run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(run, "manifest.json").read_text())
-    return found
+def read_manifest(run: str) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(Path(run, "manifest.json").read_text())
+    return manifest
 
 
-def checked(run: str = "taking", plugin: str = "plugin.py") -> tuple[list[str], list[str]]:
-    found = verify(Path(run), [plugin])
-    return found.differences, found.checked
+def verify_run(run: str = "taking", plugin: str = "plugin.py") -> tuple[list[str], list[str]]:
+    result = verify(Path(run), [plugin])
+    return result.differences, result.checked
 
 
-def rewrite(path: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Other examples in a set, which is sealed again."""
+def rewrite_set(path: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change the examples of a set and seal it again."""
     run, relative = path.split("/", 1)
     change_rows(Path(run), relative, change)
 
 
-def test_another_base_is_trained_by_other_settings_on_the_same_set(made: Path) -> None:
-    there, here = (
-        json.loads((made / r / "manifest.json").read_text()) for r in ("source", "taking")
+def test_another_base_trains_on_the_same_set(runs_folder: Path) -> None:
+    source_manifest, reusing_manifest = (
+        json.loads((runs_folder / r / "manifest.json").read_text()) for r in ("source", "taking")
     )
-    assert read_examples(made / "taking" / SELECTION) == read_examples(made / SOURCE)
-    assert here["budgets"][ARM]["taken"] == {
-        "run": str((made / "source").resolve()),
+    assert read_examples(runs_folder / "taking" / SELECTION) == read_examples(runs_folder / SOURCE)
+    assert reusing_manifest["budgets"][ARM]["taken"] == {
+        "run": str((runs_folder / "source").resolve()),
         "arm": f"gapft-seed{SEED}",
-        "sha256": sha256(made / SOURCE),
+        "sha256": sha256(runs_folder / SOURCE),
         "k": 4,
         "replay": 0,
     }
-    assert here["budgets"][ARM]["matched"]
-    assert here["budgets"][ARM]["exposures"] == 3 * N
-    assert "taken" not in here["budgets"][f"uniform-seed{SEED}"]
+    assert reusing_manifest["budgets"][ARM]["matched"]
+    assert reusing_manifest["budgets"][ARM]["exposures"] == 3 * N
+    assert "taken" not in reusing_manifest["budgets"][f"uniform-seed{SEED}"]
     a, b = (
-        found["training"][arm]["base_sha256"]
-        for found, arm in ((there, f"gapft-seed{SEED}"), (here, ARM))
+        run_manifest["training"][arm]["base_sha256"]
+        for run_manifest, arm in ((source_manifest, f"gapft-seed{SEED}"), (reusing_manifest, ARM))
     )
     assert a != b
-    report = (made / "taking/report/report.md").read_text("utf-8").replace("\\", "")
+    report = (runs_folder / "taking/report/report.md").read_text("utf-8").replace("\\", "")
     assert "These training sets come from another run" in report
-    assert f"theirs, seed {SEED}: gapft-seed{SEED} of {made.resolve() / 'source'}" in report
-    results = json.loads((made / "taking/report/results.json").read_text())
-    told = {"arm": f"gapft-seed{SEED}", "sha256": sha256(made / SOURCE), "k": 4, "replay": 0}
-    assert results["conditions"]["theirs"]["seeds"][str(SEED)]["taken"] == told
+    assert f"theirs, seed {SEED}: gapft-seed{SEED} of {runs_folder.resolve() / 'source'}" in report
+    results = json.loads((runs_folder / "taking/report/results.json").read_text())
+    recorded = {
+        "arm": f"gapft-seed{SEED}",
+        "sha256": sha256(runs_folder / SOURCE),
+        "k": 4,
+        "replay": 0,
+    }
+    assert results["conditions"]["theirs"]["seeds"][str(SEED)]["taken"] == recorded
     assert "taken" not in results["conditions"]["uniform"]["seeds"][str(SEED)]
     assert all(c["matched_budget"] for c in results["contrasts"] if c["b"] == "uniform")
-    done = succeed("verify", "taking", "--plugin", "plugin.py", cwd=made)
+    done = succeed("verify", "taking", "--plugin", "plugin.py", cwd=runs_folder)
     assert f"{ARM} was compared with its source" in " ".join(done.stdout.split())
 
 
-def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
-    """It has as many examples as the others, and this run's recipe says nothing of its K."""
-    conditions = {**TAKES, "early": condition_of("source", "first_two")}
-    write_recipe(made, "wide", "other", conditions=conditions)
-    succeed("run", "wide.yaml", "--run-dir", "wide", *loaded(), cwd=made)
-    budgets = json.loads((made / "wide/manifest.json").read_text())["budgets"]
+def test_set_chosen_with_other_k_is_unmatched(runs_folder: Path) -> None:
+    """It has as many examples as the others, and this run's recipe does not give its K."""
+    conditions = {**TAKES, "early": build_condition("source", "first_two")}
+    write_recipe(runs_folder, "wide", "other", conditions=conditions)
+    succeed("run", "wide.yaml", "--run-dir", "wide", *plugin_arguments(), cwd=runs_folder)
+    budgets = json.loads((runs_folder / "wide/manifest.json").read_text())["budgets"]
     early = budgets[f"early-seed{SEED}"]
     assert early["matched"], "it is the other run's matched budget"
     assert (early["taken"]["k"], early["taken"]["replay"]) == (2, 0)
     assert early["exposures"] == budgets[ARM]["exposures"]
-    results = json.loads((made / "wide/report/results.json").read_text())
+    results = json.loads((runs_folder / "wide/report/results.json").read_text())
     matched = {(c["a"], c["b"]): c["matched_budget"] for c in results["contrasts"]}
     pairs = {frozenset(pair): same for pair, same in matched.items() if "source" not in pair}
     assert pairs == {
@@ -179,27 +184,29 @@ def test_a_set_chosen_by_another_k_is_never_called_matched(made: Path) -> None:
         frozenset({"early", "theirs"}): False,
         frozenset({"early", "uniform"}): False,
     }
-    report = (made / "wide/report/report.md").read_text("utf-8").replace("\\", "")
+    report = (runs_folder / "wide/report/report.md").read_text("utf-8").replace("\\", "")
     assert "early (K = 2 of 4)" in report
-    assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=made).stdout
-    view = View(RunDirectory.open(made / "wide"), load_plugins(), ())
+    assert "verified" in succeed("verify", "wide", "--plugin", "plugin.py", cwd=runs_folder).stdout
+    view = View(RunDirectory.open(runs_folder / "wide"), load_plugins(), ())
     assert [*find_setting_differences(view, "mine", ["theirs", "uniform"])] == []
     [fault] = find_setting_differences(view, "mine", ["uniform", "early"])
     assert "k not set → 2" in fault
 
 
-def test_the_dry_run_says_where_sets_come_from_and_what_is_missing(work: Path) -> None:
-    text = describe_dry_run(options("taking"), "new")
+def test_dry_run_names_sources_and_missing_sets(working_folder: Path) -> None:
+    text = describe_dry_run(build_options("taking"), "new")
     assert "theirs (training_set), uniform" in text
-    assert f"run: {work / 'source'}" in text
+    assert f"run: {working_folder / 'source'}" in text
     assert "nothing: this recipe can run" in text
     Path("source").rename("away")
-    text = describe_dry_run(options("taking"), "new")
-    assert f"key 'conditions.theirs.params': {work / 'source'}: not a run directory" in text
+    text = describe_dry_run(build_options("taking"), "new")
+    assert (
+        f"key 'conditions.theirs.params': {working_folder / 'source'}: not a run directory" in text
+    )
     assert not Path("new").exists()
 
 
-def another_tokenizer() -> None:
+def change_tokenizer() -> None:
     file = Path("other/tokenizer.json")
     content = json.loads(file.read_text())
     vocab = content["model"]["vocab"]
@@ -207,44 +214,44 @@ def another_tokenizer() -> None:
     file.write_text(json.dumps(content))
 
 
-def another_task() -> None:
+def change_task() -> None:
     file = Path("tasks/letters.yaml")
     file.write_text(file.read_text().replace('"{{question}}"', '"Q: {{question}}"'))
 
 
-def edited() -> None:
+def edit_source() -> None:
     with Path(SOURCE).open("ab") as file:
         file.write(b"x")
 
 
-def forged() -> None:
-    rewrite(SOURCE, lambda rows: rows[1]["response_ids"].reverse())
+def forge_source() -> None:
+    rewrite_set(SOURCE, lambda rows: rows[1]["response_ids"].reverse())
 
 
 @pytest.mark.parametrize(
-    ("said", "change", "expected"),
+    ("source", "change", "expected"),
     [
         (("nowhere", "gapft"), None, "key 'conditions.c.params': /.*/nowhere: not a run directory"),
         (("new", "gapft"), None, "key 'conditions.c.params': /.*/new is this run"),
         (("source", "c"), None, "source has no training set c-seed13; it has: gapft-seed13, all"),
         (("taking", "theirs"), None, "theirs-seed13 of .*taking is itself a set of /.*source"),
-        (("source", "gapft"), edited, "was changed after it was sealed"),
-        (("source", "gapft"), another_tokenizer, "tokenizer: tokenizer.json "),
-        (("source", "gapft"), another_task, "task, doc_to_text .*Q: "),
+        (("source", "gapft"), edit_source, "was changed after it was sealed"),
+        (("source", "gapft"), change_tokenizer, "tokenizer: tokenizer.json "),
+        (("source", "gapft"), change_task, "task, doc_to_text .*Q: "),
     ],
 )
-def test_a_set_that_cannot_be_taken_is_refused_before_a_search(
-    work: Path, said: tuple[str, str], change: Callable[[], None] | None, expected: str
+def test_unusable_set_is_refused_before_search(
+    working_folder: Path, source: tuple[str, str], change: Callable[[], None] | None, expected: str
 ) -> None:
     if change:
         change()
-    write_recipe(work, "new", "other", conditions={"c": condition_of(*said)})
+    write_recipe(working_folder, "new", "other", conditions={"c": build_condition(*source)})
     with pytest.raises(UserError, match=expected):
-        run_recipe(options("new"), "new")
+        run_recipe(build_options("new"), "new")
     assert not list(Path("new").glob("pool/*"))
 
 
-def test_the_command_refuses_without_a_traceback(work: Path) -> None:
+def test_refuses_without_a_traceback(working_folder: Path) -> None:
     done = gapft(
         "run",
         "taking.yaml",
@@ -252,18 +259,18 @@ def test_the_command_refuses_without_a_traceback(work: Path) -> None:
         "new",
         "--set",
         "conditions.theirs.params.condition=gaptf",
-        *loaded(),
-        cwd=work,
+        *plugin_arguments(),
+        cwd=working_folder,
     )
     assert done.returncode == 2
     assert "source has no training set gaptf-seed13" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-    assert not (work / "new").exists()
+    assert not (working_folder / "new").exists()
 
 
-def unselected(run: str) -> None:
-    """The run as a kill left it after the set was written, and before the manifest was."""
-    manifest = manifest_of(run)
+def unseal_selection(run: str) -> None:
+    """Restore the state after a kill between writing the set and the manifest."""
+    manifest = read_manifest(run)
     del manifest["n"]
     for section in ("budgets", "training"):
         manifest[section] = {}
@@ -276,7 +283,11 @@ def unselected(run: str) -> None:
 @pytest.mark.parametrize(
     ("change", "settings", "expected"),
     [
-        (forged, [], "slot 1, problem .* does not match the evidence in the states table; differ"),
+        (
+            forge_source,
+            [],
+            "slot 1, problem .* does not match the evidence in the states table; differ",
+        ),
         (None, ["budget.n=3"], f"has {N} examples, and there are 3 slots"),
         (None, ["budget.replay=1"], f"has {N} examples, and there are {N + 1} slots"),
         (
@@ -286,18 +297,18 @@ def unselected(run: str) -> None:
         ),
     ],
 )
-def test_a_set_that_does_not_fit_is_refused_when_it_is_taken(
-    work: Path, change: Callable[[], None] | None, settings: list[str], expected: str
+def test_unsuitable_set_is_refused_when_selected(
+    working_folder: Path, change: Callable[[], None] | None, settings: list[str], expected: str
 ) -> None:
-    unselected("taking")
+    unseal_selection("taking")
     if change:
         change()
     with pytest.raises(UserError, match=expected):
-        run_stages_alone(["select"], "taking", options("taking", *settings))
+        run_stages_alone(["select"], "taking", build_options("taking", *settings))
 
 
-def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) -> None:
-    unselected("taking")
+def test_rejects_missing_or_different_problems(working_folder: Path) -> None:
+    unseal_selection("taking")
     first = read_examples(Path(SOURCE))[0].problem_id
     for column in ("prompt_ids", "gold"):
         shutil.copytree("source", f"by_{column}")
@@ -306,68 +317,73 @@ def test_a_problem_that_this_pool_lacks_or_has_otherwise_is_refused(work: Path) 
             row = next(row for row in rows if row["problem_id"] == first)
             row[column] = [*row[column], 3] if column == "prompt_ids" else '"z"'
 
-        rewrite(f"by_{column}/pool/problems.parquet", change)
+        rewrite_set(f"by_{column}/pool/problems.parquet", change)
         with pytest.raises(UserError, match=f"1 of the .* first: {first}"):
             run_stages_alone(
-                ["select"], "taking", options("taking", f"conditions.theirs.params.run=by_{column}")
+                ["select"],
+                "taking",
+                build_options("taking", f"conditions.theirs.params.run=by_{column}"),
             )
-    write_recipe(work, "few", "other", conditions=TAKES, data={"task": "letters", "pool_limit": 6})
+    write_recipe(
+        working_folder, "few", "other", conditions=TAKES, data={"task": "letters", "pool_limit": 6}
+    )
     with pytest.raises(UserError, match=r"of the 4 problems of gapft-seed13 in /.*source are not"):
-        run_recipe(options("few"), "few")
+        run_recipe(build_options("few"), "few")
 
 
-def test_an_interrupted_selection_goes_on_and_a_sealed_one_needs_no_source(work: Path) -> None:
+def test_resumes_selection_without_sealed_source(working_folder: Path) -> None:
     before = sha256(Path("taking", SELECTION))
-    unselected("taking")
-    run_stages_alone(["select"], "taking", options("taking"))
+    unseal_selection("taking")
+    run_stages_alone(["select"], "taking", build_options("taking"))
     assert sha256(Path("taking", SELECTION)) == before
-    assert manifest_of("taking")["files"][SELECTION] == before
+    assert read_manifest("taking")["files"][SELECTION] == before
     Path("source").rename("away")
-    succeed("run", "taking.yaml", "--run-dir", "taking", *loaded(), cwd=work)
+    succeed("run", "taking.yaml", "--run-dir", "taking", *plugin_arguments(), cwd=working_folder)
     assert sha256(Path("taking", SELECTION)) == before
-    differences, told = checked()
+    differences, checks = verify_run()
     assert differences == []
     assert any(
-        "verified, because the run that it comes from is not on this machine" in of for of in told
+        "verified, because the run that it comes from is not on this machine" in check_line
+        for check_line in checks
     )
-    assert not any("was compared with its source" in line for line in told)
+    assert not any("was compared with its source" in line for line in checks)
     with pytest.raises(UserError, match="not a run directory"):
-        run_recipe(options("taking"), "new")
+        run_recipe(build_options("taking"), "new")
 
 
-def test_other_settings_train_on_the_sealed_set_anew(work: Path) -> None:
-    unselected("taking")
-    run_stages_alone(["select"], "taking", options("taking"))
+def test_other_settings_retrain_on_the_sealed_set(working_folder: Path) -> None:
+    unseal_selection("taking")
+    run_stages_alone(["select"], "taking", build_options("taking"))
     with pytest.raises(UserError, match="there are 3 slots"):
-        run_stages_alone(["select"], "taking", options("taking", "budget.n=3"))
+        run_stages_alone(["select"], "taking", build_options("taking", "budget.n=3"))
     Path("source").rename("away")
-    run_stages_alone(["select"], "taking", options("taking", "training.repetitions=2"))
-    assert manifest_of("taking")["budgets"][ARM]["exposures"] == 2 * N
-    assert manifest_of("taking")["budgets"][ARM]["taken"]["sha256"] == sha256(
+    run_stages_alone(["select"], "taking", build_options("taking", "training.repetitions=2"))
+    assert read_manifest("taking")["budgets"][ARM]["exposures"] == 2 * N
+    assert read_manifest("taking")["budgets"][ARM]["taken"]["sha256"] == sha256(
         Path("away", SOURCE.partition("/")[2])
     )
 
 
-def test_an_edited_source_is_found_by_verify(work: Path) -> None:
-    edited()
-    (difference,) = checked()[0]
+def test_verify_finds_edited_source(working_folder: Path) -> None:
+    edit_source()
+    (difference,) = verify_run()[0]
     assert "gapft-seed13.parquet: was changed after it was sealed" in difference
 
 
-def test_verify_finds_a_source_that_was_sealed_anew(work: Path) -> None:
-    rewrite(SOURCE, lambda rows: rows.reverse())
-    differences = checked()[0]
+def test_verify_finds_resealed_source(working_folder: Path) -> None:
+    rewrite_set(SOURCE, lambda rows: rows.reverse())
+    differences = verify_run()[0]
     assert any("the budget of theirs-seed13 has taken = " in line for line in differences)
     assert any(f"{SELECTION}: slot 0 has problem " in line for line in differences)
 
 
-def test_verify_finds_a_set_that_is_not_the_one_that_was_taken(work: Path) -> None:
-    rewrite(f"taking/{SELECTION}", lambda rows: rows.reverse())
-    assert any(f"{SELECTION}: slot 0 has problem " in line for line in checked()[0])
+def test_verify_finds_replaced_set(working_folder: Path) -> None:
+    rewrite_set(f"taking/{SELECTION}", lambda rows: rows.reverse())
+    assert any(f"{SELECTION}: slot 0 has problem " in line for line in verify_run()[0])
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_verify_finds_audit_problems_in_a_taken_set(work: Path, away: bool) -> None:
+def test_verify_finds_audit_problems_in_set(working_folder: Path, away: bool) -> None:
     audit = pq.read_table("taking/audit/problems.parquet").to_pylist()[:N]
 
     def leak(rows: list[dict[str, Any]]) -> None:
@@ -375,94 +391,94 @@ def test_verify_finds_audit_problems_in_a_taken_set(work: Path, away: bool) -> N
             row["problem_id"] = row["origin"] = problem["problem_id"]
             row["prompt_ids"] = problem["prompt_ids"]
 
-    rewrite(f"taking/{SELECTION}", leak)
+    rewrite_set(f"taking/{SELECTION}", leak)
     if away:
         Path("source").rename("away")
-    differences, told = checked()
+    differences, checks = verify_run()
     lacking = [line for line in differences if "is not a problem of this run's pool" in line]
     assert [line.partition(": ")[2].partition(",")[0] for line in lacking] == [
         f"slot {slot}" for slot in range(N)
     ]
-    assert not any("its prompt" in line for line in told)
+    assert not any("its prompt" in line for line in checks)
 
 
-def test_verify_finds_other_prompt_tokens_without_the_source(work: Path) -> None:
-    rewrite(f"taking/{SELECTION}", lambda rows: rows[2]["prompt_ids"].append(3))
+def test_verify_finds_other_prompt_tokens_without_source(working_folder: Path) -> None:
+    rewrite_set(f"taking/{SELECTION}", lambda rows: rows[2]["prompt_ids"].append(3))
     Path("source").rename("away")
-    (line,) = [line for line in checked()[0] if "other prompt tokens" in line]
+    (line,) = [line for line in verify_run()[0] if "other prompt tokens" in line]
     assert line.startswith(f"{SELECTION}: slot 2, problem ")
 
 
-def test_verify_judges_the_responses_of_a_taken_set_again(work: Path) -> None:
-    """The source says that a failed response passed; all that it keeps fits that."""
-    told = checked()[1]
-    assert any("that passed there, and passed again," in line for line in told)
+def test_verify_rejudges_reused_responses(working_folder: Path) -> None:
+    """The source records a failed response as passed, consistently in all its files."""
+    checks = verify_run()[1]
+    assert any("that passed there, and passed again," in line for line in checks)
     first = read_examples(Path(SOURCE))[0]
 
     def fail(rows: list[dict[str, Any]]) -> None:
-        of = (first.problem_id, first.response_index)
-        next(row for row in rows if (row["problem_id"], row["index"]) == of)["text"] = ""
+        response_key = (first.problem_id, first.response_index)
+        next(row for row in rows if (row["problem_id"], row["index"]) == response_key)["text"] = ""
 
-    rewrite("source/pool/responses.parquet", fail)
-    differences, told = checked()
+    rewrite_set("source/pool/responses.parquet", fail)
+    differences, checks = verify_run()
     (line,) = differences
     assert f"problem {first.problem_id}, index {first.response_index} has the verdict pass" in line
     assert "source/pool/responses.parquet" in line
     assert "judged again it is fail" in line
-    assert not any("passed again" in line for line in told)
+    assert not any("passed again" in line for line in checks)
 
 
-def test_verify_says_what_it_cannot_judge_again(work: Path) -> None:
+def test_verify_reports_responses_it_cannot_rejudge(working_folder: Path) -> None:
     plugin = "costly.py"
     Path(plugin).write_text(CONTAINS.replace(", Contains)", ", Contains, rejudge=False)"))
-    sealed = {run: manifest_of(run) for run in ("source", "taking")}
+    sealed = {run: read_manifest(run) for run in ("source", "taking")}
     code = load_plugins([plugin]).find_code_hash("verifier", "contains")
     for run, manifest in sealed.items():
         manifest["rests_on"]["plugins"]["verifier contains"] = code
         write_json(Path(run, "manifest.json"), manifest)
-    differences, told = checked(plugin=plugin)
+    differences, checks = verify_run(plugin=plugin)
     assert differences == []
-    assert any("that passed there, as recorded, not judged again" in line for line in told)
+    assert any("that passed there, as recorded, not judged again" in line for line in checks)
     Path("source").rename("away")
-    differences, told = checked(plugin=plugin)
+    differences, checks = verify_run(plugin=plugin)
     assert differences == []
-    assert any("its verdicts and its budget were not verified" in line for line in told)
+    assert any("its verdicts and its budget were not verified" in line for line in checks)
 
 
-def test_verify_computes_whether_a_set_of_another_run_is_matched(work: Path) -> None:
+def test_verify_checks_matching_of_reused_sets(working_folder: Path) -> None:
     for run, arm in (("source", f"gapft-seed{SEED}"), ("taking", ARM)):
-        manifest = manifest_of(run)
+        manifest = read_manifest(run)
         manifest["budgets"][arm]["matched"] = False
         write_json(Path(run, "manifest.json"), manifest)
-    (line,) = [line for line in checked()[0] if "has matched = " in line]
+    (line,) = [line for line in verify_run()[0] if "has matched = " in line]
     assert line.endswith("give True")
     Path("source").rename("away")
-    assert any("its budget were not verified" in line for line in checked()[1])
+    assert any("its budget were not verified" in line for line in verify_run()[1])
 
 
-def test_a_condition_takes_its_sets_from_the_run_that_its_recipe_names(work: Path) -> None:
-    recorded = manifest_of("taking")["recipe"]["conditions"]["theirs"]
-    assert recorded["params"]["run"] == str(work / "source")
+def test_condition_reads_sets_of_named_run(working_folder: Path) -> None:
+    recorded = read_manifest("taking")["recipe"]["conditions"]["theirs"]
+    assert recorded["params"]["run"] == str(working_folder / "source")
     shutil.copytree("source", "twin")
-    manifest = manifest_of("taking")
-    manifest["budgets"][ARM]["taken"]["run"] = str(work / "twin")
+    manifest = read_manifest("taking")
+    manifest["budgets"][ARM]["taken"]["run"] = str(working_folder / "twin")
     write_json(Path("taking/manifest.json"), manifest)
     for name in ("source", "away"):
-        (line,) = checked()[0]
+        (line,) = verify_run()[0]
         assert line.startswith(f"manifest.json: the budget of {ARM} has taken = ")
         if name == "source":
             Path("source").rename("away")
 
 
-def test_verify_finds_a_forged_origin(work: Path) -> None:
-    manifest = manifest_of("taking")
-    taken = manifest["budgets"][ARM].pop("taken")
+def test_verify_finds_forged_origin(working_folder: Path) -> None:
+    manifest = read_manifest("taking")
+    reused = manifest["budgets"][ARM].pop("taken")
     write_json(Path("taking/manifest.json"), manifest)
-    assert f"the budget of {ARM} has taken = None" in "".join(checked()[0])
-    manifest["budgets"][ARM]["taken"] = taken
-    manifest["budgets"][f"uniform-seed{SEED}"]["taken"] = taken
+    assert f"the budget of {ARM} has taken = None" in "".join(verify_run()[0])
+    manifest["budgets"][ARM]["taken"] = reused
+    manifest["budgets"][f"uniform-seed{SEED}"]["taken"] = reused
     write_json(Path("taking/manifest.json"), manifest)
-    assert "the budget of uniform-seed13 has taken = " in "".join(checked()[0])
+    assert "the budget of uniform-seed13 has taken = " in "".join(verify_run()[0])
 
 
 @pytest.mark.parametrize(
@@ -471,24 +487,28 @@ def test_verify_finds_a_forged_origin(work: Path) -> None:
         ({"params": {"run": "r"}}, "condition"),
         ({"params": {"condition": "gapft"}}, "run"),
         ({"params": {"run": 3, "condition": "gapft"}}, "conditions.c.params.run"),
-        (condition_of("r", "gapft", k=1), "conditions.c.k"),
+        (build_condition("r", "gapft", k=1), "conditions.c.k"),
     ],
 )
-def test_a_condition_with_a_set_of_another_run_says_which_alone(
-    keys: dict[str, Any], expected: str
-) -> None:
+def test_rejects_other_keys_beside_training_set(keys: dict[str, Any], expected: str) -> None:
     conditions = {"c": {"selector": "training_set", **keys}}
     with pytest.raises(UserError, match=expected):
         find_selector(recipe(conditions), "c", load_plugins())
 
 
-def test_the_paths_among_parameters_are_found_from_any_folder(work: Path) -> None:
-    """Those that a plugin of one's own declares too."""
+def test_parameter_paths_resolve_from_any_folder(working_folder: Path) -> None:
+    """This includes paths that a custom plugin declares."""
     Path("own.py").write_text(OWN)
-    conditions = {"theirs": condition_of("source", "gapft"), "own": {"params": {"list": "a.txt"}}}
-    known = recipe(conditions).with_absolute_paths(load_plugins(["own.py"])).conditions
-    assert known["theirs"].params == {"run": str(work / "source"), "condition": "gapft"}
-    assert known["own"].params == {"list": str(work / "a.txt")}
+    conditions = {
+        "theirs": build_condition("source", "gapft"),
+        "own": {"params": {"list": "a.txt"}},
+    }
+    resolved = recipe(conditions).with_absolute_paths(load_plugins(["own.py"])).conditions
+    assert resolved["theirs"].params == {
+        "run": str(working_folder / "source"),
+        "condition": "gapft",
+    }
+    assert resolved["own"].params == {"list": str(working_folder / "a.txt")}
 
 
 OWN = """
@@ -515,22 +535,22 @@ def register_selectors(register):
 """
 
 
-def test_a_selector_of_ones_own_gives_examples_of_the_other_run_alone(work: Path) -> None:
+def test_custom_selector_uses_only_the_other_run(working_folder: Path) -> None:
     Path("own.py").write_text(OWN)
-    unselected("taking")
-    choice = replace(options("taking"), plugin_files=["plugin.py", "own.py"])
+    unseal_selection("taking")
+    choice = replace(build_options("taking"), plugin_files=["plugin.py", "own.py"])
     for name in ("invents", "halves"):
-        said = replace(choice, overrides=[f"conditions.theirs.selector={name}"])
+        changed_options = replace(choice, overrides=[f"conditions.theirs.selector={name}"])
         if name == "invents":
             with pytest.raises(PluginError, match=r"invents.*not in the other run's set"):
-                run_stages_alone(["select"], "taking", said)
+                run_stages_alone(["select"], "taking", changed_options)
         else:
-            run_stages_alone(["select"], "taking", said)
-    theirs = read_examples(Path(SOURCE))
-    assert read_examples(Path("taking", SELECTION)) == theirs[::2] * 2
+            run_stages_alone(["select"], "taking", changed_options)
+    source_examples = read_examples(Path(SOURCE))
+    assert read_examples(Path("taking", SELECTION)) == source_examples[::2] * 2
 
 
-#: A change of each column of an example; none of them gives a verified response of the pool.
+#: A change for each column of an example; none of them is a verified response of the pool.
 CHANGES: dict[str, Any] = {
     "problem_id": "another",
     "state": "U",
@@ -544,14 +564,14 @@ CHANGES: dict[str, Any] = {
 
 
 @given(st.integers(0, 5), st.integers(1, 5), st.data())
-def test_what_a_pool_gives_has_no_fault_and_any_change_of_it_has(
+def test_pool_examples_are_valid_until_changed(
     solved: int, recovered: int, data: st.DataObject
 ) -> None:
     source = pool(solved, recovered)
-    known = {e.problem_id: e for e in (*source.verified, *source.missed)}
+    evidence_by_id = {e.problem_id: e for e in (*source.verified, *source.missed)}
     example = build_example(data.draw(st.sampled_from(source.verified)))
-    assert build_example(find_evidence(example, known)) == example
+    assert build_example(find_evidence(example, evidence_by_id)) == example
     column = data.draw(st.sampled_from(sorted(CHANGES)))
     changed = not example.ended if column == "ended" else CHANGES[column]
     with pytest.raises(NotEvidence):
-        find_evidence(replace(example, **{column: changed}), known)
+        find_evidence(replace(example, **{column: changed}), evidence_by_id)

@@ -1,4 +1,4 @@
-"""What plugins declare when they register something, and that the engine goes by it alone."""
+"""Traits that plugins declare at registration, which alone determine the engine's behaviour."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gapft_harness.recipe.recipe import Recipe
 HOOKS = {kind: hook for hook, kind in KINDS.items()}
 
 
-def plugin(folder: Path, kind: str, declared: str) -> str:
-    """A plugin file whose one thing is registered with ``declared``."""
+def write_plugin(folder: Path, kind: str, declared: str) -> str:
+    """Write a plugin file that registers one entry with ``declared``."""
     path = folder / "mine.py"
     path.write_text(
         "from gapft_harness.api import UserError, hookimpl\n\n\n"
@@ -53,18 +53,18 @@ def plugin(folder: Path, kind: str, declared: str) -> str:
         ("experiment", "stage='mine'", "unknown option 'stage'; known: (none)"),
     ],
 )
-def test_a_wrong_declaration_names_plugin_and_what_was_expected(
+def test_wrong_declaration_names_plugin_and_expected_value(
     tmp_path: Path, kind: str, declared: str, expected: str
 ) -> None:
-    file = plugin(tmp_path, kind, declared)
+    file = write_plugin(tmp_path, kind, declared)
     with pytest.raises(PluginError) as caught:
         load_plugins([file])
     assert str(caught.value).startswith(f"plugin {file}: {kind} 'mine' ")
     assert expected in str(caught.value)
 
 
-def test_what_is_declared_is_what_is_read(tmp_path: Path) -> None:
-    file = plugin(tmp_path, "selector", "budget='own', repeats=True")
+def test_declared_traits_are_read(tmp_path: Path) -> None:
+    file = write_plugin(tmp_path, "selector", "budget='own', repeats=True")
     entry = load_plugins([file]).get("selector", "mine")
     assert entry.require_traits(SelectorTraits) == SelectorTraits("own", repeats=True)
     assert entry.require_traits(SelectorTraits).has_own_budget
@@ -73,22 +73,22 @@ def test_what_is_declared_is_what_is_read(tmp_path: Path) -> None:
         entry.require_traits(VerifierTraits)
 
 
-def recipe(**args: Any) -> Recipe:
+def build_recipe(**args: Any) -> Recipe:
     model = {"backend": "mine", "args": {"pretrained": "m", **args}}
     return check_recipe({"name": "r", "data": {"task": "t"}, "model": model}, "x")
 
 
-def test_a_plugins_sampler_says_which_arguments_bind_no_run(tmp_path: Path) -> None:
-    plugins = load_plugins([plugin(tmp_path, "sampler", "operational=['port']")])
-    assert recipe(port=1).build_search_identity(plugins) == recipe(port=2).build_search_identity(
-        plugins
-    )
-    assert recipe(size=1).build_search_identity(plugins) != recipe(size=2).build_search_identity(
-        plugins
-    )
-    assert recipe(port=1).build_search_identity() != recipe(port=2).build_search_identity(), (
-        "nobody says so"
-    )
+def test_plugin_sampler_declares_run_independent_arguments(tmp_path: Path) -> None:
+    plugins = load_plugins([write_plugin(tmp_path, "sampler", "operational=['port']")])
+    assert build_recipe(port=1).build_search_identity(plugins) == build_recipe(
+        port=2
+    ).build_search_identity(plugins)
+    assert build_recipe(size=1).build_search_identity(plugins) != build_recipe(
+        size=2
+    ).build_search_identity(plugins)
+    assert (
+        build_recipe(port=1).build_search_identity() != build_recipe(port=2).build_search_identity()
+    ), "nobody says so"
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_a_plugins_sampler_says_which_arguments_bind_no_run(tmp_path: Path) -> N
         ("broken", "hook register_samplers) failed: ZeroDivisionError"),
     ],
 )
-def test_the_dry_run_asks_a_plugins_sampler(tmp_path: Path, check: str, expected: str) -> None:
-    file = plugin(tmp_path, "sampler", f"check={check}")
+def test_dry_run_calls_a_plugins_check(tmp_path: Path, check: str, expected: str) -> None:
+    file = write_plugin(tmp_path, "sampler", f"check={check}")
     chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
     missing = describe_dry_run(chosen, str(tmp_path / "run")).partition("# missing here\n")[2]
     assert expected in missing
 
 
-def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> None:
-    """Where they lie in memory is new in every process."""
+def test_code_hash_names_declared_functions(tmp_path: Path) -> None:
+    """Their memory addresses differ in every process."""
 
     def code(declared: str) -> str | None:
-        plugins, faults = examine_plugins([plugin(tmp_path, "sampler", declared)])
+        plugins, faults = examine_plugins([write_plugin(tmp_path, "sampler", declared)])
         assert faults == []
         return plugins.find_code_hash("sampler", "mine")
 
@@ -117,7 +117,7 @@ def test_the_hash_of_a_plugins_code_names_declared_functions(tmp_path: Path) -> 
     assert len({code("check=made"), code("check=broken"), code("")}) == 3
 
 
-def test_engines_that_keep_a_gpus_memory_run_in_processes_of_their_own() -> None:
+def test_gpu_engines_run_in_separate_processes() -> None:
     samplers = [entry for entry in load_plugins().all() if entry.kind == "sampler"]
     own = {entry.name for entry in samplers if entry.require_traits(SamplerTraits).own_process}
     assert own == {"vllm", "sglang"}

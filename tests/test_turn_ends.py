@@ -1,4 +1,4 @@
-"""The supervised end of a response is the token that the model writes there, whatever its name."""
+"""The supervised end of a response is the token with which the model ends a turn."""
 
 from __future__ import annotations
 
@@ -23,70 +23,64 @@ from tests.tiny_models import CHAT_TEMPLATE
 from tests.training.examples import examples, job
 
 
-def id_of(folder: Path, token: str) -> int:
+def find_token_id(folder: Path, token: str) -> int:
     return int(AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(token))
 
 
-def settings(folder: Path, **changes: Any) -> SamplerSettings:
+def sampler_settings(folder: Path, **changes: Any) -> SamplerSettings:
     arguments = {"pretrained": str(folder), "device": "cpu", "dtype": "float32", "batch_size": 4}
     return SamplerSettings("hf", arguments, **changes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_adds_the_token_that_ends_a_turn_and_generation_stops_there(
-    tmp_path: Path, kind: str
-) -> None:
+def test_training_and_generation_share_the_turn_end(tmp_path: Path, kind: str) -> None:
     folder = chat_model(tmp_path / "model", kind)
     *_, eos, own, end = KINDS[kind]
-    found = load_end_token({"pretrained": str(folder)}, chat_template=True)
-    assert (found.text, found.id) == (end, id_of(folder, end))
-    sampler = HfSampler(settings(folder, chat_template=True), None)
+    end_token = load_end_token({"pretrained": str(folder)}, chat_template=True)
+    assert (end_token.text, end_token.id) == (end, find_token_id(folder, end))
+    sampler = HfSampler(sampler_settings(folder, chat_template=True), None)
     ends = sampler.describe()["end_ids"]
-    assert set(ends) == {id_of(folder, token) for token in (eos, *own, end)}
-    assert found.id in Retokenizer(settings(folder, chat_template=True)).special_ids([])
+    assert set(ends) == {find_token_id(folder, token) for token in (eos, *own, end)}
+    assert end_token.id in Retokenizer(sampler_settings(folder, chat_template=True)).special_ids([])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_template_it_is_the_model_s_end_of_sequence(tmp_path: Path, kind: str) -> None:
+def test_ends_with_eos_without_a_template(tmp_path: Path, kind: str) -> None:
     folder = chat_model(tmp_path / "model", kind)
     eos = KINDS[kind][2]
     assert load_end_token({"pretrained": str(folder)}, chat_template=False).text == eos
-    ends = HfSampler(settings(folder), None).describe()["end_ids"]
-    assert set(ends) == {id_of(folder, token) for token in (eos, *KINDS[kind][3])}
+    ends = HfSampler(sampler_settings(folder), None).describe()["end_ids"]
+    assert set(ends) == {find_token_id(folder, token) for token in (eos, *KINDS[kind][3])}
 
 
-def test_the_generation_config_decides_where_the_tokenizer_s_own_end_is_not_in_it(
+def test_generation_config_overrides_unlisted_tokenizer_end(
     tmp_path: Path,
 ) -> None:
     folder = chat_model(tmp_path / "model", "ChatML on a base tokenizer")
-    end = id_of(folder, "<|im_end|>")
+    end = find_token_id(folder, "<|im_end|>")
     set_generation_ends(folder, [end, 2])
     assert load_end_token({"pretrained": str(folder)}, chat_template=False).id == end
 
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, CHATML.replace("<|im_end|>", "")])
-def test_a_template_that_ends_turns_with_white_space_leaves_the_model_s_own_end(
-    tmp_path: Path, template: str
-) -> None:
+def test_template_ending_in_whitespace_keeps_eos(tmp_path: Path, template: str) -> None:
     folder = chat_model(tmp_path / "model", "Gemma", template)
-    found = load_end_token({"pretrained": str(folder)}, chat_template=True)
-    assert found.text == "<eos>"
+    end_token = load_end_token({"pretrained": str(folder)}, chat_template=True)
+    assert end_token.text == "<eos>"
 
 
 @pytest.mark.parametrize("kind", ["Gemma", "Llama-3"])
-def test_the_trained_adapter_says_which_token_it_was_and_learns_that_one(
-    tmp_path: Path, kind: str
-) -> None:
+def test_adapter_records_and_learns_its_end_token(tmp_path: Path, kind: str) -> None:
 
     folder = chat_model(tmp_path / "model", kind)
     end = KINDS[kind][4]
     losses = {}
     for chat in (True, False):
-        one = job(folder, tmp_path / f"chat {chat}", examples(4))
-        facts = lora(replace(one, chat_template=chat))
-        written = json.loads((one.output / "training.json").read_text())
+        training_job = job(folder, tmp_path / f"chat {chat}", examples(4))
+        facts = lora(replace(training_job, chat_template=chat))
+        written = json.loads((training_job.output / "training.json").read_text())
         expected = end if chat else KINDS[kind][2]
-        assert (facts["end_token"], facts["end_id"]) == (expected, id_of(folder, expected))
+        assert (facts["end_token"], facts["end_id"]) == (expected, find_token_id(folder, expected))
         assert written["end_id"] == facts["end_id"]
         losses[chat] = facts["first_loss"]
     assert losses[True] != losses[False]
@@ -102,28 +96,28 @@ BAD: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_a_template_without_a_known_end_is_one_error_with_its_key(
-    tmp_path: Path, fault: str
-) -> None:
-    template, found = BAD[fault]
+def test_template_without_known_end_names_its_key(tmp_path: Path, fault: str) -> None:
+    template, key = BAD[fault]
     folder = chat_model(tmp_path / "model", "Gemma", template)
     with pytest.raises(UserError) as refused:
         load_end_token({"pretrained": str(folder)}, chat_template=True)
     assert "model.chat_template" in str(refused.value)
-    assert found in str(refused.value)
+    assert key in str(refused.value)
 
 
-def test_no_end_token_at_all_is_an_error_with_its_key(tmp_path: Path) -> None:
+def test_missing_end_token_names_its_key(tmp_path: Path) -> None:
     folder = chat_model(tmp_path / "model", "Gemma")
     set_generation_ends(folder, None)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.eos_token = None
     with pytest.raises(UserError, match="supervise_eos"):
         find_end_token(tokenizer, [], chat_template=False)
-    assert find_end_token(tokenizer, [], chat_template=True) == id_of(folder, "<end_of_turn>")
+    assert find_end_token(tokenizer, [], chat_template=True) == find_token_id(
+        folder, "<end_of_turn>"
+    )
 
 
-def test_a_vocabulary_smaller_than_its_tokenizer_is_an_error_and_a_larger_one_is_usual(
+def test_rejects_vocabulary_smaller_than_tokenizer(
     tmp_path: Path,
 ) -> None:
     folder = chat_model(tmp_path / "model", "Gemma")
@@ -137,7 +131,7 @@ def test_a_vocabulary_smaller_than_its_tokenizer_is_an_error_and_a_larger_one_is
         check_vocabulary(tokenizer, 200)
 
 
-def test_an_example_with_an_id_that_the_model_lacks_is_an_error(tmp_path: Path) -> None:
+def test_rejects_examples_with_unknown_ids(tmp_path: Path) -> None:
     folder = chat_model(tmp_path / "model", "Gemma")
 
     (first, *others) = examples(3)
@@ -147,7 +141,7 @@ def test_an_example_with_an_id_that_the_model_lacks_is_an_error(tmp_path: Path) 
     assert not (tmp_path / "a").exists()
 
 
-def test_responses_drawn_online_end_there_too(
+def test_online_responses_end_with_the_turn_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grpo = pytest.importorskip("gapft_harness.training.grpo")
@@ -155,11 +149,11 @@ def test_responses_drawn_online_end_there_too(
     seen: list[Any] = []
     train = grpo._Trainer.train
 
-    def spied(trainer: Any) -> Any:
+    def record_trainer(trainer: Any) -> Any:
         seen.append(trainer.generation_config.eos_token_id)
         return train(trainer)
 
-    monkeypatch.setattr(grpo._Trainer, "train", spied)
+    monkeypatch.setattr(grpo._Trainer, "train", record_trainer)
     name, params = "contains", {"word": "e"}
     verifier = TaskVerifier(name, params, lambda **_: None, None, ())
     chosen = examples(2)
@@ -170,14 +164,14 @@ def test_responses_drawn_online_end_there_too(
         verifier=verifier,
         states={e.problem_id: "S" for e in chosen},
     )
-    one = job(
+    online_job = job(
         folder, tmp_path / "online", chosen, trainer="grpo", update_groups=1,
         grpo={"prompts_per_update": 1, "group_size": 2},
     )  # fmt: skip
     monkeypatch.setattr(
         grpo.Rewards, "judge_groups", lambda self, groups: [[1.0, 0.0] for _ in groups]
     )
-    facts = grpo.train_grpo(replace(one, searched=pool, chat_template=True))
-    end = id_of(folder, "<end_of_turn>")
-    assert [set(ends) for ends in seen] == [{end, id_of(folder, "<eos>")}]
+    facts = grpo.train_grpo(replace(online_job, searched=pool, chat_template=True))
+    end = find_token_id(folder, "<end_of_turn>")
+    assert [set(ends) for ends in seen] == [{end, find_token_id(folder, "<eos>")}]
     assert (facts["end_id"], facts["end_token"]) == (end, "<end_of_turn>")

@@ -1,4 +1,4 @@
-"""A finished command given again: short if nothing changed, the ordinary way if anything did."""
+"""A repeated command recalls its output if nothing changed, and runs normally otherwise."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RUN = Path("run")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run, and all that it was made from."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run and all its inputs."""
     folder = tmp_path_factory.mktemp("unchanged")
     prepare(folder)
     recipe = (folder / "recipe.yaml").read_text()
@@ -42,19 +42,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv(STORE_VARIABLE, raising=False)
-        choice = _choice()
-        run_and_print(choice, RUN, _asked(choice))
-        time.sleep(2.1)  # until the file system's clock tells the run's folder from a later change
-        run_and_print(choice, RUN, _asked(choice))
+        choice = build_options()
+        run_and_print(choice, RUN, build_command(choice))
+        time.sleep(2.1)  # until the file system's clock separates the run from a later change
+        run_and_print(choice, RUN, build_command(choice))
     return folder
 
 
 @pytest.fixture
-def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it, whose record is of the copy."""
-    record = json.loads(next((finished / ".store" / "finished").iterdir()).read_text())
+def folder(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the finished run with its own record."""
+    record = json.loads(next((finished_run / ".store" / "finished").iterdir()).read_text())
     copy = tmp_path / "copy"
-    shutil.copytree(finished, copy)
+    shutil.copytree(finished_run, copy)
     monkeypatch.chdir(copy)
     monkeypatch.delenv(STORE_VARIABLE, raising=False)
     monkeypatch.setattr(unchanged, "RECENT_CHANGE_NS", 0)
@@ -64,40 +64,40 @@ def folder(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     )  # differs between setup and call
     monkeypatch.setattr(unchanged, "_SHELL_VARIABLES", of_shell)
     moved = {
-        kind: {path.replace(str(finished), str(copy)) for path in record[kind]}
+        kind: {path.replace(str(finished_run), str(copy)) for path in record[kind]}
         for kind in ("files", "folders")
     }
     assert {"run", "tasks", str(copy / "model")} <= moved["folders"]
-    _record({path for path in moved["files"] if not os.path.isdir(path)}, moved["folders"])
-    assert _recall() == "printed"
+    record_command({path for path in moved["files"] if not os.path.isdir(path)}, moved["folders"])
+    assert recall_output() == "printed"
     return copy
 
 
-def _choice() -> Options:
+def build_options() -> Options:
     return Options("recipe.yaml", plugin_files=["plugin.py"], include_paths=["tasks"])
 
 
-def _asked(choice: Options) -> RecordedCommand:
+def build_command(choice: Options) -> RecordedCommand:
     return describe_run_command("run", choice, choice.recipe, RUN)
 
 
-def _record(files: set[str], folders: set[str]) -> None:
+def record_command(files: set[str], folders: set[str]) -> None:
     watched = Watched(files, folders)
-    _asked(_choice()).write_record(watched, watched.read_status(), "printed")
+    build_command(build_options()).write_record(watched, watched.read_status(), "printed")
 
 
-def _recall() -> str | None:
-    return _asked(_choice()).recall_output()
+def recall_output() -> str | None:
+    return build_command(build_options()).recall_output()
 
 
-def _again() -> None:
-    """Record the present state as that of a finished command."""
-    record = json.loads(_asked(_choice()).record_path.read_text())
-    _record(set(record["files"]), set(record["folders"]))
-    assert _recall() == "printed"
+def record_again() -> None:
+    """Record the current state as a finished command's."""
+    record = json.loads(build_command(build_options()).record_path.read_text())
+    record_command(set(record["files"]), set(record["folders"]))
+    assert recall_output() == "printed"
 
 
-def _edit(path: Path) -> None:
+def edit_byte(path: Path) -> None:
     """Change one byte; size and time of the last write stay."""
     state, content = path.stat(), bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -108,11 +108,11 @@ def _edit(path: Path) -> None:
     assert (after.st_size, after.st_mtime_ns) == (state.st_size, state.st_mtime_ns)
 
 
-def _replace(path: Path) -> None:
+def replace_file(path: Path) -> None:
     """Put another file of the same size and time in its place."""
     beside = path.with_name("beside")
     shutil.copy2(path, beside)
-    _edit(beside)
+    edit_byte(beside)
     beside.replace(path)
 
 
@@ -128,69 +128,70 @@ OUTPUTS = (
 
 
 @pytest.mark.parametrize("name", [*INPUTS, *OUTPUTS])
-@pytest.mark.parametrize("change", [_edit, _replace, Path.unlink])
-def test_a_changed_file_leads_the_ordinary_way(
+@pytest.mark.parametrize("change", [edit_byte, replace_file, Path.unlink])
+def test_changed_file_runs_the_command(
     folder: Path, name: str, change: Callable[[Path], None]
 ) -> None:
     change(folder / name)
-    assert _recall() is None
+    assert recall_output() is None
 
 
-def test_without_a_change_the_output_is_recalled_again_and_again(folder: Path) -> None:
-    assert _recall() == _recall() == "printed"
+def test_unchanged_output_is_recalled_repeatedly(folder: Path) -> None:
+    assert recall_output() == recall_output() == "printed"
     os.utime(folder / "run" / "run.lock")  # every command touches it
-    assert _recall() == "printed"
+    assert recall_output() == "printed"
 
 
-def test_the_real_run_was_recorded_with_every_input_and_output(finished: Path) -> None:
-    [record] = (finished / ".store" / "finished").iterdir()
+def test_records_every_input_and_output_of_a_run(finished_run: Path) -> None:
+    [record] = (finished_run / ".store" / "finished").iterdir()
     looks = json.loads(record.read_text())["looks"]
-    known = {os.path.realpath(finished / path) for path, look in looks.items() if look}
-    assert {os.path.realpath(finished / name) for name in (*INPUTS, *OUTPUTS)} <= known
+    recorded_paths = {os.path.realpath(finished_run / path) for path, look in looks.items() if look}
+    assert {os.path.realpath(finished_run / name) for name in (*INPUTS, *OUTPUTS)} <= recorded_paths
 
 
-def test_a_link_that_leads_elsewhere_is_a_change(folder: Path) -> None:
+def test_redirected_link_is_a_change(folder: Path) -> None:
     pool = folder / "tasks" / "pool.jsonl"
     pool.rename(folder / "one.jsonl")
     shutil.copy2(folder / "one.jsonl", folder / "two.jsonl")
     pool.symlink_to(folder / "one.jsonl")
-    _again()
+    record_again()
     pool.unlink()
     pool.symlink_to(folder / "two.jsonl")
-    assert _recall() is None
+    assert recall_output() is None
 
 
 @pytest.mark.parametrize("name", ["tasks/other.yaml", "model/chat_template.jinja", "run/more.txt"])
-def test_a_new_file_is_a_change(folder: Path, name: str) -> None:
+def test_new_file_is_a_change(folder: Path, name: str) -> None:
     (folder / name).write_text("new")
-    assert _recall() is None
+    assert recall_output() is None
 
 
 @pytest.mark.parametrize("name", ["GAPFT_DATA_DIR", "PYTHONPATH", "VLLM_ATTENTION_BACKEND"])
-def test_another_environment_is_a_change(
+def test_other_environment_is_a_change(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, str(folder))
-    assert _recall() is None
+    assert recall_output() is None
 
 
-def test_another_python_is_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_python_is_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version", "4.0")
-    assert _recall() is None
+    assert recall_output() is None
 
 
-def test_other_options_and_another_folder_have_no_record(
+def test_other_options_and_folders_have_no_record(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = Options("recipe.yaml", plugin_files=["plugin.py"], overrides=["search.k=5"])
-    assert _asked(more).recall_output() is None
+    assert build_command(more).recall_output() is None
     monkeypatch.chdir(folder / "tasks")
     assert (
-        describe_run_command("run", _choice(), "recipe.yaml", folder / RUN).recall_output() is None
+        describe_run_command("run", build_options(), "recipe.yaml", folder / RUN).recall_output()
+        is None
     )
 
 
-def test_an_installed_package_and_its_entry_points_are_watched(
+def test_installed_packages_are_watched(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site"
@@ -199,72 +200,72 @@ def test_an_installed_package_and_its_entry_points_are_watched(
     points.write_text("[gapft_harness]\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setattr(unchanged, "RECENT_CHANGE_NS", -(10**12))
-    _again()
-    _edit(points)
-    assert _recall() is None
-    _again()
+    record_again()
+    edit_byte(points)
+    assert recall_output() is None
+    record_again()
     (site / "two-1.dist-info").mkdir()
-    assert _recall() is None
+    assert recall_output() is None
 
 
-def test_an_edit_of_this_package_is_a_change(
+def test_edited_package_is_a_change(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "package" / "deep" / "module.py"
     module.parent.mkdir(parents=True)
     module.write_text("a = 1")
     monkeypatch.setattr(gapft_harness, "__file__", str(tmp_path / "package" / "__init__.py"))
-    _again()
-    _edit(module)
-    assert _recall() is None
+    record_again()
+    edit_byte(module)
+    assert recall_output() is None
 
 
-def test_a_change_within_a_tick_of_the_clock_is_seen_by_the_hash(
+def test_hash_finds_changes_within_a_clock_tick(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, look = folder / "tasks" / "pool.jsonl", unchanged._read_status
 
-    def stopped(path: str) -> list[int] | None:
-        found = look(path)
-        return found and [*found[:-1], 10**19 if path.endswith("pool.jsonl") else 0]
+    def freeze_time(path: str) -> list[int] | None:
+        fingerprint = look(path)
+        return fingerprint and [*fingerprint[:-1], 10**19 if path.endswith("pool.jsonl") else 0]
 
-    monkeypatch.setattr(unchanged, "_read_status", stopped)
-    _again()
-    _edit(data)
-    assert _recall() is None
+    monkeypatch.setattr(unchanged, "_read_status", freeze_time)
+    record_again()
+    edit_byte(data)
+    assert recall_output() is None
 
 
-def test_a_folder_that_changed_just_now_is_not_recorded(folder: Path) -> None:
-    record = _asked(_choice()).record_path
+def test_recently_changed_folder_is_not_recorded(folder: Path) -> None:
+    record = build_command(build_options()).record_path
     record.unlink()
     watched = Watched({str(folder)}, set())
     looks = watched.read_status()
     looks[str(folder)][-1] = time.time_ns() + 10**12
-    _asked(_choice()).write_record(watched, looks, "printed")
+    build_command(build_options()).write_record(watched, looks, "printed")
     assert not record.exists()
 
 
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "{}", '{"looks": 1, "files": [], "folders": 3}']
 )
-def test_a_record_that_is_not_understood_leads_the_ordinary_way(folder: Path, content: str) -> None:
-    _asked(_choice()).record_path.write_text(content)
-    assert _recall() is None
+def test_unreadable_record_runs_the_command(folder: Path, content: str) -> None:
+    build_command(build_options()).record_path.write_text(content)
+    assert recall_output() is None
 
 
 @pytest.mark.parametrize("when", ["while it worked", "never"])
-def test_what_changed_while_the_command_worked_is_not_recorded(folder: Path, when: str) -> None:
-    record = _asked(_choice()).record_path
+def test_changes_during_the_command_prevent_recording(folder: Path, when: str) -> None:
+    record = build_command(build_options()).record_path
     record.unlink()
     scope = CommandScope(Watched({"recipe.yaml"}, {"tasks"}), {}, RUN)
-    outcome = OutcomeRecorder(_asked(_choice()), lambda: scope)
+    outcome = OutcomeRecorder(build_command(build_options()), lambda: scope)
     if when == "while it worked":
-        _edit(folder / "tasks" / "letters.yaml")
+        edit_byte(folder / "tasks" / "letters.yaml")
     outcome.write_record("printed")
     assert record.exists() == (when == "never")
 
 
-def test_the_command_prints_its_last_lines_again_and_imports_little(tmp_path: Path) -> None:
+def test_recalls_last_lines_with_few_imports(tmp_path: Path) -> None:
     words = [
         "run", "--task", "gapft_demo", "--model", "dummy", "--model-args",
         "pretrained=bundled:demo", "--limit", 6, "--set", "search.k=3", "--run-dir", "r",

@@ -1,4 +1,4 @@
-"""All verified responses of a problem, open to selectors and read when they ask."""
+"""Selectors can use all verified responses of a problem, which are read on demand."""
 
 from __future__ import annotations
 
@@ -48,19 +48,22 @@ def register_selectors(register):
 """
 
 
-def response(name: str, index: int, tokens: int = 2, context: tuple[int, ...] = ()) -> Response:
+def build_response(
+    name: str, index: int, tokens: int = 2, context: tuple[int, ...] = ()
+) -> Response:
     ids = tuple(range(index + 1, index + 1 + tokens))
     return Response(name, index, f"text {index}", ids, "stop", 0, context_ids=context)
 
 
-def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int = 2) -> None:
-    """A table of greedy responses and samples, so many problems a row group."""
+def write_table(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int = 2) -> None:
+    """Write a table of greedy responses and samples, ``in_group`` problems per row group."""
     verdicts = (Verdict("fail"), Verdict("pass"))
     rows = {
         name: [
-            build_response_row(response(name, i - 1, tokens), verdicts[p]) for i, p in enumerate(of)
+            build_response_row(build_response(name, i - 1, tokens), verdicts[p])
+            for i, p in enumerate(outcomes)
         ]
-        for name, of in sorted(passed.items())
+        for name, outcomes in sorted(passed.items())
     }
     names = list(rows)
     groups = [names[at : at + in_group] for at in range(0, len(names), in_group)]
@@ -78,28 +81,28 @@ def write(path: Path, passed: dict[str, list[bool]], in_group: int, tokens: int 
     st.integers(1, 5),
     st.data(),
 )
-def test_each_problems_passing_responses_come_in_order_whatever_is_asked_first(
+def test_passing_responses_are_read_in_order(
     tmp_path_factory: pytest.TempPathFactory,
     passed: dict[str, list[bool]],
     in_group: int,
     data: st.DataObject,
 ) -> None:
     path = tmp_path_factory.mktemp("table") / "responses.parquet"
-    write(path, passed, in_group)
+    write_table(path, passed, in_group)
     prompts = {name: (7, number) for number, name in enumerate(passed)}
     read = VerifiedResponses(path, prompts, conversation=True)
     for name in data.draw(st.permutations([*passed])):
         problem = replace(evidence(name, "S"), read_verified=read)
-        right = [response(name, i - 1) for i, p in enumerate(passed[name]) if p]
+        right = [build_response(name, i - 1) for i, p in enumerate(passed[name]) if p]
         assert list(problem.verified) == right
         assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
         assert {e.problem_id for e in problem.each_verified()} <= {name}
 
 
-def test_two_parts_of_the_table_are_in_memory_at_most(tmp_path: Path) -> None:
+def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
     """40 row groups of 20 problems, 5 responses of 400 ids each: 0.16 MB a group."""
     names = [f"p{i:04d}" for i in range(800)]
-    write(tmp_path / "r.parquet", dict.fromkeys(names, [True] * 5), 20, tokens=400)
+    write_table(tmp_path / "r.parquet", dict.fromkeys(names, [True] * 5), 20, tokens=400)
     read = VerifiedResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
     before, most = pa.total_allocated_bytes(), 0
     for name in names:
@@ -108,34 +111,34 @@ def test_two_parts_of_the_table_are_in_memory_at_most(tmp_path: Path) -> None:
     assert most < 6 * 20 * 5 * 400 * 4
 
 
-def test_evidence_may_be_sent_to_another_process(tmp_path: Path) -> None:
-    write(tmp_path / "r.parquet", {"a": [False, True], "b": [True]}, 1)
+def test_evidence_can_be_pickled(tmp_path: Path) -> None:
+    write_table(tmp_path / "r.parquet", {"a": [False, True], "b": [True]}, 1)
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1,), "b": (2,)}, True)
-    made = replace(evidence("a", "S"), read_verified=read)
-    assert made.verified
-    again = pickle.loads(pickle.dumps(made))
-    assert (again, again.verified) == (made, made.verified)
+    original = replace(evidence("a", "S"), read_verified=read)
+    assert original.verified
+    restored = pickle.loads(pickle.dumps(original))
+    assert (restored, restored.verified) == (original, original.verified)
 
 
-def test_a_problem_that_nothing_was_read_for_knows_its_kept_response() -> None:
+def test_unread_problem_knows_its_kept_response() -> None:
     (only,) = evidence("a", "S").verified
     assert only == evidence("a", "S").response
     assert evidence("b", "U").verified == ()
 
 
 @pytest.mark.parametrize("conversation", [True, False])
-def test_each_response_of_an_episode_follows_its_own_conversation(
+def test_episode_responses_follow_their_own_conversations(
     tmp_path: Path, conversation: bool
 ) -> None:
-    passing = [response("a", 0), response("a", 1, context=(5, 6))]
-    rows = [build_response_row(each, Verdict("pass")) for each in passing]
+    passing = [build_response("a", 0), build_response("a", 1, context=(5, 6))]
+    rows = [build_response_row(passing_response, Verdict("pass")) for passing_response in passing]
     write_batches(tmp_path / "r.parquet", response_schema(), [rows])
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
-    found = replace(evidence("a", "S"), prompt_ids=(5, 6), read_verified=read).each_verified()
-    assert [e.prompt_ids for e in found] == [(1, 2), (5, 6) if conversation else (1, 2)]
+    verified = replace(evidence("a", "S"), prompt_ids=(5, 6), read_verified=read).each_verified()
+    assert [e.prompt_ids for e in verified] == [(1, 2), (5, 6) if conversation else (1, 2)]
 
 
-def mine(**options: Any) -> Registration:
+def register_selector(**options: Any) -> Registration:
     return Registration("selector", "mine", "mine.py", lambda: None, SelectorTraits(**options))
 
 
@@ -145,96 +148,100 @@ def mine(**options: Any) -> Registration:
         ({}, {}, "a response to problem a other than its kept one; register it with responses='v"),
         ({"prompt_ids": (9,)}, {"responses": "verified"}, "problem a changed in more than its"),
         (
-            {"response": response("a", 0)},
+            {"response": build_response("a", 0)},
             {"responses": "verified"},
             "a response to problem a that is not its verified evidence",
         ),
         (
-            {"response": response("b", 0)},
+            {"response": build_response("b", 0)},
             {"responses": "verified"},
             "the response of problem b to problem a; register it with responses='borrowed'",
         ),
         ({}, {"responses": "verified"}, ""),
         ({}, {"responses": "borrowed"}, ""),
-        ({"response": response("b", 0)}, {"responses": "borrowed"}, ""),
+        ({"response": build_response("b", 0)}, {"responses": "borrowed"}, ""),
     ],
 )
-def test_another_response_than_the_kept_one_must_be_declared(
+def test_using_another_response_must_be_declared(
     tmp_path: Path, change: dict[str, Any], options: dict[str, Any], expected: str
 ) -> None:
-    """Of "a" samples 1 and 2 passed and 1 is kept; of "b" sample 0, and the greedy one is kept."""
-    write(tmp_path / "r.parquet", {"a": [False, False, True, True], "b": [True, True]}, 1)
+    """Samples 1 and 2 of "a" passed and 1 is kept; sample 0 of "b" passed, and greedy is kept."""
+    write_table(tmp_path / "r.parquet", {"a": [False, False, True, True], "b": [True, True]}, 1)
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2, 3), "b": (1, 2, 3)}, True)
-    kept = {"a": response("a", 1), "b": response("b", GREEDY)}
+    kept_responses = {"a": build_response("a", 1), "b": build_response("b", GREEDY)}
     states = {"a": "S", "b": "G"}
     a, b = (
-        replace(evidence(name, states[name]), response=kept[name], read_verified=read)  # type: ignore[arg-type]
+        replace(evidence(name, states[name]), response=kept_responses[name], read_verified=read)  # type: ignore[arg-type]
         for name in "ab"
     )
-    other = replace(a, **{"response": response("a", 2), **change})
+    other = replace(a, **{"response": build_response("a", 2), **change})
 
     def select(pool: Any, n: int, rng: Any) -> list[Evidence]:
         return [other]
 
-    def chosen() -> list[Evidence]:
-        return run_selector(select, mine(**options), group_by_state([a, b]), 1, Arm("mine", 13))
+    def run_selection() -> list[Evidence]:
+        return run_selector(
+            select, register_selector(**options), group_by_state([a, b]), 1, Arm("mine", 13)
+        )
 
     if expected:
         with pytest.raises(PluginError, match=expected):
-            chosen()
+            run_selection()
     else:
-        assert chosen() == [other]
+        assert run_selection() == [other]
 
 
-class Distinct(LettersAndMore):
+class DistinctLetters(LettersAndMore):
     @property
     def plugins(self) -> list[str]:
         return [*super().plugins, str(self.folder / "distinct.py")]
 
 
 @pytest.fixture
-def distinct(task: LettersAndMore) -> Distinct:
+def distinct_task(task: LettersAndMore) -> DistinctLetters:
     (task.folder / "distinct.py").write_text(SELECTORS)
-    return Distinct(task.folder)
+    return DistinctLetters(task.folder)
 
 
-def test_several_responses_a_problem_are_sealed_and_verified(distinct: Distinct) -> None:
-    """Of each recovered problem's four samples, 0, 1 and 3 are right and 1 is kept."""
-    run = distinct.select(conditions=["gapft", "paths", "last"], budget={"n": 9})
-    found = {
+def test_several_responses_per_problem_are_sealed_and_verified(
+    distinct_task: DistinctLetters,
+) -> None:
+    """Samples 0, 1 and 3 of each recovered problem are right, and 1 is kept."""
+    run = distinct_task.select(conditions=["gapft", "paths", "last"], budget={"n": 9})
+    examples = {
         name: read_examples(run.path / f"selections/{name}-seed13.parquet")
         for name in ("paths", "last")
     }
-    assert [e.response_index for e in found["paths"]] == [0, 1, 3] * 3
-    assert len({e.problem_id for e in found["paths"]}) == 3
-    assert [e.response_index for e in found["last"]] == [3] * 9
-    assert verify(run.path, distinct.plugins).differences == []
+    assert [e.response_index for e in examples["paths"]] == [0, 1, 3] * 3
+    assert len({e.problem_id for e in examples["paths"]}) == 3
+    assert [e.response_index for e in examples["last"]] == [3] * 9
+    assert verify(run.path, distinct_task.plugins).differences == []
     relative = "selections/last-seed13.parquet"
     change_rows(run.path, relative, lambda rows: rows[2].update(response_index=0))
     assert any(
         "slot 2" in line and "does not match the evidence in the states table" in line
-        for line in verify(run.path, distinct.plugins).differences
+        for line in verify(run.path, distinct_task.plugins).differences
     )
-    rows = found["paths"][0]
+    rows = examples["paths"][0]
     change_rows(
         run.path,
         relative,
         lambda table: table[2].update(response_index=0, response_ids=list(rows.response_ids)),
     )
-    assert verify(run.path, distinct.plugins).differences
+    assert verify(run.path, distinct_task.plugins).differences
 
 
-def test_a_selector_that_does_not_say_so_is_refused(distinct: Distinct) -> None:
+def test_undeclared_selector_is_refused(distinct_task: DistinctLetters) -> None:
     with pytest.raises(
         PluginError, match="other than its kept one; register it with responses='verif"
     ):
-        distinct.select(conditions=["unsaid"], budget={"n": 3})
+        distinct_task.select(conditions=["unsaid"], budget={"n": 3})
 
 
-def test_nothing_is_read_until_a_selector_asks(distinct: Distinct) -> None:
-    run = distinct.select(conditions=["gapft"], budget={"n": 3})
-    found = read_evidence(run.path, "pool")
+def test_reads_nothing_until_a_selector_asks(distinct_task: DistinctLetters) -> None:
+    run = distinct_task.select(conditions=["gapft"], budget={"n": 3})
+    evidence = read_evidence(run.path, "pool")
     (run.path / "pool/responses.parquet").unlink()
-    assert [e.response for e in found if e.state == "S"]
+    assert [e.response for e in evidence if e.state == "S"]
     with pytest.raises(FileNotFoundError):
-        found[0].each_verified()
+        evidence[0].each_verified()

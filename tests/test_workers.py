@@ -1,4 +1,4 @@
-"""WorkerPool: every item gets its outcome, whatever its neighbours do to their worker."""
+"""WorkerPool: every item gets its own outcome, whatever other items do to their worker."""
 
 import os
 import subprocess
@@ -16,17 +16,17 @@ from gapft_harness.verification.pool_child import ORPHAN_SECONDS
 
 
 @pytest.fixture(autouse=True)
-def _functions_on_path(monkeypatch):
+def functions_on_path(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
 @pytest.fixture
 def pool():
-    with WorkerPool("worker_functions:misbehave", workers=2, timeout_s=1.0) as made:
-        yield made
+    with WorkerPool("worker_functions:misbehave", workers=2, timeout_s=1.0) as worker_pool:
+        yield worker_pool
 
 
-def alive(pid):
+def is_alive(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -34,7 +34,7 @@ def alive(pid):
     return True
 
 
-def test_outcomes_are_in_the_order_of_the_items():
+def test_outcomes_keep_item_order():
     with WorkerPool("worker_functions:square", workers=2) as pool:
         items = list(range(10 * BATCH))
         assert pool.map(items) == [Outcome("done", i * i) for i in items]
@@ -43,14 +43,14 @@ def test_outcomes_are_in_the_order_of_the_items():
 
 
 @pytest.mark.parametrize("item", ["hang in C", "sleep", "swallow"])
-def test_what_hangs_times_out_and_the_rest_of_its_batch_is_done(pool, item):
+def test_hanging_item_times_out_alone(pool, item):
     items = [*range(5), item, *range(5, 3 * BATCH)]
     outcomes = pool.map(items)
     assert outcomes.pop(5) == Outcome("timeout", reason="no result within 1 s")
     assert outcomes == [Outcome("done", i) for i in range(3 * BATCH)]
 
 
-def test_what_kills_its_worker_twice_is_said_to_and_the_rest_is_done(pool):
+def test_item_that_kills_workers_twice_fails(pool):
     items = ["die", *range(BATCH), "die loudly"]
     first, *middle, last = pool.map(items)
     assert first == Outcome("died", reason="its worker died twice (exit status 3)")
@@ -58,7 +58,7 @@ def test_what_kills_its_worker_twice_is_said_to_and_the_rest_is_done(pool):
     assert last == Outcome("died", reason="its worker died twice (signal SIGABRT: out of luck)")
 
 
-def test_an_item_whose_worker_died_once_is_tried_again(pool, tmp_path):
+def test_retries_item_after_worker_death(pool, tmp_path):
     assert pool.map([["die once", str(tmp_path / "flag")]]) == [Outcome("done", "survived")]
 
 
@@ -71,7 +71,7 @@ def test_an_item_whose_worker_died_once_is_tried_again(pool, tmp_path):
         ("no JSON", "TypeError: Object of type set is not JSON serializable"),
     ],
 )
-def test_what_raises_says_so_and_keeps_its_worker(pool, item, reason):
+def test_exception_is_reported_and_worker_kept(pool, item, reason):
     assert pool.map([item, 1]) == [Outcome("raised", reason=reason), Outcome("done", 1)]
 
 
@@ -83,7 +83,7 @@ def test_memory_is_limited():
         ]
 
 
-def test_prints_do_not_disturb_the_reports(pool):
+def test_printing_does_not_disturb_reports(pool):
     assert pool.map(["print", 2]) == [Outcome("done", "printed"), Outcome("done", 2)]
 
 
@@ -91,41 +91,41 @@ def test_prints_do_not_disturb_the_reports(pool):
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_any_text_arrives_whole(text):
-    assert _echo().map([text]) == [Outcome("done", text)]
+def test_any_text_arrives_unchanged(text):
+    assert echo_pool().map([text]) == [Outcome("done", text)]
 
 
 _kept: list[WorkerPool] = []
 
 
-def _echo():
+def echo_pool():
     if not _kept:
         _kept.append(WorkerPool("builtins:str", workers=1))
     return _kept[0]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _close_echo():
+def close_echo_pool():
     yield
     while _kept:
         _kept.pop().close()
 
 
-def test_workers_persist_between_calls_and_share_the_hash_seed():
+def test_workers_persist_with_one_hash_seed():
     with WorkerPool("worker_functions:environment", workers=1) as pool:
         seen = [outcome.value for outcome in pool.map([1, 2]) + pool.map([3])]
     assert len({s["pid"] for s in seen}) == 1
     assert {s["hash_seed"] for s in seen} == {"0"}
 
 
-def test_an_item_has_a_cpu_limit_that_outlives_the_parent():
-    """A busy worker whose parent was killed must end by itself: the kernel sees to it."""
+def test_cpu_limit_outlives_the_parent():
+    """The kernel must end a busy worker whose parent was killed."""
     with WorkerPool("worker_functions:environment", workers=1, timeout_s=2) as pool:
         (outcome,) = pool.map([1])
     assert ORPHAN_SECONDS + 20 <= outcome.value["cpu_limit"] <= ORPHAN_SECONDS + 30
 
 
-def test_setup_runs_before_the_first_item():
+def test_setup_runs_before_first_item():
     function, setup = "worker_functions:was_prepared", "worker_functions:prepare"
     with WorkerPool(function, workers=1, setup=setup) as pool:
         assert pool.map([0]) == [Outcome("done", True)]
@@ -133,18 +133,18 @@ def test_setup_runs_before_the_first_item():
         assert pool.map([0]) == [Outcome("done", False)]
 
 
-def test_close_ends_the_workers_and_is_final():
+def test_close_ends_the_workers_for_good():
     pool = WorkerPool("worker_functions:environment", workers=1)
     (outcome,) = pool.map([1])
-    assert alive(outcome.value["pid"])
+    assert is_alive(outcome.value["pid"])
     pool.close()
     pool.close()
-    assert not alive(outcome.value["pid"])
+    assert not is_alive(outcome.value["pid"])
     with pytest.raises(ValueError, match="closed"):
         pool.map([1])
 
 
-def test_nothing_is_started_before_it_is_needed():
+def test_starts_nothing_before_use():
     with WorkerPool("no_such_module:f") as pool:
         assert pool.map([]) == []
 
@@ -156,12 +156,12 @@ def test_nothing_is_started_before_it_is_needed():
         ("worker_functions:no_such_name", "cannot start: AttributeError"),
     ],
 )
-def test_a_function_that_is_not_there_is_an_error(function, reason):
+def test_missing_function_is_an_error(function, reason):
     with WorkerPool(function) as pool, pytest.raises(GapftError, match=reason):
         pool.map([1])
 
 
-def test_a_setup_that_hangs_is_an_error():
+def test_hanging_setup_is_an_error():
     with (
         WorkerPool("builtins:str", setup="signal:pause", start_timeout_s=0.5) as pool,
         pytest.raises(GapftError, match=r"not ready within 0\.5 s"),
@@ -169,7 +169,7 @@ def test_a_setup_that_hangs_is_an_error():
         pool.map([1])
 
 
-def test_a_worker_that_dies_while_starting_is_an_error():
+def test_worker_death_at_start_is_an_error():
     with (
         WorkerPool("builtins:str", setup="os:abort") as pool,
         pytest.raises(GapftError, match=r"died while starting \(signal SIGABRT\)"),
@@ -177,13 +177,13 @@ def test_a_worker_that_dies_while_starting_is_an_error():
         pool.map([1])
 
 
-def test_after_an_error_the_pool_can_be_used_again(pool):
+def test_pool_works_after_an_error(pool):
     with pytest.raises(TypeError):
-        pool.map([{1, 2}])  # a set is no JSON
+        pool.map([{1, 2}])  # a set is not JSON
     assert pool.map([1]) == [Outcome("done", 1)]
 
 
-def test_calls_from_several_threads_keep_apart():
+def test_threads_do_not_mix_results():
     results = {}
     with WorkerPool("worker_functions:square", workers=2) as pool:
 
@@ -200,13 +200,13 @@ def test_calls_from_several_threads_keep_apart():
 
 
 @pytest.mark.parametrize("function", ["module", "a:b:c"])
-def test_a_function_must_be_module_and_name(function):
+def test_rejects_names_without_module_and_function(function):
     with pytest.raises(ValueError, match="module:name"):
         WorkerPool(function)
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"timeout_s": 0}, {"start_timeout_s": -1}])
-def test_numbers_must_be_positive(wrong):
+def test_rejects_numbers_that_are_not_positive(wrong):
     with pytest.raises(ValueError, match="positive"):
         WorkerPool("builtins:str", **wrong)
 
@@ -220,8 +220,8 @@ print(pool.map([1])[0].value["pid"])
 
 
 @pytest.mark.parametrize("how", ["-c", "stdin", "file"])
-def test_it_works_whatever_main_is_and_ends_with_the_program(how, tmp_path):
-    """No guard around __main__ is needed, and a pool nobody closed leaves no process."""
+def test_works_from_any_main_and_ends_with_it(how, tmp_path):
+    """__main__ needs no guard, and an unclosed pool leaves no process."""
     (tmp_path / "program.py").write_text(PROGRAM)
     arguments = {"-c": ["-c", PROGRAM], "stdin": ["-"], "file": [str(tmp_path / "program.py")]}
     done = subprocess.run(
@@ -232,4 +232,4 @@ def test_it_works_whatever_main_is_and_ends_with_the_program(how, tmp_path):
         text=True,
         check=True,
     )
-    assert not alive(int(done.stdout))
+    assert not is_alive(int(done.stdout))

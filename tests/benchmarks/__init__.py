@@ -1,1 +1,1 @@
-"""Measurements (``make bench``): ratios taken side by side in one run; no test asserts a time."""
+"""Measurements (``make bench``): ratios measured in one run; no test asserts a time."""

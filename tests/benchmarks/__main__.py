@@ -1,6 +1,6 @@
-"""Runs the benchmarks named on the command line; prints each figure beside its limit.
+"""Run the benchmarks named on the command line and print each figure beside its limit.
 
-Without a name: all that need no engine of their own.
+Without names: all benchmarks that need no other engine.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ BENCHMARKS = (
     "coverage_ledger",
     "batched_adapters",
 )
-#: These need vLLM (``make bench-vllm``) or code of the hub, and run by name alone.
+#: These need vLLM (``make bench-vllm``) or code from the hub, and run only by name.
 FURTHER_BENCHMARKS = ("vllm_search", "code_eval")
 
 
 def main(names: list[str]) -> int:
-    """Runs them one after another. Exit status 1 if a figure is beyond its limit."""
-    known = BENCHMARKS + FURTHER_BENCHMARKS
-    if unknown := set(names) - set(known):
-        sys.exit(f"unknown benchmark {sorted(unknown)}; known: {', '.join(known)}")
+    """Run the benchmarks in turn; return 1 if a figure exceeds its limit."""
+    benchmarks = BENCHMARKS + FURTHER_BENCHMARKS
+    if unknown := set(names) - set(benchmarks):
+        sys.exit(f"unknown benchmark {sorted(unknown)}; known: {', '.join(benchmarks)}")
     table = Table("benchmark", "figure", "measured", "limit", "", "detail")
     failed = False
     for name in names or BENCHMARKS:
@@ -51,13 +51,15 @@ def main(names: list[str]) -> int:
             module = importlib.import_module(f"tests.benchmarks.{name}")
             for figure in module.measure(Path(folder)):
                 failed |= not figure.holds
-                print(f"  {figure.name}: {_short(figure.value)} {figure.unit}", file=sys.stderr)
+                print(
+                    f"  {figure.name}: {format_value(figure.value)} {figure.unit}", file=sys.stderr
+                )
                 print(f"    {figure.detail}", file=sys.stderr, flush=True)
                 table.add_row(
                     name,
                     figure.name,
-                    f"{_short(figure.value)} {figure.unit}",
-                    "none" if figure.limit is None else _short(figure.limit),
+                    f"{format_value(figure.value)} {figure.unit}",
+                    "none" if figure.limit is None else format_value(figure.limit),
                     "ok" if figure.holds else "BEYOND",
                     figure.detail,
                 )
@@ -65,8 +67,8 @@ def main(names: list[str]) -> int:
     return int(failed)
 
 
-def _short(value: float) -> str:
-    """Two decimals, three below one, or the order of magnitude where they would show nothing."""
+def format_value(value: float) -> str:
+    """Format with two decimals, three below one, or the order of magnitude if they show zeros."""
     if value and abs(value) < 0.01:
         return f"{value:.1e}"
     return f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.3f}"

@@ -1,8 +1,8 @@
-"""Several adapters in one forward pass against one adapter after another: does batching pay?
+"""Compare several adapters in one forward pass with one adapter after another.
 
-The batched form is a plain one, for this measurement alone: every layer has the A and B matrices
-of all adapters in one tensor each, and a pass has a group of rows for each adapter. Both forms
-compute the same losses and gradients, which is checked.
+The batched form exists only for this measurement: every layer has the A and B matrices of all
+adapters in one tensor each, and a pass has a group of rows for each adapter. The benchmark checks
+that both forms compute the same losses and gradients.
 """
 
 from __future__ import annotations
@@ -45,47 +45,47 @@ class BatchedLora(torch.nn.Module):
         self.a, self.b = torch.nn.Parameter(a), torch.nn.Parameter(b)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The base's output plus each group's own adapter's."""
-        mine = slice(None) if self.only is None else slice(self.only, self.only + 1)
-        a, b = (factor[mine].to(x.dtype) for factor in (self.a, self.b))
+        """Add each group's adapter output to the base's output."""
+        own_groups = slice(None) if self.only is None else slice(self.only, self.only + 1)
+        a, b = (factor[own_groups].to(x.dtype) for factor in (self.a, self.b))
         groups = x.reshape(len(a), -1, x.shape[-1])
         update = torch.bmm(torch.bmm(groups, a), b) * _SCALING
-        found: torch.Tensor = self.base(x) + update.view(*x.shape[:-1], -1)
-        return found
+        output: torch.Tensor = self.base(x) + update.view(*x.shape[:-1], -1)
+        return output
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy and a 27M-parameter Llama; passes of 2 sequences an adapter."""
+    """Measure the demo policy and a 27M-parameter Llama with 2 sequences per adapter."""
     from transformers import AutoModelForCausalLM
 
     from gapft_harness.recipe.recipe import resolve_model
-    from tests.benchmarks.training_speed import small_llama
+    from tests.benchmarks.training_speed import write_small_llama
 
     torch.set_num_threads(1)
     figures = []
     for name, model, length in (
         ("demo policy", resolve_model("bundled:demo"), 52),
-        ("27M Llama", str(small_llama(folder / "llama")), 220),
+        ("27M Llama", str(write_small_llama(folder / "llama")), 220),
     ):
         base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         layers = add_adapters(base)
-        figures.append(compare(name, base, layers, rows=2, length=length, tolerance=1e-4))
+        figures.append(compare_ways(name, base, layers, rows=2, length=length, tolerance=1e-4))
     return figures
 
 
-def compare(
+def compare_ways(
     name: str, model: Any, layers: Sequence[BatchedLora], rows: int, length: int, tolerance: float
 ) -> Figure:
-    """A few passes of some sequences for every adapter; the median of the rounds.
+    """Time a few passes with sequences for every adapter; return the median over rounds.
 
-    Time is the processor's on a CPU, and the clock's on a GPU.
+    Processor time on a CPU, wall time on a GPU.
 
     Args:
-        name: of the figure.
-        model: with batched adapters.
-        layers: these adapters.
-        rows: sequences of each adapter in a pass.
-        length: tokens of a sequence.
+        name: the figure's name.
+        model: the model with batched adapters.
+        layers: the adapters.
+        rows: sequences per adapter in a pass.
+        length: tokens per sequence.
         tolerance: how far the two forms' gradients may differ.
     """
     device = model.device
@@ -93,36 +93,36 @@ def compare(
     shape = (_PASSES, _ADAPTERS, rows, length)
     ids = torch.randint(3, model.config.vocab_size, shape, generator=draw, device=device)
 
-    def together() -> None:
-        _choose(layers, None)
+    def run_together() -> None:
+        select_adapter(layers, None)
         for part in ids:
-            _loss(model, part.flatten(0, 1)).backward()  # type: ignore[no-untyped-call, unused-ignore]
+            compute_loss(model, part.flatten(0, 1)).backward()  # type: ignore[no-untyped-call, unused-ignore]
 
-    def one_by_one() -> None:
+    def run_one_by_one() -> None:
         for adapter in range(_ADAPTERS):
-            _choose(layers, adapter)
+            select_adapter(layers, adapter)
             for part in ids:
-                _loss(model, part[adapter]).backward()  # type: ignore[no-untyped-call, unused-ignore]
+                compute_loss(model, part[adapter]).backward()  # type: ignore[no-untyped-call, unused-ignore]
 
     model.zero_grad()
     gradients = []
-    for way in (together, one_by_one):  # also the warm-up
+    for way in (run_together, run_one_by_one):  # also the warm-up
         way()
-        gradients.append([_taken(p) for layer in layers for p in (layer.a, layer.b)])
+        gradients.append([take_gradient(p) for layer in layers for p in (layer.a, layer.b)])
     gap = max(
-        float((one - other).abs().max() / other.abs().max())
-        for one, other in zip(*gradients, strict=True)
+        float((first - second).abs().max() / second.abs().max())
+        for first, second in zip(*gradients, strict=True)
     )
     assert gap < tolerance, f"the two forms differ by {gap}"
     ratios, tokens = [], ids.numel()
-    rates: dict[Any, list[float]] = {together: [], one_by_one: []}
+    rates: dict[Any, list[float]] = {run_together: [], run_one_by_one: []}
     for turn in range(_ROUNDS):
-        order = (together, one_by_one) if turn % 2 else (one_by_one, together)
-        seconds = {way: _seconds(way, device) for way in order}
-        ratios.append(seconds[together] / seconds[one_by_one])
+        order = (run_together, run_one_by_one) if turn % 2 else (run_one_by_one, run_together)
+        seconds = {way: measure_seconds(way, device) for way in order}
+        ratios.append(seconds[run_together] / seconds[run_one_by_one])
         for way in order:
             rates[way].append(tokens / seconds[way])
-    in_one, alone = (statistics.median(rates[way]) for way in (together, one_by_one))
+    in_one, alone = (statistics.median(rates[way]) for way in (run_together, run_one_by_one))
     return Figure(
         f"{name}: {_ADAPTERS} adapters in one pass / one after another",
         statistics.median(ratios),
@@ -136,7 +136,7 @@ def compare(
 
 
 def add_adapters(base: Any) -> list[BatchedLora]:
-    """Freezes a model and gives each of its seven projections the adapters, in place."""
+    """Freeze a model and add the adapters to each of its seven projections, in place."""
     base.requires_grad_(False)
     base.config.use_cache = False
     draw = torch.Generator(base.device).manual_seed(0)
@@ -149,13 +149,13 @@ def add_adapters(base: Any) -> list[BatchedLora]:
     return layers
 
 
-def _choose(layers: Sequence[BatchedLora], adapter: int | None) -> None:
+def select_adapter(layers: Sequence[BatchedLora], adapter: int | None) -> None:
     for layer in layers:
         layer.only = adapter
 
 
-def _loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """The sum over all tokens, so that adapters' losses add up."""
+def compute_loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    """Compute the sum over all tokens, so that the adapters' losses add up."""
     logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
     loss: torch.Tensor = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum"
@@ -163,14 +163,14 @@ def _loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-def _taken(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """A parameter's gradient, which it has no longer."""
-    found, parameter.grad = parameter.grad, None
-    assert found is not None
-    return found
+def take_gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return a parameter's gradient and clear it."""
+    gradient, parameter.grad = parameter.grad, None
+    assert gradient is not None
+    return gradient
 
 
-def _seconds(way: Any, device: torch.device) -> float:
+def measure_seconds(way: Any, device: torch.device) -> float:
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     synchronize(device)
     start = clock()

@@ -1,6 +1,6 @@
-"""The coverage ledger's cost: samples of an adapter beside as many of the source, as search draws.
+"""The coverage ledger's cost: an adapter's samples compared with as many of the source's.
 
-And what the whole ledger of an arm takes beside making the arm: its training and greedy audit.
+Also the whole ledger of an arm compared with the arm's training and greedy audit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ K, ROUNDS = 8, 3
 
 
 def measure(folder: Path) -> list[Figure]:
-    """One arm of the demo: 400 problems to sample K times; each time with the model's loading."""
+    """Measure one demo arm: 400 problems, K samples each, including loading the model."""
     from gapft_harness.core.records import SOURCE, Arm
     from gapft_harness.experiments.coverage_ledger import build_ledger_path
     from gapft_harness.stages.audit import audit_arm
@@ -28,16 +28,20 @@ def measure(folder: Path) -> list[Figure]:
 
     run = folder / "run"
     settings = ("conditions=[gapft]", "seeds=[13]", "data.audit_limit=400")
-    succeed("run", "demo", "--run-dir", run, *(word for of in settings for word in ("--set", of)))
+    succeed(
+        "run",
+        "demo",
+        "--run-dir",
+        run,
+        *(word for setting in settings for word in ("--set", setting)),
+    )
 
-    def seconds(work: Callable[[], object], made: Path) -> float:
-        if made.is_dir():
-            made.rename(folder / f"gone{time.monotonic_ns()}")
+    def time_work(work: Callable[[], object], output: Path) -> float:
+        if output.is_dir():
+            output.rename(folder / f"gone{time.monotonic_ns()}")
         else:
-            made.unlink(missing_ok=True)
-        os.environ[STORE_VARIABLE] = str(
-            folder / f"store{time.monotonic_ns()}"
-        )  # nothing is reused
+            output.unlink(missing_ok=True)
+        os.environ[STORE_VARIABLE] = str(folder / f"store{time.monotonic_ns()}")  # prevents reuse
         start = time.perf_counter()
         work()
         return time.perf_counter() - start
@@ -45,22 +49,22 @@ def measure(folder: Path) -> list[Figure]:
     def sampled(condition: str, seed: int) -> float:
         file = build_ledger_path(Arm(condition, seed))
         draw = partial(audit_arm, file=file, samples=K)
-        return seconds(lambda: draw(str(run), condition, seed), run / file)
+        return time_work(lambda: draw(str(run), condition, seed), run / file)
 
     def arm() -> float:
         trained, decided = run / "adapters/gapft-seed13", run / "decisions/gapft-seed13.parquet"
-        training = seconds(lambda: train_arms(str(run), [["gapft", 13]]), trained)
-        return training + seconds(lambda: audit_arm(str(run), "gapft", 13), decided)
+        training = time_work(lambda: train_arms(str(run), [["gapft", 13]]), trained)
+        return training + time_work(lambda: audit_arm(str(run), "gapft", 13), decided)
 
     rounds = [(sampled("gapft", 13), sampled(SOURCE, 0), arm()) for _ in range(ROUNDS)]
-    ours, source, made = (statistics.median(of) for of in zip(*rounds, strict=True))
+    ours, source, output = (statistics.median(setting) for setting in zip(*rounds, strict=True))
     ratio = statistics.median(a / b for a, b, _ in rounds)
     beside = statistics.median(a / c for a, _, c in rounds)
-    told = f"{ours:.1f} s for {400 * K:,} responses; {source:.1f} s of the source"
+    detail = f"{ours:.1f} s for {400 * K:,} responses; {source:.1f} s of the source"
     return [
-        Figure("samples of an adapter / of the source", ratio, 1.5, detail=told),
+        Figure("samples of an adapter / of the source", ratio, 1.5, detail=detail),
         Figure(
             f"ledger of k = {K} / training and audit of an arm", beside, None,
-            detail=f"an arm {made:.1f} s",
+            detail=f"an arm {output:.1f} s",
         ),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Everything around generation: 10,000 problems x 8 with lm-eval's dummy model."""
+"""The cost outside generation: 10,000 problems x 8 with lm-eval's dummy model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from tests.benchmarks.measure import Figure, in_turn, process
+from tests.benchmarks.measure import Figure, run_process, time_in_turn
 
 PROBLEMS, K = 10_000, 8
 
@@ -37,13 +37,13 @@ metric_list: [{metric: bypass}]
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Three rounds of whole processes, start-up included on both sides."""
+    """Time three rounds of whole processes, including start-up."""
     data = folder / "problems.jsonl"
     with data.open("w") as file:
         for i in range(PROBLEMS):
             record = {"id": f"p{i}", "question": f"What is {i} plus {i}?", "answer": str(2 * i)}
             file.write(json.dumps(record) + "\n")
-    # stock lm_eval decodes the test split; a pool, which is decoded here, must not be the audit
+    # stock lm_eval decodes the test split; here it is the pool, which must not be the audit
     audit = folder / "audit.jsonl"
     audit.write_text('{"id": "a", "question": "What is one plus one?", "answer": "2"}\n')
     ours_yaml = _TASK.format(
@@ -69,7 +69,7 @@ def measure(folder: Path) -> list[Figure]:
     peaks = []
 
     def ours() -> None:
-        done = process(
+        done = run_process(
             [
                 sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml",
                 "--run-dir", f"run{next(runs)}", "--only", "search",
@@ -80,7 +80,7 @@ def measure(folder: Path) -> list[Figure]:
         peaks.append(done.peak_gb)
 
     def other() -> None:
-        process(
+        run_process(
             [
                 sys.executable, "-m", "lm_eval", "--model", "dummy", "--tasks", "bench_stock",
                 "--include_path", "tasks", "--output_path", "out", "--log_samples",
@@ -89,7 +89,7 @@ def measure(folder: Path) -> list[Figure]:
             {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
 
-    ratio, a, b = in_turn(ours, other, rounds=3)
+    ratio, a, b = time_in_turn(ours, other, rounds=3)
     detail = f"{a:.1f} s against {b:.1f} s; {PROBLEMS} problems x {K}"
     return [
         Figure("search / lm_eval, dummy model", ratio, 1 / 3, detail=detail),

@@ -1,4 +1,4 @@
-"""Generation and the search stage against lm-eval's bare backend on the same requests."""
+"""Generation and the search stage compared with lm-eval's bare backend on the same requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gapft_harness.recipe.recipe import Recipe, resolve_model
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from gapft_harness.stages.search.stage import search_split
-from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.measure import Figure, time_in_turn
 from tests.generated import generated
 
 K, CHUNK, ROUNDS = 8, 200, 5
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy on its pool: 400 problems, one greedy decode and 8 samples each."""
+    """Measure the demo policy on its pool: 400 problems, 1 greedy decode and 8 samples each."""
     import torch
     from lm_eval.models.huggingface import HFLM
 
@@ -47,40 +47,40 @@ def measure(folder: Path) -> list[Figure]:
         generated(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
 
     def our_search() -> None:
-        run = folder / f"{next(number)}" / "run"  # beside it, a store of its own
-        RunDirectory.create_or_open(run, _recipe(arguments))
+        run = folder / f"{next(number)}" / "run"  # with its own store beside it
+        RunDirectory.create_or_open(run, build_recipe(arguments))
         search_split(str(run), "pool")
 
     def bare_search() -> None:
-        _bare(HFLM(**arguments), prompts, greedy)
+        generate_bare(HFLM(**arguments), prompts, greedy)
 
     our_search()
     bare_search()
-    whole = in_turn(our_search, bare_search, ROUNDS)
+    whole = time_in_turn(our_search, bare_search, ROUNDS)
 
     sampler = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
     lm = HFLM(**arguments)
     our_generation()
-    _bare(lm, prompts, greedy)
-    warm = in_turn(our_generation, lambda: _bare(lm, prompts, greedy), ROUNDS)
+    generate_bare(lm, prompts, greedy)
+    warm = time_in_turn(our_generation, lambda: generate_bare(lm, prompts, greedy), ROUNDS)
     return [
         Figure(
             "generate(): warm model, store and token ids / bare generate_until",
             warm[0],
             1.10,
-            detail=_detail(warm, len(problems)),
+            detail=format_detail(warm, len(problems)),
         ),
         Figure(
             "search(): loading, generation, verdicts, sealing / load HFLM, generate_until",
             whole[0],
             None,  # fixed costs of some seconds: verifier workers, sealing
-            detail=_detail(whole, len(problems)),
+            detail=format_detail(whole, len(problems)),
         ),
     ]
 
 
-def _bare(lm: Any, prompts: list[str], greedy: Decoding) -> None:
-    """lm-eval's own generation of one greedy decode and K samples a prompt."""
+def generate_bare(lm: Any, prompts: list[str], greedy: Decoding) -> None:
+    """Generate one greedy decode and K samples per prompt with lm-eval alone."""
     from lm_eval.api.instance import Instance
 
     common = {"until": list(greedy.until), "max_gen_toks": greedy.max_gen_toks}
@@ -95,7 +95,7 @@ def _bare(lm: Any, prompts: list[str], greedy: Decoding) -> None:
             lm.generate_until(requests)
 
 
-def _recipe(arguments: dict[str, Any]) -> Recipe:
+def build_recipe(arguments: dict[str, Any]) -> Recipe:
     content = {
         "name": "bench",
         "data": {"task": "gapft_demo"},
@@ -105,5 +105,5 @@ def _recipe(arguments: dict[str, Any]) -> Recipe:
     return check_recipe(content, "bench")
 
 
-def _detail(measured: tuple[float, float, float], problems: int) -> str:
+def format_detail(measured: tuple[float, float, float], problems: int) -> str:
     return f"{measured[1]:.2f} s against {measured[2]:.2f} s; {problems} problems x (1 + {K})"

@@ -1,7 +1,7 @@
-"""Top-p over 151,936 tokens beside plain sampling: the whole search command, a small random model.
+"""Top-p over 151,936 tokens compared with plain sampling: whole searches with a small model.
 
-Its logits are as peaked as a trained model's, so that a nucleus of 0.95 holds some ten tokens.
-Processor time of the command with its worker.
+The random model's logits are as peaked as a trained model's, so a nucleus of 0.95 holds about ten
+tokens. Times are processor time of the command and its worker.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import resource
 import sys
 from pathlib import Path
 
-from tests.benchmarks.measure import Figure, in_turn, process
+from tests.benchmarks.measure import Figure, run_process, time_in_turn
 from tests.tiny_models import byte_llama
 
 VOCABULARY, HIDDEN, PROBLEMS, ROUNDS = 151_936, 128, 64, 3
 
-#: Standard deviation of the logits.
+#: The standard deviation of the logits.
 _SPREAD = 7.0
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Pool search of 64 problems, one greedy decode and 8 samples of 32 tokens."""
-    model = _write_model(folder / "model")
+    """Measure a pool search of 64 problems, 1 greedy decode and 8 samples of 32 tokens."""
+    model = write_model(folder / "model")
     number = iter(range(10**6))
 
     def search(top_p: float) -> None:
@@ -35,11 +35,11 @@ def measure(folder: Path) -> list[Figure]:
             "search.temperature=1.0", f"search.top_p={top_p}", "executor.threads=1",
         ):  # fmt: skip
             command += ["--set", setting]
-        process(command, folder)
+        run_process(command, folder)
 
     search(0.95)
-    ratio, nucleus, plain = in_turn(
-        lambda: search(0.95), lambda: search(1.0), ROUNDS, clock=_of_children
+    ratio, nucleus, plain = time_in_turn(
+        lambda: search(0.95), lambda: search(1.0), ROUNDS, clock=measure_children
     )
     return [
         Figure(
@@ -51,13 +51,13 @@ def measure(folder: Path) -> list[Figure]:
     ]
 
 
-def _of_children() -> float:
-    """Processor seconds of the processes that have ended."""
+def measure_children() -> float:
+    """Return the processor seconds of finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def _write_model(folder: Path) -> Path:
+def write_model(folder: Path) -> Path:
     """Write a random Llama whose tokenizer has as many tokens."""
     import torch
     from transformers import LlamaForCausalLM

@@ -1,4 +1,4 @@
-"""Timing two ways of one job in turn, and whole processes with their peak memory."""
+"""Time two ways of one job in turn, and whole processes with their peak memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from gapft_harness.store.store import STORE_VARIABLE
 
-#: The environment variable that names the folders of real models, divided as in ``PATH``.
+#: The environment variable with the folders of real models, separated as in ``PATH``.
 MODELS = "GAPFT_BENCH_MODELS"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure and what it is held against; without a limit it is for information."""
+    """A measured figure and its limit; without a limit it is for information."""
 
     name: str
     value: float
@@ -42,30 +42,30 @@ class Process:
     peak_gb: float
 
 
-def in_turn(
+def time_in_turn(
     ours: Callable[[], object],
     other: Callable[[], object],
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float, float]:
-    """Runs both in turn and compares them pair by pair, as the machine's speed drifts.
+    """Run both in turn and compare them pairwise, since the machine's speed drifts.
 
     Args:
-        ours: one way.
-        other: another.
-        rounds: how often each is run.
-        clock: gives seconds, of the wall or of this process.
+        ours: the first way.
+        other: the second way.
+        rounds: the number of runs of each.
+        clock: returns seconds of wall or process time.
 
     Returns:
         The median ratio ours / other, and both medians in seconds.
     """
     pairs = []
     for turn in range(rounds):
-        # who goes first alternates
+        # the order alternates
         if turn % 2:
-            b, a = _timed(other, clock), _timed(ours, clock)
+            b, a = time_call(other, clock), time_call(ours, clock)
         else:
-            a, b = _timed(ours, clock), _timed(other, clock)
+            a, b = time_call(ours, clock), time_call(other, clock)
         pairs.append((a, b))
     return (
         statistics.median(a / b for a, b in pairs),
@@ -74,10 +74,10 @@ def in_turn(
     )
 
 
-def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
-    """Runs a whole process; a failure ends the benchmark with its output.
+def run_process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Process:
+    """Run a whole process; a failure ends the benchmark with its output.
 
-    It has a store of its own: what an earlier one made is made again.
+    The process has its own store, so it reuses no earlier results.
     """
     store = {STORE_VARIABLE: str(cwd / f"store{time.monotonic_ns()}")}
     start = time.perf_counter()
@@ -99,11 +99,11 @@ def process(command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = N
     return Process(seconds, usage.ru_maxrss * _RSS_UNIT / 1e9)
 
 
-def models_given(benchmark: str) -> list[Path]:
-    """Return the model folders that the environment names, or say that it names none.
+def list_models(benchmark: str) -> list[Path]:
+    """Return the model folders named by the environment; exit with a message if there are none.
 
     Args:
-        benchmark: who asks, for the message.
+        benchmark: the benchmark's name, for the message.
     """
     folders = [Path(name) for name in os.environ.get(MODELS, "").split(os.pathsep) if name]
     if not folders:
@@ -113,13 +113,13 @@ def models_given(benchmark: str) -> list[Path]:
     return folders
 
 
-def vocabulary_of(model: Path) -> int:
-    """Read how many tokens a model knows."""
+def read_vocabulary_size(model: Path) -> int:
+    """Read the size of a model's vocabulary."""
     size: int = json.loads((model / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     return size
 
 
-def _timed(function: Callable[[], object], clock: Callable[[], float]) -> float:
+def time_call(function: Callable[[], object], clock: Callable[[], float]) -> float:
     start = clock()
     function()
     return clock() - start

@@ -1,7 +1,7 @@
-"""An online update beside TRL's bare trainer: what masking, recording and judging apart add.
+"""An online update compared with TRL's bare trainer: the cost of masking, recording and judging.
 
-Both draw for the demo policy's prompts, with a learning rate that does not move it. The bare one
-asks the same verifier in its own process, without a limit of time.
+Both sample for the demo policy's prompts with a negligible learning rate. The bare trainer calls
+the same verifier in its own process, without a time limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UPDATES, ROUNDS = 20, 3
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Updates of 16 prompts x 8 responses, from the end of the first: nothing is started then."""
+    """Time updates of 16 prompts x 8 responses after the first one, when everything has started."""
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -52,17 +52,17 @@ def measure(folder: Path) -> list[Figure]:
         def on_step_end(self, *_: object, **__: object) -> None:
             ends.append(time.perf_counter())
 
-    def ours() -> float:
+    def time_ours() -> float:
         ends.clear()
-        said = settings.model_dump(mode="json")
+        training_settings = settings.model_dump(mode="json")
         own = replace(
-            job, settings=said, output=next(outputs),
+            job, settings=training_settings, output=next(outputs),
             progress=lambda done, total: ends.append(time.perf_counter()),
         )  # fmt: skip
         facts.append(train_grpo(own))
         return ends[-1] - ends[0]
 
-    def bare() -> float:
+    def time_bare() -> float:
         assert searched.verifier.permissive is not None
         verifier = searched.verifier.permissive.load()
         ends.clear()
@@ -88,9 +88,10 @@ def measure(folder: Path) -> list[Figure]:
         ).train()  # fmt: skip
         return ends[-1] - ends[0]
 
-    pairs = [(ours(), bare()) for _ in range(ROUNDS)]
+    pairs = [(time_ours(), time_bare()) for _ in range(ROUNDS)]
     ratio, a, b = (
-        statistics.median(of) for of in ([x / y for x, y in pairs], *zip(*pairs, strict=True))
+        statistics.median(values)
+        for values in ([x / y for x, y in pairs], *zip(*pairs, strict=True))
     )
     tokens = facts[0]["completion_tokens"]
     detail = f"{a:.1f} s against {b:.1f} s; {UPDATES - 1} updates, {tokens} tokens drawn"

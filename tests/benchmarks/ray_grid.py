@@ -1,4 +1,4 @@
-"""The demo's whole grid as Ray tasks against worker processes of the local executor."""
+"""The demo's whole grid with Ray tasks compared with the local executor's processes."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from pathlib import Path
 
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.protocols import Job
-from tests.benchmarks.measure import Figure, in_turn, process
+from tests.benchmarks.measure import Figure, run_process, time_in_turn
 
 WORKERS, ROUNDS = 2, 2
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Whole commands: 4 conditions x 3 seeds, from search to report.
+    """Time whole commands: 4 conditions x 3 seeds, from search to report.
 
-    Ray has been started before and has the same two CPUs. Each command joins it, and gets workers
-    of its own, as a Ray worker serves one command only; so both sides import torch in two
-    processes.
+    Ray is already running with the same two CPUs. Each command joins it and gets its own workers,
+    so both sides import torch in two processes.
     """
     number = itertools.count()
 
     def demo(*settings: str) -> None:
         overrides = [f"executor.workers={WORKERS}", *settings]
-        process(
+        run_process(
             [
                 sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir",
                 str(folder / f"run{next(number)}"),
@@ -37,10 +36,10 @@ def measure(folder: Path) -> list[Figure]:
     with contextlib.closing(RayExecutor({"workers": WORKERS, "threads": 1})) as executor:
         started = Job("start", "tests.executors.job_functions:nap", {"value": 0})
         executor.run([started], lambda label, done, total: None)
-        import ray  # after our own Ray has been started: its settings are read on import
+        import ray  # after starting our Ray: it reads its settings on import
 
         address = ray.get_runtime_context().gcs_address
-        ratio, a, b = in_turn(
+        ratio, a, b = time_in_turn(
             lambda: demo("executor.name=ray", f"executor.address={address}"), demo, ROUNDS
         )
     return [

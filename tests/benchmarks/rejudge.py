@@ -1,8 +1,8 @@
-"""Responses judged again, a second, beside what their verifier alone judges on every core.
+"""Rejudged responses per second, compared with the verifier alone on every core.
 
-The judge of ``gapft rejudge`` gets the pairs in its own portions; the verifier alone gets the same
-distinct pairs in one process. The figure is the time of the first over that of the
-second divided by the cores: 1 is a verifier that does nothing but judge, on all of them.
+The judge of ``gapft rejudge`` gets the pairs in portions; the verifier alone gets the same distinct
+pairs in one process. The figure is the first time over the second divided by the cores; 1 means no
+overhead on all cores.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.judge import CHUNK_SIZE, open_judge
 from gapft_harness.stages.generation.sealing import closing_verifier
-from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.measure import Figure, time_in_turn
 
-#: By rule its problems and how many samples each has; all responses differ.
+#: The number of problems and samples by rule; all responses differ.
 RULES = (
     (Rule("option_letter", {"rule": "first_explicit"}), 130, 63),
     (Rule("math"), 50, 31),
@@ -28,12 +28,12 @@ CORES = min(8, os.cpu_count() or 1)
 
 
 def measure(folder: Path) -> list[Figure]:
-    """A verifier that is made in several processes, and one that has its own."""
-    return [_figure(rule, *sizes) for rule, *sizes in RULES]
+    """Measure a verifier created in several processes, and one with its own processes."""
+    return [measure_rule(rule, *sizes) for rule, *sizes in RULES]
 
 
-def _figure(rule: Rule, problems: int, samples: int) -> Figure:
-    pairs = _make_pairs(problems, samples, letters=rule.name == "option_letter")
+def measure_rule(rule: Rule, problems: int, samples: int) -> Figure:
+    pairs = make_pairs(problems, samples, letters=rule.name == "option_letter")
     texts, golds = [text for text, _ in pairs], [gold for _, gold in pairs]
     own = rule.name == "math"
     plugins = load_plugins([])
@@ -51,9 +51,9 @@ def _figure(rule: Rule, problems: int, samples: int) -> Figure:
             assert len(verifier.verify(texts, golds)) == len(pairs)
 
         for way in (again, alone):
-            way()  # workers start
-        _, ours, other = in_turn(again, alone, ROUNDS)
-    # a verifier with workers of its own is on every core already
+            way()  # starts the workers
+        _, ours, other = time_in_turn(again, alone, ROUNDS)
+    # a verifier with its own workers already uses every core
     ratio = ours / (other if own else other / CORES)
     detail = (
         f"{len(pairs) / ours:,.0f} a second, the verifier alone {len(pairs) / other:,.0f}"
@@ -62,7 +62,7 @@ def _figure(rule: Rule, problems: int, samples: int) -> Figure:
     return Figure(f"{len(pairs):,} responses, {rule.name}", ratio, LIMIT, "times", detail)
 
 
-def _make_pairs(problems: int, samples: int, *, letters: bool) -> list[tuple[str, Gold]]:
+def make_pairs(problems: int, samples: int, *, letters: bool) -> list[tuple[str, Gold]]:
     """Make responses, one greedy and ``samples`` to each problem, each with its gold answer."""
     rng = random.Random(7)
     pairs: list[tuple[str, Gold]] = []
@@ -70,9 +70,11 @@ def _make_pairs(problems: int, samples: int, *, letters: bool) -> list[tuple[str
         gold = "ABCD"[number % 4] if letters else str(number)
         for _ in range(1 + samples):
             steps = " ".join(f"Step {s}: {rng.random():.12f} is less." for s in range(STEPS))
-            said = (
+            answer = (
                 rng.choice("ABCD") if letters else f"\\frac{{{2 * rng.randrange(problems)}}}{{2}}"
             )
-            text = f"{steps} The answer is ({said})." if letters else f"{steps} \\boxed{{{said}}}"
+            text = (
+                f"{steps} The answer is ({answer})." if letters else f"{steps} \\boxed{{{answer}}}"
+            )
             pairs.append((text, gold))
     return pairs

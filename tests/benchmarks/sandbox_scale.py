@@ -1,4 +1,4 @@
-"""Many programs of which a few loop, slow ones on a busy machine, and 5,000 executions' traces."""
+"""Many programs with a few loops, slow programs under load, and leaks of 5,000 executions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ _MEMORY = 256 << 20
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The scale in the tier that ``auto`` takes, the traces in both."""
-    return [_busy(), _slow(), *(figure for tier in TIERS for figure in _traces(tier))]
+    """Measure the scale in the tier that ``auto`` selects, and leaks in both tiers."""
+    return [
+        measure_idle_share(),
+        measure_slow_programs(),
+        *(figure for tier in TIERS for figure in measure_traces(tier)),
+    ]
 
 
-def _busy() -> Figure:
-    """The part of the workers' time that they had nothing to do."""
+def measure_idle_share() -> Figure:
+    """Measure the share of time in which workers were idle."""
     right = [
         ("print(sum(int(x) for x in input().split()))", "1 2 3", "6"),
         ("import sys\nprint(len(sys.stdin.read().split()))", "a b c", "3"),
@@ -29,9 +33,9 @@ def _busy() -> Figure:
     every = PROGRAMS // LOOPING
     items = []
     for i in range(PROGRAMS):
-        source, given, expected = right[i % 3]
+        source, stdin, expected = right[i % 3]
         source = "while True: pass" if i % every == every // 2 else source
-        items.append((Program(source), [Test(given, expected)]))
+        items.append((Program(source), [Test(stdin, expected)]))
     limits = Limits(cpu_s=2, wall_s=20, memory_bytes=_MEMORY)
     with Sandbox(workers=2, limits=limits) as sandbox:
         start = time.perf_counter()
@@ -45,8 +49,8 @@ def _busy() -> Figure:
     return Figure("workers idle while programs wait", 1 - busy, 0.1, "of the time", detail)
 
 
-def _slow() -> Figure:
-    """20 slow but correct programs, 8 at once, with 1.7 times their own need."""
+def measure_slow_programs() -> Figure:
+    """Run 20 slow but correct programs, 8 at once, with 1.7 times their own CPU time."""
     need = 0.5
     source = f"import time\nwhile time.process_time() < {need}: pass\nprint(1)"
     limits = Limits(cpu_s=1.7 * need, wall_s=120, memory_bytes=_MEMORY)
@@ -57,8 +61,8 @@ def _slow() -> Figure:
     return Figure("slow but correct programs that failed", failed, 0, "programs", detail)
 
 
-def _traces(tier: str) -> list[Figure]:
-    """Growth of the worker's and the harness's memory, and of everything countable."""
+def measure_traces(tier: str) -> list[Figure]:
+    """Measure the growth of memory, processes, descriptors and mounts."""
     source = (
         "import sys\nx = [0] * 100_000\n"
         "try: open('/tmp/x', 'w').write('x' * 10_000)\nexcept OSError: pass\nprint(input())"
@@ -66,10 +70,10 @@ def _traces(tier: str) -> list[Figure]:
     items = [(Program(source), [Test("1", "1")])] * (EXECUTIONS // 10)
     with Sandbox(tier=tier, workers=1, limits=Limits(memory_bytes=_MEMORY)) as sandbox:
         sandbox.judge(items)
-        before = _state()
+        before = read_state()
         for _ in range(9):
             sandbox.judge(items)
-        after = _state()
+        after = read_state()
     counts = sum(abs(after[key] - before[key]) for key in ("descriptors", "mounts", "processes"))
     memory = max(after[key] / before[key] for key in ("own memory", "workers' memory"))
     detail = f"{EXECUTIONS} executions; {after}"
@@ -79,9 +83,9 @@ def _traces(tier: str) -> list[Figure]:
     ]
 
 
-def _state() -> dict[str, int]:
+def read_state() -> dict[str, int]:
     time.sleep(0.2)
-    family = _family()
+    family = list_processes()
     return {
         "descriptors": len(os.listdir("/proc/self/fd"))
         + sum(
@@ -93,13 +97,13 @@ def _state() -> dict[str, int]:
             if os.access(f"/proc/{pid}/mounts", 4)
         ),
         "processes": len(family),
-        "own memory": _resident("self"),
-        "workers' memory": sum(_resident(pid) for pid in family),
+        "own memory": read_resident_size("self"),
+        "workers' memory": sum(read_resident_size(pid) for pid in family),
     }
 
 
-def _family() -> list[int]:
-    """Processes below this one."""
+def list_processes() -> list[int]:
+    """List descendants of this process."""
     parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -107,14 +111,14 @@ def _family() -> list[int]:
         except OSError:
             continue
         parents[int(entry)] = int(fields[1])
-    found: list[int] = []
+    processes: list[int] = []
     generation = {os.getpid()}
     while generation := {pid for pid, parent in parents.items() if parent in generation}:
-        found += generation
-    return found
+        processes += generation
+    return processes
 
 
-def _resident(process: int | str) -> int:
+def read_resident_size(process: int | str) -> int:
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1])

@@ -1,4 +1,4 @@
-"""Executions a second, against a plain interpreter a test, which protects nothing."""
+"""Executions per second, compared with an unprotected interpreter per test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
 from gapft_harness.sandbox.records import TIERS
-from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.measure import Figure, time_in_turn
 
 WORKERS, ROUNDS = 2, 9
 _LIMITS = Limits(memory_bytes=256 << 20)
@@ -31,20 +31,20 @@ class Solution:
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Both tiers; ours and the plain way in turn, on the same number of processes."""
-    return [figure for tier in TIERS for figure in _tier(tier, folder)]
+    """Measure both tiers in turn with plain execution, on the same number of processes."""
+    return [figure for tier in TIERS for figure in measure_tier(tier, folder)]
 
 
-def _tier(tier: str, folder: Path) -> list[Figure]:
+def measure_tier(tier: str, folder: Path) -> list[Figure]:
     with Sandbox(tier=tier, workers=WORKERS, limits=_LIMITS) as sandbox:
         return [
-            _stdin(sandbox, folder, "stdin, a fork a test", _SUM, 240, 2.5),
-            _stdin(sandbox, folder, "stdin with the usual imports", _USUAL + _SUM, 80, 8.0),
-            _function(sandbox, folder),
+            measure_stdin(sandbox, folder, "stdin, a fork a test", _SUM, 240, 2.5),
+            measure_stdin(sandbox, folder, "stdin with the usual imports", _USUAL + _SUM, 80, 8.0),
+            measure_function(sandbox, folder),
         ]
 
 
-def _stdin(
+def measure_stdin(
     sandbox: Sandbox, folder: Path, name: str, source: str, count: int, times: float
 ) -> Figure:
     path = folder / "program.py"
@@ -55,20 +55,20 @@ def _stdin(
         assert {result.verdict for result in results} == {"accepted"}
 
     def plain() -> None:
-        def one(_: int) -> bytes:
+        def run_program(_: int) -> bytes:
             command = [sys.executable, "-I", "-S", str(path)]
             return subprocess.run(command, input=_GIVEN.encode(), capture_output=True).stdout
 
         with ThreadPoolExecutor(WORKERS) as pool:
-            assert set(pool.map(one, range(count))) == {_EXPECTED.encode()}
+            assert set(pool.map(run_program, range(count))) == {_EXPECTED.encode()}
 
-    ratio, mine, other = in_turn(ours, plain, ROUNDS)
-    detail = f"{count / mine:.0f} a second against {count / other:.0f}; {1 / ratio:.2f} times"
+    ratio, own_s, plain_s = time_in_turn(ours, plain, ROUNDS)
+    detail = f"{count / own_s:.0f} a second against {count / plain_s:.0f}; {1 / ratio:.2f} times"
     return Figure(f"{sandbox.tier}: {name}, time / plain", ratio, 1 / times, detail=detail)
 
 
-def _function(sandbox: Sandbox, folder: Path) -> Figure:
-    """20 inputs each, against one plain child that runs them in its own process."""
+def measure_function(sandbox: Sandbox, folder: Path) -> Figure:
+    """Compare 20 inputs per function with one plain child process that runs them."""
     programs, inputs = 40, 20
     calls = [[list(range(i, i + 200)), 7 + i] for i in range(inputs)]
     space: dict[str, type] = {}
@@ -96,14 +96,14 @@ def _function(sandbox: Sandbox, folder: Path) -> Figure:
         assert {result.verdict for result in results} == {"accepted"}
 
     def plain() -> None:
-        def one(_: int) -> bytes:
+        def run_program(_: int) -> bytes:
             command = [sys.executable, "-I", "-S", str(runner)]
             return subprocess.run(command, input=job, capture_output=True).stdout
 
         with ThreadPoolExecutor(WORKERS) as pool:
-            assert set(pool.map(one, range(programs))) == {b"True\n"}
+            assert set(pool.map(run_program, range(programs))) == {b"True\n"}
 
-    ratio, mine, other = in_turn(ours, plain, ROUNDS)
-    detail = f"{programs / mine:.0f} programs a second against {programs / other:.0f}"
+    ratio, own_s, plain_s = time_in_turn(ours, plain, ROUNDS)
+    detail = f"{programs / own_s:.0f} programs a second against {programs / plain_s:.0f}"
     name = f"{sandbox.tier}: {inputs} calls a program, time / one plain child each"
     return Figure(name, ratio, 1.0, detail=detail)

@@ -1,7 +1,7 @@
-"""Responses by the 100,000 and the million: stored by two workers, sealed, partitioned.
+"""100,000 and a million responses: stored by two workers, sealed, partitioned.
 
-Generation and verification cost next to nothing here, so what is measured is the harness's own.
-Each size runs in processes of its own; the peak memory is that of the largest one.
+Generation and verification are nearly free, so the figures measure the harness. Each size runs in
+its own processes; the peak memory is that of the largest process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gapft_harness.stages.generation.generation import (
 )
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import write_split_states
-from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.measure import Figure, run_process
 from tests.generated import STREAMS, chunks_in, stored
 
 K, CHUNK, WORKERS = 9, 16, 2
@@ -42,21 +42,21 @@ TASK = {"name": "none", "fingerprint": "none", "keep": "shortest", "dropped": []
 SMALL, LARGE = 100_000, 1_000_000
 PHASES = [build_greedy_phase(Decoding(False, 64)), *build_sample_phases(Decoding(True, 64), K)]
 
-#: A text of about 240 characters, and 60 ids: what a short worked solution takes.
+#: A text of about 240 characters and 60 ids, like a short worked solution.
 _TEXT = "First, the shop sells twelve boxes of pens and each box holds eight of them. " * 3
 _IDS = tuple(range(1000, 1060))
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Wall seconds and peak memory of both sizes; how the processor's time grows between them."""
+    """Measure wall seconds and peak memory of both sizes, and the growth of processor time."""
     worked = {}
     figures = []
     for responses, seconds, gigabytes in ((SMALL, 30.0, 1.0), (LARGE, None, 1.5)):
         run = folder / str(responses)
-        done = process([sys.executable, "-m", __name__, str(run), str(responses)], Path.cwd())
+        done = run_process([sys.executable, "-m", __name__, str(run), str(responses)], Path.cwd())
         seconds_taken, worked[responses] = map(float, (run / "seconds").read_text().split())
         figures += [
-            Figure(f"{responses:,} responses", seconds_taken, seconds, "s", _detail(run)),
+            Figure(f"{responses:,} responses", seconds_taken, seconds, "s", format_detail(run)),
             Figure(f"{responses:,} responses, peak memory", done.peak_gb, gigabytes, "GB"),
         ]
     growth = worked[LARGE] / worked[SMALL] / (LARGE / SMALL)
@@ -64,12 +64,12 @@ def measure(folder: Path) -> list[Figure]:
 
 
 class FromMemory:
-    """A sampler that answers at once. A tenth of all problems is solved, a third recovered."""
+    """A sampler that answers at once. A tenth of all problems are solved, a third recovered."""
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
     ) -> list[Generated]:
-        """The same text to all, but for its last word."""
+        """Return the same text for all requests, except for its last word."""
         return [
             Generated(_IDS, tuple(self._write(r.problem_id, index) for index in r.indices))
             for r in requests
@@ -82,23 +82,23 @@ class FromMemory:
         return Generation(f"{_TEXT}{number} {index} {word}", _IDS, "stop")
 
     def describe(self) -> dict[str, Any]:
-        """Nothing to say."""
+        """Return an empty description."""
         return {}
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing; there are no resources."""
 
 
 class LastWord:
-    """Passes a response that ends with the word."""
+    """Passes responses that end with the gold word."""
 
     def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> list[Verdict]:
-        """One verdict each."""
+        """Return one verdict per response."""
         return [Verdict("pass" if text.endswith("right") else "fail") for text in responses]
 
 
-def work(path: Path, responses: int) -> None:
-    """Searches a pool by workers, seals and partitions it; writes wall and processor seconds."""
+def search_pool(path: Path, responses: int) -> None:
+    """Search a pool with workers, seal and partition it; write wall and processor seconds."""
     recipe = check_recipe(
         {
             "name": "scale",
@@ -114,9 +114,9 @@ def work(path: Path, responses: int) -> None:
     start, marks = time.perf_counter(), Marks()
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         marks.seconds["generate"] = sum(
-            pool.map(partial(work_share, store, responses), range(WORKERS))
+            pool.map(partial(search_share, store, responses), range(WORKERS))
         )
-    problems = problems_of(responses)
+    problems = build_problems(responses)
     stored_responses = stored(chunks_in(store, problems, PHASES, CHUNK))
     (path / "pool").mkdir()
     write_problems(path / "pool/problems.parquet", problems, stored_responses.iterate_prompt_ids)
@@ -135,11 +135,11 @@ def work(path: Path, responses: int) -> None:
     (path / "seconds").write_text(f"{time.perf_counter() - start} {total}")
 
 
-def work_share(store: Path, responses: int, number: int) -> float:
-    """Generates one worker's chunks; gives its processor seconds."""
+def search_share(store: Path, responses: int, number: int) -> float:
+    """Generate one worker's chunks; return its processor seconds."""
     start = time.process_time()
     generate_chunks(
-        chunks_in(store, problems_of(responses), PHASES, CHUNK),
+        chunks_in(store, build_problems(responses), PHASES, CHUNK),
         lambda: ChunkGenerator(FromMemory(), STREAMS),
         report_nothing,
         share=(number, WORKERS),
@@ -147,8 +147,8 @@ def work_share(store: Path, responses: int, number: int) -> float:
     return time.process_time() - start
 
 
-def problems_of(responses: int) -> list[Problem]:
-    """So many problems that each has 1 + K responses."""
+def build_problems(responses: int) -> list[Problem]:
+    """Build the problems for this number of responses, 1 + K each."""
     return [
         Problem(f"p{i}", f"What is {i} times {i}?", "right") for i in range(responses // (1 + K))
     ]
@@ -162,15 +162,15 @@ class Marks:
         self._last = time.process_time()
 
     def add(self, part: str) -> None:
-        """All since the last mark was this part."""
+        """Add the time since the last mark to this part."""
         now = time.process_time()
         self.seconds[part] = self.seconds.get(part, 0) + now - self._last
         self._last = now
 
 
-def _detail(run: Path) -> str:
+def format_detail(run: Path) -> str:
     return (run / "detail").read_text()
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), int(sys.argv[2]))
+    search_pool(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Bootstrap replicates and permutations against plain numpy loops over them."""
+"""Bootstrap replicates and permutations compared with plain numpy loops."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from gapft_harness.analysis.bootstrap import draw_replicates
 from gapft_harness.analysis.redistribution import redistribute
 from gapft_harness.core.streams import Stream
-from tests.benchmarks.measure import Figure, in_turn
+from tests.benchmarks.measure import Figure, time_in_turn
 
 ARMS, SEEDS, ROUNDS = 4, 3, 5
-#: LogiQA's audit without and with its repeated problems, the latter by G, S and U.
+#: LogiQA's audit without and with repeated problems, the latter by G, S and U.
 ITEMS, STATES = 1367, {"G": 770, "S": 416, "U": 386}
 REPLICATES, PERMUTATIONS = 20_000, 10_000
-#: The plain loop draws this share of them; its time is multiplied.
+#: The plain loop draws one in this many; its time is multiplied.
 SHARE = 10
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Processor time of both, one thread, in turn."""
-    return [*_bootstrap(), *_permutations()]
+    """Compare processor time of both in turn, on one thread."""
+    return [*measure_bootstrap(), *measure_permutations()]
 
 
-def _bootstrap() -> list[Figure]:
+def measure_bootstrap() -> list[Figure]:
     generator = np.random.default_rng(0)
     passed = generator.random((ARMS, SEEDS, ITEMS)) < 0.6
     source = generator.random(ITEMS) < 0.5
@@ -41,17 +41,17 @@ def _bootstrap() -> list[Figure]:
 
     def loop() -> None:
         draws = np.random.default_rng(1)
-        found = np.empty((REPLICATES // SHARE, ARMS + 1))
-        for row in found:
+        replicates = np.empty((REPLICATES // SHARE, ARMS + 1))
+        for row in replicates:
             of_seeds, items = draws.integers(SEEDS, size=SEEDS), draws.integers(ITEMS, size=ITEMS)
             row[:ARMS] = passed[:, of_seeds][:, :, items].mean(axis=(1, 2))
             row[ARMS] = source[items].mean()
 
     what = f"{REPLICATES:,} replicates, {SEEDS} seeds x {ITEMS:,} items x {ARMS} arms"
-    return _figures(what, ours, loop, 1 / 4)
+    return build_figures(what, ours, loop, 1 / 4)
 
 
-def _permutations() -> list[Figure]:
+def measure_permutations() -> list[Figure]:
     generator = np.random.default_rng(0)
     states = np.repeat([*STATES], [*STATES.values()])
     items = len(states)
@@ -74,21 +74,23 @@ def _permutations() -> list[Figure]:
         for _ in range(PERMUTATIONS // SHARE):
             for strata in groups:
                 right = 0
-                for of in strata:
-                    right += np.count_nonzero(answers[:, draws.permutation(of)] == golds[of])
+                for stratum in strata:
+                    right += np.count_nonzero(
+                        answers[:, draws.permutation(stratum)] == golds[stratum]
+                    )
 
     what = f"{PERMUTATIONS:,} stratified permutations, {SEEDS} seeds x {items:,} items"
-    return _figures(what, ours, loop, None)
+    return build_figures(what, ours, loop, None)
 
 
-def _figures(
+def build_figures(
     what: str, ours: Callable[[], None], loop: Callable[[], None], limit: float | None
 ) -> list[Figure]:
-    """The time itself, and the ratio to the loop, which draws a share of what we draw."""
-    ours()  # numpy and its linear algebra are loaded
-    ratio, mine, other = in_turn(ours, loop, ROUNDS, clock=time.process_time)
-    detail = f"{mine:.2f} s against {SHARE * other:.2f} s; {SHARE / ratio:.1f} times as fast"
+    """Return our time and its ratio to the loop's, which makes a share of the draws."""
+    ours()  # loads numpy and its linear algebra
+    ratio, own_s, loop_s = time_in_turn(ours, loop, ROUNDS, clock=time.process_time)
+    detail = f"{own_s:.2f} s against {SHARE * loop_s:.2f} s; {SHARE / ratio:.1f} times as fast"
     return [
-        Figure(what, mine, 1.0, unit="s"),
+        Figure(what, own_s, 1.0, unit="s"),
         Figure(f"{what}, time / plain loop", ratio / SHARE, limit, detail=detail),
     ]

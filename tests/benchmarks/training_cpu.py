@@ -1,7 +1,7 @@
-"""LoRA on a CPU with a large vocabulary: peak memory, and speed against plainer ways.
+"""LoRA on a CPU with a large vocabulary: peak memory, and speed compared with simpler loops.
 
-``GAPFT_BENCH_MODELS`` names model folders, divided as in ``PATH``; with each of them speed is
-measured too, in bfloat16. Without it only the memory of a small random model is.
+``GAPFT_BENCH_MODELS`` names model folders, separated as in ``PATH``, whose speed is measured in
+bfloat16. Without it, only the memory of a small random model is measured.
 """
 
 from __future__ import annotations
@@ -16,36 +16,38 @@ from typing import Any
 
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
-from tests.benchmarks.measure import Figure, models_given, process, vocabulary_of
-from tests.benchmarks.training_speed import Case, against_trl, ours
+from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, run_process
+from tests.benchmarks.training_speed import Case, compare_with_trl, train_ours
 from tests.tiny_models import byte_llama
 
 VOCABULARY, LIMIT_GB = 151_936, 6.0
-#: Repetitions of the five examples whose training's memory is measured: a step of 16, and 4 more.
+#: Repetitions of the five examples whose training memory is measured: a step of 16 and 4 more.
 REPETITIONS = 4
 
 
 def measure(folder: Path) -> Iterator[Figure]:
-    """The random model, and those that the environment names; each figure when it is measured."""
+    """Measure the random model and those named by the environment; yield each figure."""
     import torch
 
     torch.set_num_threads(1)
-    yield _peak(folder, "random, 4 layers", str(large_vocabulary(folder / "model")), 1.5)
-    for model in models_given("training_cpu"):
-        case = case_of(model)
-        yield from _against_all_logits(folder, case)
-        yield from against_trl(folder, case, ("padded 2 x 8", "without padding"))
-        yield _peak(folder, case.name, str(model), LIMIT_GB)
+    yield measure_peak(
+        folder, "random, 4 layers", str(write_large_vocabulary_model(folder / "model")), 1.5
+    )
+    for model in list_models("training_cpu"):
+        case = build_case(model)
+        yield from compare_with_all_logits(folder, case)
+        yield from compare_with_trl(folder, case, ("padded 2 x 8", "without padding"))
+        yield measure_peak(folder, case.name, str(model), LIMIT_GB)
 
 
-def case_of(model: Path) -> Case:
-    """Two steps of a model's, of 16 sequences of about 130 tokens; the second is timed."""
-    size = vocabulary_of(model)
+def build_case(model: Path) -> Case:
+    """Build two steps of 16 sequences of about 130 tokens; the second is timed."""
+    size = read_vocabulary_size(model)
     return Case(model.name, str(model), size, (50, 130), (20, 60), 2, 2, "bfloat16", 0.05)
 
 
-def large_vocabulary(folder: Path) -> Path:
-    """A random Llama of 4 thin layers whose vocabulary is that of Qwen2.5."""
+def write_large_vocabulary_model(folder: Path) -> Path:
+    """Write a random Llama with 4 thin layers and the vocabulary size of Qwen2.5."""
     return byte_llama(
         folder, 0, 128, 4, context=2048, vocabulary=VOCABULARY, inner=512, spread=0.02
     )
@@ -60,25 +62,25 @@ train_five(Path(sys.argv[1]), sys.argv[2])
 
 
 def train_five(output: Path, model: str) -> None:
-    """Trains five examples of 300 to 500 tokens without padding, by the recipe's defaults."""
-    case = dataclasses.replace(case_of(Path(model)), prompt=(100, 200), response=(200, 300))
-    ours(output, case, case.examples(5), padding_free=True, repetitions=REPETITIONS)
+    """Train on five examples of 300 to 500 tokens without padding, with the recipe's defaults."""
+    case = dataclasses.replace(build_case(Path(model)), prompt=(100, 200), response=(200, 300))
+    train_ours(output, case, case.examples(5), padding_free=True, repetitions=REPETITIONS)
 
 
-def _peak(folder: Path, name: str, model: str, limit: float) -> Figure:
+def measure_peak(folder: Path, name: str, model: str, limit: float) -> Figure:
     root = Path(__file__).parents[2]
-    child = process([sys.executable, "-c", _CHILD, str(folder / f"peak {name}"), model], root)
+    child = run_process([sys.executable, "-c", _CHILD, str(folder / f"peak {name}"), model], root)
     return Figure(
         f"{name}: peak memory, n = 5, without padding",
         child.peak_gb,
         limit,
         "GB",
-        detail=f"{case_of(Path(model)).vocabulary:,} words, a step of 16 of about 400 tokens",
+        detail=f"{build_case(Path(model)).vocabulary:,} words, a step of 16 of about 400 tokens",
     )
 
 
-def _against_all_logits(folder: Path, case: Case) -> list[Figure]:
-    """Our ways against the literal loop, in turn; first losses do not depend on dropout."""
+def compare_with_all_logits(folder: Path, case: Case) -> list[Figure]:
+    """Compare our loops with the literal loop in turn; first losses do not depend on dropout."""
     examples = case.examples(16 * case.steps)
     ways: dict[str, dict[str, Any]] = {
         "padded 2 x 8": {},
@@ -88,14 +90,14 @@ def _against_all_logits(folder: Path, case: Case) -> list[Figure]:
     literal: list[float] = []
     gap = 0.0
     for turn in range(case.rounds):
-        seconds, expected = _literal(case, examples)
+        seconds, expected = train_literally(case, examples)
         literal.append(seconds)
         for way, changes in ways.items():
             output = folder / f"{case.name} all logits {way} {turn}"
-            seconds, losses = ours(output, case, examples, **changes)
+            seconds, losses = train_ours(output, case, examples, **changes)
             measured[way].append(seconds)
             gap = max(gap, abs(losses[0] - expected) / expected)
-    tokens = _timed_tokens(case, examples)
+    tokens = count_timed_tokens(case, examples)
     figures = []
     for way, seconds_of_way in measured.items():
         ratio = statistics.median(o / t for o, t in zip(seconds_of_way, literal, strict=True))
@@ -113,15 +115,15 @@ def _against_all_logits(folder: Path, case: Case) -> list[Figure]:
     return [*figures, Figure(name, gap, 1e-2, "")]
 
 
-def _timed_tokens(case: Case, examples: Any) -> int:
+def count_timed_tokens(case: Case, examples: Any) -> int:
     settings = Training(repetitions=1)
     length = {s.slot: s.tokens for s in build_sequences(examples, settings)}
     steps = plan_steps(length, settings, 13)
     return sum(length[slot] for step in steps[1:] for slot in step)
 
 
-def _literal(case: Case, examples: Any) -> tuple[float, float]:
-    """CPU seconds of all steps but the first, and the first loss."""
+def train_literally(case: Case, examples: Any) -> tuple[float, float]:
+    """Return CPU seconds of all steps but the first, and the first loss."""
     from gapft_harness.training.model import load_base
     from tests.training.literal import run_literal_training
 

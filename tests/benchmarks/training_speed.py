@@ -1,4 +1,4 @@
-"""Training against TRL's SFTTrainer step by step, and twelve arms against twelve separate runs."""
+"""Training compared with TRL's SFTTrainer, and twelve arms with twelve separate runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
-from tests.benchmarks.measure import Figure, process
+from tests.benchmarks.measure import Figure, run_process
 from tests.tiny_models import byte_llama
 
 
 @dataclass(frozen=True)
 class Case:
-    """A base model and sequences of the lengths it is used with."""
+    """A base model and sequences of its usual lengths."""
 
     name: str
     model: str
@@ -38,7 +38,7 @@ class Case:
     dropout: float = 0.0
 
     def examples(self, number: int) -> list[Example]:
-        """As many examples of random ids."""
+        """Build examples with random ids."""
         draw = random.Random(number)
 
         def ids(least: int, most: int) -> tuple[int, ...]:
@@ -52,12 +52,12 @@ class Case:
         ]
 
     def settings(self, **changes: Any) -> Training:
-        """The paper's logic settings, one repetition, and the changes."""
+        """Return the paper's logic settings with one repetition and the changes."""
         chosen = {"dtype": self.dtype, "dropout": self.dropout, "repetitions": 1}
         return Training(**{**chosen, **changes})
 
     def job(self, output: Path, examples: Sequence[Example], **changes: Any) -> TrainingJob:
-        """The paper's logic settings on these examples, in the case's dtype."""
+        """Build a job with the paper's logic settings on these examples, in the case's dtype."""
         settings = self.settings(**changes)
         return TrainingJob(
             arm=Arm("bench", 13),
@@ -69,20 +69,22 @@ class Case:
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy and a 27M-parameter Llama; SFTTrainer has micro-batches of 2 x 8."""
+    """Measure the demo policy and a 27M-parameter Llama; SFTTrainer has micro-batches of 2 x 8."""
     import torch
 
     torch.set_num_threads(1)
     cases = (
         Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9),
-        Case("27M Llama", str(small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3, 3),
+        Case(
+            "27M Llama", str(write_small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3, 3
+        ),
     )
-    figures = [figure for case in cases for figure in against_trl(folder, case)]
-    return [*figures, _twelve(folder, cases[0])]
+    figures = [figure for case in cases for figure in compare_with_trl(folder, case)]
+    return [*figures, measure_twelve_arms(folder, cases[0])]
 
 
-#: Ours: the literal 2 x 8, and the same steps without padding. On a CPU the best pass is one whose
-#: activations stay in its cache.
+#: Our settings: the literal 2 x 8, and the same steps without padding. On a CPU the best pass is
+#: one whose activations stay in the cache.
 _WAYS: dict[str, dict[str, Any]] = {
     "padded 2 x 8": {},
     "without padding": {"padding_free": True},
@@ -90,31 +92,31 @@ _WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def against_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) -> list[Figure]:
-    """Our ways against SFTTrainer, in turn, at equal losses where there is no dropout."""
+def compare_with_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) -> list[Figure]:
+    """Compare our settings with SFTTrainer in turn, with equal losses if there is no dropout."""
     case = dataclasses.replace(case, dropout=0.0)
     examples = case.examples(16 * case.steps)
-    # without the first step's, which the clock leaves out
+    # without the first step, which is not timed
     steps = plan_steps([e.problem_id for e in examples], Training(repetitions=1), 13)
     length = {e.problem_id: len(e.response_ids) for e in examples}
     tokens = sum(length[slot] for step in steps[1:] for slot in step)
-    theirs: list[float] = []
+    trl_seconds: list[float] = []
     measured: dict[str, list[float]] = {way: [] for way in ways}
     gap = 0.0
     for turn in range(case.rounds):
-        seconds, expected = _theirs(folder / f"{case.name} theirs {turn}", case, examples)
-        theirs.append(seconds)
+        seconds, expected = train_with_trl(folder / f"{case.name} theirs {turn}", case, examples)
+        trl_seconds.append(seconds)
         for way in ways:
             output = folder / f"{case.name} {way} {turn}"
-            seconds, losses = ours(output, case, examples, **_WAYS[way])
+            seconds, losses = train_ours(output, case, examples, **_WAYS[way])
             measured[way].append(seconds)
             gaps = (abs(a - b) / b for a, b in zip(losses, expected, strict=True))
             gap = max(gap, *gaps)
     figures = []
     for way, seconds_of_way in measured.items():
-        # theirs / ours is to be at least 1.3; a figure holds if it is at most its limit
-        ratio = statistics.median(o / t for o, t in zip(seconds_of_way, theirs, strict=True))
-        rates = (tokens / statistics.median(s) for s in (seconds_of_way, theirs))
+        # theirs / ours must be at least 1.3; a figure holds if it is at most its limit
+        ratio = statistics.median(o / t for o, t in zip(seconds_of_way, trl_seconds, strict=True))
+        rates = (tokens / statistics.median(s) for s in (seconds_of_way, trl_seconds))
         detail = "{:.0f} supervised tokens a CPU second against {:.0f}".format(*rates)
         limit = 1 / 1.3 if way == "padded 2 x 8" else None
         name = f"{case.name}, {way}: our CPU time / SFTTrainer's"
@@ -125,10 +127,10 @@ def against_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) ->
     return [*figures, Figure(largest, gap, 1e-4 if case.dtype == "float32" else 1e-2, "")]
 
 
-def ours(
+def train_ours(
     output: Path, case: Case, examples: Sequence[Example], **changes: Any
 ) -> tuple[float, list[float]]:
-    """CPU seconds of all steps but the first, and every step's loss."""
+    """Return CPU seconds of all steps but the first, and every step's loss."""
     import json
 
     from gapft_harness.training.lora import train
@@ -140,8 +142,10 @@ def ours(
     return seen[-1] - seen[0], [json.loads(line)["loss"] for line in lines]
 
 
-def _theirs(output: Path, case: Case, examples: Sequence[Example]) -> tuple[float, list[float]]:
-    """The same of SFTTrainer, given the same adapter and the same examples in the same order."""
+def train_with_trl(
+    output: Path, case: Case, examples: Sequence[Example]
+) -> tuple[float, list[float]]:
+    """Return the same for SFTTrainer with the same adapter and examples in the same order."""
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
     from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
@@ -211,14 +215,15 @@ train_arms(Path(sys.argv[1]), sys.argv[2], [int(seed) for seed in sys.argv[3:]])
 """
 
 
-def _twelve(folder: Path, case: Case) -> Figure:
-    """Twelve arms in one process against a process each; both load all they need."""
+def measure_twelve_arms(folder: Path, case: Case) -> Figure:
+    """Compare twelve arms in one process with a process each; both include loading."""
     seeds = [str(seed) for seed in range(1, 13)]
     command = [sys.executable, "-c", _CHILD]
     root = Path(__file__).parents[2]
-    together = process([*command, str(folder / "together"), case.model, *seeds], root).seconds
+    together = run_process([*command, str(folder / "together"), case.model, *seeds], root).seconds
     alone = sum(
-        process([*command, str(folder / "alone"), case.model, seed], root).seconds for seed in seeds
+        run_process([*command, str(folder / "alone"), case.model, seed], root).seconds
+        for seed in seeds
     )
     return Figure(
         "twelve arms in one process / twelve processes",
@@ -229,7 +234,7 @@ def _twelve(folder: Path, case: Case) -> Figure:
 
 
 def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
-    """Trains an arm for each seed on a base that is loaded once."""
+    """Train an arm for each seed on a base that is loaded once."""
     from gapft_harness.training.lora import train_together
 
     case = Case("demo policy", model, 60, (15, 40), (10, 40), 8, 1)
@@ -244,8 +249,8 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
         pass
 
 
-def small_llama(folder: Path) -> Path:
-    """A random Llama of 27 million parameters with 8,192 words."""
+def write_small_llama(folder: Path) -> Path:
+    """Write a random Llama with 27 million parameters and 8,192 tokens."""
     return byte_llama(
         folder, 0, 512, 6, heads=8, context=2048, vocabulary=8192, inner=1536, spread=0.02
     )

@@ -1,6 +1,6 @@
-"""Generation through the vllm sampler, against bare ``LLM.generate`` and against the hf sampler.
+"""Generation with the vllm sampler, compared with bare ``LLM.generate`` and the hf sampler.
 
-Needs vLLM (``make bench-vllm``). Engines and models are loaded before anything is timed.
+Needs vLLM (``make bench-vllm``). Engines and models are loaded before timing.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
-from tests.benchmarks.measure import Figure, in_turn, models_given, vocabulary_of
+from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
 from tests.generated import generated
 from tests.tiny_models import byte_llama
 
 K, ROUNDS = 8, 3
 
-#: The work on which the two backends are compared: prompts as long as LogiQA's.
+#: The work for comparing the two backends: prompts as long as LogiQA's.
 PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 
 def measure(folder: Path) -> list[Figure]:
-    """The demo policy's pool against bare vLLM; a small random Llama, long prompts, against hf.
+    """Compare the demo policy's pool with bare vLLM, and a small random Llama with hf.
 
-    With real models, top-p against plain sampling.
+    With real models, compare top-p with plain sampling.
     """
-    models = models_given("vllm_search")
-    figures = [_against_bare(folder), *_against_hf(folder)]
-    return [*figures, *(_top_p(folder, model) for model in models)]
+    models = list_models("vllm_search")
+    figures = [compare_with_bare_vllm(folder), *compare_with_hf(folder)]
+    return [*figures, *(measure_top_p(folder, model) for model in models)]
 
 
-def _against_bare(folder: Path) -> Figure:
+def compare_with_bare_vllm(folder: Path) -> Figure:
     task = load_task("gapft_demo")
     problems = task.read_pool()
     greedy = task.build_decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     sampler: Any = load_plugins().create_sampler(
-        _settings("vllm", resolve_model("bundled:demo")), None
+        build_settings("vllm", resolve_model("bundled:demo")), None
     )
-    work = _Work(
+    work = Work(
         folder / "demo", problems, [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
     )
     engine = sampler._sampler._lm.model
@@ -67,17 +67,17 @@ def _against_bare(folder: Path) -> Figure:
 
     work.run(sampler)
     bare()
-    ratio, ours, theirs = in_turn(lambda: work.run(sampler), bare, ROUNDS)
+    ratio, own_s, bare_s = time_in_turn(lambda: work.run(sampler), bare, ROUNDS)
     sampler.close()
     return Figure(
         "generate(): warm engine, store and token ids / bare LLM.generate",
         ratio,
         1.10,
-        detail=f"{ours:.2f} s against {theirs:.2f} s; {len(problems)} problems x (1 + {K})",
+        detail=f"{own_s:.2f} s against {bare_s:.2f} s; {len(problems)} problems x (1 + {K})",
     )
 
 
-def _against_hf(folder: Path) -> list[Figure]:
+def compare_with_hf(folder: Path) -> list[Figure]:
     model = str(byte_llama(folder / "model", hidden=256, layers=4, context=512))
     draw = random.Random(0)
     shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
@@ -86,15 +86,15 @@ def _against_hf(folder: Path) -> list[Figure]:
         for i in range(PROBLEMS)
     ]
     long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
-    work = _Work(folder / "long", problems, build_sample_phases(long, K))
+    work = Work(folder / "long", problems, build_sample_phases(long, K))
     samplers = [
-        load_plugins().create_sampler(_settings(backend, model, device="cpu"), None)
+        load_plugins().create_sampler(build_settings(backend, model, device="cpu"), None)
         for backend in ("hf", "vllm")
     ]
     hf, vllm = samplers
     work.run(hf)
     work.run(vllm)
-    ratio, fast, slow = in_turn(lambda: work.run(vllm), lambda: work.run(hf), ROUNDS)
+    ratio, fast, slow = time_in_turn(lambda: work.run(vllm), lambda: work.run(hf), ROUNDS)
     for sampler in samplers:
         sampler.close()
     return [
@@ -108,13 +108,13 @@ def _against_hf(folder: Path) -> list[Figure]:
     ]
 
 
-def _top_p(folder: Path, model: Path) -> Figure:
-    """Top-p beside plain sampling with a real model: vLLM sorts the vocabulary on a CPU."""
+def measure_top_p(folder: Path, model: Path) -> Figure:
+    """Compare top-p with plain sampling for a real model: vLLM sorts the vocabulary on a CPU."""
     arguments = {"dtype": "bfloat16", "device": "cpu", "max_model_len": 256}
-    sampler = load_plugins().create_sampler(_settings("vllm", str(model), **arguments), None)
+    sampler = load_plugins().create_sampler(build_settings("vllm", str(model), **arguments), None)
     problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
     top_p, plain = (
-        _Work(
+        Work(
             folder / f"{model.name} {p}",
             problems,
             build_sample_phases(Decoding(True, 32, (), 0.7, p, 0), K),
@@ -122,7 +122,7 @@ def _top_p(folder: Path, model: Path) -> Figure:
         for p in (0.95, 1.0)
     )
     plain.run(sampler)
-    ratio, with_it, without = in_turn(
+    ratio, with_it, without = time_in_turn(
         lambda: top_p.run(sampler), lambda: plain.run(sampler), ROUNDS, clock=time.process_time
     )
     sampler.close()
@@ -131,12 +131,12 @@ def _top_p(folder: Path, model: Path) -> Figure:
         ratio,
         None,
         detail=f"{with_it:.1f} s against {without:.1f} s of processor time; "
-        f"{len(problems)} problems x {K}, {vocabulary_of(model):,} tokens",
+        f"{len(problems)} problems x {K}, {read_vocabulary_size(model):,} tokens",
     )
 
 
-class _Work:
-    """The same problems and phases, generated from nothing each time."""
+class Work:
+    """The same problems and phases, generated without reuse each time."""
 
     def __init__(
         self, folder: Path, problems: Sequence[Problem], phases: list[DecodePhase]
@@ -150,5 +150,5 @@ class _Work:
         generated(place, self._read_problems, self._phases, sampler, chunk=200)
 
 
-def _settings(backend: str, model: str, **args: Any) -> SamplerSettings:
+def build_settings(backend: str, model: str, **args: Any) -> SamplerSettings:
     return SamplerSettings(backend, {"pretrained": model, "dtype": "float32", **args})

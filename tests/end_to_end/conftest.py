@@ -1,4 +1,4 @@
-"""Runs that several test modules look at: README's commands, and one to be killed."""
+"""Runs that several test modules use: README's commands, and a run to be killed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.end_to_end.readme import run_blocks
 
 @pytest.fixture(scope="session")
 def readme_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which every file and command block of README.md was written and run."""
+    """A folder with README.md's files, in which its commands were run."""
     folder = tmp_path_factory.mktemp("readme")
-    succeed("demo", cwd=folder)  # as README's ``make demo`` does once it has installed
+    succeed("demo", cwd=folder)  # like README's ``make demo`` after installation
     run_blocks(Path(__file__).parents[2] / "README.md", folder)
     return folder
 
@@ -28,5 +28,5 @@ def demo_run(readme_run: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Letters:
-    """A small run, made once without interruption, and all that is needed to make it again."""
+    """A small uninterrupted run, and the files to repeat it."""
     return Letters.prepare(tmp_path_factory.mktemp("letters"))

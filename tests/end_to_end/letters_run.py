@@ -1,7 +1,7 @@
-"""A small run of the real command, to be killed and compared: its task, its calls, its result.
+"""A small run of the real command, to be killed and compared.
 
-The sampler is ``hf``, wrapped by a plugin that writes every call to a log outside the run, so that
-what was generated can be told from what the run directory says was.
+The sampler is ``hf``, wrapped by a plugin that logs every call outside the run, so that generated
+responses can be compared with those recorded in the run directory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gapft_harness.run_directory import layout
 from tests.letters_task import CONTAINS, write_letters
 from tests.tiny_models import byte_llama
 
-#: The rule and the selector take their time, so that a kill can fall into their stages.
+#: The rule and the selector are slow, so that a kill can hit their stages.
 PLUGIN = (
     CONTAINS
     + '''
@@ -88,27 +88,27 @@ Call = tuple[Any, ...]
 
 @dataclass
 class Child:
-    """One running command: its process, and where its stage lines go."""
+    """A running command: its process and the file of its stage lines."""
 
     process: subprocess.Popen[bytes]
     output: Path
 
     def stage(self) -> str:
-        """The stage it said last that it began; empty before the first."""
+        """Return the last stage that it reported; empty before the first."""
         begun = re.findall(r"^(\w+) at \d+ s", self.output.read_text(), flags=re.MULTILINE)
         return begun[-1] if begun else ""
 
     def kill(self) -> bool:
-        """See ``killed``."""
+        """Kill the command; see ``killed``."""
         return killed(self.process)
 
 
-#: A moment of a run: a stage, and what must be there in it.
+#: A moment of a run: a stage and a condition.
 Marker = tuple[str, Callable[[Path], bool]]
 
 
-def wait_for(marker: Marker, child: Child, run: Path) -> None:
-    """Returns once a command is in a stage and its condition holds; fails if it ends before."""
+def wait_for_marker(marker: Marker, child: Child, run: Path) -> None:
+    """Wait until a command is in the stage and the condition holds; fail if it ends before."""
     stage, holds = marker
     deadline = time.monotonic() + 300
     while child.stage() != stage or not holds(run):
@@ -118,7 +118,7 @@ def wait_for(marker: Marker, child: Child, run: Path) -> None:
 
 
 def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """The processes below a command; none if it has ended."""
+    """Return a command's descendant processes; none if it has ended."""
     try:
         return psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -126,16 +126,16 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def killed(process: subprocess.Popen[bytes], workers: list[psutil.Process] | None = None) -> bool:
-    """SIGKILL to the group that a command leads, and waits until its workers are gone too.
+    """Send SIGKILL to a command's process group and wait until its workers are gone.
 
     The command is stopped first: finding its workers takes long on a busy machine.
 
     Args:
-        process: the command, which was started in a session of its own.
-        workers: its workers, if they are known already.
+        process: the command, started in its own session.
+        workers: its workers, if already known.
 
     Returns:
-        False if the command had ended by itself.
+        False if the command had already ended.
     """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGSTOP)
@@ -149,7 +149,7 @@ def killed(process: subprocess.Popen[bytes], workers: list[psutil.Process] | Non
 
 @dataclass
 class Letters:
-    """The files of the task, and every command given on them."""
+    """The task's files, and the commands that use them."""
 
     folder: Path
     seconds: float = 0.0
@@ -157,7 +157,7 @@ class Letters:
 
     @classmethod
     def prepare(cls, folder: Path) -> Letters:
-        """Writes task, data, plugin, model and recipe, and makes the uninterrupted run."""
+        """Write task, data, plugin, model and recipe, and make the uninterrupted run."""
         byte_llama(folder / "model")
         write_letters(folder, {"pool": POOL, "audit": AUDIT}, keep="slow_first")
         (folder / "plugin.py").write_text(PLUGIN)
@@ -177,20 +177,20 @@ class Letters:
         return run
 
     def command(self, run: Path, *more: str) -> list[str]:
-        """The command line of this run in a directory."""
+        """Return the command line for a run directory."""
         return [
             sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml", "--include-path",
             "tasks", "--plugin", "plugin.py", "--run-dir", str(run), *more,
         ]  # fmt: skip
 
     def environment(self, run: Path, store: Path | None = None) -> dict[str, str]:
-        """One thread; a log of calls, and unless it is given a store, for the run's name."""
+        """Return the environment: one thread, a log of calls and a store named after the run."""
         calls = str(self.folder / f"{run.name}.log")
-        place = str(store or store_of(run))
+        place = str(store or store_path(run))
         return {**os.environ, "OMP_NUM_THREADS": "1", "CALLS": calls, "GAPFT_STORE": place}
 
     def start(self, run: Path, *more: str, store: Path | None = None) -> Child:
-        """Starts the command in a process group of its own."""
+        """Start the command in its own process group."""
         output = self.folder / f"{run.name}.err"
         with output.open("w") as file:
             process = subprocess.Popen(
@@ -210,7 +210,7 @@ class Letters:
         store: Path | None = None,
         before: Callable[[], None] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end, whatever that is."""
+        """Run the command; return its result, whatever its status."""
         return subprocess.run(
             self.command(run, *more),
             cwd=self.folder,
@@ -223,34 +223,36 @@ class Letters:
         )
 
     def finish(self, run: Path, *more: str, store: Path | None = None) -> None:
-        """Runs the command and insists that it succeeds."""
+        """Run the command and require success."""
         done = self.try_(run, *more, store=store)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def calls(self, name: str) -> list[Call]:
-        """Every call of the sampler for a run directory's name, in order."""
+        """Return the sampler's calls for a run directory's name, in order."""
         log = self.folder / f"{name}.log"
         lines = log.read_text().splitlines() if log.exists() else []
         return [
-            (arm, do_sample, tuple(map(tuple, asked)))
-            for arm, do_sample, asked in map(json.loads, lines)
+            (arm, do_sample, tuple(map(tuple, requests)))
+            for arm, do_sample, requests in map(json.loads, lines)
         ]
 
 
-def decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
-    """How often each response was asked for: by arm, problem and index."""
-    return Counter((arm, name, i) for arm, _, asked in calls for name, *of in asked for i in of)
+def count_decodes(calls: Iterable[Call]) -> Counter[tuple[str | None, str, int]]:
+    """Count the requests for each response, by arm, problem and index."""
+    return Counter(
+        (arm, name, i) for arm, _, requests in calls for name, *indices in requests for i in indices
+    )
 
 
-def store_of(run: Path) -> Path:
-    """The folder of a run's own store, so that it reuses no other run's responses."""
+def store_path(run: Path) -> Path:
+    """Return the folder of a run's own store, so that it reuses no other run's responses."""
     return run.with_name(f"{run.name}.store")
 
 
 def result(run: Path) -> dict[str, bytes]:
-    """All that a run ends with, by name: every file, but for how it came to be.
+    """Read all files of a finished run by name, without its history.
 
-    That is measured times, whose responses were reused, and the lock.
+    The history is measured times, sources of reused responses, and the lock.
     """
     files = {
         path.relative_to(run).as_posix(): path.read_bytes()
@@ -265,7 +267,7 @@ def result(run: Path) -> dict[str, bytes]:
     files["manifest.json"] = json.dumps(manifest).encode()
     stages = rb"search|states|select|train|audit|experiments"
     time_row = rb"(?:\| |<th scope=\"row\">)(?:" + stages + rb")(?: \||</th>).*"
-    # its tokens are in results.json too
+    # its tokens are also in results.json
     cost = rb"(?s)(?:## |<h2[^>]*>)What it cost.*?(?=\n## |<h2|<footer|\Z)"
     for page in ("report/report.md", "report/index.html"):
         untimed, cut = re.subn(cost, b"", files[page])
@@ -275,24 +277,24 @@ def result(run: Path) -> dict[str, bytes]:
 
 
 def stored(store: Path, **facts: Any) -> list[Path]:
-    """Files of responses in a store, of the groups whose keys have these values.
+    """Find a store's response files in groups whose keys have these values.
 
     Args:
         store: its folder.
-        facts: values by name: ``split`` and ``purpose`` of the samples' random streams, ``arm`` of
-            the sampler's adapter: True of any, False of none.
+        facts: values by name: ``split`` and ``purpose`` of the samples' random streams; ``arm``:
+            True with an adapter, False without one.
     """
-    found = []
+    files = []
     for group in sorted(store.glob("generate/*/made_from.json")):
         key = json.loads(group.read_text())["key"]
         values = {**key.get("streams", {}), "arm": key["sampler"]["adapter"] is not None}
         if facts.items() <= values.items():
-            found += sorted(group.parent.glob("[!.]*.jsonl"))
-    return found
+            files += sorted(group.parent.glob("[!.]*.jsonl"))
+    return files
 
 
-def content(path: Path) -> bytes:
-    """A file's bytes, none if it is not there: files come and go while a run is watched."""
+def read_bytes(path: Path) -> bytes:
+    """Read a file, or nothing if it is missing: files come and go while a run is watched."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Plants responses at known rates, so that every rate of a report can be checked.
+"""Plant responses at known rates, so that every rate of a report can be checked.
 
-Which problem gets which outcome follows from a hash of its id; the expected counts are taken here
-from the planted outcomes alone, by code that shares nothing with the harness.
+A hash of a problem's id determines its outcomes; the expected counts come from these outcomes
+alone, by code that is independent of the harness.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ K = 8
 SEEDS = (13, 21)
 CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 
-#: condition -> (kappa_S, kappa_U, rho_G) that are planted
+#: condition -> planted (kappa_S, kappa_U, rho_G)
 RATES = {
     "gapft": (0.60, 0.25, 0.10),
     "uniform": (0.40, 0.15, 0.08),
@@ -28,15 +28,15 @@ RATES = {
 P_GREEDY, P_SAMPLE = 0.45, 0.12
 
 
-def chance(*parts: object) -> float:
-    """A number in [0, 1) that depends on the parts alone."""
+def draw_share(*parts: object) -> float:
+    """Return a number in [0, 1) that depends only on the parts."""
     text = "|".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
 
 
 @dataclass(frozen=True)
 class Planted:
-    """What was planted for one problem: greedy, K samples, and each arm's decision.
+    """The planted outcomes of one problem: greedy, K samples, and each arm's decision.
 
     ``texts`` are the samples as written; right ones differ in length.
     """
@@ -53,39 +53,39 @@ class Planted:
         return "S" if any(self.samples) else "U"
 
     def kept(self, rule: str) -> int:
-        """The sample that a response rule keeps; a token of the tests' tokenizer is a byte."""
+        """Return the sample that a response rule keeps; the tests' tokens are bytes."""
         passing = [i for i, passed in enumerate(self.samples) if passed]
         lengths = {i: len(self.texts[i].encode()) for i in passing}
         return passing[0] if rule == "first" else sorted(passing, key=lambda i: (lengths[i], i))[0]
 
 
 def plant(problem_id: str) -> Planted:
-    """Gives the outcomes of one problem."""
-    greedy = chance("greedy", problem_id) < P_GREEDY
-    samples = tuple(chance("sample", i, problem_id) < P_SAMPLE for i in range(K))
+    """Return the outcomes of one problem."""
+    greedy = draw_share("greedy", problem_id) < P_GREEDY
+    samples = tuple(draw_share("sample", i, problem_id) < P_SAMPLE for i in range(K))
     state = "G" if greedy else "S" if any(samples) else "U"
     arms = {}
     for condition, (kappa_s, kappa_u, rho_g) in RATES.items():
         solves = {"G": 1 - rho_g, "S": kappa_s, "U": kappa_u}[state]
         for seed in SEEDS:
-            arms[condition, seed] = chance(condition, seed, problem_id) < solves
+            arms[condition, seed] = draw_share(condition, seed, problem_id) < solves
     return Planted(greedy, samples, arms)
 
 
-def write(
+def write_responses(
     path: Path,
     pool: Sequence[Problem],
     audit: Sequence[Problem],
     right: Callable[[Problem], Sequence[str]],
     wrong: Callable[[Problem], str],
 ) -> dict[str, Planted]:
-    """Writes the recorded responses of a whole run; gives what was planted.
+    """Write the recorded responses of a whole run; return the planted outcomes.
 
     Args:
         path: the file of responses to write.
         pool: the pool's problems.
         audit: the audit's problems.
-        right: ways to answer right, of different lengths; a hash chooses among them.
+        right: correct answers of different lengths; a hash chooses among them.
         wrong: a wrong answer.
     """
     planted = {}
@@ -93,7 +93,7 @@ def write(
         for problem in [*pool, *audit]:
             ways, outcome = right(problem), plant(problem.id)
             texts = tuple(
-                ways[int(len(ways) * chance("way", index, problem.id))]
+                ways[int(len(ways) * draw_share("way", index, problem.id))]
                 if passed
                 else wrong(problem)
                 for index, passed in enumerate(outcome.samples)

@@ -1,4 +1,4 @@
-"""Runs README as a reader would: writes its files, runs its commands, in order, in one folder."""
+"""Follow README like a reader: write its files and run its commands in order in one folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the file it is to be written to (or none), its text."""
+    """A fenced block: its language, the file to write (or none), and its text."""
 
     language: str
     title: str
@@ -20,13 +20,13 @@ class Block:
 
 
 def blocks(path: Path) -> list[Block]:
-    """All fenced blocks of a Markdown file, in order."""
-    found = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", path.read_text(), re.M | re.S)
-    return [Block(*block) for block in found]
+    """Return all fenced blocks of a Markdown file, in order."""
+    matches = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", path.read_text(), re.M | re.S)
+    return [Block(*block) for block in matches]
 
 
 def run_blocks(path: Path, folder: Path) -> None:
-    """Writes titled blocks as files and runs ``bash`` blocks. ``console`` blocks are not run."""
+    """Write titled blocks as files and run ``bash`` blocks, but not ``console`` blocks."""
     scripts = Path(sys.executable).parent
     env = {
         **os.environ,

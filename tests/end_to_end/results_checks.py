@@ -1,4 +1,4 @@
-"""What must hold of every results.json, whatever was run."""
+"""Properties of every results.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MATCHED = ("gapft", "uniform", "replay")
 
 
 def check_results(results: dict[str, Any]) -> None:
-    """The identity exactly, the partition, equal budgets, terms that add up."""
+    """Check the exact identity, the partition, equal budgets and the sums of terms."""
     source = results["source"]
     n = source["n"]
     assert sum(source["states"].values()) == n
@@ -32,7 +32,7 @@ def check_results(results: dict[str, Any]) -> None:
 
 
 def check_arm(arm: dict[str, Any], states: dict[str, int], n: int) -> None:
-    """A(post) - A(source) = p_S k_S + p_U k_U - p_G r_G, in rational arithmetic from counts."""
+    """Check A(post) - A(source) = p_S k_S + p_U k_U - p_G r_G in rational arithmetic."""
     counts = arm["counts"]
     corrected_s, corrected_u = counts["S_corrected"], counts["U_corrected"]
     regressed = counts["G_regressed"]
@@ -49,9 +49,9 @@ def check_arm(arm: dict[str, Any], states: dict[str, int], n: int) -> None:
         "U": float(Fraction(corrected_u, n)),
         "G": float(Fraction(-regressed, n)),
     }
-    for key, count, of in (
+    for key, count, total in (
         ("kappa_S", corrected_s, states["S"]),
         ("kappa_U", corrected_u, states["U"]),
         ("rho_G", regressed, states["G"]),
     ):
-        assert arm[key] == (count / of if of else None)
+        assert arm[key] == (count / total if total else None)

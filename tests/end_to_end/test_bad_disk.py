@@ -1,4 +1,4 @@
-"""A full disk, a read-only folder and a second process: clear errors, and nothing lost."""
+"""A full disk, a read-only folder and a second process give clear errors and lose nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.stages.generation.stored_files import read_part
-from tests.end_to_end.letters_run import CHUNK, K, Letters, decodes, result, store_of, stored
+from tests.end_to_end.letters_run import (
+    CHUNK,
+    K,
+    Letters,
+    count_decodes,
+    result,
+    store_path,
+    stored,
+)
 
 pytestmark = pytest.mark.xdist_group("resume")
 
@@ -23,8 +31,8 @@ _PAGE = 4096
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, pages: int) -> Iterator[None]:
-    """Mounts a tmpfs of so many pages on a folder; skips where that is not allowed."""
+def mount_small_disk(folder: Path, pages: int) -> Iterator[None]:
+    """Mount a tmpfs with ``pages`` pages on a folder; skip where that is not allowed."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={pages * _PAGE}", "none", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
@@ -33,7 +41,7 @@ def small_disk(folder: Path, pages: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # lazily: a worker of an interrupted test may still be there
+        # lazily: a worker of an interrupted test may still use it
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
@@ -41,30 +49,30 @@ def remount(folder: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
 
 
-def pages(folder: Path, *patterns: str) -> int:
-    """Pages that the files of a finished run or its store take, in whole pages each."""
-    return pages_of(p for pattern in patterns for p in folder.glob(pattern) if p.is_file())
+def count_pages(folder: Path, *patterns: str) -> int:
+    """Count the whole pages that matching files of a finished run or its store take."""
+    return count_file_pages(p for pattern in patterns for p in folder.glob(pattern) if p.is_file())
 
 
-def pages_of(files: Iterable[Path]) -> int:
-    """Pages that files take, in whole pages each."""
+def count_file_pages(files: Iterable[Path]) -> int:
+    """Count the whole pages that files take."""
     return sum(-(-file.stat().st_size // _PAGE) for file in files)
 
 
-def verdicts_on(store: Path, responses: Iterable[Path]) -> list[Path]:
-    """The files of verdicts on some files of responses."""
+def find_verdict_files(store: Path, responses: Iterable[Path]) -> list[Path]:
+    """Return the verdict files for some response files."""
     keys = {path.parent.name for path in responses}
     groups = [path.parent for path in store.glob("judge/*/made_from.json")]
     read = {group: json.loads((group / "made_from.json").read_text()) for group in groups}
-    of = [group for group in groups if read[group]["key"]["responses"] in keys]
-    return [file for group in of for file in group.glob("[!.]*.jsonl")]
+    matching = [group for group in groups if read[group]["key"]["responses"] in keys]
+    return [file for group in matching for file in group.glob("[!.]*.jsonl")]
 
 
-def check_nothing_half_written(run: Path) -> None:
-    """Whole files only: stored files and tables can be read, and there are no leftovers."""
+def check_no_partial_files(run: Path) -> None:
+    """Check that stored files and tables are complete and no temporary files remain."""
     import pyarrow.parquet as pq
 
-    store = store_of(run)
+    store = store_path(run)
     assert [*run.rglob("*.partial"), *store.rglob("*.partial")] == []
     for path in stored(store):
         read_part(path)  # its hash is checked
@@ -75,67 +83,70 @@ def check_nothing_half_written(run: Path) -> None:
 
 
 def check_refused(done: subprocess.CompletedProcess[str], reason: str) -> str:
-    """Exit status 1 and the reason in one line without a traceback; gives the file it names."""
+    """Check exit status 1 and a one-line reason without a traceback; return the named file."""
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    found = re.search(r"^gapft: (\S+): cannot be written: (.*)$", done.stderr, re.MULTILINE)
-    assert found is not None, done.stderr
-    assert reason in found[2]
-    assert "free disk space" in found[2]
-    return found[1]
+    match = re.search(r"^gapft: (\S+): cannot be written: (.*)$", done.stderr, re.MULTILINE)
+    assert match is not None, done.stderr
+    assert reason in match[2]
+    assert "free disk space" in match[2]
+    return match[1]
 
 
-def test_a_full_disk_ends_a_run_in_any_stage_and_it_goes_on_when_there_is_room(
-    letters: Letters, tmp_path: Path
-) -> None:
+def test_resumes_after_full_disk_in_any_stage(letters: Letters, tmp_path: Path) -> None:
     whole = letters.folder / "whole"
-    manifest = pages(whole, "manifest.json")
-    store = store_of(whole)
-    kept = pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + manifest
+    manifest = count_pages(whole, "manifest.json")
+    store = store_path(whole)
+    search_pages = count_pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + manifest
     searched, decoded = (stored(store, arm=arm) for arm in (False, True))
-    kept += pages(store, "*.json", "*/*/made_from.json")
-    kept += pages_of([*searched, *verdicts_on(store, searched)])
-    reported = kept + pages(whole, "adapters/*/*", "decisions/*")
-    reported += pages_of([*decoded, *verdicts_on(store, decoded)])
-    reported += pages_of(file for file in store.glob("train/*/*") if file.stat().st_nlink == 1)
+    search_pages += count_pages(store, "*.json", "*/*/made_from.json")
+    search_pages += count_file_pages([*searched, *find_verdict_files(store, searched)])
+    reported = search_pages + count_pages(whole, "adapters/*/*", "decisions/*")
+    reported += count_file_pages([*decoded, *find_verdict_files(store, decoded)])
+    reported += count_file_pages(
+        file for file in store.glob("train/*/*") if file.stat().st_nlink == 1
+    )
     disk = tmp_path / "disk"
     run = disk / "full"
-    with small_disk(disk, manifest):
-        for room, stage, named in (
+    with mount_small_disk(disk, manifest):
+        for free_pages, stage, pattern in (
             (manifest + 8, "search", r"/generate/"),
-            (kept + 7, "train", r"adapters/"),
+            (search_pages + 7, "train", r"adapters/"),
             (reported + 60, "report", r"report$"),
         ):
-            remount(disk, f"size={room * _PAGE}")
+            remount(disk, f"size={free_pages * _PAGE}")
             done = letters.try_(run)
             refused = check_refused(done, "No space left on device")
             assert re.findall(r"^(\w+) at ", done.stderr, re.MULTILINE)[-1] == stage
-            assert re.search(named, refused), refused
-            check_nothing_half_written(run)
+            assert re.search(pattern, refused), refused
+            check_no_partial_files(run)
         remount(disk, "size=64m")
         letters.finish(run)
         assert result(run) == result(whole)
-        made, once = decodes(letters.calls("full")), decodes(letters.whole_calls)
-        assert set(made) == set(once)
-        assert made.total() <= once.total() + CHUNK * (1 + K), "the chunk that found no room"
+        counts, whole_counts = (
+            count_decodes(letters.calls("full")),
+            count_decodes(letters.whole_calls),
+        )
+        assert set(counts) == set(whole_counts)
+        assert counts.total() <= whole_counts.total() + CHUNK * (1 + K), (
+            "the chunk that found no room"
+        )
 
 
-def test_a_limit_on_the_size_of_files_is_told_like_a_full_disk(letters: Letters) -> None:
+def test_reports_file_size_limit_like_full_disk(letters: Letters) -> None:
     run = letters.folder / "limited"
     [adapter, *_] = letters.folder.glob("whole/adapters/*/adapter_model.safetensors")
     limit = adapter.stat().st_size - 1
     done = letters.try_(run, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2))
     assert "/adapters/" in check_refused(done, "File too large")
-    check_nothing_half_written(run)
+    check_no_partial_files(run)
     letters.finish(run)
     assert result(run) == result(letters.folder / "whole")
     assert letters.calls("limited") == letters.whole_calls, "what was stored is not asked again"
 
 
-def test_a_read_only_folder_is_refused_before_anything_expensive(
-    letters: Letters, tmp_path: Path
-) -> None:
-    with read_only(tmp_path / "disk", "begun") as folder:
+def test_rejects_read_only_folder_at_once(letters: Letters, tmp_path: Path) -> None:
+    with make_read_only(tmp_path / "disk", "begun") as folder:
         for name in ("new", "begun"):
             run = folder / name
             done = letters.try_(run)
@@ -146,10 +157,10 @@ def test_a_read_only_folder_is_refused_before_anything_expensive(
 
 
 @contextlib.contextmanager
-def read_only(folder: Path, begun: str) -> Iterator[Path]:
-    """A folder in which nothing can be written, with the lock of an earlier run in it."""
+def make_read_only(folder: Path, begun: str) -> Iterator[Path]:
+    """Make a folder read-only; it holds the lock of an earlier run."""
     if os.getuid() == 0:  # permissions do not bind root
-        with small_disk(folder, 16):
+        with mount_small_disk(folder, 16):
             (folder / begun).mkdir()
             (folder / begun / "run.lock").touch()
             remount(folder, "ro")
@@ -165,19 +176,19 @@ def read_only(folder: Path, begun: str) -> Iterator[Path]:
     (folder / begun).chmod(0o755)
 
 
-def test_a_second_command_on_a_run_is_refused_and_told_of_the_first(letters: Letters) -> None:
+def test_second_command_on_a_run_is_refused(letters: Letters) -> None:
     run = letters.folder / "shared"
     child = letters.start(run)
-    while not stored(store_of(run)):
+    while not stored(store_path(run)):
         assert child.process.poll() is None, child.output.read_text()
         time.sleep(0.01)
     calls = len(letters.calls("shared"))
     done = letters.try_(run)
     assert done.returncode == 2
     since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-    found = re.search(rf"in use by process (\d+) on \S+ since {since}; wait for it", done.stderr)
-    assert found is not None, done.stderr
-    assert int(found[1]) == child.process.pid
+    match = re.search(rf"in use by process (\d+) on \S+ since {since}; wait for it", done.stderr)
+    assert match is not None, done.stderr
+    assert int(match[1]) == child.process.pid
     assert calls > 0
     assert child.process.wait(900) == 0, "the first goes on undisturbed"
     assert result(run) == result(letters.folder / "whole")

@@ -19,7 +19,7 @@ from tests.end_to_end.results_checks import check_results
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
-#: README's last run of the demo adds one, by a plugin.
+#: README's last run of the demo adds a plugin's condition.
 ALL = [*CONDITIONS, "most_reachable"]
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 @pytest.fixture(scope="session")
 def all_conditions(demo_run: Path) -> dict[str, Any]:
-    """The report of the plain command, which names four and has no plugin."""
+    """The report of the command with four conditions and no plugin."""
     succeed("demo", "--run-dir", demo_run)
     results: dict[str, Any] = json.loads((demo_run / "report/results.json").read_text())
     return results
@@ -41,36 +41,35 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
     assert "diffuse minus concentrated on training problems" in log
 
 
-def console(page: str) -> str:
-    """A page's commands that are only shown, without their line breaks."""
+def read_console_commands(page: str) -> str:
+    """Return a page's console commands without line breaks."""
     text = "".join(b.text for b in blocks(ROOT / page) if b.language == "console")
     return text.replace("\\\n", " ")
 
 
 def test_readme_shows_what_compare_prints(readme_run: Path) -> None:
-    """Its table has the columns and the row that the command printed, but for rounding."""
-    shown = next(
+    """README's table equals the printed columns and row, up to rounding."""
+    printed_text = next(
         b.text for b in blocks(ROOT / "README.md") if b.text.startswith("Before and after")
     )
     printed = (readme_run / "log.txt").read_text().rpartition("Before and after\n")[2]
     tables = []
-    for text in (shown.partition("\n")[2], printed):
+    for text in (printed_text.partition("\n")[2], printed):
         head, _, row = [line.split() for line in text.splitlines() if line.strip()][:3]
         tables.append(
-            (head, row[0], [float(one.strip("[],%<").replace("−", "-")) for one in row[1:]])
+            (head, row[0], [float(cell.strip("[],%<").replace("−", "-")) for cell in row[1:]])
         )
     assert tables[0][:2] == tables[1][:2]
-    # before, after, difference, the interval's ends, p, gained, lost: a machine that rounds
-    # otherwise trains another adapter
+    # before, after, difference, interval, p, gained, lost: other rounding trains another adapter
     assert tables[0][2] == pytest.approx(tables[1][2], abs=5)
 
 
-def test_commands_that_need_more_than_this_machine_resolve(
+def test_commands_for_other_machines_resolve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     pages = ("README.md", "docs/machines.md", "docs/your-model-and-data.md")
-    text = "".join(console(page) for page in pages)
+    text = "".join(read_console_commands(page) for page in pages)
     commands = re.findall(r"^gapft (run .*)$", text, re.M)
     assert {command.split()[1] for command in commands} >= {"paper/llama-logiqa"}
     for command in commands:
@@ -80,13 +79,13 @@ def test_commands_that_need_more_than_this_machine_resolve(
         assert "# resolved recipe" in done.stdout
         assert "# missing here" in done.stdout
         assert "unknown argument" not in done.stdout
-    targets = re.findall(r"^make (\w+)", console("README.md"), re.M)
+    targets = re.findall(r"^make (\w+)", read_console_commands("README.md"), re.M)
     assert {"demo", "test", "lint", "bench"} <= set(targets)
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
 
 
-def test_all_laws_hold_for_every_condition_and_seed(all_conditions: dict[str, Any]) -> None:
+def test_all_laws_hold_for_every_arm(all_conditions: dict[str, Any]) -> None:
     check_results(all_conditions)
     assert list(all_conditions["conditions"]) == ALL
     for condition in all_conditions["conditions"].values():
@@ -95,7 +94,7 @@ def test_all_laws_hold_for_every_condition_and_seed(all_conditions: dict[str, An
     assert sum(all_conditions["pool"]["states"].values()) == 400
 
 
-def test_the_matched_budget_is_what_the_paper_says(all_conditions: dict[str, Any]) -> None:
+def test_matched_budget_matches_the_paper(all_conditions: dict[str, Any]) -> None:
     n = all_conditions["pool"]["states"]["S"]
     verified = n + all_conditions["pool"]["states"]["G"]
     for name, condition in all_conditions["conditions"].items():
@@ -106,7 +105,7 @@ def test_the_matched_budget_is_what_the_paper_says(all_conditions: dict[str, Any
             assert arm["budget"]["J"] == -(-8 * slots // 16)
 
 
-def test_a_finished_run_reports_the_same_bytes_again(
+def test_finished_run_reports_identical_bytes(
     demo_run: Path, all_conditions: dict[str, Any]
 ) -> None:
     names = ["results.json", "report.md", "index.html", "explorer.html"]
@@ -117,23 +116,23 @@ def test_a_finished_run_reports_the_same_bytes_again(
     assert after == before
 
 
-def test_a_report_of_fewer_is_asked_for_and_the_next_has_all(
+def test_partial_report_does_not_shrink_the_next(
     demo_run: Path, all_conditions: dict[str, Any]
 ) -> None:
-    for options, shown in ((("--condition", "gapft", "--seed", "13"), ["gapft"]), ((), ALL)):
+    for options, expected in ((("--condition", "gapft", "--seed", "13"), ["gapft"]), ((), ALL)):
         succeed("run", demo_run, "--only", "report", *options)
-        found = json.loads((demo_run / "report/results.json").read_text())
-        assert list(found["conditions"]) == shown
+        content = json.loads((demo_run / "report/results.json").read_text())
+        assert list(content["conditions"]) == expected
 
 
-def test_another_recipe_on_the_same_run_is_refused(demo_run: Path) -> None:
+def test_rejects_another_recipe_on_the_same_run(demo_run: Path) -> None:
     done = gapft("demo", "--run-dir", demo_run, "--set", "name=other")
     assert done.returncode == 2
     assert "--run-dir" in done.stderr
 
 
 def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:
-    """An adapter of the run, by lm_eval's own ``peft=``, decides as the audit decided."""
+    """An adapter of the run gives the audit's decisions through lm_eval's own ``peft=``."""
     import pyarrow.parquet as pq
 
     policy = succeed("demo", "--policy-path").stdout.strip()

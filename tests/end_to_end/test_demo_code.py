@@ -1,4 +1,4 @@
-"""The code experiment as README runs it: real programs, matched allocations, the contrast."""
+"""README's code experiment: real programs, matched allocations and the contrast."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ def run(readme_run: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def results(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "report/results.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((run / "report/results.json").read_text())
+    return content
 
 
-def test_both_conditions_are_matched_in_steps_replay_and_tokens(
-    run: Path, results: dict[str, Any]
-) -> None:
+def test_conditions_match_in_steps_replay_and_tokens(run: Path, results: dict[str, Any]) -> None:
     for seed in SEEDS:
         chosen = {
             name: pq.read_table(run / f"selections/{name}-seed{seed}.parquet").to_pylist()
@@ -48,14 +46,14 @@ def test_both_conditions_are_matched_in_steps_replay_and_tokens(
         assert tokens[1] - tokens[0] <= 0.02 * tokens[1]
 
 
-def test_the_contrast_is_that_of_the_decisions(run: Path, results: dict[str, Any]) -> None:
-    """Equation coverage_repetition, worked out again from the listed problems."""
+def test_contrast_matches_the_decisions(run: Path, results: dict[str, Any]) -> None:
+    """Recompute equation coverage_repetition from the listed problems."""
     with (run / "report/tables/exposed.csv").open() as file:
         rows = list(csv.DictReader(file))
     means = []
     for seed in SEEDS:
-        of = [row for row in rows if row["seed"] == seed]
-        halves = {half: [row for row in of if row["half"] == half] for half in "AB"}
+        seed_rows = [row for row in rows if row["seed"] == seed]
+        halves = {half: [row for row in seed_rows if row["half"] == half] for half in "AB"}
         assert len(halves["A"]) == len(halves["B"]) > 0
 
         def success(half: str, condition: str, halves: dict[str, Any] = halves) -> Fraction:
@@ -65,8 +63,8 @@ def test_the_contrast_is_that_of_the_decisions(run: Path, results: dict[str, Any
         coverage = success("B", "diffuse") - success("B", "concentrated")
         repetition = success("A", "concentrated") - success("A", "diffuse")
         means.append((coverage - repetition) / 2)
-        found = results["allocation"]["seeds"][seed]["contrast"]
-        assert found == pytest.approx(float(means[-1]), abs=1e-12)
+        reported = results["allocation"]["seeds"][seed]["contrast"]
+        assert reported == pytest.approx(float(means[-1]), abs=1e-12)
     contrast = results["allocation"]["contrast"]
     assert contrast["mean"] == pytest.approx(float(sum(means) / 3), abs=1e-12)
     assert contrast["ci95"][0] <= contrast["mean"] <= contrast["ci95"][1]
@@ -76,9 +74,7 @@ def test_the_contrast_is_that_of_the_decisions(run: Path, results: dict[str, Any
     assert (run / "report/figures/allocation.svg").exists()
 
 
-def test_episodes_end_by_their_rule_and_their_programs_repeat(
-    run: Path, results: dict[str, Any]
-) -> None:
+def test_episodes_follow_rule_and_programs_repeat(run: Path, results: dict[str, Any]) -> None:
     for table in ("pool/responses", "audit/responses", "decisions/diffuse-seed13"):
         for row in pq.read_table(run / f"{table}.parquet").to_pylist():
             assert len(row["attempts"]) <= 2
@@ -97,7 +93,7 @@ def test_episodes_end_by_their_rule_and_their_programs_repeat(
     assert results["judged_by"]["audit"]["sandbox_tier"] in ("namespaces", "landlock")
 
 
-def test_hidden_tests_are_in_no_conversation_and_no_record(run: Path) -> None:
+def test_hidden_tests_never_reach_conversations(run: Path) -> None:
     problems = pq.read_table(run / "pool/problems.parquet").to_pylist()
     hidden = {
         row["problem_id"]: [
@@ -110,5 +106,5 @@ def test_hidden_tests_are_in_no_conversation_and_no_record(run: Path) -> None:
     assert "4 hidden ones" in (run / "report/report.md").read_text()
     for row in pq.read_table(run / "pool/responses.parquet").to_pylist():
         for attempt in row["attempts"]:
-            shown = attempt["feedback"].partition("Input:\n")[2].partition("Expected")[0]
-            assert shown not in hidden[row["problem_id"]]
+            input_text = attempt["feedback"].partition("Input:\n")[2].partition("Expected")[0]
+            assert input_text not in hidden[row["problem_id"]]

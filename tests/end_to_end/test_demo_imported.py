@@ -1,4 +1,4 @@
-"""The demo's search, written as plain JSON lines and imported, gives its states and selections."""
+"""The demo's search, exported as JSON lines and imported, gives the same selections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.command import succeed
 pytestmark = pytest.mark.xdist_group("demo")
 
 
-def respelt(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return bool(one["token_ids"] != other["token_ids"])
+def has_other_tokens(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return bool(first["token_ids"] != second["token_ids"])
 
 
-def test_an_imported_search_is_the_search(demo_run: Path, tmp_path: Path) -> None:
-    """Example for example; what differs in the tables is whose verdicts and ids these are."""
+def test_imported_search_equals_the_search(demo_run: Path, tmp_path: Path) -> None:
+    """Examples are equal; the tables differ only in the sources of verdicts and ids."""
     run, odd = tmp_path / "run", set[tuple[str, int]]()
     for split in ("pool", "audit"):
         rows = pq.read_table(demo_run / split / "responses.parquet").to_pylist()
@@ -40,23 +40,27 @@ def test_an_imported_search_is_the_search(demo_run: Path, tmp_path: Path) -> Non
         succeed("import", run, file, "--split", split, "--recipe", "demo")
         imported = pq.read_table(run / split / "responses.parquet").to_pylist()
         pairs = list(zip(rows, imported, strict=True))
-        keys = {key for one, other in pairs for key in one if one[key] != other[key]}
+        keys = {key for first, second in pairs for key in first if first[key] != second[key]}
         assert keys - {"token_ids"} == {"tokens_from", "reason", "seed"}
-        odd |= {(one["problem_id"], one["index"]) for one, other in pairs if respelt(one, other)}
+        odd |= {
+            (first["problem_id"], first["index"])
+            for first, second in pairs
+            if has_other_tokens(first, second)
+        }
         assert len(odd) * 1000 <= len(rows), "a special token that was drawn stands in no text"
         states = f"{split}/states.parquet"
         assert pq.read_table(run / states).equals(pq.read_table(demo_run / states))
     succeed("run", run, "--only", "select")
     names = [f"{c}-seed" for c in read_recipe(find_recipe("demo"))["conditions"]]
-    made = [file for file in (run / "selections").iterdir() if file.name.startswith(tuple(names))]
-    assert len(made) == 12
-    for file in made:
+    files = [file for file in (run / "selections").iterdir() if file.name.startswith(tuple(names))]
+    assert len(files) == 12
+    for file in files:
         chosen = pq.read_table(file).to_pylist()
-        for one, other in zip(
+        for first, second in zip(
             chosen, pq.read_table(demo_run / "selections" / file.name).to_pylist(), strict=True
         ):
-            if (one["problem_id"], one["response_index"]) in odd:
-                del one["response_ids"], other["response_ids"]
-            assert one == other
+            if (first["problem_id"], first["response_index"]) in odd:
+                del first["response_ids"], second["response_ids"]
+            assert first == second
     verified = succeed("verify", run).stdout
     assert verified.count("judged again, 0 of them differ") == 2

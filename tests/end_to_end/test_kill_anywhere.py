@@ -1,7 +1,7 @@
 """Kills with several workers, on Ray, and beside another run that shares the store.
 
-``test_resume.py`` kills a run of one worker in every stage; here the same run is made otherwise,
-and the content has to be that of the one worker who was never disturbed.
+``test_resume.py`` kills a one-worker run in every stage. Here other executors make the same run,
+and the content must equal that of the uninterrupted one-worker run.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.end_to_end.letters_run import Letters, Marker, result, store_of, stored, wait_for
+from tests.end_to_end.letters_run import (
+    Letters,
+    Marker,
+    result,
+    store_path,
+    stored,
+    wait_for_marker,
+)
 from tests.verify.tampering import find_differences
 
 pytestmark = pytest.mark.xdist_group("resume")
 
 
-def content(run: Path) -> dict[str, Any]:
-    """All that a run ends with, but for how, by how many workers and for whom it was made.
+def read_content(run: Path) -> dict[str, Any]:
+    """Read a finished run without its executor, number of workers and owner.
 
-    The report's pages say that, too; their figures are in ``results.json``.
+    The report's pages contain these too; their figures are in ``results.json``.
     """
     pages = ("report/report.md", "report/index.html", "report/tables/training.csv")
     files: dict[str, Any] = {k: v for k, v in result(run).items() if k not in pages}
@@ -37,18 +44,18 @@ def content(run: Path) -> dict[str, Any]:
     return {**files, "manifest.json": manifest, "recipe.yaml": recipe}
 
 
-def settings(**executor: Any) -> list[str]:
+def executor_settings(**executor: Any) -> list[str]:
     return [
         word for key, value in executor.items() for word in ("--set", f"executor.{key}={value}")
     ]
 
 
-SEARCH: Marker = ("search", lambda run: bool(stored(store_of(run), split="pool")))
-JUDGED: Marker = ("search", lambda run: any(store_of(run).glob("judge/*/[!.]*.jsonl")))
+SEARCH: Marker = ("search", lambda run: bool(stored(store_path(run), split="pool")))
+JUDGED: Marker = ("search", lambda run: any(store_path(run).glob("judge/*/[!.]*.jsonl")))
 STATES: Marker = ("states", lambda run: True)
 SELECT: Marker = ("select", lambda run: True)
 TRAIN: Marker = ("train", lambda run: any(run.glob("adapters/.*.checkpoint")))
-AUDIT: Marker = ("audit", lambda run: bool(stored(store_of(run), arm=True)))
+AUDIT: Marker = ("audit", lambda run: bool(stored(store_path(run), arm=True)))
 REPORT: Marker = ("report", lambda run: True)
 
 
@@ -60,23 +67,23 @@ REPORT: Marker = ("report", lambda run: True)
         ("ray", {"name": "ray", "workers": 2, "checkpoint_steps": 1}, [TRAIN, AUDIT]),
     ],
 )
-def test_kills_change_nothing_whoever_does_the_work(
+def test_kills_change_nothing_with_any_executor(
     letters: Letters, name: str, executor: dict[str, Any], markers: list[Marker]
 ) -> None:
     rng = random.Random(f"kills of {name}")
-    run, more = letters.folder / f"killed-{name}", settings(**executor)
+    run, more = letters.folder / f"killed-{name}", executor_settings(**executor)
     for marker in markers:
         child = letters.start(run, *more)
-        wait_for(marker, child, run)
+        wait_for_marker(marker, child, run)
         time.sleep(rng.uniform(0, 0.1))
         assert child.kill(), "it ended before it was killed"
     letters.finish(run, *more)
-    assert content(run) == content(letters.folder / "whole")
+    assert read_content(run) == read_content(letters.folder / "whole")
     assert not [*run.rglob("*.partial"), *run.rglob("*.checkpoint")]
 
 
-def test_of_two_runs_on_one_store_one_is_killed_at_random_moments(letters: Letters) -> None:
-    """The other one goes on; the killed one's next command takes what both have stored."""
+def test_kills_do_not_affect_another_run(letters: Letters) -> None:
+    """The other run continues; the killed run's next command uses what both have stored."""
     rng, store = random.Random(39), letters.folder / "twins.store"
     first, second = (letters.folder / f"twin-{name}" for name in "ab")
     living = letters.start(second, store=store)
@@ -89,7 +96,7 @@ def test_of_two_runs_on_one_store_one_is_killed_at_random_moments(letters: Lette
     assert living.process.wait(600) == 0, living.output.read_text()
     letters.finish(first, store=store)
     for run in (first, second):
-        assert content(run) == content(letters.folder / "whole")
+        assert read_content(run) == read_content(letters.folder / "whole")
     assert find_differences(letters.folder, first) == []
     calls = [*letters.calls("twin-a"), *letters.calls("twin-b")]
     assert set(calls) == set(letters.whole_calls)

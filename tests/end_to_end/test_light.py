@@ -1,7 +1,6 @@
-"""Without the extras: an environment of what ``pip install gapft-harness`` brings, and no torch.
+"""The environment of ``pip install gapft-harness`` without extras, hence without torch.
 
-It holds the distributions that the declared dependencies name, and those that these name in turn:
-what is used and not declared is missing here, too.
+It holds the declared dependencies and their dependencies, so undeclared packages are missing.
 """
 
 from __future__ import annotations
@@ -26,35 +25,41 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("demo")
 
 
-def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[Distribution]:
-    """A distribution and all that it needs here, with some of its extras."""
+def find_requirements(
+    name: str, extras: frozenset[str], seen: set[tuple[str, str]]
+) -> Iterator[Distribution]:
+    """Yield a distribution and its requirements on this platform, with some extras."""
     try:
-        found = distribution(name)
+        package = distribution(name)
     except PackageNotFoundError:  # for another platform or Python
         return
     if (name, "") not in seen:
-        yield found
+        yield package
     for extra in ("", *extras):
         if (name, extra) in seen:
             continue
         seen.add((name, extra))
-        for line in found.requires or ():
-            wanted = Requirement(line)
-            if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
-                yield from needed(wanted.name, frozenset(wanted.extras), seen)
+        for line in package.requires or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                yield from find_requirements(requirement.name, frozenset(requirement.extras), seen)
 
 
 @pytest.fixture(scope="module")
-def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of such an environment."""
+def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python interpreter of the light environment."""
     folder = tmp_path_factory.mktemp("light")
     packages = folder / "packages"
     packages.mkdir()
     here = Path(sysconfig.get_paths()["purelib"])
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted, seen = map(Requirement, declared["dependencies"]), set[tuple[str, str]]()
-    for each in (one for of in wanted for one in needed(of.name, frozenset(of.extras), seen)):
-        for top in {file.parts[0] for file in each.files or () if file.parts[0] != ".."}:
+    requirements, seen = map(Requirement, declared["dependencies"]), set[tuple[str, str]]()
+    for package in (
+        dependency
+        for requirement in requirements
+        for dependency in find_requirements(requirement.name, frozenset(requirement.extras), seen)
+    ):
+        for top in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
             if (here / top).exists() and not (packages / top).exists():
                 (packages / top).symlink_to(here / top)
     venv.create(folder / "venv", symlinks=True)
@@ -63,22 +68,24 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
-def gapft(light: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the command there."""
+def run_gapft(
+    light_python: Path, *arguments: object, cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run gapft in the light environment."""
     path = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
-    command = [light, "-m", "gapft_harness.cli.main", *map(str, arguments)]
+    command = [light_python, "-m", "gapft_harness.cli.main", *map(str, arguments)]
     return subprocess.run(
         command, cwd=cwd, env=path, capture_output=True, text=True, check=False, timeout=300
     )
 
 
-def test_no_package_of_an_extra_is_there(light: Path) -> None:
-    said = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
+def test_environment_lacks_the_extras(light_python: Path) -> None:
+    code = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
     names = ("torch", "transformers", "peft", "accelerate", "vllm", "lm_eval", "math_verify")
-    told = subprocess.run(
-        [light, "-c", said.format(names)], capture_output=True, text=True, check=True
+    output = subprocess.run(
+        [light_python, "-c", code.format(names)], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "['lm_eval', 'math_verify']"
+    assert output.stdout.strip() == "['lm_eval', 'math_verify']"
 
 
 @pytest.mark.parametrize(
@@ -96,19 +103,23 @@ def test_no_package_of_an_extra_is_there(light: Path) -> None:
     ],
     ids=lambda arguments: " ".join(arguments[:3]),
 )
-def test_what_reads_logs_and_runs_works(
-    light: Path, readme_run: Path, tmp_path: Path, arguments: tuple[str, ...]
+def test_log_and_run_commands_work(
+    light_python: Path, readme_run: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    done = gapft(light, *(each.format(tmp_path) for each in arguments), cwd=readme_run)
+    done = run_gapft(
+        light_python, *(argument.format(tmp_path) for argument in arguments), cwd=readme_run
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     if arguments == ("compare", "runs/before", "runs/after"):
-        assert done.stdout == gapft(Path(sys.executable), *arguments, cwd=readme_run).stdout
+        assert done.stdout == run_gapft(Path(sys.executable), *arguments, cwd=readme_run).stdout
     if arguments == ("doctor",):
         assert "torch: NOT installed; pip install 'gapft-harness[hf]'" in done.stdout
 
 
-def test_verify_says_what_it_could_not_compare(light: Path, readme_run: Path) -> None:
-    done = gapft(light, "verify", "runs/demo", "--plugin", "most_reachable.py", cwd=readme_run)
+def test_verify_reports_what_it_could_not_compare(light_python: Path, readme_run: Path) -> None:
+    done = run_gapft(
+        light_python, "verify", "runs/demo", "--plugin", "most_reachable.py", cwd=readme_run
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (
         "not checked, because PEFT is not installed (pip install 'gapft-harness[hf]')"
@@ -126,10 +137,12 @@ def test_verify_says_what_it_could_not_compare(light: Path, readme_run: Path) ->
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_what_needs_a_model_names_the_extra_in_one_line(
-    light: Path, tmp_path: Path, arguments: tuple[str, ...]
+def test_model_commands_name_the_missing_extra(
+    light_python: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    done = gapft(light, *(each.format(tmp_path) for each in arguments), cwd=tmp_path)
+    done = run_gapft(
+        light_python, *(argument.format(tmp_path) for argument in arguments), cwd=tmp_path
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
@@ -138,32 +151,35 @@ def test_what_needs_a_model_names_the_extra_in_one_line(
     )
 
 
-def test_the_example_is_readmes_comparison_of_fifty_problems(readme_run: Path) -> None:
+def test_example_equals_readmes_first_fifty_problems(readme_run: Path) -> None:
     for side in ("before", "after"):
         (shipped,) = (ROOT / "gapft_harness/demo/logs" / side).glob("samples_*.jsonl")
-        (made,) = (readme_run / "runs" / side).rglob("samples_*.jsonl")
-        assert shipped.read_text().splitlines() == made.read_text().splitlines()[:50]
+        (log,) = (readme_run / "runs" / side).rglob("samples_*.jsonl")
+        assert shipped.read_text().splitlines() == log.read_text().splitlines()[:50]
     shipped = sum(file.stat().st_size for file in (ROOT / "gapft_harness/demo/logs").rglob("*.*"))
     assert shipped <= 100_000
 
 
-def test_the_action_compares_in_the_light_environment(
-    light: Path, readme_run: Path, tmp_path: Path
+def test_action_compares_in_light_environment(
+    light_python: Path, readme_run: Path, tmp_path: Path
 ) -> None:
-    """Its second step, as a runner's shell runs it; the first is the install that ``light`` is."""
+    """Run the action's second step in a shell; ``light_python`` replaces its install step."""
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     install, compare = action["runs"]["steps"]
     assert install["run"].endswith('"$GITHUB_ACTION_PATH"')
     command = tmp_path / "bin" / "gapft"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {light} -m gapft_harness.cli.main "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {light_python} -m gapft_harness.cli.main "$@"\n')
     command.chmod(0o755)
     summary = tmp_path / "summary.md"
-    given = {"before": "runs/before", "after": "runs/after", "fail-if-worse": "0.01"}
+    action_inputs = {"before": "runs/before", "after": "runs/after", "fail-if-worse": "0.01"}
 
     def run(**inputs: str) -> subprocess.CompletedProcess[str]:
         summary.write_text("")
-        values = {name: one.get("default", "") for name, one in action["inputs"].items()} | inputs
+        values = {
+            name: specification.get("default", "")
+            for name, specification in action["inputs"].items()
+        } | inputs
         env = {
             key: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: values[m[1]], text)
             for key, text in compare["env"].items()
@@ -179,13 +195,13 @@ def test_the_action_compares_in_the_light_environment(
             check=False,
         )
 
-    done = run(**given, arguments="--show 1")
+    done = run(**action_inputs, arguments="--show 1")
     assert done.returncode == 0, done.stderr
     assert "after is not worse than before by more than 0.01." in summary.read_text()
     assert "| runs/after | 51.0% |" in summary.read_text()
-    done = run(**given | {"before": "runs/after", "after": "runs/before"})
+    done = run(**action_inputs | {"before": "runs/after", "after": "runs/before"})
     assert done.returncode == 1
     assert "is worse than before by more than 0.01" in summary.read_text()
-    done = run(**given | {"before": '$(touch "it ran")'})
+    done = run(**action_inputs | {"before": '$(touch "it ran")'})
     assert done.returncode == 2
     assert not (readme_run / "it ran").exists()

@@ -1,4 +1,4 @@
-"""Pages whose commands work on README's demo run as they stand."""
+"""Documentation pages whose commands run unchanged on README's demo run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
-    """What the page's commands print, run beside the demo's run."""
+    """Run a page's commands beside the demo run; return their output."""
     (folder / "runs").mkdir()
     (folder / "runs" / "demo").symlink_to(demo_run)
     run_blocks(DOCS / page, folder)
@@ -39,22 +39,22 @@ def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
         ("machines.md", ["this search (done)"]),
     ],
 )
-def test_how_to(page: str, printed: list[str], demo_run: Path, tmp_path: Path) -> None:
+def test_page_commands_work(page: str, printed: list[str], demo_run: Path, tmp_path: Path) -> None:
     log = run_page(page, demo_run, tmp_path)
     assert [text for text in printed if text not in log] == []
 
 
-def test_the_example_of_a_gap(tmp_path: Path) -> None:
-    """What the page shows of the greedy decodes, which no sampling moves, its command prints."""
+def test_gap_example_matches_its_command(tmp_path: Path) -> None:
+    """The command prints the page's greedy lines, which do not depend on sampling."""
     run_blocks(DOCS / "gap.md", tmp_path)
-    shown = re.findall(r"^ (?:greedy|G:) .*$", (DOCS / "gap.md").read_text(), re.MULTILINE)
+    page_lines = re.findall(r"^ (?:greedy|G:) .*$", (DOCS / "gap.md").read_text(), re.MULTILINE)
     log = (tmp_path / "log.txt").read_text()
-    assert len(shown) == 2
-    assert [line for line in shown if line not in log] == []
+    assert len(page_lines) == 2
+    assert [line for line in page_lines if line not in log] == []
 
 
-def test_slurm_scripts(tmp_path: Path) -> None:
-    """Both scripts with the variables that Slurm sets, and with a recipe that is here."""
+def test_slurm_scripts_work(tmp_path: Path) -> None:
+    """Run both scripts with Slurm's variables and a small recipe."""
     for block in blocks(DOCS / "machines.md"):
         if block.title:
             (tmp_path / block.title).write_text(block.text)
@@ -62,21 +62,21 @@ def test_slurm_scripts(tmp_path: Path) -> None:
     small += ["--set", "search.k=4", "--set", "training.repetitions=2"]
     with ThreadPoolExecutor(2) as pool:
         jobs = [
-            pool.submit(script, "search.sbatch", small, tmp_path, SLURM_ARRAY_TASK_ID=part)
+            pool.submit(run_script, "search.sbatch", small, tmp_path, SLURM_ARRAY_TASK_ID=part)
             for part in ("2", "1")
         ]
     for job in jobs:
         job.result()
-    for _ in range(2):  # and once more, as after a failure
-        script("rest.sbatch", [*small, "--condition", "gapft", "--seed", "13"], tmp_path)
+    for _ in range(2):  # twice, as after a failure
+        run_script("rest.sbatch", [*small, "--condition", "gapft", "--seed", "13"], tmp_path)
     check_results(json.loads((tmp_path / "runs/whole/report/results.json").read_text()))
     reused = json.loads((tmp_path / "runs/whole/manifest.json").read_text())["reused"]
     assert sum(reused["pool"].values()) == 40 * (1 + 4), "the array generated all of it"
     assert reused["pool"].keys() <= {str(tmp_path / f"runs/part{part}") for part in "12"}
 
 
-def script(name: str, arguments: list[str], folder: Path, **variables: str) -> None:
-    """Runs a job script as Slurm does, in a shell of its own."""
+def run_script(name: str, arguments: list[str], folder: Path, **variables: str) -> None:
+    """Run a job script in its own shell, as Slurm does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **variables}
     done = subprocess.run(
@@ -85,7 +85,7 @@ def script(name: str, arguments: list[str], folder: Path, **variables: str) -> N
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_column_of_the_report_is_explained(demo_run: Path) -> None:
+def test_every_report_column_is_explained(demo_run: Path) -> None:
     lines = (demo_run / "report/report.md").read_text().splitlines()
     page = (DOCS / "columns.md").read_text()
     text = page.partition("\n## The report\n")[2].partition("\n## ")[0]
@@ -104,7 +104,7 @@ def test_every_column_of_the_report_is_explained(demo_run: Path) -> None:
     assert tables > 8
 
 
-def test_import_export(demo_run: Path, tmp_path: Path) -> None:
+def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
     log = run_page("import-export.md", demo_run, tmp_path)
     assert "exported/axolotl/" in log
     assert (tmp_path / "exported" / "axolotl" / "gapft-seed13.yaml").is_file()
@@ -113,10 +113,10 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "exported" / "tables" / "contrasts.tex").is_file()
     written = (tmp_path / "exported" / "decisions.jsonl").read_text().splitlines()
     results = json.loads((demo_run / "report" / "results.json").read_text())
-    for name, of in results["conditions"].items():
-        for seed, found in of["seeds"].items():
+    for name, condition in results["conditions"].items():
+        for seed, seed_results in condition["seeds"].items():
             own = [row for row in map(json.loads, written) if row["model"] == f"{name}-seed{seed}"]
-            assert sum(row["passed"] for row in own) == found["counts"]["correct"]
+            assert sum(row["passed"] for row in own) == seed_results["counts"]["correct"]
     states = pq.read_table(tmp_path / "exported" / "verl" / "train.parquet")["extra_info"]
     assert {row["state"] for row in states.to_pylist()} == {"S"}
     assert "rewards/passes/mean" in log
@@ -127,15 +127,15 @@ def test_import_export(demo_run: Path, tmp_path: Path) -> None:
 
 
 def write_section(heading: str, folder: Path) -> Path:
-    """Write a section of docs/comparing.md, up to the next of level 2, as a page of its own."""
+    """Write a section of docs/comparing.md, up to the next level-2 heading, as a page."""
     text = (DOCS / "comparing.md").read_text().partition(f"\n{heading}\n")[2]
     section = folder / "section.md"
     section.write_text(text.partition("\n## ")[0])
     return section
 
 
-def test_a_run_judged_by_another_verifier_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
-    """What ``boxed_math`` passes ``math`` passes too."""
+def test_rejudged_run_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
+    """Every response that ``boxed_math`` passes, ``math`` passes too."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / ".store").symlink_to(demo_run.parent / ".store")
     run_blocks(write_section("### Judge a run by another verifier", tmp_path), tmp_path)
@@ -154,11 +154,11 @@ def test_a_run_judged_by_another_verifier_generates_nothing(demo_run: Path, tmp_
         assert (True, False) not in passed
 
 
-def test_evaluating_adapters(demo_run: Path, tmp_path: Path) -> None:
+def test_adapter_evaluation_works(demo_run: Path, tmp_path: Path) -> None:
     section = write_section("## Several adapters on one base", tmp_path)
     log = run_page(section, demo_run, tmp_path)
     rows = [line.split() for line in log.splitlines()]
-    told = {
+    models = {
         row[0]: row for row in rows if row and row[0].startswith("evaluated/") and "%" in row[1]
     }
-    assert set(told) == {"evaluated/gapft-seed13", "evaluated/replay"}
+    assert set(models) == {"evaluated/gapft-seed13", "evaluated/replay"}

@@ -1,8 +1,7 @@
 """The real LogiQA 2.0 validation file and MATH training file, from task to report.
 
-Once with a random byte-level Llama on a part of them (real generation; it solves next to nothing),
-and once whole, with recorded responses planted at known rates, so that every rate of the report can
-be checked.
+One run generates with a random byte-level Llama on a part of the data (it solves almost nothing);
+another uses all data with responses planted at known rates, so that every rate can be checked.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from tests.end_to_end.results_checks import check_results
 from tests.real_data import real_file
 from tests.tiny_models import byte_llama
 
-#: the first part of the validation file plays the training split, the rest the test split
+#: the first part of the validation file is the training split, the rest the test split
 LOGIQA_TRAIN = 1100
 
 
 def lay_out(benchmark: str, folder: Path) -> Path:
-    """Lays the real file out as the benchmark's own splits, below a folder of the test."""
+    """Write the real file as the benchmark's splits below a test folder."""
     data = folder / "data"
     if benchmark == "logiqa":
         lines = real_file("logiqa2/dev.txt").read_text("utf-8").splitlines(keepends=True)
@@ -42,12 +41,12 @@ def lay_out(benchmark: str, folder: Path) -> Path:
     return data
 
 
-def load(benchmark: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def load_benchmark(benchmark: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("GAPFT_DATA_DIR", str(data))
     return load_task(f"gapft_{benchmark}")
 
 
-def run(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
+def run_recipe(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     succeed("run", "recipe.yaml", "--run-dir", "run", cwd=folder, env={"GAPFT_DATA_DIR": str(data)})
     results: dict[str, Any] = json.loads((folder / "run/report/results.json").read_text())
@@ -55,10 +54,10 @@ def run(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("benchmark", ["logiqa", "math"])
-def test_real_generation_by_a_random_model(benchmark: str, tmp_path: Path) -> None:
+def test_random_model_generates_on_real_data(benchmark: str, tmp_path: Path) -> None:
     data = lay_out(benchmark, tmp_path)
     model = byte_llama(tmp_path / "model", hidden=16, layers=1, heads=1, context=8192)
-    results = run(
+    results = run_recipe(
         tmp_path,
         {
             "name": f"random-{benchmark}",
@@ -84,27 +83,27 @@ def test_real_generation_by_a_random_model(benchmark: str, tmp_path: Path) -> No
         assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] == recovered
 
 
-def letters(problem: Problem) -> list[str]:
+def format_letters(problem: Problem) -> list[str]:
     letter = problem.gold["answer"]
     return [f"The answer is {letter}.", letter, f"I weighed them all, and the answer is {letter}."]
 
 
-def another_letter(problem: Problem) -> str:
+def format_wrong_letter(problem: Problem) -> str:
     return next(letter for letter in "ABCD" if letter != problem.gold["answer"])
 
 
-def boxed(problem: Problem) -> list[str]:
+def format_boxed(problem: Problem) -> list[str]:
     box = f"$\\boxed{{{problem.gold}}}$"
     return [f"So the answer is {box}.", box, f"Solving it step by step, we find {box}."]
 
 
-def boxed_elsewhere(problem: Problem) -> str:
+def format_wrong_boxed(problem: Problem) -> str:
     return "So the answer is $\\boxed{987654321987654321}$."
 
 
 PLANTED: dict[str, tuple[Callable[[Problem], list[str]], Callable[[Problem], str]]] = {
-    "logiqa": (letters, another_letter),
-    "math": (boxed, boxed_elsewhere),
+    "logiqa": (format_letters, format_wrong_letter),
+    "math": (format_boxed, format_wrong_boxed),
 }
 
 
@@ -113,7 +112,7 @@ KEEP = {"logiqa": "shortest", "math": "first"}
 
 
 def check_evidence(selections: Path, planted: dict[str, planting.Planted], rule: str) -> None:
-    """Every sealed example holds the verified sample that the paper's rule keeps."""
+    """Check that every sealed example has the verified sample kept by the paper's rule."""
     import pyarrow.parquet as pq
 
     rows = pq.read_table(selections / "gapft-seed13.parquet").to_pylist()
@@ -129,15 +128,17 @@ def check_evidence(selections: Path, planted: dict[str, planting.Planted], rule:
 
 
 @pytest.mark.parametrize("benchmark", ["logiqa", "math"])
-def test_every_rate_is_the_planted_one(
+def test_every_rate_is_the_planted_rate(
     benchmark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = lay_out(benchmark, tmp_path)
-    task = load(benchmark, data, monkeypatch)
+    task = load_benchmark(benchmark, data, monkeypatch)
     pool, audit = task.pool(), task.audit()
-    planted = planting.write(tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark])
+    planted = planting.write_responses(
+        tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark]
+    )
     model = byte_llama(tmp_path / "model", hidden=16, layers=1, context=8192)
-    results = run(
+    results = run_recipe(
         tmp_path,
         {
             "name": f"planted-{benchmark}",

@@ -1,4 +1,4 @@
-"""A run that was killed, at any moment and often, goes on and ends with the same bytes."""
+"""A run that was killed repeatedly at any moment resumes and ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from tests.end_to_end.letters_run import (
     K,
     Letters,
     Marker,
-    decodes,
+    count_decodes,
     result,
-    store_of,
+    store_path,
     stored,
-    wait_for,
+    wait_for_marker,
 )
 
 pytestmark = pytest.mark.xdist_group("resume")
 
 KILLS = 10
-#: The pool's problems by chunks.
+#: The pool's problems in chunks.
 POOL_CHUNKS = -(-POOL // CHUNK)
 
 #: Moments at which a run is killed.
 MARKERS: list[Marker] = [
-    ("search", lambda run: len(stored(store_of(run), split="pool")) >= 2),
-    ("search", lambda run: len(stored(store_of(run), split="pool")) >= POOL_CHUNKS - 5),
-    ("search", lambda run: len(stored(store_of(run), split="audit")) >= 2),
+    ("search", lambda run: len(stored(store_path(run), split="pool")) >= 2),
+    ("search", lambda run: len(stored(store_path(run), split="pool")) >= POOL_CHUNKS - 5),
+    ("search", lambda run: len(stored(store_path(run), split="audit")) >= 2),
     ("states", lambda run: True),
     ("select", lambda run: True),
     ("train", lambda run: True),
     ("train", lambda run: any(run.glob("adapters/[!.]*"))),
-    ("audit", lambda run: bool(stored(store_of(run), arm=True))),
+    ("audit", lambda run: bool(stored(store_path(run), arm=True))),
     ("audit", lambda run: any(run.glob("decisions/[!.]*.parquet"))),
     ("report", lambda run: True),
 ]
 
 
 class Sessions:
-    """One run directory, killed again and again; holds every session to what came before."""
+    """A run directory that is killed repeatedly; checks that sessions lose nothing."""
 
     def __init__(self, letters: Letters, name: str) -> None:
         self.letters = letters
@@ -59,10 +59,10 @@ class Sessions:
         self.stages: list[str] = []
 
     def kill(self, child: Child) -> bool:
-        """Kills a session, and checks that it lost nothing of the earlier ones'.
+        """Kill a session and check that nothing from earlier sessions is lost.
 
         Returns:
-            False if it had ended by itself.
+            False if it had already ended.
         """
         if not child.kill():
             return False
@@ -70,7 +70,7 @@ class Sessions:
         self.calls.append(self._new_calls())
         for path, before in self.kept.items():
             assert path.read_bytes() == before, f"{path} was stored, and changed"
-        self.kept = {path: path.read_bytes() for path in stored(store_of(self.run))}
+        self.kept = {path: path.read_bytes() for path in stored(store_path(self.run))}
         return True
 
     def _new_calls(self) -> list[Call]:
@@ -78,20 +78,20 @@ class Sessions:
         return self.letters.calls(self.run.name)[seen:]
 
     def finish(self) -> None:
-        """Lets the run end, and compares it with the one that was never killed."""
+        """Finish the run and compare it with the uninterrupted run."""
         self.letters.finish(self.run)
         self.calls.append(self._new_calls())
         whole = result(self.letters.folder / "whole")
         assert result(self.run) == whole, f"killed in {self.stages}"
-        # A decode is made again only if it was in flight when its session was killed.
-        again = decodes(call for session in self.calls for call in session)
-        in_flight = decodes(session[-1] for session in self.calls[:-1] if session)
-        assert set(again) == set(decodes(self.letters.whole_calls))
+        # A decode is repeated only if it was in flight when its session was killed.
+        again = count_decodes(call for session in self.calls for call in session)
+        in_flight = count_decodes(session[-1] for session in self.calls[:-1] if session)
+        assert set(again) == set(count_decodes(self.letters.whole_calls))
         for decode, times in again.items():
             assert times <= 1 + in_flight[decode], f"made {times} times: {decode}"
 
 
-def test_the_run_has_something_to_compare(letters: Letters) -> None:
+def test_uninterrupted_run_trains_and_decodes(letters: Letters) -> None:
     results = json.loads((letters.folder / "whole/report/results.json").read_text())
     assert results["pool"]["states"]["S"] > 0
     assert set(results["conditions"]) == {"slow_gapft", "all_verified"}
@@ -99,20 +99,20 @@ def test_the_run_has_something_to_compare(letters: Letters) -> None:
 
 
 def test_kills_in_every_stage_change_nothing(letters: Letters) -> None:
-    """Ten kills on one run directory, each soon after a moment that a stage gets to."""
+    """Ten kills of one run directory, each soon after a given moment of a stage."""
     rng = random.Random(4)
     sessions = Sessions(letters, "by-stage")
     for marker in MARKERS:
         child = letters.start(sessions.run)
-        wait_for(marker, child, sessions.run)
+        wait_for_marker(marker, child, sessions.run)
         time.sleep(rng.uniform(0, 0.05))
         assert sessions.kill(child), "it ended before it was killed"
     assert sessions.stages == [stage for stage, _ in MARKERS]
     sessions.finish()
 
 
-def test_kills_at_random_times_change_nothing(letters: Letters) -> None:
-    """Ten kills at seeded shares of the time that an uninterrupted run takes."""
+def test_random_kills_change_nothing(letters: Letters) -> None:
+    """Ten kills at seeded fractions of an uninterrupted run's time."""
     rng = random.Random(20)
     kills = runs = 0
     sessions = Sessions(letters, "by-time-0")
@@ -131,18 +131,18 @@ def test_kills_at_random_times_change_nothing(letters: Letters) -> None:
     sessions.finish()
 
 
-def test_a_killed_driver_leaves_no_worker_that_writes_and_a_torn_file_is_refused(
+def test_killed_driver_leaves_no_writing_worker(
     letters: Letters,
 ) -> None:
     run = letters.folder / "orphan"
     child = letters.start(run)
-    wait_for(MARKERS[0], child, run)
+    wait_for_marker(MARKERS[0], child, run)
     workers = psutil.Process(child.process.pid).children(recursive=True)
     assert workers
     child.process.kill()
     child.process.wait()
     assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with the driver"
-    before = stored(store_of(run), split="pool")
+    before = stored(store_path(run), split="pool")
     assert 2 <= len(before) < POOL_CHUNKS
     torn = before[0]
     torn.chmod(0o644)
@@ -156,21 +156,21 @@ def test_a_killed_driver_leaves_no_worker_that_writes_and_a_torn_file_is_refused
     letters.finish(run)
     assert result(run) == result(letters.folder / "whole")
     lost = {json.loads(line)["problem_id"] for line in torn.read_bytes().splitlines()[1:]}
-    again = decodes(letters.calls("orphan"))
+    again = count_decodes(letters.calls("orphan"))
     repeated = {(None, name, index) for name in lost for index in range(K)}
-    in_flight = set(decodes(calls[-1:]))
+    in_flight = set(count_decodes(calls[-1:]))
     assert repeated <= {decode for decode, times in again.items() if times > 1}
     assert {decode for decode, times in again.items() if times > 1} <= repeated | in_flight
 
 
-def test_a_finished_run_given_again_changes_nothing(letters: Letters) -> None:
+def test_repeated_command_changes_nothing(letters: Letters) -> None:
     before = result(letters.folder / "whole")
     letters.finish(letters.folder / "whole")
     assert result(letters.folder / "whole") == before
     assert letters.calls("whole") == letters.whole_calls
 
 
-def test_a_pool_too_small_for_the_budget_says_by_how_many(letters: Letters) -> None:
+def test_small_pool_reports_the_shortfall(letters: Letters) -> None:
     run = letters.folder / "small"
     before_selection = shutil.ignore_patterns("selections", "adapters", "decisions", "report")
     shutil.copytree(letters.folder / "whole", run, ignore=before_selection)

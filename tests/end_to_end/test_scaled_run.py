@@ -1,4 +1,4 @@
-"""A run that scales its adapters, by the real command: killed while it scales, and verified."""
+"""A run that scales its adapters with the real command: killed during scaling, and verified."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("scaled-run")
-    command = prepare(made)
-    succeed(*command, "whole", *OPTIONS, cwd=made)
-    return made
+    scaled_folder = tmp_path_factory.mktemp("scaled-run")
+    command = prepare(scaled_folder)
+    succeed(*command, "whole", *OPTIONS, cwd=scaled_folder)
+    return scaled_folder
 
 
 def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
-    """Until something holds that a command does."""
+    """Wait until a running command makes a condition true."""
     deadline = time.monotonic() + 300
     while not holds():
         assert command.poll() is None, "it ended before it was killed"
@@ -47,7 +47,7 @@ def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> N
         time.sleep(0.002)
 
 
-def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: Path) -> None:
+def test_resumes_after_kill_during_scaling(folder: Path) -> None:
     command = ["run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py"]
     arguments = [*command, "--run-dir", "killed", *OPTIONS]
     env = {"GAPFT_STORE": str(folder / "killed.store")}  # the other run's has all responses
@@ -62,8 +62,8 @@ def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: 
     earlier = folder / "killed/decisions/gapft-seed13.calibration-0.25.parquet"
     wait_until(earlier.exists, started)
     workers = workers_of(started)
-    kept = set(stored(folder / "killed.store", arm=True))
-    wait_until(lambda: set(stored(folder / "killed.store", arm=True)) > kept, started)
+    stored_before = set(stored(folder / "killed.store", arm=True))
+    wait_until(lambda: set(stored(folder / "killed.store", arm=True)) > stored_before, started)
     assert killed(started, workers), "it ended before it was killed"
     assert not (folder / "killed/scaled/gapft-seed13").exists()
     succeed(*arguments, cwd=folder, env=env)
@@ -71,7 +71,7 @@ def test_killed_while_it_scales_it_goes_on_and_ends_with_the_same_bytes(folder: 
     assert [p.name for p in (folder / "killed/scaled").iterdir()] == ["gapft-seed13"]
 
 
-def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
+def test_verify_recomputes_the_choice(folder: Path, tmp_path: Path) -> None:
     plugin = ("--plugin", folder / "plugin.py")
     done = succeed("verify", folder / "whole", *plugin)
     assert re.search(r"scaling: \d+ of its files .* 1 were recomputed", done.stdout)
@@ -88,9 +88,7 @@ def test_verify_computes_the_choice_again(folder: Path, tmp_path: Path) -> None:
     assert f"{relative}/scaling.json: scale is 0.5, recomputed:" in done.stderr
 
 
-def test_a_scaled_adapter_whose_configuration_changes_its_update(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_verify_finds_changed_adapter_configuration(folder: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
     manifest = json.loads((run / "manifest.json").read_text())
     for kind in ("scaled", "adapters"):
@@ -107,7 +105,7 @@ def test_a_scaled_adapter_whose_configuration_changes_its_update(
     assert "adapters/gapft-seed13/adapter_config.json: use_rslora is true" in text
 
 
-def test_the_command_prints_the_table_and_writes_it(folder: Path, tmp_path: Path) -> None:
+def test_command_prints_and_writes_the_table(folder: Path, tmp_path: Path) -> None:
     done = succeed("study", "--scaling", folder / "whole", "--out", tmp_path / "out")
     assert done.stdout.startswith("# Adapter scaling, 1 environment\n")
     assert (tmp_path / "out/scaling.md").read_text("utf-8") == done.stdout

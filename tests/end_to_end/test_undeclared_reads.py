@@ -1,10 +1,9 @@
 """No step reads a file or an environment variable that its key does not contain.
 
-The real command runs with a hook in every Python process that notes the files that are opened and
-the variables that are asked for. A file that is neither Python's, nor in the run, in the store or
-in a folder for temporary files, has to be named by a key: a model's file by its name and hash, a
-plugin and what it imports by their hashes, the task's files by the content that keys take from
-them (prompts and golds).
+The real command runs with a hook in every Python process that logs opened files and read
+variables. A file that is not Python's and not in the run, the store or a temporary folder must be
+in a key: a model's file by its name and hash, a plugin and its imports by their hashes, the task's
+files by their prompts and golds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tests.tiny_models import byte_llama
 
 pytestmark = pytest.mark.xdist_group("resume")
 
-#: In every process: what it opens for reading, and what it asks of the environment.
+#: In every process: log the files opened for reading and the environment variables read.
 RECORDER = """
 import os, sys
 
@@ -64,11 +63,11 @@ def _noting(self, name):
 type(os.environ).__getitem__ = _noting
 """
 
-#: What the command is started with; whoever copies the environment for a child reads all of it.
+#: The command's environment; copying it for a child process reads all of it.
 GIVEN = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "READ_LOG", "OMP_NUM_THREADS", "HF_HUB_OFFLINE")
 
-#: Variables that the package asks for and that change no result: where things are, threads, how
-#: processes find each other, what is shown. Others that it asks for have to be in keys.
+#: Variables that the package reads and that change no result: paths, threads, communication
+#: between processes, display. Others that it reads must be in keys.
 HARMLESS = {
     "GAPFT_STORE", "GAPFT_NO_AUTOLOAD", "GAPFT_CODE_EVAL", "GAPFT_DATA_DIR", "COLUMNS",
     "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_DATASETS_CACHE",
@@ -77,7 +76,7 @@ HARMLESS = {
     "ACCELERATE_USE_FSDP", "LC_CTYPE",
 }  # fmt: skip
 
-#: What libraries set when they are imported, and a copy of the environment holds.
+#: Variables that libraries set on import, which a copy of the environment contains.
 SET_BY_LIBRARIES = (
     "TORCH",
     "KMP_",
@@ -90,26 +89,26 @@ SET_BY_LIBRARIES = (
 )
 
 
-def recorded(log: Path, kind: str) -> Iterator[str]:
+def read_log(log: Path, kind: str) -> Iterator[str]:
     for line in log.read_text("utf-8", "replace").splitlines():
-        found, _, name = line.partition(" ")
-        if found == kind:
+        line_kind, _, name = line.partition(" ")
+        if line_kind == kind:
             yield name
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Every name and text of a JSON value."""
+def list_texts(value: Any) -> Iterator[str]:
+    """Yield every key and text of a JSON value."""
     if isinstance(value, dict):
         yield from value
         value = list(value.values())
     if isinstance(value, list):
         for inner in value:
-            yield from texts_in(inner)
+            yield from list_texts(inner)
     elif isinstance(value, str):
         yield value
 
 
-def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> None:
+def test_every_read_is_declared(tmp_path: Path) -> None:
     byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 40, "audit": 16})
     (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
@@ -153,13 +152,13 @@ def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> Non
         if inside in ("run", ".store", "shim", "reads.log", "recipe.yaml"):
             return False
         if inside == "model":
-            told = {"generate", "train"}
-            return any(sha256(file) not in texts_in(key) for key in keys if key["step"] in told)
-        if inside == "tasks":  # their content comes into keys as prompts and golds
+            steps = {"generate", "train"}
+            return any(sha256(file) not in list_texts(key) for key in keys if key["step"] in steps)
+        if inside == "tasks":  # keys contain their content as prompts and golds
             return str(file) not in manifest["rests_on"]["files"]
         return inside not in ("plugin.py", "helpers_here.py")
 
-    files = set(recorded(log, "file"))
+    files = set(read_log(log, "file"))
     assert {str(tmp_path / name) for name in ("model/model.safetensors", "plugin.py")} <= files
     assert [name for name in sorted(files) if undeclared(name)] == []
     elsewhere = [
@@ -167,31 +166,31 @@ def test_every_file_and_variable_that_is_read_is_declared(tmp_path: Path) -> Non
         for name in sorted(files)
         if Path(name).is_file()
         and not Path(name).is_relative_to(tmp_path)
-        and not is_of_the_machine(Path(name))
+        and not belongs_to_machine(Path(name))
     ]
     assert elsewhere == []
     judged = [key["verifier"]["code"] for key in keys if key["step"] == "judge"]
     assert judged
     assert sha256(tmp_path / "plugin.py") not in judged, "its helper counts too"
     of_models = [key.get("sampler", key) for key in keys if key["step"] != "judge"]
-    assert [of["environment"] for of in of_models] == [{"ATEN_CPU_CAPABILITY": "default"}] * len(
-        of_models
-    )
+    assert [key_part["environment"] for key_part in of_models] == [
+        {"ATEN_CPU_CAPABILITY": "default"}
+    ] * len(of_models)
     variables = {
         name
-        for name in recorded(log, "variable")
+        for name in read_log(log, "variable")
         if name not in {*GIVEN, *HARMLESS}
         and not name.startswith(SET_BY_LIBRARIES)
         and not decides_results(name)
     }
-    assert "GAPFT_STORE" in recorded(log, "variable")
+    assert "GAPFT_STORE" in read_log(log, "variable")
     assert variables == set()
 
 
-def is_of_the_machine(file: Path) -> bool:
-    """Whether a file belongs to Python, to a package, to the system or to this package.
+def belongs_to_machine(file: Path) -> bool:
+    """Report whether a file belongs to Python, a package, the system or this package.
 
-    The bundled tasks belong to it: lm-eval reads the head of every task to learn the names.
+    Bundled tasks are included: lm-eval reads the head of every task to learn the names.
     """
     import gapft_harness
 

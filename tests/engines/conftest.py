@@ -1,4 +1,4 @@
-"""A real ``vllm serve`` on loopback, one for all modules that want it."""
+"""A real ``vllm serve`` on loopback, shared by all modules."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import pytest
 from gapft_harness.recipe.recipe import resolve_model
 from tests.tiny_models import CHAT_TEMPLATE
 
-#: The command beside this Python, as in the environment of `make test-vllm`, or on the path.
+#: The command beside this Python, as with `make test-vllm`, or on the path.
 VLLM = shutil.which("vllm", path=str(Path(sys.executable).parent)) or shutil.which("vllm")
 
-#: An engine of 1 GiB that needs no GPU, no hub and reports to nobody.
+#: A 1 GiB engine without GPU, hub access or usage reports.
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -36,7 +36,7 @@ ENVIRONMENT = {
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The root of a server's URLs. The demo policy has no chat template of its own."""
+    """The root URL of a server. The demo policy has no chat template."""
     if VLLM is None:
         pytest.skip("no vllm command here: `make test-vllm` sets up an environment that has it")
     model = resolve_model("bundled:demo")
@@ -52,7 +52,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 *(VLLM, "serve", model, "--served-model-name", "demo", model),
                 *("--host", "127.0.0.1", "--port", str(port)),
                 *("--dtype", "float32", "--enforce-eager", "--max-model-len", "256"),
-                # The CPU engine cannot set a generator back after a part of a prompt.
+                # The CPU engine cannot restore a generator after part of a prompt.
                 "--no-enable-chunked-prefill",
                 *("--enable-lora", "--max-lora-rank", "8", "--chat-template", str(template)),
             ],
@@ -62,7 +62,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        _wait(server, f"http://127.0.0.1:{port}/health", folder / "log")
+        wait_for_server(server, f"http://127.0.0.1:{port}/health", folder / "log")
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         server.terminate()
@@ -73,10 +73,10 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.wait(60)
 
 
-def _wait(server: subprocess.Popen[bytes], health: str, log: Path) -> None:
+def wait_for_server(server: subprocess.Popen[bytes], health: str, log: Path) -> None:
     for _ in range(1200):
         assert server.poll() is None, f"vllm serve ended:\n{log.read_text()[-3000:]}"
-        with contextlib.suppress(OSError):  # not there yet, or slow to answer
+        with contextlib.suppress(OSError):  # not started, or slow to answer
             urllib.request.urlopen(health, timeout=5)
             return
         time.sleep(0.5)

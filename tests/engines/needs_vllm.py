@@ -1,6 +1,6 @@
-"""Skips a module's tests where vLLM is not installed, and prepares the process where it is.
+"""Skip a module's tests if vLLM is not installed; otherwise prepare the process.
 
-To be imported before anything of ``vllm``: it reads its environment variables once.
+Import this before ``vllm``, which reads its environment variables once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``gapft eval --adapters`` on a vLLM engine answers as on transformers, adapter by adapter."""
+"""``gapft eval --adapters`` gives each adapter's answers on vLLM as on transformers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINE = (
 
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three of the demo policy: two that disturb it, each in its own way, and one that is lost."""
+    """Three adapters of the demo policy: two that change it differently, and one without effect."""
     folder = tmp_path_factory.mktemp("adapters")
     random_adapter(Path(resolve_model("bundled:demo")), folder / "random")
     for name, factor in (("one", 2.0), ("two", -2.0), ("tiny", 1e-30)):
@@ -50,31 +50,29 @@ def evaluate(
     )
 
 
-def answers(out: Path) -> list[str]:
+def read_answers(out: Path) -> list[str]:
     [log] = out.rglob("samples_*.jsonl")
     return [json.loads(line)["resps"][0][0] for line in log.read_text().splitlines()]
 
 
-def test_adapters_answer_as_on_transformers_until_one_changes_nothing(
-    adapters: Path, tmp_path: Path
-) -> None:
+def test_adapters_answer_as_on_transformers(adapters: Path, tmp_path: Path) -> None:
     done = evaluate(adapters, tmp_path / "hf", "hf", "one", "two")
     assert done.returncode == 0, done.stdout + done.stderr
     done = evaluate(adapters, tmp_path / "vllm", "vllm", "one", "two", "tiny", more=f",{ENGINE}")
     assert done.returncode == 1
     assert "tiny: not applied" in done.stderr
-    found = {
-        model: {name: answers(tmp_path / model / name) for name in ("base", "one", "two")}
+    answers_by_backend = {
+        model: {name: read_answers(tmp_path / model / name) for name in ("base", "one", "two")}
         for model in ("hf", "vllm")
     }
-    assert found["vllm"] == found["hf"]
-    assert len({tuple(given) for given in found["vllm"].values()}) == 3
-    [told] = (tmp_path / "vllm" / "two").rglob("results_*.json")
-    arguments = json.loads(told.read_text())["config"]["model_args"]
+    assert answers_by_backend["vllm"] == answers_by_backend["hf"]
+    assert len({tuple(texts) for texts in answers_by_backend["vllm"].values()}) == 3
+    [results_file] = (tmp_path / "vllm" / "two").rglob("results_*.json")
+    arguments = json.loads(results_file.read_text())["config"]["model_args"]
     assert arguments["lora_local_path"] == str(adapters / "two")
 
 
-def test_what_would_stand_beside_the_adapters_is_refused(adapters: Path, tmp_path: Path) -> None:
+def test_refuses_to_overwrite_other_results(adapters: Path, tmp_path: Path) -> None:
     more = f",lora_local_path={adapters / 'two'}"
     done = evaluate(adapters, tmp_path / "out", "vllm", "one", more=more)
     assert done.returncode == 2

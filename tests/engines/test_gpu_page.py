@@ -1,4 +1,4 @@
-"""The commands of docs/machines.md for one GPU, eight, a cluster, a server, on a small model."""
+"""The commands of docs/machines.md for GPUs, a cluster and a server, with a small model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("vllm_serve")
 
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
-#: What is not here: the model and data of the paper, GPUs, and cores for so many workers.
+#: Replacements for what a test machine lacks: the paper's model and data, GPUs and cores.
 INSTEAD = {
     "paper/llama-logiqa": "demo",
     "executor.gpus=1": "executor.gpus=0",
@@ -33,18 +33,18 @@ SMALL = [
 ]
 
 
-def command(*has: str, lacks: str = "\n") -> str:
-    """The page's one command that holds these words, without its line breaks."""
+def find_command(*has: str, lacks: str = "\n") -> str:
+    """Return the page's only command that contains these words, without line breaks."""
     text = "".join(b.text for b in blocks(PAGE) if b.language == "console")
-    found = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
-    [one] = [line for line in found if all(word in line for word in has) and lacks not in line]
-    return str(one)
+    commands = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
+    [match] = [line for line in commands if all(word in line for word in has) and lacks not in line]
+    return str(match)
 
 
-def run(line: str, folder: Path, **instead: str) -> dict[str, Any]:
-    """Runs it with what stands in for the unavailable; the run's manifest."""
-    for there, here in (INSTEAD | instead).items():
-        line = line.replace(there, here)
+def run_command(line: str, folder: Path, **replacements: str) -> dict[str, Any]:
+    """Run a command with the replacements; return the run's manifest."""
+    for page_text, local_text in (INSTEAD | replacements).items():
+        line = line.replace(page_text, local_text)
     succeed(*line.split(), *SMALL, "--run-dir", "run", cwd=folder)
     check_results(json.loads((folder / "run/report/results.json").read_text()))
     manifest: dict[str, Any] = json.loads((folder / "run/manifest.json").read_text())
@@ -53,29 +53,31 @@ def run(line: str, folder: Path, **instead: str) -> dict[str, Any]:
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """The address of a Ray that other processes can join."""
+    """The address of a Ray cluster that other processes can join."""
     start_ray(2)
-    import ray  # its settings are read on import
+    import ray  # Ray reads its settings on import
 
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
 
 def test_one_gpu(tmp_path: Path) -> None:
-    manifest = run(command("model.backend=vllm", lacks="executor"), tmp_path)
+    manifest = run_command(find_command("model.backend=vllm", lacks="executor"), tmp_path)
     assert manifest["source"]["backend"] == "vllm"
 
 
 def test_eight_gpus_of_one_machine(tmp_path: Path) -> None:
-    manifest = run(command("executor.workers=8"), tmp_path)
+    manifest = run_command(find_command("executor.workers=8"), tmp_path)
     assert manifest["source"]["backend"] == "vllm"
 
 
 def test_a_ray_cluster(tmp_path: Path, cluster: str) -> None:
-    manifest = run(command("head:6379"), tmp_path, **{"head:6379": cluster})
+    manifest = run_command(find_command("head:6379"), tmp_path, **{"head:6379": cluster})
     assert manifest["source"]["backend"] == "vllm"
 
 
 def test_an_existing_server(tmp_path: Path, url: str) -> None:
-    manifest = run(command("local-completions"), tmp_path, **{"http://localhost:8000/v1": url})
+    manifest = run_command(
+        find_command("local-completions"), tmp_path, **{"http://localhost:8000/v1": url}
+    )
     assert manifest["source"]["url"] == f"{url}/completions"

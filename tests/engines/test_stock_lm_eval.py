@@ -15,7 +15,7 @@ LIMIT = 12
 
 
 def test_stock_lm_eval_draws_k_distinct_samples_of_the_demo_task(tmp_path: Path) -> None:
-    """No option names our tasks' folder: the installed package makes them known."""
+    """The installed package registers our tasks; no option names their folder."""
     model = resolve_model("bundled:demo")
     arguments = (
         f"pretrained={model},dtype=float32,enforce_eager=True,enable_chunked_prefill=False,"
@@ -43,12 +43,12 @@ def test_stock_lm_eval_draws_k_distinct_samples_of_the_demo_task(tmp_path: Path)
     assert {len(row) for row in responses} == {len(responses[0])}
     k = len(responses[0])
     assert k >= 8
-    # Easy problems are answered alike; were one seed dealt K times, all would be.
+    # Easy problems get equal answers; if one seed were used K times, all problems would.
     distinct = [len(set(row)) for row in responses]
     assert max(distinct) > 4
     assert sum(distinct) > 2 * LIMIT
     [results] = tmp_path.rglob("results_*.json")
-    found = json.loads(results.read_text())["results"]["gapft_demo_passk"]
-    rates = {key: value for key, value in found.items() if key.startswith("pass@")}
+    results_of_task = json.loads(results.read_text())["results"]["gapft_demo_passk"]
+    rates = {key: value for key, value in results_of_task.items() if key.startswith("pass@")}
     assert rates
     assert all(0 <= value <= 1 for key, value in rates.items() if "stderr" not in key)

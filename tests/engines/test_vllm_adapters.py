@@ -1,4 +1,4 @@
-"""Adapters served by vLLM, chats, start tokens and special tokens, on random models over bytes."""
+"""Adapters, chats, start tokens and special tokens on vLLM, with random byte-level models."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ REQUESTS = [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(P
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Heads of 32 dimensions, the fewest that the CPU engine knows; start tokens are added."""
+    """A model with heads of 32 dimensions, the CPU engine's minimum; start tokens are added."""
     folder = tmp_path_factory.mktemp("byte-llama")
     byte_llama(folder, hidden=128, chat_template=CHAT_TEMPLATE, add_bos=True)
-    # An opinion that transformers would act upon, and another end.
+    # A setting that transformers would apply, and another end token.
     opinions = {"eos_token_id": [2, 77], "repetition_penalty": 5.0, "temperature": 0.01}
     (folder / "generation_config.json").write_text(json.dumps(opinions))
     return folder
@@ -46,7 +46,7 @@ def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
 
 
 def random_adapter(model: Path, folder: Path, rank: int = 12, **config: Any) -> Adapter:
-    """LoRA on all linear layers, as the harness trains it, with weights far from zero."""
+    """Write a LoRA adapter for all linear layers, like a trained one, with large weights."""
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaForCausalLM
 
@@ -58,25 +58,25 @@ def random_adapter(model: Path, folder: Path, rank: int = 12, **config: Any) -> 
     return Adapter(Arm("gapft", 13), str(folder))
 
 
-def settings(model: Path, backend: str = "vllm", **args: Any) -> SamplerSettings:
+def build_settings(model: Path, backend: str = "vllm", **args: Any) -> SamplerSettings:
     device = {} if backend == "vllm" else {"device": "cpu"}
-    given = {"pretrained": str(model), "dtype": "float32", "max_length": 512} | device | args
-    return SamplerSettings(backend, given)
+    model_args = {"pretrained": str(model), "dtype": "float32", "max_length": 512} | device | args
+    return SamplerSettings(backend, model_args)
 
 
 @pytest.fixture(scope="module")
 def served(model: Path, adapter: Adapter) -> Iterator[VllmSampler]:
-    engine = VllmSampler(settings(model), adapter)
+    engine = VllmSampler(build_settings(model), adapter)
     yield engine
     engine.close()
 
 
 @pytest.fixture(scope="module")
 def merged(model: Path, adapter: Adapter) -> HfSampler:
-    return HfSampler(settings(model, "hf"), adapter)
+    return HfSampler(build_settings(model, "hf"), adapter)
 
 
-def test_a_served_adapter_generates_as_lm_eval_does_with_peft(
+def test_served_adapter_matches_lm_eval_with_peft(
     model: Path, adapter: Adapter, served: VllmSampler, merged: HfSampler, tmp_path: Path
 ) -> None:
     from lm_eval.api.registry import get_model
@@ -84,19 +84,19 @@ def test_a_served_adapter_generates_as_lm_eval_does_with_peft(
     without_opinions = shutil.copytree(model, tmp_path / "model")
     (without_opinions / "generation_config.json").write_text('{"eos_token_id": [2, 77]}')
     with_peft = get_model("hf").create_from_arg_obj(
-        {**settings(without_opinions, "hf").model_args, "peft": adapter.path, "batch_size": 1}
+        {**build_settings(without_opinions, "hf").model_args, "peft": adapter.path, "batch_size": 1}
     )
-    theirs = with_peft.generate_until(
+    lm_eval_texts = with_peft.generate_until(
         build_instances(REQUESTS, PROMPTS, GREEDY_DECODE), disable_tqdm=True
     )
     ours = generate_all(served, REQUESTS, GREEDY_DECODE, 0)
-    assert [answer.generations[0].text for answer in ours] == theirs
+    assert [answer.generations[0].text for answer in ours] == lm_eval_texts
     assert ours == generate_all(merged, REQUESTS, GREEDY_DECODE, 0)
-    source = generate_all(HfSampler(settings(model, "hf"), None), REQUESTS, GREEDY_DECODE, 0)
+    source = generate_all(HfSampler(build_settings(model, "hf"), None), REQUESTS, GREEDY_DECODE, 0)
     assert all(a.generations != b.generations for a, b in zip(ours, source, strict=True))
 
 
-def test_the_rank_limit_comes_from_the_adapter(served: VllmSampler) -> None:
+def test_rank_limit_comes_from_the_adapter(served: VllmSampler) -> None:
     assert served._lm.model.llm_engine.vllm_config.lora_config.max_lora_rank == 16
     facts = served.describe()["adapter"]
     assert facts["arm"] == "gapft-seed13"
@@ -104,9 +104,7 @@ def test_the_rank_limit_comes_from_the_adapter(served: VllmSampler) -> None:
     assert len(facts["weights_sha256"]) == 64
 
 
-def test_generation_config_of_the_folder_changes_nothing_but_ends(
-    served: VllmSampler, merged: HfSampler
-) -> None:
+def test_generation_config_affects_only_ends(served: VllmSampler, merged: HfSampler) -> None:
     facts = served.describe()
     assert facts["generation_config_ignored"] == {"repetition_penalty": "5.0"}
     assert facts["end_ids"] == merged.describe()["end_ids"] == [2, 77]
@@ -116,8 +114,8 @@ def test_generation_config_of_the_folder_changes_nothing_but_ends(
     assert not any({2, 77} & set(g.token_ids) for g in generations)
 
 
-def test_a_stop_string_that_is_a_special_token_ends_a_response(served: VllmSampler) -> None:
-    """lm-eval alone would go on past it, since it looks in text that holds no special tokens."""
+def test_special_stop_token_ends_a_response(served: VllmSampler) -> None:
+    """lm-eval alone would continue, since its text contains no special tokens."""
     request = replace(REQUESTS[0], indices=tuple(range(64)))
     [free] = generate_all(served, [request], SAMPLED, 0)
     [cut] = generate_all(served, [request], replace(SAMPLED, until=("<s>",)), 0)
@@ -131,22 +129,20 @@ def test_a_stop_string_that_is_a_special_token_ends_a_response(served: VllmSampl
             assert after == before
 
 
-def test_chats_with_earlier_attempts_are_rendered_as_for_hf(
-    model: Path, adapter: Adapter, served: VllmSampler
-) -> None:
-    said = (Attempt("One.", (4,), "stop", "No."),)
-    requests = [request_for("a", "Why?", (GREEDY,)), request_for("a", "Why?", (GREEDY,), said)]
+def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSampler) -> None:
+    attempts = (Attempt("One.", (4,), "stop", "No."),)
+    requests = [request_for("a", "Why?", (GREEDY,)), request_for("a", "Why?", (GREEDY,), attempts)]
     plain = generate_all(served, requests, GREEDY_DECODE, 0)
     tokenizer = served._lm.has_tokenizer
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
     chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
     served.close()
-    again = VllmSampler(replace(settings(model), **chat), adapter)
+    again = VllmSampler(replace(build_settings(model), **chat), adapter)
     try:
         ours = generate_all(again, requests, GREEDY_DECODE, 0)
-        hf = HfSampler(replace(settings(model, "hf"), **chat), adapter)
+        hf = HfSampler(replace(build_settings(model, "hf"), **chat), adapter)
         assert ours == generate_all(hf, requests, GREEDY_DECODE, 0)
-        assert ours[0].prompt_ids[:3].count(1) == 2  # as asked for, not as the template has it
+        assert ours[0].prompt_ids[:3].count(1) == 2  # as requested, not as in the template
         text = tokenizer.decode(ours[1].prompt_ids)
         assert text == (
             "<s><s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
@@ -155,19 +151,19 @@ def test_chats_with_earlier_attempts_are_rendered_as_for_hf(
         again.close()
 
 
-# Adapters that do not fit; no engine starts
+# Unsuitable adapters; no engine starts
 
 
-def test_an_adapter_of_another_base_is_refused(tmp_path: Path, model: Path) -> None:
-    """vLLM itself would serve this one, its missing rows as zeros."""
+def test_rejects_adapter_of_another_base(tmp_path: Path, model: Path) -> None:
+    """vLLM itself would serve this adapter with zeros for its missing rows."""
     other = byte_llama(tmp_path / "other", hidden=64)
     adapter = random_adapter(other, tmp_path / "adapter")
     message = r"gapft-seed13 does not fit the model .*found 12 x \d+, expected 12 x \d+"
     with pytest.raises(UserError, match=message):
-        VllmSampler(settings(model), adapter)
+        VllmSampler(build_settings(model), adapter)
 
 
-def test_an_adapter_that_lacks_a_layer_is_refused(tmp_path: Path, model: Path) -> None:
+def test_rejects_adapter_without_a_layer(tmp_path: Path, model: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     adapter = random_adapter(model, tmp_path / "adapter")
@@ -175,24 +171,22 @@ def test_an_adapter_that_lacks_a_layer_is_refused(tmp_path: Path, model: Path) -
     del weights["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"]
     save_file(weights, Path(adapter.path) / "adapter_model.safetensors")
     with pytest.raises(UserError, match=r"layers.1.mlp.up_proj.lora_B.weight: found no such"):
-        VllmSampler(settings(model), adapter)
+        VllmSampler(build_settings(model), adapter)
 
 
-def test_folders_that_are_no_adapter_and_ranks_that_are_too_high(
-    tmp_path: Path, model: Path, adapter: Adapter
-) -> None:
+def test_rejects_non_adapters_and_high_ranks(tmp_path: Path, model: Path, adapter: Adapter) -> None:
     arm = Arm("gapft", 13)
     with pytest.raises(UserError, match=r"gapft-seed13: adapter_config\.json"):
-        VllmSampler(settings(model), Adapter(arm, str(tmp_path)))
+        VllmSampler(build_settings(model), Adapter(arm, str(tmp_path)))
     broken = shutil.copytree(adapter.path, tmp_path / "broken")
     (broken / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match="does not fit the model"):
-        VllmSampler(settings(model), Adapter(arm, str(broken)))
+        VllmSampler(build_settings(model), Adapter(arm, str(broken)))
     high = random_adapter(model, tmp_path / "high", rank=513)
     with pytest.raises(UserError, match="its rank is 513; vLLM serves ranks up to 512"):
-        VllmSampler(settings(model), high)
+        VllmSampler(build_settings(model), high)
 
 
-def test_the_highest_rank_of_an_adapter_counts(tmp_path: Path, model: Path) -> None:
+def test_highest_adapter_rank_counts(tmp_path: Path, model: Path) -> None:
     adapter = random_adapter(model, tmp_path, rank=4, rank_pattern={"q_proj": 40})
     assert check_adapter(adapter, {"pretrained": str(model)}) == 40

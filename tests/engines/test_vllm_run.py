@@ -1,4 +1,4 @@
-"""The whole demo recipe with vLLM as backend of search and audit, through the real command."""
+"""The whole demo recipe with vLLM for search and audit, with the real command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
-#: What the recipe sets besides, so that batches are those of the run.
+#: The recipe's other settings, so that batches equal those of the run.
 BATCH = {"batch_size": 256}
 
 
@@ -45,12 +45,12 @@ def prompts() -> dict[str, str]:
     return {problem.id: problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return found
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return records
 
 
-def test_the_report_obeys_every_law_and_names_the_engine(run: Path) -> None:
+def test_report_obeys_all_laws_and_names_engine(run: Path) -> None:
     results = json.loads((run / "report/results.json").read_text())
     check_results(results)
     assert set(results["conditions"]) == {"gapft", "replay"}
@@ -60,20 +60,18 @@ def test_the_report_obeys_every_law_and_names_the_engine(run: Path) -> None:
     assert source["engine"]["in_process"] is True
 
 
-def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
-    run: Path, prompts: dict[str, str]
-) -> None:
-    """A sealed row holds its sample's seed: all samples are drawn again, in this process."""
-    found = rows(run / "pool/responses.parquet")
+def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]) -> None:
+    """Sealed rows contain the samples' seeds; this process draws all samples again."""
+    responses = read_rows(run / "pool/responses.parquet")
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
-    greedy = [row for row in found if row["index"] == GREEDY]
+    greedy = [row for row in responses if row["index"] == GREEDY]
     assert len(greedy) == 60
     requests = [request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy]
     again = generate_all(hf, requests, Decoding(False, 32), 0)
     assert [list(a.generations[0].token_ids) for a in again] == [r["token_ids"] for r in greedy]
 
     engine = VllmSampler(SamplerSettings("vllm", MODEL | BATCH), None)
-    samples = [row for row in found if row["index"] != GREEDY]
+    samples = [row for row in responses if row["index"] != GREEDY]
     assert len(samples) == 60 * 8
     assert len({row["seed"] for row in samples}) == len(samples)
     requests = [
@@ -88,8 +86,8 @@ def test_the_search_is_as_hf_in_greedy_and_repeats_to_the_token_in_sampling(
     assert [a.generations[0].text for a in drawn] == [row["text"] for row in samples]
 
 
-def test_workers_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) -> None:
-    """A search that stops early, by two workers in smaller chunks, draws a part of the whole."""
+def test_workers_and_chunks_change_no_sample(run: Path, tmp_path: Path) -> None:
+    """An early-stopping search with two workers and smaller chunks draws a subset."""
     divided = ("executor.workers=2", "search.chunk=9", "search.stop=first_pass", "search.round=3")
     settings = ("model.backend=vllm", "data.pool_limit=60", "evidence.keep=first", *divided)
     succeed(
@@ -98,8 +96,8 @@ def test_workers_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) -
     )
 
     def tokens(folder: Path) -> dict[tuple[str, int], list[int]]:
-        found = rows(folder / "pool/responses.parquet")
-        return {(r["problem_id"], r["index"]): r["token_ids"] for r in found}
+        responses = read_rows(folder / "pool/responses.parquet")
+        return {(r["problem_id"], r["index"]): r["token_ids"] for r in responses}
 
     whole, part = tokens(run), tokens(tmp_path / "run")
     assert len(whole) == 60 * 9
@@ -107,8 +105,8 @@ def test_workers_chunks_and_rounds_change_no_sample(run: Path, tmp_path: Path) -
     assert part == {which: whole[which] for which in part}
 
 
-def test_an_adapter_of_ours_is_audited_as_hf_would(run: Path, prompts: dict[str, str]) -> None:
-    decisions = rows(run / "decisions/gapft-seed13.parquet")
+def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
+    decisions = read_rows(run / "decisions/gapft-seed13.parquet")
     adapter = Adapter(Arm("gapft", 13), str(run / "adapters/gapft-seed13"))
     requests = [
         request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in decisions
@@ -118,18 +116,18 @@ def test_an_adapter_of_ours_is_audited_as_hf_would(run: Path, prompts: dict[str,
     assert [a.generations[0].text for a in answers] == [r["text"] for r in decisions]
     source = {
         r["problem_id"]: r["text"]
-        for r in rows(run / "audit/responses.parquet")
+        for r in read_rows(run / "audit/responses.parquet")
         if r["index"] == GREEDY
     }
     assert any(source[r["problem_id"]] != r["text"] for r in decisions)
 
 
-def test_a_scaled_adapter_is_served_as_the_ordinary_one_it_is(
+def test_scaled_adapter_is_served_as_ordinary_adapter(
     run: Path, prompts: dict[str, str], tmp_path: Path
 ) -> None:
     scale_adapter(run / "adapters/gapft-seed13", tmp_path / "half", 0.5, {"scale": 0.5})
     adapter, settings = Adapter(Arm("gapft", 13), str(tmp_path / "half")), MODEL | BATCH
-    audited = rows(run / "decisions/gapft-seed13.parquet")
+    audited = read_rows(run / "decisions/gapft-seed13.parquet")
     requests = [request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
     expected = generate_all(
         HfSampler(SamplerSettings("hf", settings), adapter), requests, Decoding(False, 32), 0
@@ -151,9 +149,7 @@ def test_a_scaled_adapter_is_served_as_the_ordinary_one_it_is(
         ("search.max_gen_toks=500", "the model's context is 256 tokens"),
     ],
 )
-def test_mistakes_end_with_status_2_and_no_traceback(
-    tmp_path: Path, setting: str, message: str
-) -> None:
+def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, message: str) -> None:
     done = gapft(
         *("run", "demo", "--run-dir", tmp_path / "run", "--set", "model.backend=vllm"),
         *("--set", "data.pool_limit=20", "--set", "data.audit_limit=20", "--set", setting),

@@ -1,4 +1,4 @@
-"""The vllm sampler on the demo policy: as hf in greedy decoding, independent in sampling."""
+"""The vllm sampler on the demo policy: greedy decodes equal hf's; samples are independent."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
 
 
-def settings(backend: str = "vllm", **args: Any) -> SamplerSettings:
-    given = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32"} | args
-    return SamplerSettings(backend, given)
+def build_settings(backend: str = "vllm", **args: Any) -> SamplerSettings:
+    model_args = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32"} | args
+    return SamplerSettings(backend, model_args)
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +35,21 @@ def problems() -> list[Problem]:
 
 @pytest.fixture(scope="module")
 def sampler() -> Iterator[VllmSampler]:
-    engine = VllmSampler(settings(), None)
+    engine = VllmSampler(build_settings(), None)
     yield engine
     engine.close()
 
 
 @pytest.fixture(scope="module")
 def hf() -> HfSampler:
-    return HfSampler(settings("hf", device="cpu"), None)
+    return HfSampler(build_settings("hf", device="cpu"), None)
 
 
-def asked(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
+def build_requests(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
     return [request_for(problem.id, problem.prompt, indices) for problem in problems]
 
 
-def ids(answers: list[Generated]) -> list[list[tuple[int, ...]]]:
+def list_token_ids(answers: list[Generated]) -> list[list[tuple[int, ...]]]:
     return [[g.token_ids for g in answer.generations] for answer in answers]
 
 
@@ -59,17 +59,17 @@ def ids(answers: list[Generated]) -> list[list[tuple[int, ...]]]:
 @pytest.mark.parametrize(
     ("until", "length"), [((), 32), ((), 7), (("; ",), 32), (("9", "=1"), 32), (("\\boxed",), 20)]
 )
-def test_greedy_equals_hf_in_ids_text_and_ends(
+def test_greedy_matches_hf(
     sampler: VllmSampler, hf: HfSampler, problems: list[Problem], until: Any, length: int
 ) -> None:
     decoding = Decoding(False, length, until)
-    requests = asked(problems, (GREEDY,))
-    ours, theirs = (
+    requests = build_requests(problems, (GREEDY,))
+    vllm_answers, hf_answers = (
         generate_all(sampler, requests, decoding, 0),
         generate_all(hf, requests, decoding, 0),
     )
-    assert ours == theirs
-    reasons = {g.finish_reason for answer in ours for g in answer.generations}
+    assert vllm_answers == hf_answers
+    reasons = {g.finish_reason for answer in vllm_answers for g in answer.generations}
     assert ("length" in reasons) == (length < 32)
     assert STOP_STRING not in reasons or until
 
@@ -77,38 +77,40 @@ def test_greedy_equals_hf_in_ids_text_and_ends(
 # Sampling
 
 
-def test_k_samples_repeat_for_a_seed_and_differ_for_another(
-    sampler: VllmSampler, problems: list[Problem]
-) -> None:
-    requests = asked(problems, tuple(range(8)))
+def test_samples_depend_on_the_seed(sampler: VllmSampler, problems: list[Problem]) -> None:
+    requests = build_requests(problems, tuple(range(8)))
     first = generate_all(sampler, requests, SAMPLED, 5)
     assert generate_all(sampler, requests, SAMPLED, 5) == first
-    assert ids(generate_all(sampler, requests, SAMPLED, 6)) != ids(first)
+    assert list_token_ids(generate_all(sampler, requests, SAMPLED, 6)) != list_token_ids(first)
     distinct = [len({g.token_ids for g in answer.generations}) for answer in first]
     assert sum(distinct) / len(distinct) > 4
-    # No two sample numbers are the same stream: over 60 problems each pair differs often.
+    # Every two sample numbers have different streams: over 60 problems each pair differs often.
     for i, j in itertools.combinations(range(8), 2):
         agreeing = sum(a.generations[i] == a.generations[j] for a in first)
         assert agreeing < 45
 
 
-def test_a_sample_depends_on_its_number_alone_not_on_the_company(
-    sampler: VllmSampler, problems: list[Problem]
-) -> None:
-    """Rounds, several calls and any order give the same samples as one call for all."""
-    whole = ids(generate_all(sampler, asked(problems, tuple(range(8))), SAMPLED, 5))
+def test_sample_depends_only_on_its_number(sampler: VllmSampler, problems: list[Problem]) -> None:
+    """Several rounds and calls in any order give the same samples as one call."""
+    whole = list_token_ids(
+        generate_all(sampler, build_requests(problems, tuple(range(8))), SAMPLED, 5)
+    )
     rounds = [
-        ids(generate_all(sampler, asked(problems, (i, i + 1)), SAMPLED, 5)) for i in (6, 0, 2, 4)
+        list_token_ids(generate_all(sampler, build_requests(problems, (i, i + 1)), SAMPLED, 5))
+        for i in (6, 0, 2, 4)
     ]
     assert whole == [
         [*one, *two, *three, *zero] for zero, one, two, three in zip(*rounds, strict=True)
     ]
     halves = [problems[1::2][::-1], problems[0::2]]
-    odd, even = (ids(generate_all(sampler, asked(s, tuple(range(8))), SAMPLED, 5)) for s in halves)
+    odd, even = (
+        list_token_ids(generate_all(sampler, build_requests(s, tuple(range(8))), SAMPLED, 5))
+        for s in halves
+    )
     assert whole == [row for pair in zip(even, odd[::-1], strict=True) for row in pair]
 
 
-def test_two_problems_of_one_prompt_get_samples_of_their_own(sampler: VllmSampler) -> None:
+def test_equal_prompts_get_separate_samples(sampler: VllmSampler) -> None:
     prompt = "Determine 22 +17 *2 -9 +1."
     answers = generate_all(
         sampler,
@@ -117,25 +119,29 @@ def test_two_problems_of_one_prompt_get_samples_of_their_own(sampler: VllmSample
         1,
     )
     assert answers[0].prompt_ids == answers[1].prompt_ids
-    one, two = ids(answers)
-    assert one != two
+    first, second = list_token_ids(answers)
+    assert first != second
 
 
-def test_sampling_follows_temperature_top_k_and_top_p(
+def test_sampling_follows_temperature_top_k_top_p(
     sampler: VllmSampler, problems: list[Problem]
 ) -> None:
-    greedy = ids(generate_all(sampler, asked(problems, (GREEDY,)), GREEDY_DECODE, 0))
+    greedy = list_token_ids(
+        generate_all(sampler, build_requests(problems, (GREEDY,)), GREEDY_DECODE, 0)
+    )
     for decoding in (
         replace(SAMPLED, top_k=1),
         replace(SAMPLED, top_p=1e-6),
         replace(SAMPLED, temperature=0.01, top_p=0.5),
     ):
-        samples = ids(generate_all(sampler, asked(problems, (0, 1)), decoding, 9))
+        samples = list_token_ids(
+            generate_all(sampler, build_requests(problems, (0, 1)), decoding, 9)
+        )
         assert samples == [row * 2 for row in greedy]
 
 
-def test_the_distribution_is_that_of_hf(sampler: VllmSampler, hf: HfSampler) -> None:
-    """First tokens of 800 samples: shares within four standard errors of one another."""
+def test_distribution_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
+    """First tokens of 800 samples: shares differ by less than four standard errors."""
     requests = [request_for("p", "Calculate 22 +17 *2.", tuple(range(800)))]
     decoding = replace(SAMPLED, max_gen_toks=1, temperature=0.8, top_p=0.9)
     shares = []
@@ -153,7 +159,7 @@ def test_the_distribution_is_that_of_hf(sampler: VllmSampler, hf: HfSampler) -> 
 def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -> None:
     tokenizer = sampler._lm.has_tokenizer
     for problem, answer in zip(
-        problems, generate_all(sampler, asked(problems, (0, 1)), SAMPLED, 0), strict=True
+        problems, generate_all(sampler, build_requests(problems, (0, 1)), SAMPLED, 0), strict=True
     ):
         assert tokenizer.decode(answer.prompt_ids) == problem.prompt
         for generation in answer.generations:
@@ -164,10 +170,10 @@ def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -
             assert generation.tokens_from == "generator"
 
 
-# What is refused, and said
+# Errors
 
 
-def test_a_prompt_that_does_not_fit_fails_alone_and_an_empty_one_is_named(
+def test_too_long_and_empty_prompts_are_handled(
     sampler: VllmSampler,
 ) -> None:
     fits, too_long = request_for("a", "a" * 224, (0,)), request_for("b", "a" * 225, (0, 1))
@@ -189,7 +195,7 @@ def test_a_prompt_that_does_not_fit_fails_alone_and_an_empty_one_is_named(
         ({"top_p": 0.0}, r"vLLM refuses the decoding: top_p must be in"),
     ],
 )
-def test_a_decoding_that_vllm_would_change_or_refuse(
+def test_rejects_unsupported_decoding(
     sampler: VllmSampler, change: dict[str, float], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -211,7 +217,7 @@ def test_a_decoding_that_vllm_would_change_or_refuse(
         ({"enable_chunked_prefill": True}, "enable_chunked_prefill: found True; expected False"),
     ],
 )
-def test_bad_arguments_are_known_before_an_engine_starts(
+def test_bad_arguments_are_refused_before_the_engine(
     monkeypatch: pytest.MonkeyPatch, args: dict[str, Any], message: str
 ) -> None:
     def start(*_: Any, **__: Any) -> None:
@@ -219,16 +225,18 @@ def test_bad_arguments_are_known_before_an_engine_starts(
 
     monkeypatch.setattr("lm_eval.models.vllm_causallms.LLM", start)
     with pytest.raises(UserError, match=message):
-        VllmSampler(settings(**args), None)
+        VllmSampler(build_settings(**args), None)
 
 
-def test_description(sampler: VllmSampler, hf: HfSampler) -> None:
-    ours, theirs = sampler.describe(), hf.describe()
+def test_description_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
+    vllm_description, hf_description = sampler.describe(), hf.describe()
     shared = ("pretrained", "weights_sha256", "architecture", "dtype", "device", "max_length")
-    assert {key: ours[key] for key in shared} == {key: theirs[key] for key in shared}
-    assert ours["end_ids"] == theirs["end_ids"]
-    assert ours["versions"]["vllm"]
-    assert ours["engine"]["in_process"] is True
-    assert ours["engine"]["prefix_caching"] is True
-    assert ours["engine"]["seeds"] == "one for each sample"
-    assert ours["adapter"] is None
+    assert {key: vllm_description[key] for key in shared} == {
+        key: hf_description[key] for key in shared
+    }
+    assert vllm_description["end_ids"] == hf_description["end_ids"]
+    assert vllm_description["versions"]["vllm"]
+    assert vllm_description["engine"]["in_process"] is True
+    assert vllm_description["engine"]["prefix_caching"] is True
+    assert vllm_description["engine"]["seeds"] == "one for each sample"
+    assert vllm_description["adapter"] is None

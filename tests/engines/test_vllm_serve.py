@@ -36,113 +36,115 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
     return Adapter(Arm("gapft", 13), str(folder))
 
 
-def settings(url: str, **args: Any) -> SamplerSettings:
-    given = {
+def build_settings(url: str, **args: Any) -> SamplerSettings:
+    model_args = {
         "pretrained": resolve_model("bundled:demo"),
         "model": "demo",
         "base_url": f"{url}/completions",
     }
-    return SamplerSettings("local-completions", given | args)
+    return SamplerSettings("local-completions", model_args | args)
 
 
-def hf(adapter: Adapter | None = None) -> HfSampler:
-    given = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
-    return HfSampler(SamplerSettings("hf", given), adapter)
+def build_hf_sampler(adapter: Adapter | None = None) -> HfSampler:
+    model_args = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
+    return HfSampler(SamplerSettings("hf", model_args), adapter)
 
 
-def asked(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
+def build_requests(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
     return [request_for(problem.id, problem.prompt, indices) for problem in problems]
 
 
-def texts(answers: list[Generated]) -> list[list[str]]:
+def list_texts(answers: list[Generated]) -> list[list[str]]:
     return [[g.text for g in answer.generations] for answer in answers]
 
 
 @pytest.mark.parametrize("until", [(), ("; \\boxed",), ("=",), ("</s>",)])
-def test_greedy_responses_and_ids_are_those_of_hf(
-    url: str, problems: list[Problem], until: tuple[str, ...]
-) -> None:
+def test_greedy_matches_hf(url: str, problems: list[Problem], until: tuple[str, ...]) -> None:
     decoding = Decoding(False, 32, until)
-    requests = asked(problems, (GREEDY,))
-    server = ServerSampler(settings(url), None)
+    requests = build_requests(problems, (GREEDY,))
+    server = ServerSampler(build_settings(url), None)
     assert server.describe()["token_ids"] == "generator"
-    assert generate_all(server, requests, decoding, 0) == generate_all(hf(), requests, decoding, 0)
+    assert generate_all(server, requests, decoding, 0) == generate_all(
+        build_hf_sampler(), requests, decoding, 0
+    )
 
 
 def test_samples_are_independent_and_repeat(url: str, problems: list[Problem]) -> None:
-    """As many distinct responses as hf gives, within what chance allows, and none dealt twice."""
-    requests = asked(problems, tuple(range(K)))
-    server = ServerSampler(settings(url), None)
-    rows = texts(generate_all(server, requests, SAMPLED, 1))
-    again = texts(generate_all(server, requests, SAMPLED, 1))
+    """The number of distinct responses equals hf's up to chance; none is used twice."""
+    requests = build_requests(problems, tuple(range(K)))
+    server = ServerSampler(build_settings(url), None)
+    rows = list_texts(generate_all(server, requests, SAMPLED, 1))
+    again = list_texts(generate_all(server, requests, SAMPLED, 1))
     pairs = [
         pair for row, twin in zip(rows, again, strict=True) for pair in zip(row, twin, strict=True)
     ]
-    # Requests meet in other batches each time, which round differently: near ties may tip over.
-    assert sum(one == two for one, two in pairs) >= 0.99 * len(pairs)
+    # Batches differ each time and round differently, so near ties may change.
+    assert sum(first == second for first, second in pairs) >= 0.99 * len(pairs)
     distinct = sum(len(set(row)) for row in rows)
-    of_hf = sum(len(set(row)) for row in texts(generate_all(hf(), requests, SAMPLED, 1)))
-    # 40 problems of 8: the standard deviation of either sum is below 8.
+    of_hf = sum(
+        len(set(row)) for row in list_texts(generate_all(build_hf_sampler(), requests, SAMPLED, 1))
+    )
+    # 40 problems x 8: the standard deviation of each sum is below 8.
     assert abs(distinct - of_hf) < 40
-    other = texts(generate_all(server, requests, SAMPLED, 2))
+    other = list_texts(generate_all(server, requests, SAMPLED, 2))
     for i in range(K):
         for j in range(i):
             assert any(row[i] != row[j] for row in rows)
         assert any(row[i] != twin[i] for row, twin in zip(rows, other, strict=True))
 
 
-def test_an_adapter_of_ours_is_loaded_and_answers_as_hf_with_peft(
+def test_loaded_adapter_matches_hf_with_peft(
     url: str, problems: list[Problem], adapter: Adapter
 ) -> None:
-    requests = asked(problems, (GREEDY,))
-    source = generate_all(ServerSampler(settings(url), None), requests, GREEDY_DECODE, 0)
-    arm = ServerSampler(settings(url), adapter)
+    requests = build_requests(problems, (GREEDY,))
+    source = generate_all(ServerSampler(build_settings(url), None), requests, GREEDY_DECODE, 0)
+    arm = ServerSampler(build_settings(url), adapter)
     answers = generate_all(arm, requests, GREEDY_DECODE, 0)
-    assert answers == generate_all(hf(adapter), requests, GREEDY_DECODE, 0)
-    assert sum(a != b for a, b in zip(texts(answers), texts(source), strict=True)) > 5
+    assert answers == generate_all(build_hf_sampler(adapter), requests, GREEDY_DECODE, 0)
+    assert sum(a != b for a, b in zip(list_texts(answers), list_texts(source), strict=True)) > 5
     name = arm.describe()["model"]
     arm.close()
     with pytest.raises(UserError, match=f"serves no model '{name}'.*known: .*demo"):
-        ServerSampler(settings(url, model=name), None)
+        ServerSampler(build_settings(url, model=name), None)
 
 
-def test_an_adapter_above_the_servers_rank_is_refused_with_its_words(
-    url: str, tmp_path: Path
-) -> None:
+def test_refuses_adapter_above_the_servers_rank(url: str, tmp_path: Path) -> None:
     byte_adapter(Path(resolve_model("bundled:demo")), tmp_path, rank=16)
     with pytest.raises(UserError, match=r"rank 16 is greater than max_lora_rank 8"):
-        ServerSampler(settings(url), Adapter(Arm("gapft", 13), str(tmp_path)))
+        ServerSampler(build_settings(url), Adapter(Arm("gapft", 13), str(tmp_path)))
 
 
-def test_a_chat_is_rendered_by_the_server(url: str) -> None:
-    chat = settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None")
+def test_server_renders_the_chat(url: str) -> None:
+    chat = build_settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None")
     chat = SamplerSettings("local-chat-completions", chat.model_args, chat_template=True)
     request = request_for("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
     [answer] = generate_all(ServerSampler(chat, None), [request], SAMPLED, 3)
     rendered = "<user>Find 1 +1.\n<assistant>By eye.\n<user>No.\n<assistant>"
-    tokenizer = hf()._lm.has_tokenizer
+    tokenizer = build_hf_sampler()._lm.has_tokenizer
     ids = tokenizer(rendered, add_special_tokens=False).input_ids
     assert answer.prompt_ids == (tokenizer.bos_token_id, *ids)
     assert {g.tokens_from for g in answer.generations} == {"generator"}
 
 
-def test_mistakes_are_named_before_anything_is_generated(url: str) -> None:
+def test_mistakes_are_named_before_generation(url: str) -> None:
     with pytest.raises(UserError, match="serves no model 'dmeo'; did you mean 'demo'"):
-        ServerSampler(settings(url, model="dmeo"), None)
+        ServerSampler(build_settings(url, model="dmeo"), None)
     with pytest.raises(UserError, match="path or model not found"):
-        ServerSampler(settings(url, base_url=f"{url}/v1/completions"), None)
+        ServerSampler(build_settings(url, base_url=f"{url}/v1/completions"), None)
 
 
-def test_a_prompt_beyond_the_context_fails_alone_whoever_renders_it(url: str) -> None:
-    asked = [
+def test_prompt_beyond_context_fails_alone(url: str) -> None:
+    requests = [
         request_for("long", "1 + " * 300, (GREEDY,)),
         request_for("short", "Find 1 +1.", (GREEDY,)),
     ]
-    as_ids = settings(url)
-    as_text = settings(url, tokenizer_backend="None")
-    args = settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None").model_args
+    as_ids = build_settings(url)
+    as_text = build_settings(url, tokenizer_backend="None")
+    args = build_settings(
+        url, base_url=f"{url}/chat/completions", tokenizer_backend="None"
+    ).model_args
     as_chat = SamplerSettings("local-chat-completions", args, chat_template=True)
     for way in (as_ids, as_text, as_chat):
-        long, short = generate_all(ServerSampler(way, None), asked, GREEDY_DECODE, 0)
-        assert long == beyond_context(asked[0])
+        long, short = generate_all(ServerSampler(way, None), requests, GREEDY_DECODE, 0)
+        assert long == beyond_context(requests[0])
         assert short.generations[0].text

@@ -213,7 +213,7 @@ def test_joins_problems_by_document_or_field(task: Letters, model: Path) -> None
         line["doc"] = {"asked": line["doc"]["question"], "answer": "another spelling"}
     file = write_lines(task.folder / "r.jsonl", lines)
     with pytest.raises(
-        UserError, match=r"answers no problem .* by its doc \(compared: .*; --on FIELD"
+        UserError, match=r"line 1: .* doc \(compared: id, question, answer; --on FIELD"
     ):
         import_and_run(task, model, "other", [file])
     run = import_and_run(task, model, "field", [file], on=[("asked", "question")])

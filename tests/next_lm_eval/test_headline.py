@@ -1,4 +1,4 @@
-"""The next lm-eval finds our tasks, judges by our verifiers, and serves gapft's own commands.
+"""The next lm-eval finds our tasks, uses our verifiers and works with gapft's commands.
 
 ``make test-next`` runs this with that version on PYTHONPATH.
 """
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not IS_NEXT, reason="make test-next runs it with
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the stock command wrote of two of our tasks."""
+    """A folder with the stock command's logs for two of our tasks."""
     folder = tmp_path_factory.mktemp("logs")
     command = [
         sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--device", "cpu",
@@ -43,16 +43,16 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def log_of(logs: Path, task: str) -> Path:
+def find_log(logs: Path, task: str) -> Path:
     (log,) = logs.rglob(f"samples_{task}_2*.jsonl")
     return log
 
 
-def test_this_is_the_next_version() -> None:
+def test_installed_version_is_the_next_one() -> None:
     assert lm_eval.__version__.startswith("0.5")
 
 
-def test_lm_eval_judges_our_tasks_by_our_verifier(logs: Path) -> None:
+def test_lm_eval_judges_tasks_with_our_verifier(logs: Path) -> None:
     (results,) = logs.rglob("results_*.json")
     written = json.loads(results.read_text())
     assert written["lm_eval_version"] == lm_eval.__version__
@@ -60,21 +60,23 @@ def test_lm_eval_judges_our_tasks_by_our_verifier(logs: Path) -> None:
     verifier = load_verifier("boxed_math")
     tasks = (("gapft_demo", "none", 1), ("gapft_demo_passk", "samples", SAMPLES))
     for task, filter, samples in tasks:
-        rows = [json.loads(line) for line in log_of(logs, task).read_text().splitlines()]
+        rows = [json.loads(line) for line in find_log(logs, task).read_text().splitlines()]
         assert len(rows) == DOCUMENTS
         passing = 0
         for row in rows:
             texts = row["resps"][0]
             assert len(texts) == samples
             verdicts = verifier.verify(texts, [row["target"]] * samples)
-            assert [of["status"] for of in row["verdicts"]] == [v.status for v in verdicts]
+            assert [row_verdict["status"] for row_verdict in row["verdicts"]] == [
+                v.status for v in verdicts
+            ]
             passing += sum(verdict.passed for verdict in verdicts)
         assert 0 < passing < DOCUMENTS * samples
         assert rates[task][f"pass@1,{filter}"] == pytest.approx(passing / DOCUMENTS / samples)
 
 
 def test_compare_and_rejudge_read_its_logs(logs: Path, tmp_path: Path) -> None:
-    greedy, samples = log_of(logs, "gapft_demo"), log_of(logs, "gapft_demo_passk")
+    greedy, samples = find_log(logs, "gapft_demo"), find_log(logs, "gapft_demo_passk")
     succeed("compare", greedy, greedy, "--source-samples", samples, "--out", tmp_path / "compared")
     passing = {}
     for log in (greedy, samples):
@@ -84,14 +86,14 @@ def test_compare_and_rejudge_read_its_logs(logs: Path, tmp_path: Path) -> None:
     results = json.loads((tmp_path / "compared" / "results.json").read_text())
     assert results["before"]["mean"] == states.count("G") / DOCUMENTS
     assert results["source_samples"]["k"] == SAMPLES
-    assert results["source_samples"]["states"] == {of: states.count(of) for of in "GSU"}
+    assert results["source_samples"]["states"] == {state: states.count(state) for state in "GSU"}
     succeed("rejudge", greedy, "--verifier", "boxed_math", "--out", tmp_path / "rejudged")
     again = json.loads((tmp_path / "rejudged" / "results.json").read_text())
     assert again["verdicts"] == {"fail": DOCUMENTS - states.count("G"), "pass": states.count("G")}
     assert again["right_now"] == again["wrong_now"] == 0
 
 
-def test_a_run_searches_trains_and_evaluates(tmp_path: Path) -> None:
+def test_run_searches_trains_and_evaluates(tmp_path: Path) -> None:
     run = tmp_path / "run"
     succeed(
         "demo", "--run-dir", run, "--limit", "40", "--condition", "gapft", "--seed", "13",

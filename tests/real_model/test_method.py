@@ -64,9 +64,9 @@ PROBLEMS = {"pool": 64, "audit": 32}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the task, its problems, and a run of the recipe."""
-    made = tmp_path_factory.mktemp("larger")
-    (made / "larger.yaml").write_text(TASK, "utf-8")
-    (made / "recipe.yaml").write_text(RECIPE, "utf-8")
+    run_folder = tmp_path_factory.mktemp("larger")
+    (run_folder / "larger.yaml").write_text(TASK, "utf-8")
+    (run_folder / "recipe.yaml").write_text(RECIPE, "utf-8")
     draws = random.Random(0)
     pairs = draws.sample(
         [(7 * a, 11 * b) for a in range(1, 40) for b in range(1, 25) if 7 * a != 11 * b],
@@ -77,9 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             json.dumps({"first": first, "second": second, "answer": max(first, second)})
             for first, second in (pairs.pop() for _ in range(count))
         ]
-        (made / f"{split}.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
-    succeed("run", "recipe.yaml", "--include-path", ".", "--run-dir", "run", cwd=made)
-    return made
+        (run_folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
+    succeed("run", "recipe.yaml", "--include-path", ".", "--run-dir", "run", cwd=run_folder)
+    return run_folder
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +88,13 @@ def run(folder: Path) -> Run:
     return gapft_harness.open_run(folder / "run")
 
 
-def key(document: dict[str, Any]) -> str:
-    """Return what tells a document from others."""
+def document_key(document: dict[str, Any]) -> str:
+    """Return a key that identifies a document."""
     return f"{document['first']} {document['second']}"
 
 
-def stock(folder: Path, name: str, adapter: str = "") -> dict[str, str]:
-    """Evaluate the task by lm_eval's own backend; return the texts of its log by document."""
+def evaluate_with_lm_eval(folder: Path, name: str, adapter: str = "") -> dict[str, str]:
+    """Evaluate the task with lm_eval's own backend; return its logged texts by document."""
     peft = f",peft={folder / 'run' / 'adapters' / adapter}" if adapter else ""
     succeed(
         "eval", "--include_path", ".", "--model", "hf", "--tasks", "larger", "--device", "cpu",
@@ -104,28 +104,28 @@ def stock(folder: Path, name: str, adapter: str = "") -> dict[str, str]:
     [log] = (folder / name).glob("**/samples_larger_*.jsonl")
     rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     assert all(len(row["resps"]) == len(row["resps"][0]) == 1 for row in rows)
-    return {key(row["doc"]): row["resps"][0][0] for row in rows}
+    return {document_key(row["doc"]): row["resps"][0][0] for row in rows}
 
 
 @pytest.fixture(scope="module")
 def before(folder: Path) -> dict[str, str]:
-    """What the stock backend wrote for the model."""
-    return stock(folder, "before")
+    """The stock backend's texts for the model."""
+    return evaluate_with_lm_eval(folder, "before")
 
 
 @pytest.fixture(scope="module")
 def after(folder: Path) -> dict[str, str]:
-    """What the stock backend wrote for the adapter."""
-    return stock(folder, "after", "gapft-seed13")
+    """The stock backend's texts for the adapter."""
+    return evaluate_with_lm_eval(folder, "after", "gapft-seed13")
 
 
-def by_document(run: Run, texts: dict[str, str]) -> dict[str, str]:
+def key_by_document(run: Run, texts: dict[str, str]) -> dict[str, str]:
     """Return texts of the audit's problems by document."""
     problems = run.read("problems", split="audit").to_pylist()
-    return {key(json.loads(row["document"])): texts[row["problem_id"]] for row in problems}
+    return {document_key(json.loads(row["document"])): texts[row["problem_id"]] for row in problems}
 
 
-def test_search_recovers_problems_and_every_condition_trains_on_as_many(run: Run) -> None:
+def test_every_condition_trains_on_recovered_count(run: Run) -> None:
     states = [row["state"] for row in run.states.to_pylist() if row["split"] == "pool"]
     assert set(states) >= {"G", "S"}
     sizes = {
@@ -140,33 +140,33 @@ def test_search_recovers_problems_and_every_condition_trains_on_as_many(run: Run
 def test_training_changes_every_adapter(folder: Path) -> None:
     for arm in ("gapft-seed13", "uniform-seed13"):
         weights = load_file(folder / "run" / "adapters" / arm / "adapter_model.safetensors")
-        second = [tensor for name, tensor in weights.items() if "lora_B" in name]  # zero at first
+        second = [tensor for name, tensor in weights.items() if "lora_B" in name]  # initially zero
         assert second
         assert all(tensor.any() for tensor in second)
 
 
-def test_greedy_text_is_that_of_the_stock_backend(run: Run, before: dict[str, str]) -> None:
+def test_greedy_texts_match_the_stock_backend(run: Run, before: dict[str, str]) -> None:
     greedy = {
         row["problem_id"]: row["text"]
         for row in run.read("responses", split="audit").to_pylist()
         if row["index"] == GREEDY
     }
     assert len(before) == PROBLEMS["audit"]
-    assert by_document(run, greedy) == before
+    assert key_by_document(run, greedy) == before
 
 
-def test_the_saved_adapter_is_the_one_that_was_audited(run: Run, after: dict[str, str]) -> None:
+def test_saved_adapter_is_the_audited_one(run: Run, after: dict[str, str]) -> None:
     audited = {
         row["problem_id"]: row["text"]
         for row in run.decisions.to_pylist()
         if row["condition"] == "gapft" and not row["audit"] and not row["of"]
     }
     assert len(after) == PROBLEMS["audit"]
-    assert by_document(run, audited) == after
+    assert key_by_document(run, audited) == after
 
 
 @pytest.mark.usefixtures("before", "after")
-def test_compare_finds_in_the_logs_what_the_report_says(folder: Path) -> None:
+def test_compare_agrees_with_the_report(folder: Path) -> None:
     succeed("compare", "before", "after", "--out", "compared", cwd=folder)
     compared = json.loads((folder / "compared" / "results.json").read_text("utf-8"))
     reported = json.loads((folder / "run" / "report" / "results.json").read_text("utf-8"))
@@ -175,5 +175,5 @@ def test_compare_finds_in_the_logs_what_the_report_says(folder: Path) -> None:
     assert model["after"] == reported["conditions"]["gapft"]["pass_at_1"]
 
 
-def test_verify_finds_the_run_whole(folder: Path) -> None:
+def test_verify_finds_no_differences(folder: Path) -> None:
     succeed("verify", "run", cwd=folder)

@@ -6,7 +6,7 @@ from gapft_harness.sandbox import Limits, Sandbox
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.outside_world import World
 
-#: Small: a hostile program's attack must not disturb the machine that the tests run on.
+#: Small limits, so that an attack does not disturb the machine that runs the tests.
 LIMITS = Limits(
     cpu_s=0.4, wall_s=1.5, memory_bytes=256 << 20, output_bytes=1 << 20, disk_bytes=2 << 20
 )
@@ -14,13 +14,13 @@ LIMITS = Limits(
 
 @pytest.fixture(scope="module", params=TIERS)
 def sandbox(request):
-    """A started sandbox of each tier. Both must hold where the tests run."""
+    """A started sandbox of each tier; this machine must support both."""
     with Sandbox(tier=request.param, workers=1, limits=LIMITS) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    found = World(tmp_path_factory.mktemp("outside"))
-    yield found
-    found.close()
+    outside = World(tmp_path_factory.mktemp("outside"))
+    yield outside
+    outside.close()

@@ -1,7 +1,7 @@
-"""Programs that a sandbox must hold: at least one of our own for each kind in docs/sandbox.md.
+"""Programs that a sandbox must contain: at least one for each kind in docs/sandbox.md.
 
-A program whose attempts must all fail prints ``refused`` for each that did, and must be accepted:
-that shows that it ran to its end and got nowhere. ``given`` holds names of this machine's things.
+A program whose attempts must all fail prints ``refused`` for each failure and must be accepted,
+which shows that it ran to its end. ``given`` holds names of files and processes of this machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FAILS = frozenset({"runtime_error", "time_limit", "memory_limit", "output_limit"
 
 @dataclass(frozen=True)
 class Hostile:
-    """A program and the verdicts that are right for it.
+    """A program and its correct verdicts.
 
     Attributes:
-        name: the kind and what it does.
+        name: its kind and action.
         source: the program.
-        verdicts: those it may get.
-        expected: what it must print to be accepted.
-        function: its function, if it is called.
+        verdicts: the allowed verdicts.
+        expected: the output with which it is accepted.
+        function: the function to call, if any.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Hostile:
     function: str | None = None
 
 
-def _refused(name: str, body: str) -> Hostile:
-    """A program all of whose attempts (calls of ``attempt`` and ``call``) must be refused."""
+def build_refused(name: str, body: str) -> Hostile:
+    """Build a program whose attempts (calls of ``attempt`` and ``call``) must all be refused."""
     body = textwrap.dedent(body)
     count = body.count("attempt(") + body.count("call(")
     source = f"{_PREFIX}\n{body}"
     return Hostile(name, source, frozenset({"accepted"}), "refused\n" * count)
 
 
-def _ends(name: str, body: str, *verdicts: str, function: str | None = None) -> Hostile:
+def build_ending(name: str, body: str, *verdicts: str, function: str | None = None) -> Hostile:
     source = textwrap.dedent(body)
     if function is None:
         source = f"{_PREFIX}\n{source}"
@@ -64,8 +64,8 @@ def _ends(name: str, body: str, *verdicts: str, function: str | None = None) -> 
 
 HOSTILE = [
     # processes
-    _ends("fork bomb", "while True: os.fork()", "runtime_error"),
-    _ends(
+    build_ending("fork bomb", "while True: os.fork()", "runtime_error"),
+    build_ending(
         "fork bomb that goes on",
         """
         while True:
@@ -74,7 +74,7 @@ HOSTILE = [
         """,
         "time_limit",
     ),
-    _refused(
+    build_refused(
         "fork, every door to it",
         """
         attempt(os.fork)
@@ -86,7 +86,7 @@ HOSTILE = [
         call(435, ctypes.create_string_buffer(88), 88)
         """,
     ),
-    _refused(
+    build_refused(
         "exec of a shell",
         """
         attempt(lambda: os.execv("/bin/sh", ["sh", "-c", "echo out"]))
@@ -95,7 +95,7 @@ HOSTILE = [
         call(322, 3, b"", None, None, 0x1000)
         """,
     ),
-    _refused(
+    build_refused(
         "subprocess and multiprocessing",
         """
         import subprocess, multiprocessing
@@ -104,7 +104,7 @@ HOSTILE = [
         attempt(lambda: -1 if os.system("true") else 0)
         """,
     ),
-    _ends(
+    build_ending(
         "daemon that outlives",
         """
         def linger():
@@ -114,12 +114,12 @@ HOSTILE = [
         """,
         "wrong_answer",
     ),
-    _ends(
+    build_ending(
         "thread that outlives",
         "threading.Thread(target=lambda: time.sleep(999)).start(); print(1)",
         "time_limit",
     ),
-    _ends(
+    build_ending(
         "thousands of threads",
         """
         threading.stack_size(32768)
@@ -129,7 +129,7 @@ HOSTILE = [
         "runtime_error",
         "time_limit",
     ),
-    _ends(
+    build_ending(
         "busy threads",
         """
         def spin():
@@ -139,8 +139,8 @@ HOSTILE = [
         "time_limit",
     ),
     # memory
-    _ends("allocation", "x = []\nwhile True: x.append(bytes(1 << 20))", "memory_limit"),
-    _ends(
+    build_ending("allocation", "x = []\nwhile True: x.append(bytes(1 << 20))", "memory_limit"),
+    build_ending(
         "allocation, swallowing",
         """
         x = []
@@ -152,7 +152,7 @@ HOSTILE = [
         "memory_limit",
         "runtime_error",
     ),
-    _ends(
+    build_ending(
         "mmap",
         """
         import mmap
@@ -162,7 +162,7 @@ HOSTILE = [
         """,
         *("memory_limit", "runtime_error", "time_limit"),
     ),
-    _refused(
+    build_refused(
         "memfd, shm, semaphores, message queues",
         """
         attempt(lambda: os.memfd_create("x"))
@@ -175,14 +175,14 @@ HOSTILE = [
         attempt(lambda: open("/dev/shm/x", "w"))
         """,
     ),
-    _ends("huge int", "print(len(str(1 << (1 << 33))))", "memory_limit", "time_limit"),
-    _ends("huge power", "x = 7 ** (7 ** 9)", "time_limit", "memory_limit"),
-    _ends(
+    build_ending("huge int", "print(len(str(1 << (1 << 33))))", "memory_limit", "time_limit"),
+    build_ending("huge power", "x = 7 ** (7 ** 9)", "time_limit", "memory_limit"),
+    build_ending(
         "deep recursion without end",
         "sys.setrecursionlimit(1 << 30)\ndef f(): f()\nf()",
         *("runtime_error", "memory_limit", "time_limit"),
     ),
-    _ends(
+    build_ending(
         "C stack overflow",
         """
         sys.setrecursionlimit(1 << 30)
@@ -193,7 +193,7 @@ HOSTILE = [
         *("runtime_error", "memory_limit", "time_limit"),
     ),
     # files and floods
-    _ends(
+    build_ending(
         "disk filling",
         """
         with open("/tmp/big", "wb") as file:
@@ -201,13 +201,13 @@ HOSTILE = [
         """,
         "runtime_error",
     ),
-    _ends(
+    build_ending(
         "inode filling",
         "for i in range(1 << 20): open(f'/tmp/{i}', 'w').close()",
         "runtime_error",
     ),
-    _ends("stdout flood", "while True: print('x' * 4096)", "output_limit"),
-    _ends(
+    build_ending("stdout flood", "while True: print('x' * 4096)", "output_limit"),
+    build_ending(
         "stdout flood, swallowing",
         """
         while True:
@@ -216,17 +216,17 @@ HOSTILE = [
         """,
         "output_limit",
     ),
-    _ends("stderr flood", "while True: sys.stderr.write('x' * 4096)", "output_limit"),
-    _ends("sparse output", "os.ftruncate(1, 1 << 40)", "runtime_error"),
-    _ends(
+    build_ending("stderr flood", "while True: sys.stderr.write('x' * 4096)", "output_limit"),
+    build_ending("sparse output", "os.ftruncate(1, 1 << 40)", "runtime_error"),
+    build_ending(
         "descriptors without end",
         "x = []\nwhile True: x.extend(os.pipe())",
         "runtime_error",
     ),
-    _ends("binary output", "os.write(1, bytes(range(256)) * 100)", "wrong_answer"),
+    build_ending("binary output", "os.write(1, bytes(range(256)) * 100)", "wrong_answer"),
     # time
-    _ends("endless loop", "while True: pass", "time_limit"),
-    _ends(
+    build_ending("endless loop", "while True: pass", "time_limit"),
+    build_ending(
         "swallowing exceptions, cancelling alarms, ignoring signals",
         """
         for number in range(1, 65):
@@ -241,9 +241,9 @@ HOSTILE = [
         """,
         "time_limit",
     ),
-    _ends("sleep", "time.sleep(999)", "time_limit"),
-    _ends("waiting for a signal", "signal.pause()", "time_limit"),
-    _ends(
+    build_ending("sleep", "time.sleep(999)", "time_limit"),
+    build_ending("waiting for a signal", "signal.pause()", "time_limit"),
+    build_ending(
         "stopping itself",
         """
         for stop in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
@@ -253,17 +253,17 @@ HOSTILE = [
         """,
         "runtime_error",
     ),
-    _ends(
+    build_ending(
         "killing itself",
         "os.kill(os.getpid(), signal.SIGKILL); os.abort()",
         "runtime_error",
     ),
-    _ends("segmentation fault", "ctypes.string_at(0)", "runtime_error"),
+    build_ending("segmentation fault", "ctypes.string_at(0)", "runtime_error"),
     # leaving early, forging
-    _ends("exit(0) before the answer", "exit(0)", "wrong_answer"),
-    _ends("_exit(0) before the answer", "os._exit(0)", "wrong_answer"),
-    _ends("exit(3) after the answer", "print(1); exit(3)", "runtime_error"),
-    _ends(
+    build_ending("exit(0) before the answer", "exit(0)", "wrong_answer"),
+    build_ending("_exit(0) before the answer", "os._exit(0)", "wrong_answer"),
+    build_ending("exit(3) after the answer", "print(1); exit(3)", "runtime_error"),
+    build_ending(
         "forging results on every descriptor",
         """
         for fd in range(1, 1024):
@@ -274,7 +274,7 @@ HOSTILE = [
         "wrong_answer",
         "runtime_error",
     ),
-    _ends(
+    build_ending(
         "forged failure of the sandbox",
         """
         for fd in range(2, 1024):
@@ -285,13 +285,13 @@ HOSTILE = [
         """,
         "wrong_answer",
     ),
-    _ends(
+    build_ending(
         "closing every stream",
         "sys.stdin.close(); sys.stdout.close(); sys.stderr.close()\nos.closerange(0, 4096)",
         "wrong_answer",
         "runtime_error",
     ),
-    _ends(
+    build_ending(
         "objects equal to everything",
         """
         class Yes(int):
@@ -303,7 +303,7 @@ HOSTILE = [
         """,
         "wrong_answer",
     ),
-    _ends(
+    build_ending(
         "returned object equal to everything",
         """
         class Yes(list):
@@ -313,7 +313,7 @@ HOSTILE = [
         "wrong_answer",
         function="f",
     ),
-    _ends(
+    build_ending(
         "returned object with a hostile __reduce__",
         """
         import os
@@ -324,7 +324,7 @@ HOSTILE = [
         "wrong_answer",
         function="f",
     ),
-    _ends(
+    build_ending(
         "deep value",
         """
         def f(x):
@@ -335,20 +335,20 @@ HOSTILE = [
         "runtime_error",
         function="f",
     ),
-    _ends(
+    build_ending(
         "value that contains itself",
         "def f(x):\n    x = []\n    x.append(x)\n    return x",
         "runtime_error",
         function="f",
     ),
-    _ends(
+    build_ending(
         "huge value",
         "def f(x): return [0] * 10_000_000",
         *FAILS,
         function="f",
     ),
-    _ends("huge number as a value", "def f(x): return 1 << 100_000", *FAILS, function="f"),
-    _ends(
+    build_ending("huge number as a value", "def f(x): return 1 << 100_000", *FAILS, function="f"),
+    build_ending(
         "tampering with json, builtins and modules",
         """
         import builtins, json, sys
@@ -363,8 +363,8 @@ HOSTILE = [
         "runtime_error",
         function="f",
     ),
-    # looking for what is expected
-    _ends(
+    # looking for expected values
+    build_ending(
         "walking frames and scanning the collector for the answer",
         """
         import gc
@@ -384,7 +384,7 @@ HOSTILE = [
         "wrong_answer",
         "time_limit",
     ),
-    _ends(
+    build_ending(
         "patching the checker",
         """
         for name, module in list(sys.modules.items()):
@@ -399,7 +399,7 @@ HOSTILE = [
         "wrong_answer",
     ),
     # reading
-    _refused(
+    build_refused(
         "reading outside",
         """
         attempt(lambda: open("/etc/passwd").read())
@@ -418,7 +418,7 @@ HOSTILE = [
         attempt(lambda: os.environ[given["secret"]])
         """,
     ),
-    _ends(
+    build_ending(
         "reading the C environment",
         """
         environ = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
@@ -429,7 +429,7 @@ HOSTILE = [
         "accepted",
     ),
     # the network
-    _refused(
+    build_refused(
         "sockets",
         """
         attempt(lambda: socket.create_connection(("127.0.0.1", given["port"])))
@@ -463,7 +463,7 @@ HOSTILE = [
         """,
     ),
     # other processes
-    _refused(
+    build_refused(
         "signals to others",
         """
         attempt(lambda: os.kill(given["pid"], signal.SIGTERM))
@@ -479,7 +479,7 @@ HOSTILE = [
         attempt(lambda: __import__("fcntl").fcntl(0, 1024, 0))
         """,
     ),
-    _refused(
+    build_refused(
         "ptrace and memory of others",
         """
         call(101, 16, given["pid"], None, None)
@@ -489,7 +489,7 @@ HOSTILE = [
         call(312, given["pid"], given["pid"], 0, 0, 0)
         """,
     ),
-    _refused(
+    build_refused(
         "limits and priorities of others",
         """
         import resource
@@ -509,7 +509,7 @@ HOSTILE = [
         """,
     ),
     # writing
-    _refused(
+    build_refused(
         "writing outside",
         """
         attempt(lambda: open(given["canary"], "a").write("x"))
@@ -533,7 +533,7 @@ HOSTILE = [
         attempt(lambda: open(sys.executable, "a"))
         """,
     ),
-    _refused(
+    build_refused(
         "symbolic links out",
         """
         def through_link():
@@ -544,8 +544,8 @@ HOSTILE = [
         attempt(lambda: os.chroot("/tmp"))
         """,
     ),
-    # the kernel's rarer doors
-    _ends(
+    # rare kernel interfaces
+    build_ending(
         "capabilities and the way back to them",
         """
         header = (ctypes.c_uint32 * 2)(0x20080522, 0)
@@ -562,7 +562,7 @@ HOSTILE = [
         """,
         "accepted",
     ),
-    _refused(
+    build_refused(
         "mount, namespaces, io_uring, keys, bpf, perf",
         """
         call(165, b"none", b"/tmp", b"tmpfs", 0, None)
@@ -589,18 +589,20 @@ HOSTILE = [
         """,
     ),
     # compiling
-    _ends("compile bomb, nesting", "(" * 100_000 + ")" * 100_000, "compile_error", "memory_limit"),
-    _ends(
+    build_ending(
+        "compile bomb, nesting", "(" * 100_000 + ")" * 100_000, "compile_error", "memory_limit"
+    ),
+    build_ending(
         "compile bomb, expression",
         "x = " + "-" * 50_000 + "1",
         *("compile_error", "memory_limit", "runtime_error", "wrong_answer"),
     ),
-    _ends(
+    build_ending(
         "compile bomb, constant",
         "x = (1 << 120) ** 2 * ('a' * 4000)\nx = " + "+".join(["'a' * 4000"] * 20_000),
         *("compile_error", "memory_limit", "time_limit", "runtime_error"),
     ),
-    _ends("null byte", "print(1)\0", "compile_error"),
-    _ends("lone surrogate", "print('\ud800')", "compile_error", "runtime_error"),
-    _ends("no Python", "def f(:", "compile_error"),
+    build_ending("null byte", "print(1)\0", "compile_error"),
+    build_ending("lone surrogate", "print('\ud800')", "compile_error", "runtime_error"),
+    build_ending("no Python", "def f(:", "compile_error"),
 ]

@@ -1,8 +1,8 @@
-"""Runs a command as an ordinary user; for tests that run as root. Needs root and mounts.
+"""Run a command as an ordinary user, for tests that run as root. Needs root and mounts.
 
-``python -m tests.sandbox.ordinary_user COMMAND…``. An interpreter in root's home, which nobody else
-may enter, is made reachable for this one process: in a mount namespace of its own, folders closed
-to others are replaced by open ones that hold only what is needed.
+``python -m tests.sandbox.ordinary_user COMMAND…``. An interpreter in root's private home is made
+reachable for this process: in its own mount namespace, closed folders are replaced by open ones
+that hold only the needed files.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def main(command: list[str]) -> None:
     check_result(libc.unshare(_NEWNS), "unshare(NEWNS)")
     mount("none", "/", None, _REC | _PRIVATE)
     needed = {os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, os.getcwd())}
-    closed = {_closed(Path(path)) for path in needed} - {None}
+    closed = {find_closed_folder(Path(path)) for path in needed} - {None}
     for folder in sorted(str(c) for c in closed):
-        _open(folder, [path for path in needed if path.startswith(folder + "/")])
+        open_folder(folder, [path for path in needed if path.startswith(folder + "/")])
     os.setgroups([])
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
@@ -34,13 +34,13 @@ def main(command: list[str]) -> None:
     os.execv(command[0], command)
 
 
-def _closed(path: Path) -> Path | None:
-    """The outermost folder on the way that others may not enter."""
+def find_closed_folder(path: Path) -> Path | None:
+    """Return the outermost parent folder that others may not enter."""
     way = [*reversed(path.parents), path]
     return next((folder for folder in way if not folder.stat().st_mode & 0o001), None)
 
 
-def _open(folder: str, paths: list[str]) -> None:
+def open_folder(folder: str, paths: list[str]) -> None:
     staging = tempfile.mkdtemp()
     mount("tmpfs", staging, "tmpfs", 0, "mode=755")
     for number, path in enumerate(paths):

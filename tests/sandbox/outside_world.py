@@ -1,4 +1,4 @@
-"""What must not change while hostile programs run: files, processes, mounts, a listener."""
+"""State that hostile programs must not change: files, processes, mounts, a listener."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SECRET = "GAPFT_TEST_SECRET"
 
 
 class World:
-    """This machine as a hostile program could touch it.
+    """The parts of this machine that a hostile program could change.
 
     Args:
-        folder: an empty folder that everyone may write to: only the sandbox protects it.
+        folder: an empty folder that everyone may write to; only the sandbox protects it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -24,19 +24,19 @@ class World:
         self._canary = folder / "canary"
         self._canary.write_text("untouched")
         self._canary.chmod(0o666)
-        self._listener, self._datagrams = _one_port_twice()
+        self._listener, self._datagrams = open_shared_port()
         self._listener.setblocking(False)
         self._port = self._listener.getsockname()[1]
         self._abstract = socket.socket(socket.AF_UNIX)
         self._abstract.bind(f"\0gapft-test-{os.getpid()}")
         self._abstract.listen()
-        for one in (self._datagrams, self._abstract):
-            one.setblocking(False)
+        for sock in (self._datagrams, self._abstract):
+            sock.setblocking(False)
         os.environ[SECRET] = "a secret of the environment"
 
     @property
     def given(self) -> dict[str, object]:
-        """What hostile programs are told."""
+        """Return the names passed to hostile programs."""
         return {
             "canary": str(self._canary),
             "here": __file__,
@@ -47,17 +47,17 @@ class World:
         }
 
     def state(self) -> dict[str, object]:
-        """All that must be equal before and after."""
+        """Return the state that must be equal before and after."""
         status = self._canary.stat()
         return {
             "canary": (self._canary.read_text(), status.st_mode, status.st_uid, status.st_mtime_ns),
             "folder": sorted(os.listdir(self._folder)),
-            "mounts": mounts(),
+            "mounts": list_mounts(),
             "descriptors": len(os.listdir("/proc/self/fd")),
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
             "affinity": os.sched_getaffinity(0),
             "heard": self._heard(),
-            "descendants": descendants(),
+            "descendants": count_descendants(),
         }
 
     def _heard(self) -> list[str]:
@@ -75,47 +75,47 @@ class World:
         return heard
 
     def close(self) -> None:
-        for one in (self._listener, self._datagrams, self._abstract):
-            one.close()
+        for sock in (self._listener, self._datagrams, self._abstract):
+            sock.close()
         del os.environ[SECRET]
 
 
-def _one_port_twice() -> tuple[socket.socket, socket.socket]:
-    """A port to listen on by TCP, and by UDP under the same number."""
+def open_shared_port() -> tuple[socket.socket, socket.socket]:
+    """Open TCP and UDP sockets on the same port number."""
     while True:
         listener = socket.create_server(("127.0.0.1", 0))
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             datagrams.bind(listener.getsockname())
-        except OSError:  # another process has that one
+        except OSError:  # another process uses the port
             listener.close()
             datagrams.close()
             continue
         return listener, datagrams
 
 
-def mounts() -> list[str]:
-    """What is mounted, but for what another test mounts in its own folder at the same time."""
+def list_mounts() -> list[str]:
+    """List mounts, except those that a concurrent test makes in its own folder."""
     folders = f"{tempfile.gettempdir()}/pytest-of-"
     lines = Path("/proc/self/mounts").read_text().splitlines()
     return [line for line in lines if not line.split()[1].startswith(folders)]
 
 
-def descendants(settle: float = 2.0) -> int:
-    """Living processes below this one, once no more of them are ending.
+def count_descendants(settle: float = 2.0) -> int:
+    """Count living descendants of this process once none of them is ending.
 
-    On a busy machine one that was killed is there for a while: three counts must agree.
+    On a busy machine a killed process remains for a while, so three counts must agree.
     """
     deadline = time.monotonic() + settle
-    counts = [len(living_below())]
+    counts = [len(list_living_descendants())]
     while time.monotonic() < deadline and not (len(counts) > 2 and len({*counts[-3:]}) == 1):
         time.sleep(0.02)
-        counts.append(len(living_below()))
+        counts.append(len(list_living_descendants()))
     return counts[-1]
 
 
-def living_below() -> list[int]:
-    """Processes below this one, children before grandchildren."""
+def list_living_descendants() -> list[int]:
+    """List descendants of this process, children before grandchildren."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -125,7 +125,7 @@ def living_below() -> list[int]:
                 continue
             if fields[0] != "Z":
                 parents[int(entry)] = int(fields[1])
-    found, generation = [], [os.getpid()]
+    processes, generation = [], [os.getpid()]
     while generation := [pid for pid, parent in parents.items() if parent in generation]:
-        found += generation
-    return found
+        processes += generation
+    return processes

@@ -1,7 +1,7 @@
-"""Programs that compute nothing and tell each other which guesses were wrong.
+"""Programs that compute nothing and pass each other their wrong guesses.
 
-They leave notes in the page cache of files that all may read: a guess that was not followed by the
-next test was wrong, so the next sample knows better.
+They leave notes in the page cache of readable files: a guess that no further test followed was
+wrong, so the next sample can avoid it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import os
 import sysconfig
 from pathlib import Path
 
-#: Golds of yes-or-no tests, whose inputs are their numbers.
+#: Golds of yes-or-no tests; the inputs are the test numbers.
 GOLDS = [word == "y" for word in "nyynnynyynyn"]
 
-#: Small files that programs may read and that nothing else reads: a bit each, in the page cache.
+#: Small readable files that nothing else reads; the page cache holds one bit for each.
 FILES = sorted(
     str(path) for path in Path(sysconfig.get_path("stdlib"), "encodings").glob("[ci]*[0-9].py")
 )[: 3 * len(GOLDS) + 1]
@@ -55,15 +55,15 @@ def put(i):
         file.read(1)
 """
 
-#: Gives each program ``guess(test)``.
+#: Defines ``guess(test)`` for each program.
 NOTES = f"""{_PAGE_CACHE}
 def cached(file):
     return os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
 {_BITS}"""
 
 
-def forget() -> None:
-    """Takes the files' pages out of the cache."""
+def drop_pages() -> None:
+    """Drop the files' pages from the cache."""
     for name in FILES:
         file = os.open(name, os.O_RDONLY)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -71,5 +71,5 @@ def forget() -> None:
 
 
 STDIN = "\nprint('yes' if guess(int(input())) else 'no')"
-#: It leaves a descriptor open, so that every call has a process of its own.
+#: It leaves a descriptor open, so that every call has its own process.
 FUNCTION = "\nimport os\ndef f(test):\n    os.dup(1)\n    return guess(test)"

@@ -1,4 +1,4 @@
-"""The rules by which answers are compared, outside the sandbox."""
+"""The comparison rules for answers, outside the sandbox."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ JSON = st.recursive(
         ("0.1", "0.10"),
     ],
 )
-def test_equal(printed, expected):
+def test_accepts_equal_output(printed, expected):
     assert compare_outputs(printed.encode(), expected) == ""
 
 
@@ -55,11 +55,11 @@ def test_equal(printed, expected):
         ("", "0", "line 1: '', expected '0'"),
     ],
 )
-def test_different(printed, expected, difference):
+def test_reports_differences(printed, expected, difference):
     assert compare_outputs(printed.encode(), expected) == difference
 
 
-#: Each printed line beside an expected one: Python's decimals and white space, not a judge's.
+#: Printed and expected lines that are equal only with Python's decimals and white space.
 ONLY_PYTHONS = [
     ("１２", "12"),
     ("٣", "3"),
@@ -74,36 +74,38 @@ ONLY_PYTHONS = [
 
 
 @pytest.mark.parametrize(("printed", "expected"), ONLY_PYTHONS)
-def test_only_livecodebench_takes_pythons_digits_and_white_space(printed, expected):
-    official = _official(printed, expected)
+def test_only_livecodebench_accepts_pythons_digits(printed, expected):
+    official = match_officially(printed, expected)
     assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == official
     assert compare_outputs(printed.encode(), expected) != ""
     assert compare_outputs(printed.encode(), printed) == ""
 
 
 @given(st.text("01_.eE+-٣１ \n\r\t\x0b\x1f\x85\u00a0\u2003infa"), st.text("01_.e ٣\n\x1f"))
-def test_its_rule_is_its_rule(printed, expected):
-    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == _official(
+def test_livecodebench_rule_matches_its_checker(printed, expected):
+    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == match_officially(
         printed, expected
     )
 
 
-def _official(printed, expected):
-    """As its checker is described: lines stripped, counted, equal or equal lists of decimals."""
-    ours, theirs = ([x.strip() for x in text.strip().split("\n")] for text in (printed, expected))
-    if len(ours) != len(theirs):
+def match_officially(printed, expected):
+    """Compare like the described checker: stripped lines, equal text or equal decimals."""
+    printed_lines, expected_lines = (
+        [x.strip() for x in text.strip().split("\n")] for text in (printed, expected)
+    )
+    if len(printed_lines) != len(expected_lines):
         return False
-    for one, other in zip(ours, theirs, strict=True):
+    for printed_line, expected_line in zip(printed_lines, expected_lines, strict=True):
         try:
-            numbers = [[Decimal(x) for x in line.split()] for line in (one, other)]
+            numbers = [[Decimal(x) for x in line.split()] for line in (printed_line, expected_line)]
         except ArithmeticError:
-            numbers = [[one], [other]]
-        if one != other and numbers[0] != numbers[1]:
+            numbers = [[printed_line], [expected_line]]
+        if printed_line != expected_line and numbers[0] != numbers[1]:
             return False
     return True
 
 
-def test_bytes_that_are_no_text_equal_no_text():
+def test_undecodable_bytes_match_nothing():
     assert compare_outputs(b"\xff", "\ufffd") != ""
     assert compare_outputs(b"\xff", "\xff") != ""
 
@@ -116,7 +118,7 @@ def test_any_text_equals_itself(text):
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(0, 8))
-def test_a_decimal_equals_itself_however_written(number, zeros):
+def test_decimal_equals_its_other_spellings(number, zeros):
     written = f"{number:f}"
     other = written + ("0" * zeros if "." in written else "." + "0" * (zeros + 1))
     assert compare_outputs(written.encode(), other) == ""
@@ -126,38 +128,38 @@ def test_a_decimal_equals_itself_however_written(number, zeros):
 
 
 @given(JSON, JSON)
-def test_values_follow_pythons_equality(one, other):
-    one, other = json.loads(json.dumps(one)), json.loads(json.dumps(other))
-    assert compare_values(one, one) == ""
-    assert (compare_values(one, other) == "") == (one == other)
+def test_values_follow_pythons_equality(first, second):
+    first, second = json.loads(json.dumps(first)), json.loads(json.dumps(second))
+    assert compare_values(first, first) == ""
+    assert (compare_values(first, second) == "") == (first == second)
 
 
-def test_values_nested_deeply_are_compared_and_no_crash():
-    one, other, third = [1], [1.0], [2]
+def test_compares_deeply_nested_values():
+    nested_ints, nested_floats, nested_other = [1], [1.0], [2]
     for _ in range(100_000):
-        one, other, third = [one], [other], [third]
-    assert compare_values(one, other) == ""
-    assert compare_values(one, third).startswith("a different value")
-    for nested in (one, other, third):
-        while isinstance(nested, list):  # else their deallocation recurses in C
+        nested_ints, nested_floats, nested_other = [nested_ints], [nested_floats], [nested_other]
+    assert compare_values(nested_ints, nested_floats) == ""
+    assert compare_values(nested_ints, nested_other).startswith("a different value")
+    for nested in (nested_ints, nested_floats, nested_other):
+        while isinstance(nested, list):  # otherwise their deallocation recurses in C
             nested = nested[0]
 
 
-def test_an_expected_value_must_be_json():
+def test_expected_value_must_be_json():
     with pytest.raises(UserError, match=r"must be JSON; found '\[1, 2'"):
         parse_expected_value("[1, 2")
 
 
 @pytest.mark.parametrize("text", ["NaN", "1\n[1, NaN]", '{"a": -Infinity}'])
-def test_an_input_that_is_no_number_is_refused(text: str) -> None:
+def test_rejects_input_that_is_not_a_number(text: str) -> None:
     with pytest.raises(UserError, match="input must be one JSON value per line"):
         check_arguments(text)
     check_arguments('"NaN"\n[1, "Infinity"]')
 
 
 @pytest.mark.parametrize("text", ["NaN", "[1, NaN]", '{"a": -Infinity}'])
-def test_an_expected_value_is_no_nan(text):
-    """Python reads it, but NaN equals nothing: no program could pass."""
+def test_rejects_nan_as_expected_value(text):
+    """Python reads NaN, but it equals nothing, so no program could pass."""
     with pytest.raises(UserError, match=r"must be JSON.*not a JSON number"):
         parse_expected_value(text)
     assert parse_expected_value('"NaN"') == "NaN"

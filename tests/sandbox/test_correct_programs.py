@@ -75,7 +75,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_ordinary_way_is_accepted(sandbox, way):
+def test_accepts_every_ordinary_program(sandbox, way):
     (result,) = sandbox.judge([(Program(WAYS[way]), [Test(NUMBERS, "6\n")])])
     assert result.verdict == "accepted", result.tests[0]
 
@@ -94,7 +94,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("way", FUNCTIONS)
 @pytest.mark.parametrize("isolate", ["test", "program"])
-def test_functions_are_accepted(sandbox, way, isolate):
+def test_accepts_functions(sandbox, way, isolate):
     tests = [Test(f"{i}\n1", json.dumps([i, 1])) for i in range(3)]
     program = Program(FUNCTIONS[way], "function", "f")
     (result,) = sandbox.judge([(program, tests)], isolate=isolate)
@@ -134,7 +134,7 @@ def test_the_rules_of_livecodebench(sandbox, way):
     assert result.verdict == verdict, result.tests[0]
 
 
-def test_the_rules_of_livecodebench_for_values(sandbox):
+def test_livecodebench_rules_apply_to_values(sandbox):
     flat = Program("def f(x): return (x, x)", "function", "f")
     nested = Program("def f(x): return [(x, x)]", "function", "f")
     tests = [Test("1", "[1, 1]")], [Test("1", "[[1, 1]]")]
@@ -142,7 +142,7 @@ def test_the_rules_of_livecodebench_for_values(sandbox):
     assert [result.verdict for result in results] == ["accepted", "wrong_answer"]
 
 
-#: Ways to end by a signal's default action.
+#: Programs that end by a signal's default action.
 ENDS = {
     "SIGALRM": "signal.setitimer(signal.ITIMER_REAL, 0.02)\ntime.sleep(0.3)",
     "SIGVTALRM": "signal.setitimer(signal.ITIMER_VIRTUAL, 0.02)\nwhile time.process_time() < 0.2: pass",
@@ -157,8 +157,8 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_signals_default_action_ends_the_program(sandbox, name):
-    """As outside: a program is no first process of a namespace, to which they do nothing."""
+def test_signals_default_action_ends_the_program(sandbox, name):
+    """The program is not the first process of a namespace, which would ignore the signal."""
     source = f"import os, signal, time\n{ENDS[name]}\nprint(6)"
     (result,) = sandbox.judge([(Program(source), [Test("", "6")])])
     assert result.verdict == "runtime_error", result

@@ -1,4 +1,4 @@
-"""Nothing goes from one program to another, nor its words to where they may not stand."""
+"""Programs cannot pass data to each other or forge error messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for frame in frames:
 
 @pytest.fixture
 def packages(monkeypatch):
-    """A folder to import from that any user can reach, unlike pytest's own."""
+    """An import folder that any user can reach, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "site-packages")
         folder.mkdir()
@@ -52,8 +52,8 @@ def packages(monkeypatch):
         yield folder
 
 
-def test_no_frame_holds_how_another_program_ended(sandbox):
-    """What the frames below a program hold is the same, however the program before it ended."""
+def test_frames_hide_how_the_last_program_ended(sandbox):
+    """The frames below a program are the same, however the previous program ended."""
     before = {
         "one that passes": ("print(1)", "1"),
         "one that leaves": ("import sys; sys.exit(77)", ""),
@@ -69,7 +69,7 @@ def test_no_frame_holds_how_another_program_ended(sandbox):
     assert "<module>" in seen[0]
 
 
-def test_devices_of_the_host_keep_their_times_and_modes(sandbox):
+def test_host_devices_keep_times_and_modes(sandbox):
     source = """
 import os
 for name in ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"):
@@ -93,8 +93,8 @@ print(open("/dev/null", "w").write("x"), open("/dev/zero", "rb").read(2))
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_locks_on_files_of_the_system_are_not_taken(tier, packages):
-    """A program that locks a file of a package holds up nobody."""
+def test_programs_cannot_lock_system_files(tier, packages):
+    """A program that locks a package's file delays no other program."""
     locked = packages / "planted" / "__init__.py"
     locked.parent.mkdir()
     locked.touch()
@@ -133,8 +133,8 @@ time.sleep(0.5)
     assert all(free)
 
 
-def test_a_database_in_the_working_folder_works():
-    """It locks its files: in the tier that has a folder, that must not fail."""
+def test_database_in_working_folder_works():
+    """A database locks its files, which must work in the tier with a folder."""
     source = """
 import sqlite3
 base = sqlite3.connect("x.db")
@@ -148,8 +148,8 @@ print(*sqlite3.connect("x.db").execute("select sum(x) from t").fetchone())
     assert result.verdict == "accepted", result
 
 
-def test_reading_moves_no_access_time_in_the_namespaces_tier():
-    """A file that is due for a new access time, were it read on the host, keeps the old one."""
+def test_reading_keeps_access_times_in_namespaces():
+    """A file whose access time a read on the host would update keeps the old time."""
     path = colorsys.__file__
     if not os.access(path, os.W_OK):
         pytest.skip("times of the standard library's files can be set by their owner only")
@@ -166,8 +166,8 @@ def test_reading_moves_no_access_time_in_the_namespaces_tier():
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_library_beside_a_package_does_not_open_the_folder(tier, packages):
-    """A package that loads a library from among the packages opens itself, not its neighbours."""
+def test_package_library_does_not_expose_its_folder(tier, packages):
+    """A package that loads a library beside it can read its own files, not its neighbours'."""
     folder = packages
     (folder / "planted").mkdir()
     library = folder / f"_planted{Path(_ctypes.__file__).name}"
@@ -192,8 +192,8 @@ for name in ("secret.py", {library.name!r}):
 
 
 @pytest.mark.parametrize("kind", ["stdin", "function"])
-def test_a_compile_error_cannot_be_forged(sandbox, kind):
-    """Its reason may be shown of hidden tests, so it must not hold what a program has read."""
+def test_compile_error_cannot_be_forged(sandbox, kind):
+    """The reason may be shown for hidden tests, so it must not contain the program's input."""
     words = 'b\'["compile_error", "hidden input"]\\n\''
     forge = f"""
         import os
@@ -225,8 +225,8 @@ def test_a_compile_error_cannot_be_forged(sandbox, kind):
         ("None", "accepted"),
     ],
 )
-def test_exit_statuses_are_the_interpreters(sandbox, code, verdict):
-    """Tried beside a plain interpreter, which runs the same line."""
+def test_exit_statuses_match_plain_python(sandbox, code, verdict):
+    """A plain interpreter runs the same line for comparison."""
     source = f"import sys\nprint(1)\nsys.exit({code})"
     plain = subprocess.run([sys.executable, "-c", source], capture_output=True).returncode
     (result,) = sandbox.judge([(Program(source), [Test("", "1")])])

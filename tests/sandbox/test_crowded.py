@@ -1,4 +1,4 @@
-"""A program's verdict is its own: not that of the machine's load, its workers or its neighbours."""
+"""A program's verdict does not depend on load, workers or other programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.forking import OneCpu
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
-from tests.sandbox.outside_world import living_below
+from tests.sandbox.outside_world import list_living_descendants
 
 NEED = 0.1
 BUSY = f"import time\nwhile time.process_time() < {NEED}: pass\n"
@@ -64,7 +64,7 @@ CALLS = {
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("workers", [1, 4, 16])
-def test_verdicts_do_not_depend_on_the_number_of_workers(tier, workers):
+def test_verdicts_do_not_depend_on_number_of_workers(tier, workers):
     limits = dataclasses.replace(LIMITS, cpu_s=2.5 * NEED, wall_s=0.6)
     items = [(Program(source), [Test("41", "42")]) for source, _ in STDIN.values()]
     items += [(Program(s, "function", "f"), [Test("41", "42")] * 2) for s, _ in CALLS.values()]
@@ -72,13 +72,13 @@ def test_verdicts_do_not_depend_on_the_number_of_workers(tier, workers):
     with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
         results = sandbox.judge(items)
     names = [*STDIN, *(f"{name} (call)" for name in CALLS)]
-    found = [result.verdict for result in results]
-    assert dict(zip(names, found, strict=True)) == dict(zip(names, expected, strict=True))
+    verdicts = [result.verdict for result in results]
+    assert dict(zip(names, verdicts, strict=True)) == dict(zip(names, expected, strict=True))
 
 
 @pytest.fixture
-def one_core():
-    """Everything here on one core, whatever the machine has."""
+def single_core():
+    """Run everything on one core."""
     all_of_them = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(all_of_them)})
     yield
@@ -87,7 +87,7 @@ def one_core():
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_programs_and_workers_may_use_every_cpu(tier):
-    """Only the confinement of a program is held to one."""
+    """Only confining a program uses a single CPU."""
     cpus = sorted(os.sched_getaffinity(0))
     ask = "import os\n"
     items = [
@@ -97,15 +97,17 @@ def test_programs_and_workers_may_use_every_cpu(tier):
             [Test("1", f"{cpus}")] * 3,
         ),
     ]
-    others = set(living_below())  # of tests that ran before in this process
+    others = set(list_living_descendants())  # from earlier tests in this process
     with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
         results = sandbox.judge(items)
-        workers = [sorted(os.sched_getaffinity(pid)) for pid in {*living_below()} - others]
+        workers = [
+            sorted(os.sched_getaffinity(pid)) for pid in {*list_living_descendants()} - others
+        ]
     assert [result.verdict for result in results] == ["accepted"] * 2, results
     assert workers == [cpus] * (2 if tier == "namespaces" else 1)
 
 
-def test_a_worker_holds_to_the_cpu_where_it_runs():
+def test_worker_stays_on_its_cpu():
     def watch():
         cpu = OneCpu()
         cpu.pin()
@@ -119,7 +121,7 @@ def test_a_worker_holds_to_the_cpu_where_it_runs():
     assert held <= released == os.sched_getaffinity(0)
 
 
-def test_where_cpus_may_not_be_chosen_they_are_left_alone(monkeypatch):
+def test_leaves_cpus_alone_when_affinity_is_forbidden(monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
@@ -131,20 +133,20 @@ def test_where_cpus_may_not_be_chosen_they_are_left_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_waiting_for_a_cpu_is_no_waiting(one_core, tier):
-    """Six programs share a core: each needs far more wall time than the limit allows for sleep."""
+def test_waiting_for_a_cpu_is_not_idle_time(single_core, tier):
+    """Six programs share a core, so each needs more wall time than the idle limit."""
     limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
     items = [(Program(f"{BUSY}print(1)"), [Test("", "1")])] * 6
     items.append((Program("import time\ntime.sleep(60)"), [Test("", "")]))
     with Sandbox(tier=tier, workers=7, limits=limits) as sandbox:
         results = sandbox.judge(items)
-    found = [result.verdict for result in results]
-    assert found == [*["accepted"] * 6, "time_limit"], results
+    verdicts = [result.verdict for result in results]
+    assert verdicts == [*["accepted"] * 6, "time_limit"], results
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_neither_is_waiting_for_the_cpu_of_a_bystander(one_core, tier):
-    """The kernel tells it: one worker alone on its core knows nothing of a crowd."""
+def test_bystanders_cpu_use_is_not_idle_time(single_core, tier):
+    """The kernel reports the wait, since a single worker cannot observe other processes."""
     limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
     with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
         loop = [sys.executable, "-S", "-c", "while True: pass"]
@@ -158,7 +160,7 @@ def test_neither_is_waiting_for_the_cpu_of_a_bystander(one_core, tier):
     assert result.verdict == "accepted", result
 
 
-def test_a_process_is_found_by_its_handle():
+def test_finds_process_by_its_handle():
     crowd = Crowd(1, None)
     with subprocess.Popen(["sleep", "60"]) as process:
         handle = os.pidfd_open(process.pid)
@@ -171,9 +173,9 @@ def test_a_process_is_found_by_its_handle():
     os.close(crowd._proc)
 
 
-def test_where_no_number_is_told_waiting_is_estimated_and_threads_are_not_left_uncounted():
+def test_estimates_waiting_and_counts_threads_without_counters():
     crowd = Crowd(3, LIMITS.threads)
-    null = os.open(os.devnull, os.O_RDONLY)  # no handle of a process
+    null = os.open(os.devnull, os.O_RDONLY)  # not a process handle
     crowd.watch_process(null)
     assert crowd.compute_excused_time(2.0) == 6.0
     with pytest.raises(IndexError):
@@ -182,14 +184,14 @@ def test_where_no_number_is_told_waiting_is_estimated_and_threads_are_not_left_u
     os.close(crowd._proc)
 
 
-def test_threads_that_wait_together_wait_once(tmp_path):
-    """Sixty threads that wait for each other are excused no sixtyfold time."""
+def test_jointly_waiting_threads_count_once(tmp_path):
+    """Sixty threads that wait for each other do not get sixty times the allowance."""
     folder = tmp_path / "77" / "task"
 
-    def waited(*seconds):
-        for number, one in enumerate(seconds):
+    def set_waits(*seconds):
+        for number, wait in enumerate(seconds):
             (folder / str(number)).mkdir(parents=True, exist_ok=True)
-            (folder / str(number) / "schedstat").write_text(f"1 {int(one * 1e9)} 1\n")
+            (folder / str(number) / "schedstat").write_text(f"1 {int(wait * 1e9)} 1\n")
 
     crowd = Crowd(1, None)
     os.close(crowd._proc)
@@ -198,11 +200,11 @@ def test_threads_that_wait_together_wait_once(tmp_path):
     (tmp_path / "self" / "fdinfo").mkdir(parents=True)
     (tmp_path / "self" / "fdinfo" / "5").write_text("pos:\t0\nPid:\t77\n")
     try:
-        waited(*[0.0625] * 60)
+        set_waits(*[0.0625] * 60)
         assert crowd.compute_excused_time(0.5) == 0.5 + 0.0625
-        waited(0.5625, *[0.0625] * 59)  # one of them alone
+        set_waits(0.5625, *[0.0625] * 59)  # one thread alone
         assert crowd.compute_excused_time(0.5) == 0.5 + 0.5625
-        waited(0.5625, 1.0625, *[0.125] * 59)  # another one, in its turn, and a new one
+        set_waits(0.5625, 1.0625, *[0.125] * 59)  # then another thread, and a new one
         assert crowd.compute_excused_time(1) == 1 + 1.5625
         crowd.watch_process(5)
         assert crowd.compute_excused_time(0) == 1.0625
@@ -211,14 +213,14 @@ def test_threads_that_wait_together_wait_once(tmp_path):
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_a_neighbours_threads_are_not_the_programs(tier):
-    """They count for one user together, where no namespace keeps them apart."""
+def test_neighbours_threads_are_not_counted(tier):
+    """Without a namespace, the kernel counts threads per user."""
     stop = threading.Event()
     neighbours = [threading.Thread(target=stop.wait) for _ in range(2 * LIMITS.threads)]
     patient = Program("import time\ntime.sleep(1)\n" + STDIN["threads"][0])
     limits = dataclasses.replace(LIMITS, wall_s=20)
     with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
-        # they come while the program runs: a worker that starts later would have counted them
+        # they start while the program runs; a worker that starts later would count them
         bomb = threading.Timer(0.1, lambda: [thread.start() for thread in neighbours])
         bomb.start()
         try:
@@ -231,8 +233,8 @@ def test_a_neighbours_threads_are_not_the_programs(tier):
     assert result.verdict == "accepted", result
 
 
-def test_a_container_s_limits_count_for_the_workers(monkeypatch):
-    """The real readers' values of another machine: two and a half CPUs, three GiB."""
+def test_container_limits_set_number_of_workers(monkeypatch):
+    """Values read on another machine: 2.5 CPUs, 3 GiB."""
     monkeypatch.setattr(api, "count_usable_cores", lambda: 2.5)
     monkeypatch.setattr(api, "read_usable_memory", lambda: 3 << 30)
     assert Sandbox(limits=Limits())._count == 2

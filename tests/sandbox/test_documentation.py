@@ -11,7 +11,7 @@ from gapft_harness.verification.program_file import judge_file
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
 
 
-def test_its_python_runs_and_gives_what_it_says():
+def test_documented_python_prints_its_comments():
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     code = code.replace('preload=("numpy",), ', "").replace(
         "limits=Limits(cpu_s=6)", "limits=small"
@@ -19,11 +19,11 @@ def test_its_python_runs_and_gives_what_it_says():
     space = {"small": Limits(memory_bytes=256 << 20)}
     exec(code, space)
     (result,) = space["results"]
-    said = re.findall(r"# (.*)", code)
-    assert [repr(result.verdict), repr(result.tests[0].output)] == said
+    comments = re.findall(r"# (.*)", code)
+    assert [repr(result.verdict), repr(result.tests[0].output)] == comments
 
 
-def test_its_records_are_judged(tmp_path):
+def test_documented_records_are_judged(tmp_path):
     (records,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / "programs.jsonl"
     path.write_text(records)

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - programs as people paste them
-"""A program ends as CPython ends it: pasted templates give what a plain interpreter gives."""
+"""A program ends as in CPython: pasted templates behave as in a plain interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gapft_harness.sandbox import Program, Test
 
 GIVEN = "3\n1 2 3\n4 5 6\n7 8 9\n"
 
-#: The heart of the templates that competitive programmers paste before their Python.
+#: The core of the templates that competitive programmers paste before their code.
 _FAST_IO = """
 import os
 import sys
@@ -64,7 +64,7 @@ class IOWrapper(IOBase):
 _WRAPPED = _FAST_IO + "sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)\n"
 _SOLVE = "for _ in range(int(input())):\n    print(sum(map(int, input().split())))\n"
 
-#: What stands before a solution, for stdin and function programs alike.
+#: Headers before a solution, for stdin and function programs.
 HEADERS = {
     "nothing": "",
     "FastIO": _WRAPPED + "input = lambda: sys.stdin.readline().rstrip('\\r\\n')\n",
@@ -110,7 +110,7 @@ HEADERS = {
     "nice": "import os\nos.nice(0)\nos.sched_setaffinity(0, os.sched_getaffinity(0))\n",
 }  # fmt: skip
 
-#: Whole programs, mostly about their end.
+#: Complete programs, mostly about their end.
 PROGRAMS = {
     "threads with a big stack": "import sys, threading\nsys.setrecursionlimit(1 << 20)\nthreading.stack_size(1 << 26)\ndef main():\n    def f(n): return 0 if n == 0 else 1 + f(n - 1)\n    print(f(20000) + int(input()))\nthread = threading.Thread(target=main)\nthread.start()\nthread.join()",
     "thread not joined": "import threading, time\ndef late():\n    time.sleep(0.05)\n    print('late')\nthreading.Thread(target=late).start()\nprint('early')",
@@ -181,8 +181,8 @@ PROGRAMS = {
 
 
 _MARKED = {name for name, header in HEADERS.items() if header.startswith("\ufeff")}
-#: What LiveCodeBench's way of running fails: its streams have no descriptor, buffer or encoding,
-#: what goes past them is not read, and its program is a function of a module under another name.
+#: Programs that fail under LiveCodeBench's rules: its streams have no descriptor, buffer or
+#: encoding, output that bypasses them is lost, and the program runs as a function of a module.
 LCB_FAILS = _MARKED | {
     *("FastIO", "FastIO in main", "FastIO for output", "print of FastIO", "region without flush"),
     *("write and flush alone", "buffer.readline", "BytesIO", "BytesIO out, atexit", "reconfigure"),
@@ -193,18 +193,18 @@ LCB_FAILS = _MARKED | {
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """What a plain interpreter prints, and its exit status; from and into files, as the sandbox."""
+def plain_python(tmp_path_factory):
+    """A function that runs a plain interpreter on files; it returns output and exit status."""
     path = tmp_path_factory.mktemp("plain") / "program.py"
 
     def run(source: str) -> tuple[str, int]:
         path.write_bytes(source.encode())
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output:
-            given.write(GIVEN.encode())
-            given.seek(0)
+        with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as output:
+            input_file.write(GIVEN.encode())
+            input_file.seek(0)
             done = subprocess.run(
                 [sys.executable, "-I", "-X", "utf8", str(path)],
-                stdin=given,
+                stdin=input_file,
                 stdout=output,
                 stderr=subprocess.DEVNULL,
                 cwd=path.parent,
@@ -215,8 +215,8 @@ def plain(tmp_path_factory):
     return run
 
 
-def _check(sandbox, plain, source):
-    output, status = plain(source)
+def check_same_end(sandbox, plain_python, source):
+    output, status = plain_python(source)
     (result,) = sandbox.judge([(Program(source), [Test(GIVEN, output)])])
     expected = "runtime_error" if status else "accepted"
     assert result.verdict == expected, (output, status, result.tests[0])
@@ -226,18 +226,18 @@ def _check(sandbox, plain, source):
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_pasted_header_works_as_it_does_plainly(sandbox, plain, name):
-    result = _check(sandbox, plain, HEADERS[name] + _SOLVE)
+def test_pasted_header_works_as_in_plain_python(sandbox, plain_python, name):
+    result = check_same_end(sandbox, plain_python, HEADERS[name] + _SOLVE)
     assert result.verdict == "accepted"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_ends_as_it_does_plainly(sandbox, plain, name):
-    _check(sandbox, plain, PROGRAMS[name])
+def test_program_ends_as_in_plain_python(sandbox, plain_python, name):
+    check_same_end(sandbox, plain_python, PROGRAMS[name])
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_pasted_header_under_the_rules_of_livecodebench(sandbox, name):
+def test_pasted_header_works_under_livecodebench_rules(sandbox, name):
     tests = [Test(GIVEN, "6\n15\n24\n")]
     (result,) = sandbox.judge([(Program(HEADERS[name] + _SOLVE), tests)], compat="lcb")
     assert (result.verdict == "accepted") is (name not in LCB_FAILS), result
@@ -246,8 +246,8 @@ def test_a_pasted_header_under_the_rules_of_livecodebench(sandbox, name):
 @pytest.mark.parametrize("compat", [None, "lcb"])
 @pytest.mark.parametrize("isolate", ["test", "program"])
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_pasted_header_works_before_a_function(sandbox, name, isolate, compat):
-    """Each call ends like a program: a header that needs its names at the end has them."""
+def test_pasted_header_works_before_a_function(sandbox, name, isolate, compat):
+    """Each call ends like a program, so a header finds its names at the end."""
     body = "class Solution:\n    def f(self, x):\n        print('noise', x)\n        return x + 1\n"
     tests = [Test(str(i), str(i + 1)) for i in range(3)]
     program = Program(HEADERS[name] + body, "function", "f")

@@ -1,4 +1,4 @@
-"""Every hostile program gets a proper verdict, and nothing is read, written, reached or left."""
+"""Every hostile program gets an allowed verdict and changes nothing outside the sandbox."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SECRET_EXPECTED = "expected-answer-4711"
 
 
 @pytest.fixture(scope="module")
-def tried(sandbox, world):
-    """Hostile programs before, so that what they break shows as a difference."""
+def hostile_history(sandbox, world):
+    """The state before hostile programs ran, to detect changes."""
     sandbox.judge([(Program("print(1)"), [Test("", "1")])])
     return world.state()
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda h: h.name)
-def test_it_is_held(sandbox, world, tried, hostile: Hostile):
+def test_sandbox_contains_hostile_program(sandbox, world, hostile_history, hostile: Hostile):
     if hostile.function:
         program = Program(hostile.source, "function", hostile.function)
         tests = [Test("0", "[4711]")]
@@ -33,13 +33,13 @@ def test_it_is_held(sandbox, world, tried, hostile: Hostile):
     assert result.verdict in hostile.verdicts, result
     assert "REACHED" not in result.tests[0].output, result.tests[0].output
     assert SECRET_EXPECTED not in result.tests[0].output
-    assert world.state() == tried
+    assert world.state() == hostile_history
     (after,) = sandbox.judge([(Program("print(int(input()) + 1)"), [Test("1", "2")])])
     assert after.verdict == "accepted", after
 
 
-def test_nothing_crosses_from_one_test_to_the_next(sandbox):
-    """Files, modules, builtins, umask, folder, environment, limits: all as new."""
+def test_tests_share_no_state(sandbox):
+    """Files, modules, builtins, umask, folder, environment and limits are fresh."""
     leave = """
 import builtins, os, sys, json, resource, random
 builtins.left = json.left = sys.left = 1
@@ -81,8 +81,8 @@ print(a == b, stat.S_IMODE(os.stat("/tmp").st_mode) != 0o700)
     ]
 
 
-def test_memory_of_an_earlier_program_cannot_be_found(sandbox):
-    """A fork's whole heap, read down to where it begins, holds nothing of the program before."""
+def test_memory_of_earlier_program_is_gone(sandbox):
+    """A fork's whole heap contains nothing from the previous program."""
     marker = "zebra" + "-crossing-" + "4711"
     search = """
 import ctypes, os

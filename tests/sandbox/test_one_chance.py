@@ -1,4 +1,4 @@
-"""No test has two chances, and a program gets the same verdicts alone and in company."""
+"""A program answers each test once, with the same verdict alone or among other tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gapft_harness.sandbox.records import TIERS
 ISOLATIONS = ("test", "program")
 
 
-def call(source: str) -> Program:
+def build_call(source: str) -> Program:
     return Program(textwrap.dedent(source), "function", "f")
 
 
-#: Each answers by whether it finds itself in company, or by its turn.
+#: Programs that answer depending on other running tests or on the order.
 TELLING = {
     "the inputs in the frames": """
         import sys
@@ -69,23 +69,23 @@ TELLING = {
 
 
 @pytest.mark.parametrize("way", TELLING)
-def test_two_opposite_golds_are_never_both_met(sandbox, way):
-    """Whoever has one chance a test can be right on one of them at most."""
+def test_opposite_golds_are_never_both_met(sandbox, way):
+    """With one answer per test, a program can be right on at most one of the two."""
     golds = [[Test("1", value)] * 12 for value in ("true", "false")]
-    program = call(TELLING[way])
+    program = build_call(TELLING[way])
     results = sandbox.judge([(program, tests) for tests in golds])
     accepted = [result.verdict for result in results].count("accepted")
     assert accepted <= 1, results
 
 
-def test_guesses_are_right_half_of_the_time(sandbox):
-    """With a second guess it were three quarters. Half plus six standard deviations is allowed."""
+def test_guesses_are_right_half_the_time(sandbox):
+    """A second guess would give 3/4; the limit is 1/2 plus six standard deviations."""
     guess = "import os\ndef f(x): return os.urandom(1) < b'\\x80'"
-    (result,) = sandbox.judge([(call(guess), [Test("1", "true")] * 300)], run_all=True)
+    (result,) = sandbox.judge([(build_call(guess), [Test("1", "true")] * 300)], run_all=True)
     assert [test.verdict for test in result.tests].count("accepted") < 202
 
 
-def test_an_answer_cannot_be_changed_when_the_next_input_is_seen(sandbox):
+def test_answers_cannot_change_after_next_input(sandbox):
     source = """
         import os
         seen = []
@@ -95,13 +95,13 @@ def test_an_answer_cannot_be_changed_when_the_next_input_is_seen(sandbox):
             return 5
         """
     tests = [Test("0", "7"), Test("1", "5"), Test("0", "5")]
-    (result,) = sandbox.judge([(call(source), tests)], run_all=True)
+    (result,) = sandbox.judge([(build_call(source), tests)], run_all=True)
     assert [test.verdict for test in result.tests] == ["wrong_answer", "accepted", "accepted"]
 
 
 @pytest.mark.parametrize("word", [b"+", b".", b"+" * 50])
-def test_who_asks_for_the_next_input_has_answered_the_one_before(sandbox, word):
-    """A program may speak as the harness's own code does; it gives its answer up by that."""
+def test_requesting_next_input_submits_the_answer(sandbox, word):
+    """A program that imitates the harness's protocol thereby submits its answer."""
     source = f"""
         import os, time
         def f(x):
@@ -112,23 +112,23 @@ def test_who_asks_for_the_next_input_has_answered_the_one_before(sandbox, word):
             return x
         """
     tests = [Test("1", "1"), Test("2", "2"), Test("3", "3")]
-    (result,) = sandbox.judge([(call(source), tests)], run_all=True)
+    (result,) = sandbox.judge([(build_call(source), tests)], run_all=True)
     verdicts = [test.verdict for test in result.tests]
     assert verdicts[0] == "runtime_error", result
     assert verdicts.count("accepted") <= 2
 
 
 @pytest.mark.parametrize("first", ["", "os.close(3); ", "os.close(4); ", "os.closerange(0, 9); "])
-def test_large_inputs_arrive_and_a_closed_channel_hangs_nobody(sandbox, first):
+def test_large_inputs_arrive_through_closed_channels(sandbox, first):
     large = json.dumps("x" * 700_000)
     source = f"import os\ndef f(x):\n    {first}return len(x)"
     tests = [Test(large, "700000")] * 3
-    (result,) = sandbox.judge([(call(source), tests)], run_all=True)
+    (result,) = sandbox.judge([(build_call(source), tests)], run_all=True)
     expected = "runtime_error" if first else "accepted"
     assert [test.verdict for test in result.tests] == [expected] * 3
 
 
-#: Functions whose verdicts depend on what else runs, unless the sandbox sees to it.
+#: Functions whose verdicts would depend on other tests without the sandbox's isolation.
 FUNCTIONS = {
     "right": "def f(x): return x",
     "a counter in the module": """
@@ -370,21 +370,21 @@ ENDS_BADLY = [name for name in FUNCTIONS if name.endswith(("badly", "its end"))]
 
 
 @pytest.mark.parametrize("way", FUNCTIONS)
-def test_a_function_gets_the_same_verdicts_alone_and_in_company(sandbox, way):
+def test_function_verdicts_do_not_depend_on_other_tests(sandbox, way):
     source = FUNCTIONS[way]
     source = source % _FIRST_NUMBERS if way == "random numbers" else source
     tests = [Test(str(i), str(i)) for i in range(5)]
     alone, together = (
-        sandbox.judge([(call(source), tests)], isolate=isolate, run_all=True)[0]
+        sandbox.judge([(build_call(source), tests)], isolate=isolate, run_all=True)[0]
         for isolate in ISOLATIONS
     )
-    assert _told(alone) == _told(together)
+    assert summarize_result(alone) == summarize_result(together)
     right = [*FUNCTIONS][: [*FUNCTIONS].index("prints")]
     assert way not in right or alone.verdict == "accepted", alone
 
 
-def _told(result):
-    """All but which limit of time it was: on a busy machine that of waiting may come first."""
+def summarize_result(result):
+    """Summarize a result without the kind of time limit, which depends on the load."""
     return [
         (test.verdict, test.reason if test.verdict != "time_limit" else "", test.output)
         for test in result.tests
@@ -393,11 +393,11 @@ def _told(result):
 
 @pytest.mark.parametrize("way", ENDS_BADLY)
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_what_follows_the_last_value_counts(sandbox, way, count):
-    """One set of rules: a program that answers and then fails has failed, of however many tests."""
+def test_failure_after_the_last_value_counts(sandbox, way, count):
+    """A program that answers and then fails has failed, for any number of tests."""
     tests = [*([Test("2", "2")] * (count - 1)), Test("4", "4")]
     verdicts = {
-        isolate: sandbox.judge([(call(FUNCTIONS[way]), tests)], isolate=isolate)[0].verdict
+        isolate: sandbox.judge([(build_call(FUNCTIONS[way]), tests)], isolate=isolate)[0].verdict
         for isolate in ISOLATIONS
     }
     assert verdicts["test"] == verdicts["program"] != "accepted"
@@ -412,35 +412,35 @@ STDIN = (
 )
 
 
-def test_stdin_programs_get_the_same_verdicts_in_any_company(sandbox):
+def test_stdin_verdicts_do_not_depend_on_other_tests(sandbox):
     tests = [Test(str(i), str(i)) for i in range(3)]
     items = [(Program(source), tests) for source in STDIN]
-    found = [
-        [_told(result) for result in sandbox.judge(items, isolate=isolate, run_all=True)]
+    verdicts = [
+        [summarize_result(result) for result in sandbox.judge(items, isolate=isolate, run_all=True)]
         for isolate in ISOLATIONS
     ]
     single = [
-        [_told(sandbox.judge([(program, [test])])[0])[0] for test in tests]
+        [summarize_result(sandbox.judge([(program, [test])])[0])[0] for test in tests]
         for program, tests in items
     ]
-    assert found == [single, single]
+    assert verdicts == [single, single]
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_random_numbers_are_the_same_whoever_runs_them(tier):
+def test_random_numbers_repeat_across_workers(tier):
     source = """
         import random
         import numpy
         def f(x): return [random.random(), random.gauss(0, 1), float(numpy.random.rand())]
         """
-    found = set()
+    outputs = set()
     for _ in range(2):
         limits = Limits(memory_bytes=256 << 20)
         with Sandbox(tier=tier, workers=1, preload=("numpy",), limits=limits) as sandbox:
             for isolate in ISOLATIONS:
                 (result,) = sandbox.judge(
-                    [(call(source), [Test("1", "0")] * 3)], isolate=isolate, run_all=True
+                    [(build_call(source), [Test("1", "0")] * 3)], isolate=isolate, run_all=True
                 )
-                found |= {test.output for test in result.tests}
-    assert len(found) == 1, found
-    assert len(json.loads(found.pop())) == 3
+                outputs |= {test.output for test in result.tests}
+    assert len(outputs) == 1, outputs
+    assert len(json.loads(outputs.pop())) == 3

@@ -1,4 +1,4 @@
-"""As root, what runs programs once more as an ordinary user."""
+"""As root, run the sandbox tests again as an ordinary user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests already run as an ordinary user")
-def test_the_same_as_an_ordinary_user():
+def test_sandbox_tests_pass_as_ordinary_user():
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.sandbox.ordinary_user"),

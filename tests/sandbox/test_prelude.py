@@ -1,4 +1,4 @@
-"""Names that nobody imported: known only where they were asked for."""
+"""Preimported names exist only where the prelude is requested."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
 
-#: Right with LiveCodeBench's names; in plain Python a NameError, or too deep a recursion.
+#: Correct with LiveCodeBench's names; a NameError or RecursionError in plain Python.
 NAMELESS = {
     "factorial": "print(factorial(3))",
     "defaultdict": "print(defaultdict(lambda: 6)[0])",
@@ -19,7 +19,7 @@ NAMELESS = {
     "an annotation": "def f(x: List[int]) -> Optional[int]: return x[0]\nprint(f([6]))",
     "recursion": "def f(n): return 6 if n == 0 else f(n - 1)\nprint(f(2000))",
 }
-#: Plain Python's own, also where ``site`` makes it.
+#: Plain Python's own names, including those that ``site`` adds.
 PLAIN = {
     "exit": "print(6)\nexit(0)",
     "quit": "print(6)\nquit()",
@@ -33,33 +33,35 @@ PLAIN = {
 }
 
 
-def judged(sandbox, sources, **rules):
+def list_verdicts(sandbox, sources, **rules):
     items = [(Program(source), [Test("", "6")]) for source in sources]
     return [result.verdict for result in sandbox.judge(items, **rules)]
 
 
 def test_plain_python_is_the_default(sandbox):
-    assert judged(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
-    assert judged(sandbox, PLAIN.values()) == ["accepted"] * len(PLAIN)
+    assert list_verdicts(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
+    assert list_verdicts(sandbox, PLAIN.values()) == ["accepted"] * len(PLAIN)
     call = Program("class Solution:\n    def f(self, x: List[int]): return x", "function", "f")
     (result,) = sandbox.judge([(call, [Test("[1]", "[1]")])])
     assert result.tests[0].reason == "NameError: name 'List' is not defined"
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_livecodebenchs_names_are_known_where_they_are_asked_for(tier):
+def test_livecodebench_names_exist_only_when_requested(tier):
     with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
-        assert judged(sandbox, NAMELESS.values()) == ["accepted"] * len(NAMELESS)
-        assert judged(sandbox, [*PLAIN.values()][:-1]) == ["accepted"] * (len(PLAIN) - 1)
+        assert list_verdicts(sandbox, NAMELESS.values()) == ["accepted"] * len(NAMELESS)
+        assert list_verdicts(sandbox, [*PLAIN.values()][:-1]) == ["accepted"] * (len(PLAIN) - 1)
 
 
-def test_its_own_rules_have_them_always_and_leave_none_behind(sandbox):
-    """A worker serves both ways in turn."""
+def test_livecodebench_rules_always_include_its_names(sandbox):
+    """One worker alternates between both preludes."""
     for _ in range(2):
-        assert judged(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
-        assert judged(sandbox, NAMELESS.values(), compat="lcb") == ["accepted"] * len(NAMELESS)
+        assert list_verdicts(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
+        assert list_verdicts(sandbox, NAMELESS.values(), compat="lcb") == ["accepted"] * len(
+            NAMELESS
+        )
 
 
-def test_an_unknown_prelude_is_an_error():
+def test_unknown_prelude_is_an_error():
     with pytest.raises(UserError, match="sandbox prelude: found 'all', expected none or lcb"):
         Sandbox(prelude="all")

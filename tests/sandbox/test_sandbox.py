@@ -26,16 +26,16 @@ from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox,
 from gapft_harness.sandbox.probes import _CANARIES, _build_canary
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
-from tests.sandbox.outside_world import descendants, mounts
+from tests.sandbox.outside_world import count_descendants, list_mounts
 
 ECHO = Program("print(input())")
 
 
-def call(body: str, name: str = "f") -> Program:
+def build_call(body: str, name: str = "f") -> Program:
     return Program(body, "function", name)
 
 
-def test_verdicts_and_what_they_say(sandbox):
+def test_verdicts_have_details(sandbox):
     programs = {
         "accepted": "print(input())",
         "wrong_answer": "print('no')",
@@ -55,25 +55,27 @@ def test_verdicts_and_what_they_say(sandbox):
     assert results[2].tests[0].output == "1\n"
 
 
-def test_a_worker_is_busy_from_taking_a_program_to_putting_it_away(sandbox):
+def test_busy_time_covers_process_setup_and_cleanup(sandbox):
     tests = [Test("a", "a"), Test("b", "b")]
     start = time.monotonic()
-    results = sandbox.judge([(ECHO, tests), (call("def f(x): return x"), [Test("1", "1")] * 3)])
+    results = sandbox.judge(
+        [(ECHO, tests), (build_call("def f(x): return x"), [Test("1", "1")] * 3)]
+    )
     elapsed = time.monotonic() - start
     for result in results:
         assert result.verdict == "accepted"
-        # the making and the clearing away of its process too
+        # including the start and cleanup of its process
         assert result.busy_s > sum(test.wall_s for test in result.tests)
     assert sum(result.busy_s for result in results) < elapsed
 
 
-def test_a_loop_is_told_its_cpu_time():
+def test_looping_program_reports_cpu_time():
     with Sandbox(workers=1, limits=dataclasses.replace(LIMITS, wall_s=60)) as sandbox:
         (result,) = sandbox.judge([(Program("while True: pass"), [Test("", "")])])
     assert result.tests[0].reason == "more than 0.4 s of CPU time"
 
 
-def test_a_program_stops_at_its_first_failure_unless_asked(sandbox):
+def test_stops_at_first_failure_by_default(sandbox):
     tests = [Test("1", "1"), Test("2", "3"), Test("3", "3"), Test("4", "5")]
     (short,) = sandbox.judge([(ECHO, tests)])
     (whole,) = sandbox.judge([(ECHO, tests)], run_all=True)
@@ -84,7 +86,7 @@ def test_a_program_stops_at_its_first_failure_unless_asked(sandbox):
 
 
 @pytest.mark.parametrize("isolate", ["test", "program"])
-def test_functions_in_both_isolations_get_the_same_verdicts(sandbox, isolate):
+def test_both_isolations_give_the_same_verdicts(sandbox, isolate):
     source = """
 def f(x):
     if x == 3: raise KeyError(x)
@@ -94,23 +96,23 @@ def f(x):
     return x
 """
     tests = [Test(str(i), str(i)) for i in range(6)] + [Test("6", "6"), Test("7", "8")]
-    (result,) = sandbox.judge([(call(source), tests)], isolate=isolate, run_all=True)
+    (result,) = sandbox.judge([(build_call(source), tests)], isolate=isolate, run_all=True)
     assert [t.verdict for t in result.tests] == [
         *["accepted"] * 3,
         *("runtime_error", "time_limit", "accepted", "runtime_error", "wrong_answer"),
     ]
 
 
-def test_no_call_sees_the_state_of_another(sandbox):
-    """A function that only fails after other calls is right, call by call."""
+def test_calls_share_no_state(sandbox):
+    """A function that fails only after other calls passes with a process per call."""
     once = "called = []\ndef f(x):\n    called.append(x)\n    return x if len(called) < 3 else None"
     tests = [Test(str(i), str(i)) for i in range(5)]
-    (result,) = sandbox.judge([(call(once), tests)])
+    (result,) = sandbox.judge([(build_call(once), tests)])
     assert result.verdict == "accepted"
 
 
-def test_each_input_has_the_whole_cpu_limit(sandbox):
-    """Together they need more than one limit; none needs it alone."""
+def test_each_input_has_the_full_cpu_limit(sandbox):
+    """Together they exceed the limit; each alone does not."""
     slow = """
 import time
 def f(x):
@@ -119,12 +121,12 @@ def f(x):
     return x
 """
     tests = [Test(str(i), str(i)) for i in range(5)]
-    (result,) = sandbox.judge([(call(slow), tests)])
+    (result,) = sandbox.judge([(build_call(slow), tests)])
     assert result.verdict == "accepted", result
 
 
-def test_a_missing_function_is_a_runtime_error(sandbox):
-    (result,) = sandbox.judge([(call("def g(x): return x"), [Test("1", "1")] * 2)])
+def test_missing_function_is_a_runtime_error(sandbox):
+    (result,) = sandbox.judge([(build_call("def g(x): return x"), [Test("1", "1")] * 2)])
     assert result.verdict == "runtime_error"
     assert result.tests[0].reason == "NameError: the program defines no 'f'"
 
@@ -141,9 +143,9 @@ def test_a_missing_function_is_a_runtime_error(sandbox):
         "def f(x): return '1'",
     ],
 )
-def test_values_that_json_would_make_equal_are_not(sandbox, source):
+def test_distinguishes_values_that_json_makes_equal(sandbox, source):
     tests = [Test("1", '{"1": 2}')], [Test("1", "null")], [Test("1", "1")]
-    results = sandbox.judge([(call(source), t) for t in tests])
+    results = sandbox.judge([(build_call(source), t) for t in tests])
     assert {result.verdict for result in results} == {"wrong_answer"}
 
 
@@ -162,8 +164,8 @@ def test_values_that_json_would_make_equal_are_not(sandbox, source):
         "b''",
     ],
 )
-def test_forged_reports_are_judged_like_any_answer(sandbox, forged):
-    """Whatever stands on the report's descriptor, the harness takes it in its stride."""
+def test_forged_reports_are_judged_as_answers(sandbox, forged):
+    """The harness handles any data on the report's descriptor."""
     source = f"""
 import os
 def f(x):
@@ -173,54 +175,54 @@ def f(x):
     os._exit(0)
 """
     for isolate in ("test", "program"):
-        (result,) = sandbox.judge([(call(source), [Test("1", "2")] * 2)], isolate=isolate)
+        (result,) = sandbox.judge([(build_call(source), [Test("1", "2")] * 2)], isolate=isolate)
         assert result.verdict in ("wrong_answer", "runtime_error"), result
         json.dumps([result.tests[0].reason, result.tests[0].error]).encode()
         (result.tests[0].reason + result.tests[0].error + result.tests[0].output).encode()
 
 
-def test_a_forged_value_is_an_answer(sandbox):
-    """No secret makes it right: it must still be what was expected."""
+def test_forged_value_must_still_be_correct(sandbox):
+    """A forged value passes only if it equals the expected value."""
     source = "import os\ndef f(x):\n    os.write(3, b'[\"value\", %d]\\n')\n    os._exit(0)"
-    programs = [(call(source % value), [Test("1", "2")]) for value in (2, 3)]
+    programs = [(build_call(source % value), [Test("1", "2")]) for value in (2, 3)]
     results = sandbox.judge(programs)
     assert [result.verdict for result in results] == ["accepted", "wrong_answer"]
 
 
-def test_results_are_in_order_and_lazily_taken(sandbox):
-    taken = []
+def test_results_are_ordered_and_lazy(sandbox):
+    read_items = []
 
-    def items():
+    def read_next_items():
         for i in range(60):
-            taken.append(i)
+            read_items.append(i)
             yield ECHO, [Test(str(i), str(i if i % 7 else -1))]
 
     counts: list[int] = []
-    results = sandbox.judge(items(), progress=counts.append)
+    results = sandbox.judge(read_next_items(), progress=counts.append)
     assert [r.verdict for r in results] == [
         "accepted" if i % 7 else "wrong_answer" for i in range(60)
     ]
     assert counts == list(range(1, 61))
-    taken.clear()
-    stream = sandbox.stream(items())
+    read_items.clear()
+    stream = sandbox.stream(read_next_items())
     next(stream)
-    assert len(taken) <= 4, "a stream must not read ahead of its workers"
+    assert len(read_items) <= 4, "a stream must not read ahead of its workers"
     stream.close()
     assert sandbox.judge([(ECHO, [Test("after", "after")])])[0].verdict == "accepted"
 
 
-def test_no_tests_is_an_error(sandbox):
+def test_requires_a_test(sandbox):
     with pytest.raises(UserError, match="program number 1 has no tests"):
         sandbox.judge([(ECHO, [Test("", "")]), (ECHO, [])])
 
 
-def test_an_expected_value_that_is_no_json_is_an_error(sandbox):
+def test_expected_value_must_be_json(sandbox):
     with pytest.raises(UserError, match="must be JSON"):
-        sandbox.judge([(call("def f(x): return x"), [Test("1", "one")])])
+        sandbox.judge([(build_call("def f(x): return x"), [Test("1", "one")])])
 
 
-def test_what_a_program_sees_in_the_namespaces_tier():
-    """Each layer by itself, also where another would hide its absence."""
+def test_namespaces_tier_restricts_what_programs_see():
+    """Check each layer separately, since one layer could hide another's absence."""
     source = """
 import json, os
 def flags(path): return os.statvfs(path).f_flag & (os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV)
@@ -243,24 +245,24 @@ print([os.listdir(name) for name in packages if os.path.isdir(name)] in ([], [[]
     ], result
 
 
-def test_an_input_that_is_no_json_is_an_error_of_the_test_not_of_the_program(sandbox):
+def test_invalid_json_input_is_the_tests_error(sandbox):
     with pytest.raises(UserError, match=r"one JSON value per line; found '1\\n\[2'"):
-        sandbox.judge([(call("def f(x, y): return x"), [Test("1\n[2", "1")])])
+        sandbox.judge([(build_call("def f(x, y): return x"), [Test("1\n[2", "1")])])
 
 
-def test_a_function_without_arguments(sandbox):
-    (result,) = sandbox.judge([(call("def f(): return 1"), [Test("", "1")])])
+def test_calls_functions_without_arguments(sandbox):
+    (result,) = sandbox.judge([(build_call("def f(): return 1"), [Test("", "1")])])
     assert result.verdict == "accepted"
 
 
-def test_a_stream_that_outlives_its_sandbox_ends_in_silence() -> None:
+def test_closed_sandbox_ends_its_stream_quietly() -> None:
     with Sandbox(workers=1) as own:
         stream = own.stream([(Program("print(1)"), [Test("", "1")])] * 3)
         next(stream)
-    stream.close()  # its worker was ended with the sandbox
+    stream.close()  # its worker ended with the sandbox
 
 
-def test_a_stream_left_open_is_an_error_not_a_deadlock(sandbox):
+def test_open_stream_is_an_error(sandbox):
     stream = sandbox.stream([(ECHO, [Test("1", "1")])] * 3)
     next(stream)
     with pytest.raises(ValueError, match="still open"):
@@ -269,23 +271,23 @@ def test_a_stream_left_open_is_an_error_not_a_deadlock(sandbox):
     assert sandbox.judge([(ECHO, [Test("1", "1")])])[0].verdict == "accepted"
 
 
-def test_calls_from_several_threads_keep_apart(sandbox):
-    found = {}
+def test_threads_do_not_mix_results(sandbox):
+    outputs = {}
 
     def work(name):
         items = [(ECHO, [Test(f"{name} {i}", f"{name} {i}")]) for i in range(20)]
-        found[name] = [result.tests[0].output for result in sandbox.judge(items)]
+        outputs[name] = [result.tests[0].output for result in sandbox.judge(items)]
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {name: [f"{name} {i}\n" for i in range(20)] for name in "abc"}
+    assert outputs == {name: [f"{name} {i}\n" for i in range(20)] for name in "abc"}
 
 
-def test_slow_programs_do_not_hold_up_the_rest():
-    """One of a hundred and one loops: while it does, the other worker does all the rest."""
+def test_slow_programs_do_not_delay_others():
+    """One of 101 programs loops; meanwhile the other worker runs the rest."""
     long = Limits(cpu_s=4, wall_s=60, memory_bytes=256 << 20)
     with Sandbox(workers=2, limits=long) as sandbox:
         items = [(ECHO, [Test(str(i), str(i))]) for i in range(100)]
@@ -295,8 +297,8 @@ def test_slow_programs_do_not_hold_up_the_rest():
         assert sorted(order) == list(range(101))
 
 
-def test_slow_but_correct_programs_pass_on_a_busy_machine():
-    """CPU time decides: eight at once on fewer cores, at 1.7 times what each needs."""
+def test_slow_correct_programs_pass_under_load():
+    """CPU time decides: eight programs on fewer cores, each with 1.7 times its own need."""
     need = 0.2
     source = f"""
 import time
@@ -310,8 +312,8 @@ print(1)
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_hundreds_of_executions_leave_nothing(tier):
-    """Memory, descriptors, mounts and processes stay as they were, here and in the worker."""
+def test_hundreds_of_executions_leak_nothing(tier):
+    """Memory, descriptors, mounts and processes stay the same, here and in the worker."""
     programs = [
         *(ECHO, Program("x = 'x' * 10_000_000\nprint(x[0])"), Program("1 / 0")),
         Program("try: open('/tmp/x', 'w').write('x' * 100_000)\nexcept OSError: pass"),
@@ -319,61 +321,61 @@ def test_hundreds_of_executions_leave_nothing(tier):
                 "daemon=True).start() for _ in range(5)]"),
     ]  # fmt: skip
     items = [(programs[i % 5], [Test("1", "1")]) for i in range(150)]
-    others = descendants()
+    others = count_descendants()
     with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
-        found = [_footprint(sandbox, items) for _ in range(4)]
+        footprints = [measure_footprint(sandbox, items) for _ in range(4)]
     for name in ("memory", "worker memory"):
-        sizes = [footprint.pop(name) for footprint in found]
-        # What leaks grows in every round; an allocator may take a step in one or two.
+        sizes = [footprint.pop(name) for footprint in footprints]
+        # A leak grows in every round; an allocator may grow in one or two.
         least = min(later - earlier for earlier, later in pairwise(sizes))
-        assert least <= 150, (name, sizes)  # KB: less than 1 KB an execution
-    assert found == found[:1] * 4
-    assert descendants() == others
+        assert least <= 150, (name, sizes)  # KB: less than 1 KB per execution
+    assert footprints == footprints[:1] * 4
+    assert count_descendants() == others
 
 
-def _footprint(sandbox, items):
+def measure_footprint(sandbox, items):
     sandbox.judge(items)
     worker = sandbox._schedule.workers[0].process.pid
     if sandbox.tier == "namespaces":
-        (worker,) = _children(worker)
-    gc.collect()  # what nobody has looked for yet is no leak
+        (worker,) = list_children(worker)
+    gc.collect()  # uncollected garbage is not a leak
     return {
-        "memory": _status("self", "VmRSS"),
-        "worker memory": _status(worker, "VmRSS"),
+        "memory": read_status("self", "VmRSS"),
+        "worker memory": read_status(worker, "VmRSS"),
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "worker descriptors": _count(f"/proc/{worker}/fd"),
-        "mounts": mounts(),
-        "descendants": descendants(),
+        "worker descriptors": count_entries(f"/proc/{worker}/fd"),
+        "mounts": list_mounts(),
+        "descendants": count_descendants(),
     }
 
 
-def _count(folder):
+def count_entries(folder):
     try:
         return len(os.listdir(folder))
-    except PermissionError:  # a worker is not dumpable; only root may look
+    except PermissionError:  # a worker is not dumpable; only root may read it
         return None
 
 
-def _status(process, key):
+def read_status(process, key):
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1])
     raise AssertionError(key)
 
 
-def _children(parent):
-    found = []
+def list_children(parent):
+    children = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             stat = Path(f"/proc/{entry}/stat").read_text()
-        except OSError:  # it has ended since
+        except OSError:  # it has ended
             continue
         if stat.rpartition(")")[2].split()[1] == str(parent):
-            found.append(int(entry))
-    return found
+            children.append(int(entry))
+    return children
 
 
-def test_a_killed_worker_is_replaced_and_the_test_repeated(sandbox):
+def test_killed_worker_is_replaced_and_test_repeated(sandbox):
     slow = Program("import time\ntime.sleep(0.5)\nprint(1)")
     workers = sandbox._schedule.workers
     threading.Timer(0.2, lambda: os.kill(workers[0].process.pid, signal.SIGKILL)).start()
@@ -381,7 +383,7 @@ def test_a_killed_worker_is_replaced_and_the_test_repeated(sandbox):
     assert result.verdict == "accepted"
 
 
-def test_a_sandbox_that_keeps_failing_stops_the_run_without_a_verdict(sandbox):
+def test_repeatedly_failing_sandbox_stops_without_verdict(sandbox):
     stop = threading.Event()
     own = sandbox._schedule
 
@@ -401,7 +403,7 @@ def test_a_sandbox_that_keeps_failing_stops_the_run_without_a_verdict(sandbox):
     assert sandbox.judge([(ECHO, [Test("1", "1")])])[0].verdict == "accepted"
 
 
-def test_nothing_is_left_when_the_harness_is_killed():
+def test_killing_the_harness_leaves_nothing():
     source = """
 import sys, threading, os
 from gapft_harness.sandbox import *
@@ -415,25 +417,25 @@ sandbox.judge([(Program("while True: pass"), [Test("", "")])])
     family = [worker]
     deadline = time.monotonic() + 10
     while len(family) < 2 and time.monotonic() < deadline:
-        family = [worker, *_children(worker)]
-        family += [child for one in family[1:] for child in _children(one)]
+        family = [worker, *list_children(worker)]
+        family += [child for parent in family[1:] for child in list_children(parent)]
     harness.kill()
     harness.communicate()
     deadline = time.monotonic() + 10
-    while any(_alive(pid) for pid in family) and time.monotonic() < deadline:
+    while any(is_alive(pid) for pid in family) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(family) > 1
-    assert not [pid for pid in family if _alive(pid)]
+    assert not [pid for pid in family if is_alive(pid)]
 
 
-def _alive(pid):
+def is_alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_preloaded_modules_can_be_used():
+def test_preloaded_modules_can_be_imported():
     source = (
         "import numpy as np\nprint(np.fft.fft(np.arange(4)).real.sum() + np.random.rand() // 1)"
     )
@@ -441,7 +443,7 @@ def test_preloaded_modules_can_be_used():
     for tier in TIERS:
         with Sandbox(tier=tier, workers=1, preload=("numpy",), limits=LIMITS) as sandbox:
             first, second = sandbox.judge(
-                [(Program(source), [Test("", "0")]), (call(values), [Test("1", "[1, 1.0]")])]
+                [(Program(source), [Test("", "0")]), (build_call(values), [Test("1", "[1, 1.0]")])]
             )
         assert first.verdict == "accepted", first
         assert second.verdict == "accepted", second
@@ -450,17 +452,17 @@ def test_preloaded_modules_can_be_used():
         assert result.tests[0].reason == "ModuleNotFoundError: No module named 'numpy'"
 
 
-def test_a_module_that_cannot_be_preloaded_is_an_error():
+def test_unknown_preload_module_is_an_error():
     with pytest.raises(UserError, match="no_such_module"):
         Sandbox(workers=1, preload=("no_such_module",), limits=LIMITS).start()
 
 
-def test_every_canary_is_real():
-    """Each does what it says where nothing stops it: a refusal shows the sandbox, not a typo."""
+def test_every_canary_works_unconfined():
+    """Unconfined, each canary succeeds, so a refusal is the sandbox's effect."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
         canary = Path(folder) / "canary"
         canary.write_text("untouched")
-        given = {
+        inputs = {
             "file": str(canary),
             "port": server.getsockname()[1],
             "pid": os.getpid(),
@@ -470,7 +472,7 @@ def test_every_canary_is_real():
         for name, body in _CANARIES.items():
             done = subprocess.run(
                 [sys.executable, "-c", _build_canary(body)],
-                input=json.dumps(given),
+                input=json.dumps(inputs),
                 capture_output=True,
                 text=True,
             )
@@ -479,18 +481,18 @@ def test_every_canary_is_real():
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_probe_names_the_tier_and_every_outcome(tier):
-    found = probe_tiers(tier)
-    assert {p.tier for p in found} == {tier}
-    assert len(found) >= 10
-    assert all(p.holds for p in found), "\n".join(map(str, found))
-    assert str(found[0]) == f"{tier}, start: holds (workers start confined)"
+def test_probe_names_tier_and_outcomes(tier):
+    outcomes = probe_tiers(tier)
+    assert {p.tier for p in outcomes} == {tier}
+    assert len(outcomes) >= 10
+    assert all(p.holds for p in outcomes), "\n".join(map(str, outcomes))
+    assert str(outcomes[0]) == f"{tier}, start: holds (workers start confined)"
 
 
 REFUSING = """
 import sys
-from tests.sandbox.test_sandbox import take_away
-take_away({calls!r})
+from tests.sandbox.test_sandbox import refuse_calls
+refuse_calls({calls!r})
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import *
 limits = Limits(memory_bytes=256 << 20)
@@ -504,8 +506,8 @@ except UserError as error:
 UNSHARE, LANDLOCK = {"unshare": 272}, {"landlock_create_ruleset": 444}
 
 
-def take_away(calls):
-    """Makes system calls fail, in this process and those it starts, as a container may."""
+def refuse_calls(calls):
+    """Make system calls fail in this process and its children, as a container may."""
     from gapft_harness.sandbox.confinement.namespaces import forbid_new_privileges
     from gapft_harness.sandbox.confinement.syscalls import check_result, libc
 
@@ -533,7 +535,7 @@ def take_away(calls):
         (UNSHARE | LANDLOCK, "auto", "refused "),
     ],
 )
-def test_what_a_machine_does_not_give_is_said_and_never_silently_replaced(calls, tier, expected):
+def test_unavailable_protection_is_reported_never_replaced(calls, tier, expected):
     done = subprocess.run(
         [sys.executable, "-c", REFUSING.format(calls=calls, tier=tier)],
         capture_output=True,
@@ -560,7 +562,7 @@ def test_what_a_machine_does_not_give_is_said_and_never_silently_replaced(calls,
         ({"workers": 10_000}, "expected at most the .* GiB that this machine"),
     ],
 )
-def test_wrong_arguments_are_errors(arguments, message):
+def test_rejects_wrong_arguments(arguments, message):
     with pytest.raises(UserError, match=message):
         Sandbox(**arguments)
 
@@ -583,12 +585,12 @@ def test_wrong_arguments_are_errors(arguments, message):
         (lambda: Limits(output_bytes=1 << 70), "output_bytes: found .*, expected at most 1,125,"),
     ],
 )
-def test_wrong_records_are_errors(make, message):
+def test_rejects_wrong_records(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_an_unknown_machine_is_refused(monkeypatch):
+def test_rejects_unknown_machine(monkeypatch):
     from gapft_harness.sandbox.confinement.syscalls import Refused, find_machine
 
     monkeypatch.setattr("platform.machine", lambda: "riscv64")

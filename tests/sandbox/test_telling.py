@@ -1,4 +1,4 @@
-"""No program learns from another: neither what was expected of it, nor what it found out."""
+"""No program learns expected values or results from another program."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from gapft_harness.sandbox import Limits, Program, Sandbox, Test
 from gapft_harness.sandbox.process import SandboxWorker
 from gapft_harness.sandbox.records import TIERS
-from tests.sandbox.telling import FILES, FUNCTION, GOLDS, NOTES, STDIN, forget
+from tests.sandbox.telling import FILES, FUNCTION, GOLDS, NOTES, STDIN, drop_pages
 
 SAMPLES = 40
 _ROOMY = Limits(cpu_s=4, memory_bytes=256 << 20)
 
 
-def suite(kind: str, golds: list[bool]) -> list[Test]:
+def build_suite(kind: str, golds: list[bool]) -> list[Test]:
     words = ("no", "yes") if kind == "stdin" else ("false", "true")
     return [Test(str(number), words[gold]) for number, gold in enumerate(golds)]
 
 
-def sample(kind: str, number: int) -> Program:
+def build_sample(kind: str, number: int) -> Program:
     if kind == "stdin":
         return Program(f"{NOTES}{STDIN}\n# {number}")
     return Program(f"{NOTES}{FUNCTION}\n# {number}", "function", "f")
@@ -28,9 +28,9 @@ def sample(kind: str, number: int) -> Program:
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("kind", ["stdin", "function"])
-def test_samples_that_compute_nothing_do_not_pass_by_notes_in_the_page_cache(tier, kind):
-    forget()
-    items = [(sample(kind, n), suite(kind, GOLDS)) for n in range(SAMPLES)]
+def test_page_cache_notes_do_not_pass_tests(tier, kind):
+    drop_pages()
+    items = [(build_sample(kind, n), build_suite(kind, GOLDS)) for n in range(SAMPLES)]
     with Sandbox(tier=tier, workers=1, limits=_ROOMY) as sandbox:
         results = sandbox.judge(items)
     verdicts = [result.verdict for result in results]
@@ -40,8 +40,8 @@ def test_samples_that_compute_nothing_do_not_pass_by_notes_in_the_page_cache(tie
 
 @pytest.mark.parametrize("kind", ["stdin", "function"])
 @pytest.mark.parametrize("isolate", ["test", "program"])
-def test_what_is_run_does_not_depend_on_what_was_expected(sandbox, monkeypatch, kind, isolate):
-    """Whatever the golds, the same executions in the same order: so there is nothing to learn."""
+def test_executions_do_not_depend_on_expected_values(sandbox, monkeypatch, kind, isolate):
+    """The executions and their order do not depend on the golds."""
     body = "\nimport os\nif test == 9: 1 / 0\nos.dup(1)\n"
     source = "test = int(input())" + body + "print(['no', 'yes'][%d])"
     program = Program(source % 0), Program(source % 1)
@@ -59,9 +59,11 @@ def test_what_is_run_does_not_depend_on_what_was_expected(sandbox, monkeypatch, 
     runs = []
     for golds in (GOLDS, [not gold for gold in GOLDS], [True] * 12, [False] * 12):
         sent.clear()
-        results = sandbox.judge([(p, suite(kind, golds)) for p in program * 3], isolate=isolate)
+        results = sandbox.judge(
+            [(p, build_suite(kind, golds)) for p in program * 3], isolate=isolate
+        )
         runs.append(list(sent))
-        for n, result in enumerate(results):  # told as ever: up to the first failure
+        for n, result in enumerate(results):  # results end at the first failure, as usual
             wrong = [i for i in range(9) if golds[i] != n % 2]
             assert len(result.tests) == (wrong[0] if wrong else 9) + 1
             assert result.verdict == ("wrong_answer" if wrong else "runtime_error")
@@ -69,7 +71,7 @@ def test_what_is_run_does_not_depend_on_what_was_expected(sandbox, monkeypatch, 
     assert len(runs[0]) == 6 * 10, "a program that fails by itself is not run further"
 
 
-#: What would tell of an earlier program, and what a program gets that tries it.
+#: Channels from an earlier program, and the result of a program that uses them.
 TRIES = {
     "advice on a file": (
         "os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)\n"
@@ -107,7 +109,7 @@ TRIES = {
 
 
 @pytest.mark.parametrize("way", TRIES)
-def test_what_would_tell_of_an_earlier_program_is_refused(sandbox, way):
+def test_rejects_channels_from_earlier_programs(sandbox, way):
     attempt, expected = TRIES[way]
     *lines, last = attempt.splitlines()
     source = f"""
@@ -127,14 +129,14 @@ except OSError as error:
     print(type(error).__name__)
 """
     (result,) = sandbox.judge([(Program(source), [Test("", "")])])
-    if expected is None:  # there is no place for one in tier landlock
+    if expected is None:  # tier landlock has no place for one
         expected = "0" if sandbox.tier == "namespaces" else "FileNotFoundError"
     assert result.tests[0].output.strip() == expected, result
 
 
-def test_advice_leaves_the_page_cache_as_it_is(sandbox):
-    """Told that it was taken, as it is not binding: and nothing happened."""
-    forget()
+def test_advice_leaves_the_page_cache_unchanged(sandbox):
+    """The call reports success, since advice is not binding, but has no effect."""
+    drop_pages()
     name = FILES[0]
     with open(name, "rb") as file:
         file.read()
@@ -145,8 +147,8 @@ def test_advice_leaves_the_page_cache_as_it_is(sandbox):
 
 
 @pytest.mark.parametrize("kind", ["stdin", "function"])
-def test_a_programs_own_files_tell_of_no_other(sandbox, kind):
-    """Its files are the same ones each time, as new, whatever the program before did to them."""
+def test_own_files_reveal_nothing_of_other_programs(sandbox, kind):
+    """Its files are identical and fresh each time, whatever the previous program did."""
     look = """
 import os
 def look():
@@ -179,6 +181,6 @@ def move():
 
     order = [program(look, "look"), program(move, "move"), program(look, "look")]
     gold = "" if kind == "stdin" else "0"
-    first, _, second = sandbox.judge([(each, [Test("", gold)]) for each in order])
+    first, _, second = sandbox.judge([(program_sent, [Test("", gold)]) for program_sent in order])
     assert first.tests[0].output.count("(") >= 5, first
     assert first.tests[0].output == second.tests[0].output

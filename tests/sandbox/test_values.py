@@ -1,4 +1,4 @@
-"""JSON at any depth: what is parsed, encoded and compared never depends on where it is done."""
+"""JSON at any depth is parsed, encoded and compared the same everywhere."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ ENDINGS = st.builds(
 
 
 @given(ENDINGS)
-def test_what_became_of_a_job_arrives_as_it_was_sent(ending):
+def test_job_outcome_survives_transfer(ending):
     assert unpack_ending(pack_ending(ending)) == ending
 
 
-def deep(depth: int, inner: str = "1") -> str:
+def nest(depth: int, inner: str = "1") -> str:
     return "[" * depth + inner + "]" * depth
 
 
 @given(JSON, st.sampled_from([None, 1]))
-def test_both_parsers_read_the_same(value, indent):
+def test_parsers_agree_on_valid_json(value, indent):
     text = json.dumps(value, indent=indent)
     assert _parse_iteratively(text) == value == parse_deep_json(text)
 
 
 @given(JUNK | st.builds(str.__add__, JSON.map(json.dumps), JUNK))
-def test_both_parsers_refuse_the_same(text):
+def test_parsers_agree_on_invalid_json(text):
     try:
         expected = json.loads(text)
     except ValueError:
@@ -72,9 +72,9 @@ def test_both_parsers_refuse_the_same(text):
 
 
 @given(JSON, JSON)
-def test_values_survive_and_keep_their_equality(one, other):
-    assert parse_deep_json(encode_value(one, tagged=False)) == one
-    assert are_equal(one, other) == (one == other)
+def test_values_keep_their_equality_in_transfer(first, second):
+    assert parse_deep_json(encode_value(first, tagged=False)) == first
+    assert are_equal(first, second) == (first == second)
 
 
 @pytest.mark.parametrize("depth", [500, 3_000, 9_999])
@@ -86,28 +86,28 @@ def test_deep_values_and_inputs_get_verdicts(sandbox, depth):
         "def f(x): return x if x == 0 else x[0]": "wrong_answer",
         "def f(x): raise KeyError": "runtime_error",
     }
-    tests = [Test("0", "0"), Test(deep(depth), deep(depth))]
+    tests = [Test("0", "0"), Test(nest(depth), nest(depth))]
     items = [(Program(source, "function", "f"), tests[1:]) for source in programs]
     items += [(Program(source, "function", "f"), tests) for source in list(programs)[:1]]
     results = sandbox.judge(items)
     assert [result.verdict for result in results] == [*programs.values(), "accepted"], results
 
 
-def test_what_is_deeper_than_a_value_may_be(sandbox):
+def test_limits_value_depth(sandbox):
     with pytest.raises(UserError, match="must be JSON"):
-        parse_expected_value(deep(20_000))
+        parse_expected_value(nest(20_000))
     with pytest.raises(UserError, match="nested more than 10000 times"):
-        check_arguments(deep(20_000))
-    check_arguments(deep(3_000))
+        check_arguments(nest(20_000))
+    check_arguments(nest(3_000))
     with pytest.raises(UserError, match="must be one JSON value"):
-        check_arguments(deep(3_000, "x"))
+        check_arguments(nest(3_000, "x"))
     grow = "def f(x):\n    v = 1\n    for _ in range(x): v = [v]\n    return v"
     (result,) = sandbox.judge([(Program(grow, "function", "f"), [Test("20000", "1")])])
     assert result.verdict == "runtime_error"
 
 
-def test_a_hostile_value_is_refused_and_not_looked_through_for_long(sandbox):
-    """Long and deep: read only as far as the standard parser goes, with some Pythons to its end."""
+def test_rejects_hostile_values_quickly(sandbox):
+    """A long, deep value is read only as far as the standard parser reads."""
     forge = """
 import os
 def f(x):

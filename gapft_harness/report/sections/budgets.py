@@ -38,7 +38,7 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
-        *_describe_reused_sets(findings),
+        *_describe_foreign_sets(findings),
         frame.table(summary="Every condition and seed"),
     ]
 
@@ -137,7 +137,7 @@ def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, 
     return low, high, Fraction(high - low, max(low, 1))
 
 
-def _describe_reused_sets(findings: Findings) -> list[Block]:
+def _describe_foreign_sets(findings: Findings) -> list[Block]:
     """Describe the training sets that come from another run, with their hashes."""
     lines = [
         f"{condition_name(name)}, seed {seed}: {seed_findings.foreign_set['arm']} of "

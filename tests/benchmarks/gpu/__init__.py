@@ -1,1 +1,1 @@
-"""Training speed on a GPU: ``python -m tests.benchmarks.gpu``. Absolute figures, with ceilings."""
+"""Training speed on a GPU: ``python -m tests.benchmarks.gpu``. Absolute figures with ceilings."""

@@ -1,4 +1,4 @@
-"""Measures the device's ceilings and each way of training; prints a table, writes a JSON file."""
+"""Measure the device's ceilings and each way of training; print a table, write a JSON file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0, or 2 where there is no GPU and none was waived."""
+    """Measure; return 0, or 2 without a GPU unless that is allowed."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu", description=__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), default=LLAMA_8B.name)
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each way")
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         "cpu_cores": os.cpu_count(),
         "dtype": shape.dtype,
         "matrix_peak_tflops": peak / 1e12,
-        "bandwidth_gb_per_s": bandwidth(device, shape.bandwidth_bytes) / 1e9,
+        "bandwidth_gb_per_s": measure_bandwidth(device, shape.bandwidth_bytes) / 1e9,
         "versions": {name: version(name) for name in ("torch", "transformers", "peft")},
     }
     written: dict[str, Any] = {
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         "out_of_memory": [],
         "failed": {},
     }
-    found = []
+    measurements = []
     fits = {name: way for name, way in OURS.items() if way.settings.get("kernels") != "fused"}
     ways = OURS if shape.dtype == "bfloat16" else fits  # fused kernels are for 16 bits
     ways = {**ways, **(TRIES if chosen.tries else {})}
@@ -74,10 +74,10 @@ def main(arguments: list[str]) -> int:
         print(f"{way} ...", file=sys.stderr, flush=True)
         try:
             with tempfile.TemporaryDirectory() as folder:
-                found.append(
+                measurements.append(
                     bench.literal() if way == LITERAL else bench.ours(way, ways[way], Path(folder))
                 )
-            last = found[-1]
+            last = measurements[-1]
             written["ways"].append({**dataclasses.asdict(last), "tokens_per_second": last.rate})
         except torch.OutOfMemoryError:
             print(f"{way}: the device has too little memory", file=sys.stderr, flush=True)
@@ -87,17 +87,17 @@ def main(arguments: list[str]) -> int:
                 raise
             print(f"{way}: failed: {error!r}"[:2000], file=sys.stderr, flush=True)
             written["failed"][way] = repr(error)
-        # after each way, so that a later one's failure loses nothing
+        # after each way, so that a later failure loses nothing
         chosen.output.write_text(json.dumps(written, indent=1) + "\n")
-        gc.collect()  # the model of one way makes room for the next
+        gc.collect()  # frees the model before the next way
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    _print(machine, found)
+    print_table(machine, measurements)
     return 0
 
 
-def bandwidth(device: torch.device, size: int) -> float:
-    """Bytes a second, read and written, of the fastest of ten copies within the device's memory."""
+def measure_bandwidth(device: torch.device, size: int) -> float:
+    """Return bytes per second, read and written, of the fastest of ten copies on the device."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     best = float("inf")
@@ -110,7 +110,7 @@ def bandwidth(device: torch.device, size: int) -> float:
     return 2 * size / best
 
 
-def _print(machine: dict[str, Any], found: list[Measured]) -> None:
+def print_table(machine: dict[str, Any], measurements: list[Measured]) -> None:
     title = (
         f"{machine['device']}: matrix peak {machine['matrix_peak_tflops']:.3g} TFLOP/s "
         f"({machine['dtype']}), memory {machine['bandwidth_gb_per_s']:.4g} GB/s"
@@ -118,20 +118,20 @@ def _print(machine: dict[str, Any], found: list[Measured]) -> None:
     table = Table(
         "way", "tokens/s", "s a step", "share of peak", "memory GB", "estimated", title=title
     )
-    for m in found:
+    for measured in measurements:
         table.add_row(
-            m.way,
-            f"{m.rate:,.0f}",
-            f"{m.seconds / m.steps:.3f}",
-            f"{m.share_of_peak:.1%}",
-            "—" if m.peak_gb is None else f"{m.peak_gb:.1f}",
-            f"{m.estimated_gb:.1f}",
+            measured.way,
+            f"{measured.rate:,.0f}",
+            f"{measured.seconds / measured.steps:.3f}",
+            f"{measured.share_of_peak:.1%}",
+            "—" if measured.peak_gb is None else f"{measured.peak_gb:.1f}",
+            f"{measured.estimated_gb:.1f}",
         )
     console = Console(width=140)
     console.print(table)
-    for m in found:
-        if m.profile:
-            console.print(f"{m.way}, two steps:\n{m.profile}", markup=False)
+    for measured in measurements:
+        if measured.profile:
+            console.print(f"{measured.way}, two steps:\n{measured.profile}", markup=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Four adapters in one pass against one after another, at Llama-3.1-8B's shape.
+"""Compare four adapters in one pass with one after another, at Llama-3.1-8B's shape.
 
 python -m tests.benchmarks.gpu.adapters
 """
@@ -10,15 +10,15 @@ import sys
 
 import torch
 
-from tests.benchmarks.batched_adapters import add_adapters, compare
+from tests.benchmarks.batched_adapters import add_adapters, compare_ways
 from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
 
-#: Sequences of each adapter in a pass, of 240 tokens.
+#: Sequences of 240 tokens per adapter in a pass.
 _ROWS = (1, 2, 4)
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0, or 2 where there is no GPU and none was waived."""
+    """Measure; return 0, or 2 without a GPU unless that is allowed."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu.adapters", description=__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), default=LLAMA_8B.name)
     shape = SHAPES[parser.parse_args(arguments).shape]
@@ -28,10 +28,10 @@ def main(arguments: list[str]) -> int:
     model = shape.model(torch.device("cuda" if torch.cuda.is_available() else "cpu"), None)
     layers = add_adapters(model)
     for rows in _ROWS:
-        # 16 bits have 8 of significance, and sums are made in another order
+        # bfloat16 has 8 significant bits, and sums use another order
         tolerance = 0.2 if shape.dtype == "bfloat16" else 1e-4
-        found = compare(f"{shape.name}, {rows} x 240", model, layers, rows, 240, tolerance)
-        print(f"{found.name}: {found.value:.2f} ({found.detail})", flush=True)
+        figure = compare_ways(f"{shape.name}, {rows} x 240", model, layers, rows, 240, tolerance)
+        print(f"{figure.name}: {figure.value:.2f} ({figure.detail})", flush=True)
     return 0
 
 

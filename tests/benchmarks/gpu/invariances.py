@@ -1,7 +1,7 @@
-"""The same arm trained on a CPU and on a device, cut in every way: ``python -m …invariances``.
+"""The same arm trained on a CPU and a device with every layout: ``python -m …invariances``.
 
-What must not depend on how a step is laid out is compared by the size of each tensor's difference,
-as the tests on a CPU do; what a GPU promises less of (the same bytes twice) is told.
+Results that must not depend on a step's layout are compared by the size of each tensor's
+difference, as in the CPU tests; whether a GPU gives the same bytes twice is only reported.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _RATE = 5e-5  # the paper's
 
 
 class _Killed(BaseException):
-    """Stands for a kill: nothing in the harness catches it."""
+    """Simulates a kill; nothing in the harness catches it."""
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 0."""
+    """Compare; return 0."""
     parser = argparse.ArgumentParser(prog="tests.benchmarks.gpu.invariances", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--hidden", type=int, default=256)
@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         byte_llama(folder / "model", hidden=chosen.hidden, layers=chosen.layers)
-        rows = _all_ways(folder, folder / "model", examples, chosen.device)
-        rows.append(_resumed(folder / "resumed", folder / "model", examples, chosen.device))
+        rows = compare_all_ways(folder, folder / "model", examples, chosen.device)
+        rows.append(compare_resumed(folder / "resumed", folder / "model", examples, chosen.device))
     chosen.output.write_text(json.dumps(rows, indent=1) + "\n")
     table = Table(*rows[0])
     for row in rows:
@@ -64,11 +64,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _all_ways(
+def compare_all_ways(
     folder: Path, model: Path, examples: list[Example], device: str
 ) -> list[dict[str, Any]]:
     rows = []
-    made: dict[tuple[str, str, str], Path] = {}
+    adapters: dict[tuple[str, str, str], Path] = {}
     for dtype in ("float32", "bfloat16"):
         for where in dict.fromkeys(("cpu", device)):
             for cut, shape in _CUTS.items():
@@ -77,28 +77,35 @@ def _all_ways(
                 if shape.get("kernels") and (where, dtype) != ("cuda", "bfloat16"):
                     continue
                 path = folder / f"{dtype}-{where}-{cut}".replace(" ", "")
-                train(_on(where, model, path, examples, dtype, shape))
-                made[dtype, where, cut] = path
+                train(build_job(where, model, path, examples, dtype, shape))
+                adapters[dtype, where, cut] = path
     for dtype in ("float32", "bfloat16"):
-        first = made[dtype, device, "2 x 8"]
+        first = adapters[dtype, device, "2 x 8"]
         for cut in list(_CUTS)[1:]:
-            if (dtype, device, cut) not in made:
+            if (dtype, device, cut) not in adapters:
                 continue
             what = f"{device}, {dtype}: {cut} against 2 x 8"
-            rows.append(_compared(what, first, made[dtype, device, cut]))
+            rows.append(compare_adapters(what, first, adapters[dtype, device, cut]))
         what = f"{dtype}, 2 x 8: {device} against cpu"
-        rows.append(_compared(what, made[dtype, "cpu", "2 x 8"], first))
-    one, other = made["float32", device, "2 x 8"], made["bfloat16", device, "2 x 8"]
-    rows.append(_compared(f"{device}, 2 x 8: bfloat16 against float32", one, other))
+        rows.append(compare_adapters(what, adapters[dtype, "cpu", "2 x 8"], first))
+    first_path, second_path = (
+        adapters["float32", device, "2 x 8"],
+        adapters["bfloat16", device, "2 x 8"],
+    )
+    rows.append(
+        compare_adapters(f"{device}, 2 x 8: bfloat16 against float32", first_path, second_path)
+    )
     return rows
 
 
-def _resumed(folder: Path, model: Path, examples: list[Example], device: str) -> dict[str, Any]:
-    """An arm that is killed after its third step and begun again, against one that is not."""
+def compare_resumed(
+    folder: Path, model: Path, examples: list[Example], device: str
+) -> dict[str, Any]:
+    """Compare an arm killed after its third step and resumed with an uninterrupted one."""
     shape = {"padding_free": True}
 
     def arm(name: str, **more: Any) -> TrainingJob:
-        plain = _on(device, model, folder / name, examples, "bfloat16", shape)
+        plain = build_job(device, model, folder / name, examples, "bfloat16", shape)
         return dataclasses.replace(plain, **more)
 
     def kill(done: int, total: int) -> None:
@@ -111,15 +118,15 @@ def _resumed(folder: Path, model: Path, examples: list[Example], device: str) ->
         train(arm("broken", checkpoint_steps=1, progress=kill))
     except _Killed:
         train(arm("broken", checkpoint_steps=1))
-    found = _compared("resumed against whole", folder / "whole", folder / "broken")
+    differences = compare_adapters("resumed against whole", folder / "whole", folder / "broken")
     bytes_of = [
         (folder / arm / "adapter_model.safetensors").read_bytes() for arm in ("whole", "again")
     ]
-    found["what"] += f"; twice the same bytes: {bytes_of[0] == bytes_of[1]}"
-    return found
+    differences["what"] += f"; twice the same bytes: {bytes_of[0] == bytes_of[1]}"
+    return differences
 
 
-def _on(
+def build_job(
     device: str,
     model: Path,
     output: Path,
@@ -127,17 +134,19 @@ def _on(
     dtype: str,
     shape: Mapping[str, Any],
 ) -> TrainingJob:
-    made = job(model, output, examples, dtype=dtype, learning_rate=_RATE, **shape)
-    return dataclasses.replace(made, model_args={"pretrained": str(model), "device": device})
+    training_job = job(model, output, examples, dtype=dtype, learning_rate=_RATE, **shape)
+    return dataclasses.replace(
+        training_job, model_args={"pretrained": str(model), "device": device}
+    )
 
 
-def _compared(what: str, one: Path, other: Path) -> dict[str, Any]:
-    """The largest relative difference of a step's loss, and of a tensor of the adapter."""
+def compare_adapters(what: str, first: Path, second: Path) -> dict[str, Any]:
+    """Return the largest relative differences of a step's loss and of an adapter tensor."""
     logs = [
         [json.loads(line)["loss"] for line in (p / "training_log.jsonl").read_text().splitlines()]
-        for p in (one, other)
+        for p in (first, second)
     ]
-    weights = [load_file(p / "adapter_model.safetensors") for p in (one, other)]
+    weights = [load_file(p / "adapter_model.safetensors") for p in (first, second)]
     changed = [
         float((a - weights[1][name]).norm() / a.norm())
         for name, a in weights[0].items()

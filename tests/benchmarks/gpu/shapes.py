@@ -1,4 +1,4 @@
-"""Models of random weights and sequences of drawn lengths."""
+"""Models with random weights and sequences with random lengths."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gapft_harness.core.records import Example
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama, and the sequences it is trained on.
+    """A Llama and its training sequences.
 
     Attributes:
-        name: of the shape.
-        config: what transformers.LlamaConfig is given.
-        dtype: of the frozen base.
+        name: the shape's name.
+        config: arguments of transformers.LlamaConfig.
+        dtype: the frozen base's dtype.
         prompt: median of the prompts' lengths, log-normal with sigma 0.3.
         response: median of the responses' lengths, log-normal with sigma 0.7.
-        bandwidth_bytes: how much the bandwidth measurement copies.
+        bandwidth_bytes: bytes that the bandwidth measurement copies.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Shape:
     bandwidth_bytes: int
 
     def model(self, device: torch.device, attention: str | None) -> Any:
-        """The base, made on the device; nothing is read or written."""
+        """Build the base on the device, without files."""
         from transformers import AutoModelForCausalLM, LlamaConfig
 
         torch.manual_seed(0)
@@ -45,7 +45,7 @@ class Shape:
             )
 
     def examples(self, number: int) -> list[Example]:
-        """Random ids in sequences of drawn lengths, the same at every call."""
+        """Build random ids in sequences of random lengths, the same at every call."""
         draw = random.Random(0)
 
         def ids(median: int, sigma: float, most: int) -> tuple[int, ...]:
@@ -66,8 +66,8 @@ class Shape:
         ]
 
 
-#: Llama-3.1-8B: 8.03 billion parameters. Lengths: about 240 tokens a sequence on average, as the
-#: main LogiQA recipe's; the distribution is assumed, since no real run's lengths are at hand.
+#: Llama-3.1-8B: 8.03 billion parameters. Lengths: about 240 tokens per sequence on average, as in
+#: the main LogiQA recipe; the distribution is assumed, since no real run's lengths are available.
 LLAMA_8B = Shape(
     "llama-3.1-8b",
     {

@@ -1,6 +1,6 @@
-"""Other ways to compute the step, measured beside the product's: ``tests.benchmarks.gpu --tries``.
+"""Alternative ways to compute the step: ``tests.benchmarks.gpu --tries``.
 
-Each leaves out or adds one thing, so that the table says what each is worth.
+Each changes one thing, so that the table shows its effect.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tests.benchmarks.gpu.ways import Way
 
 
 @contextlib.contextmanager
-def one_by_one(cudnn: bool) -> Iterator[None]:
-    """A kernel for each sequence of a pass, of cuDNN's choice or of torch's own."""
+def use_kernel_per_sequence(cudnn: bool) -> Iterator[None]:
+    """Use one kernel per sequence of a pass, from cuDNN or from torch."""
     torch.backends.cuda.enable_cudnn_sdp(cudnn)
     with patch.object(attention, "find_packed_kernel", lambda query: None):
         yield
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def compiled(model: Any) -> None:
-    """Norms and MLP, adapters included, through torch.compile."""
+def compile_layers(model: Any) -> None:
+    """Compile norms and MLP, including adapters, with torch.compile."""
     fuse_lora_layers(model)
     for layer in model.get_base_model().model.layers:
         for part in (layer.mlp, layer.input_layernorm, layer.post_attention_layernorm):
@@ -39,10 +39,12 @@ _without_padding = partial(Way, {"padding_free": True})
 _fused = partial(Way, {"padding_free": True, "kernels": "fused"})
 
 TRIES = {
-    "a kernel a sequence, cuDNN's": _without_padding(inside=partial(one_by_one, True)),
-    "a kernel a sequence, torch's": _without_padding(inside=partial(one_by_one, False)),
-    "fused kernels, a kernel a sequence": _fused(inside=partial(one_by_one, False)),
+    "a kernel a sequence, cuDNN's": _without_padding(inside=partial(use_kernel_per_sequence, True)),
+    "a kernel a sequence, torch's": _without_padding(
+        inside=partial(use_kernel_per_sequence, False)
+    ),
+    "fused kernels, a kernel a sequence": _fused(inside=partial(use_kernel_per_sequence, False)),
     "fused kernels, padded 2 x 8": Way({"kernels": "fused"}),
     "fused LoRA without Liger, padding-free": _without_padding(on_adapted=fuse_lora_layers),
-    "fused LoRA, compiled, padding-free": _without_padding(on_adapted=compiled),
+    "fused LoRA, compiled, padding-free": _without_padding(on_adapted=compile_layers),
 }

@@ -1,4 +1,4 @@
-"""The ways of training that are measured: our loop as the recipe sets it, and a literal one."""
+"""The measured ways of training: our loop with the recipe's settings, and a literal loop."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from gapft_harness.training.plan import TrainingSequence, build_sequences, plan_
 from gapft_harness.training.speed import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
-#: Steps before the clock starts: kernels are chosen and memory is reserved in them.
+#: Steps before timing, in which kernels are chosen and memory is reserved.
 WARM = 3
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a way of training changes.
+    """The changes of a way of training.
 
     Attributes:
-        settings: of the main LogiQA recipe's.
-        inside: the way runs in this context, inside that of the product's kernels.
-        on_adapted: is called with base and adapter.
+        settings: changes to the main LogiQA recipe's settings.
+        inside: the context in which the way runs, inside that of the product's kernels.
+        on_adapted: a function called with base and adapter.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -62,21 +62,21 @@ LITERAL = "literal loop, padded 2 x 8"
 
 @dataclass(frozen=True)
 class Measured:
-    """One way's figures over the timed steps.
+    """A way's figures over the timed steps.
 
     Attributes:
-        way: its name.
-        steps: that were timed.
-        tokens: of these steps, prompts included, padding not.
-        supervised_tokens: among them.
-        seconds: of these steps.
-        parameters: of the base.
-        share_of_peak: 4 x parameters x tokens / seconds, over the measured matrix peak.
-        peak_gb: most memory that was allocated on the device; None on a CPU.
-        estimated_gb: what ``memory.estimate`` says of the way's settings; of the literal loop,
-            which makes all logits, too little.
-        losses: of all steps, the untimed ones first.
-        profile: the operations that took longest; empty if it was not asked for.
+        way: the way's name.
+        steps: the number of timed steps.
+        tokens: the tokens of these steps, with prompts, without padding.
+        supervised_tokens: the supervised tokens of these steps.
+        seconds: the time of these steps.
+        parameters: the base's parameters.
+        share_of_peak: 4 x parameters x tokens / seconds, divided by the measured matrix peak.
+        peak_gb: peak memory allocated on the device; None on a CPU.
+        estimated_gb: the result of ``estimate_memory`` for the way's settings; too low for the
+            literal loop, which computes all logits.
+        losses: the losses of all steps, untimed ones first.
+        profile: the slowest operations; empty if not requested.
     """
 
     way: str
@@ -99,7 +99,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all ways share."""
+    """The state shared by all ways."""
 
     shape: Shape
     device: torch.device
@@ -109,11 +109,11 @@ class Bench:
     profile: str | None
 
     def settings(self, changes: Mapping[str, Any]) -> Training:
-        """The paper's logic settings (Table 4), which are the recipe's defaults."""
+        """Return the paper's logic settings (Table 4, the recipe's defaults) with changes."""
         return Training(dtype=self.shape.dtype, dropout=self.dropout, repetitions=1, **changes)  # type: ignore[arg-type, unused-ignore]
 
     def ours(self, name: str, way: Way, folder: Path) -> Measured:
-        """The loop that ``--only train`` runs, on a base made on the device."""
+        """Run the loop of ``--only train`` on a base built on the device."""
         settings = self.settings(way.settings)
         job = TrainingJob(
             arm=Arm("bench", 13),
@@ -135,18 +135,26 @@ class Bench:
         def go(
             end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any
         ) -> list[float]:
-            told = dataclasses.replace(job, progress=lambda done, total: end_of_step())
+            reporting_job = dataclasses.replace(job, progress=lambda done, total: end_of_step())
             devices = Devices.of(job)
             checkpoint = Checkpoint.for_output(job.output, {}, devices, None)
             log = run_steps(
-                told, settings, model, steps, fitted, None, devices, checkpoint, is_head_last=True
+                reporting_job,
+                settings,
+                model,
+                steps,
+                fitted,
+                None,
+                devices,
+                checkpoint,
+                is_head_last=True,
             )
             return [line["loss"] for line in log]
 
         return go
 
     def literal(self) -> Measured:
-        """What the recipe says, written down plainly: PEFT, masks, all logits, the plan's order."""
+        """Run the recipe literally: PEFT, masks, all logits, the plan's order."""
         settings = self.settings({})
         model = add_lora(self.shape.model(self.device, None), settings, 13)
 
@@ -163,7 +171,7 @@ class Bench:
                 parts = []
                 for at in range(0, len(step.slots), settings.micro_batch):
                     rows = [fitted[slot] for slot in step.slots[at : at + settings.micro_batch]]
-                    batch = {k: v.to(self.device) for k, v in _padded(rows).items()}
+                    batch = {k: v.to(self.device) for k, v in pad_rows(rows).items()}
                     loss = model(**batch, num_items_in_batch=step.supervised_tokens).loss
                     loss.backward()
                     parts.append(loss.detach())
@@ -189,9 +197,9 @@ class Bench:
             stamps.append(time.perf_counter())
 
         passes = [
-            one
+            micro_batch
             for step in steps
-            for one in cut_step(
+            for micro_batch in cut_step(
                 [fitted[slot] for slot in step.slots],
                 step.weights,
                 settings,
@@ -207,12 +215,12 @@ class Bench:
             torch.cuda.reset_peak_memory_stats(self.device)
         losses = go(end_of_step, steps, fitted)
         seconds = stamps[-1] - stamps[WARM - 1]
-        tokens, supervised = _tokens(steps[WARM:], fitted)
+        tokens, supervised = count_tokens(steps[WARM:], fitted)
         on_gpu = self.device.type == "cuda"
         peak_gb = torch.cuda.max_memory_allocated(self.device) / 1e9 if on_gpu else None
         profile = ""
         if self.profile is not None and self.profile in way:
-            with _profiler(self.device) as profiler:
+            with start_profiler(self.device) as profiler:
                 go(lambda: None, steps[:2], fitted)
             by = "self_device_time_total" if on_gpu else "self_cpu_time_total"
             profile = profiler.key_averages().table(sort_by=by, row_limit=20)
@@ -231,25 +239,27 @@ class Bench:
         )
 
 
-def _tokens(steps: Sequence[PlannedStep], fitted: dict[str, TrainingSequence]) -> tuple[int, int]:
+def count_tokens(
+    steps: Sequence[PlannedStep], fitted: dict[str, TrainingSequence]
+) -> tuple[int, int]:
     members = [fitted[slot] for step in steps for slot in step.slots]
     return sum(m.tokens for m in members), sum(m.supervised for m in members)
 
 
-def _padded(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
-    """Ids, mask and labels as a padding collator makes them."""
+def pad_rows(rows: Sequence[TrainingSequence]) -> dict[str, torch.Tensor]:
+    """Build ids, mask and labels like a padding collator."""
     length = max(row.tokens for row in rows)
-    made: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
+    batch: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": [], "labels": []}
     for row in rows:
         prompt, target, rest = list(row.prompt_ids), list(row.target_ids), length - row.tokens
-        made["input_ids"].append(prompt + target + [0] * rest)
-        made["attention_mask"].append([1] * row.tokens + [0] * rest)
-        made["labels"].append([-100] * len(prompt) + target + [-100] * rest)
-    return {key: torch.tensor(value) for key, value in made.items()}
+        batch["input_ids"].append(prompt + target + [0] * rest)
+        batch["attention_mask"].append([1] * row.tokens + [0] * rest)
+        batch["labels"].append([-100] * len(prompt) + target + [-100] * rest)
+    return {key: torch.tensor(value) for key, value in batch.items()}
 
 
 @contextlib.contextmanager
-def _profiler(device: torch.device) -> Iterator[Any]:
+def start_profiler(device: torch.device) -> Iterator[Any]:
     from torch.profiler import ProfilerActivity, profile
 
     kinds = [ProfilerActivity.CPU]
