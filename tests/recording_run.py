@@ -66,7 +66,7 @@ class Recording:
                     "id": request.problem_id,
                     "indices": request.indices,
                     "decodings": [
-                        dataclasses.asdict(decoding.of(index)) for index in request.indices
+                        dataclasses.asdict(decoding.for_index(index)) for index in request.indices
                     ],
                 }
             )
