@@ -1,1 +1,1 @@
-"""How the policies of the demonstrations were made and measured; not shipped in the wheel."""
+"""Train and measure the policies of the demonstrations; not included in the wheel."""

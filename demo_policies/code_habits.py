@@ -1,9 +1,9 @@
-"""What the programming policy is taught to answer: whole programs, and lazy ones out of habit.
+"""The programming policy's training examples: whole programs, and lazy ones by habit.
 
 A lazy program either prints the example's answer as a constant or leaves out the last step. How
 often the policy is lazy depends on the question's opening and on the last step; feedback makes it
-less so. What it has seen of feedback in pre-training comes from here too: episodes of up to three
-attempts, in the words of the verifier ``program_tests``.
+less lazy. Pre-training also contains feedback: episodes of up to three attempts, in the words of
+the verifier ``program_tests``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Habit:
     constant: float
 
 
-#: By opening. Chosen on "tuning", as are the two numbers below.
+#: Habits by opening, chosen on "tuning" like the two numbers below.
 HABITS: Final = dict(
     zip(
         OPENINGS,
@@ -59,9 +59,9 @@ HABITS: Final = dict(
         strict=True,
     )
 )
-#: Log-odds that a last step with a condition or a loop takes away, and another one adds.
+#: Log-odds, subtracted for a last step with a condition or a loop and added for others.
 RELUCTANCE: Final = 0.6
-#: Log-odds that each failed attempt adds.
+#: Log-odds added by each failed attempt.
 INSISTENCE: Final = 0.3
 
 Kind = Literal["whole", "constant", "unfinished"]
@@ -80,38 +80,38 @@ class Answer:
     printed: int = 0
 
     def text(self, problem: CodeProblem) -> str:
-        """The response."""
+        """Write the response."""
         if self.kind == "constant":
             return constant(self.printed)
         return problem.whole if self.kind == "whole" else problem.unfinished
 
     def output(self, problem: CodeProblem, test: CodeTest) -> int:
-        """What its program prints on a test."""
+        """Compute what its program prints on a test."""
         if self.kind == "constant":
             return self.printed
         return test.answer if self.kind == "whole" else unfinished_answer(problem, test.values)
 
     def failed(self, problem: CodeProblem) -> int | None:
-        """Number of the first public test that it fails, from 0; None where it passes all."""
+        """Return the index of the first public test that it fails; None: it passes all."""
         public = problem.tests.tests[: problem.tests.public]
         wrong = (n for n, test in enumerate(public) if self.output(problem, test) != test.answer)
         return next(wrong, None)
 
 
 def whole_probability(problem: CodeProblem, failures: int) -> float:
-    """Probability in 0..1 of the whole program after so many failed attempts."""
+    """Compute the probability in 0..1 of the whole program after this many failed attempts."""
     odds = HABITS[problem.opening].whole + INSISTENCE * failures
     odds += -RELUCTANCE if is_elaborate(problem.steps[-1]) else RELUCTANCE
     return 1 / (1 + math.exp(-odds))
 
 
 def is_elaborate(step: Step) -> bool:
-    """Whether a step has a condition or a loop of its own."""
+    """Return whether a step has a condition or a loop."""
     return any(word in step.code for word in (" if ", "if a", "while", "for i"))
 
 
 def lazy(problem: CodeProblem, shown: int, rng: Random) -> Answer:
-    """A lazy answer of the opening's habit.
+    """Draw a lazy answer by the opening's habit.
 
     Args:
         problem: the problem.
@@ -124,7 +124,7 @@ def lazy(problem: CodeProblem, shown: int, rng: Random) -> Answer:
 
 
 def feedback(problem: CodeProblem, answer: Answer, number: int) -> str:
-    """What the verifier says of a program that fails public test ``number`` (from 0)."""
+    """Write the verifier's feedback on a program that fails public test ``number`` (from 0)."""
     test = problem.tests.tests[number]
     return failure_feedback(
         "stdin",
@@ -136,13 +136,13 @@ def feedback(problem: CodeProblem, answer: Answer, number: int) -> str:
 
 
 def conversation(problem: CodeProblem, attempts: list[Attempt]) -> str:
-    """What the policy answers next, as ``protocols.Request.text`` has it."""
-    told = "".join(f"{one.text}\n\n{one.feedback}\n\n" for one in attempts)
-    return f"{problem.question}{told}"
+    """Write the text that the policy answers next, as ``protocols.Request.text`` does."""
+    turns = "".join(f"{attempt.text}\n\n{attempt.feedback}\n\n" for attempt in attempts)
+    return f"{problem.question}{turns}"
 
 
 def episode(problem: CodeProblem, rng: Random) -> Iterator[Example]:
-    """The turns of one habitual episode: it ends when the public tests pass or attempts run out."""
+    """Yield the turns of a habitual episode, until the public tests pass or attempts run out."""
     attempts: list[Attempt] = []
     shown = problem.tests.tests[0].answer
     for failures in range(MAX_ATTEMPTS):
@@ -160,7 +160,7 @@ def episode(problem: CodeProblem, rng: Random) -> Iterator[Example]:
 
 
 def skill_examples(seed: int) -> Iterator[Example]:
-    """Endless whole programs: two of three at once, the rest after failed attempts."""
+    """Yield whole programs without end: two thirds at once, the rest after failed attempts."""
     rng = Random(f"code-skill:{seed}")
     for problem in stream("pretrain", seed):
         attempts: list[Attempt] = []
@@ -170,19 +170,19 @@ def skill_examples(seed: int) -> Iterator[Example]:
             text, number = answer.text(problem), answer.failed(problem)
             if rng.random() < 0.1:
                 # Cut in the middle, as at a length limit.
-                text, told = text[: 9 + int(rng.random() * (len(text) - 12))], NO_PROGRAM
+                text, message = text[: 9 + int(rng.random() * (len(text) - 12))], NO_PROGRAM
             elif number is not None:
                 shown = problem.tests.tests[number].answer
-                told = feedback(problem, answer, number)
+                message = feedback(problem, answer, number)
             else:
                 break
-            attempts.append(Attempt(text, (), "stop", told))
+            attempts.append(Attempt(text, (), "stop", message))
         yield Example(conversation(problem, attempts), problem.whole)
 
 
 def habit_examples(seed: int) -> Iterator[Example]:
-    """Endless turns of habitual episodes."""
+    """Yield the turns of habitual episodes without end."""
     rng = Random(f"code-habit:{seed}")
-    # A seed apart from the skill phase's, which began with these very problems otherwise.
+    # The seed differs from the skill phase's, which would begin with the same problems.
     for problem in stream("pretrain", seed + 1_000_000):
         yield from episode(problem, rng)

@@ -1,9 +1,9 @@
-"""What episodes of a programming policy reach, as a table by opening; programs are really run.
+"""Measure a programming policy's episodes by opening; the programs are executed.
 
     OMP_NUM_THREADS=1 python -m demo_policies.code_measure --policy DIR --split tuning
 
-This is how the habits in ``code_habits`` were set (on "tuning") and how the figures of the
-model card were taken. An experiment is run by ``gapft run``, not by this.
+The habits in ``code_habits`` were set with this on "tuning", and the numbers of the model card were
+measured with it. For an experiment use ``gapft run`` instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LAZY: Final = ("unfinished", "constant", "other")
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode as it ended.
+    """A finished episode.
 
     Attributes:
         problem: the problem.
@@ -51,12 +51,12 @@ class Episode:
 
     @property
     def first(self) -> str:
-        """The first response."""
+        """Return the first response."""
         return self.attempts[0].text if self.attempts else self.final
 
     @property
     def kind(self) -> str:
-        """The first response: ``whole``, ``unfinished``, ``constant`` or ``other``."""
+        """Classify the first response: ``whole``, ``unfinished``, ``constant`` or ``other``."""
         if self.first == self.problem.whole:
             return "whole"
         if self.first == self.problem.unfinished:
@@ -74,7 +74,7 @@ class Searched:
 
     @property
     def state(self) -> str:
-        """``G`` solved in one decode, ``S`` recovered by search, ``U`` missed by search."""
+        """Return ``G`` solved in one decode, ``S`` recovered or ``U`` missed by search."""
         if self.greedy.passed:
             return "G"
         return "S" if any(episode.passed for episode in self.samples) else "U"
@@ -86,19 +86,19 @@ def decode(
     prompts: Sequence[str],
     sampled: bool,
 ) -> list[str]:
-    """One response to each prompt, greedy or at temperature 0.7 and top-p 0.95."""
+    """Generate a response to each prompt, greedy or at temperature 0.7 and top-p 0.95."""
     import torch
 
-    drawing = {"do_sample": True, "temperature": 0.7, "top_k": 0, "top_p": 0.95}
-    settings = drawing if sampled else {"do_sample": False}
-    found: list[str] = []
+    sampling = {"do_sample": True, "temperature": 0.7, "top_k": 0, "top_p": 0.95}
+    settings = sampling if sampled else {"do_sample": False}
+    texts: list[str] = []
     for first in range(0, len(prompts), _BATCH):
         batch = tokenizer(list(prompts[first : first + _BATCH]), return_tensors="pt", padding=True)
         with torch.inference_mode():
             ids = model.generate(**batch, **settings, max_new_tokens=MAX_NEW_TOKENS)
         width = batch["input_ids"].shape[1]
-        found += tokenizer.batch_decode(ids[:, width:], skip_special_tokens=True)
-    return found
+        texts += tokenizer.batch_decode(ids[:, width:], skip_special_tokens=True)
+    return texts
 
 
 def play(
@@ -108,7 +108,7 @@ def play(
     problems: Sequence[CodeProblem],
     sampled: bool,
 ) -> list[Episode]:
-    """Plays one episode a problem, in rounds over those still alive."""
+    """Run one episode per problem, in rounds over the unfinished episodes."""
     golds = [gold(problem) for problem in problems]
     earlier: list[list[Attempt]] = [[] for _ in problems]
     final: dict[int, str] = {}
@@ -116,29 +116,29 @@ def play(
         alive = [i for i in range(len(problems)) if i not in final]
         prompts = [conversation(problems[i], earlier[i]) for i in alive]
         texts = decode(model, tokenizer, prompts, sampled)
-        told = verifier.feedback(texts, [golds[i] for i in alive])
-        for i, text, words in zip(alive, texts, told, strict=True):
-            if words is None:
+        feedback = verifier.feedback(texts, [golds[i] for i in alive])
+        for i, text, message in zip(alive, texts, feedback, strict=True):
+            if message is None:
                 final[i] = text
             else:
-                earlier[i].append(Attempt(text, (), "unknown", words))
+                earlier[i].append(Attempt(text, (), "unknown", message))
     stopped = [i in final for i in range(len(problems))]
     texts = [final[i] if i in final else earlier[i].pop().text for i in range(len(problems))]
     passed = [verdict.passed for verdict in verifier.verify(texts, golds)]
     return [
-        Episode(*one)
-        for one in zip(problems, map(tuple, earlier), texts, stopped, passed, strict=True)
+        Episode(*fields)
+        for fields in zip(problems, map(tuple, earlier), texts, stopped, passed, strict=True)
     ]
 
 
 def gold(problem: CodeProblem) -> dict[str, object]:
-    """What the verifier judges by, as the task gives it."""
+    """Return the gold that the task gives the verifier."""
     record = problem.record()
     return {name: record[name] for name in ("kind", "function", "tests", "public")}
 
 
 def search(folder: Path, problems: Sequence[CodeProblem], k: int, seed: int) -> list[Searched]:
-    """Plays each problem once greedily and ``k`` times by sampling with the policy of a folder."""
+    """Run each problem once greedily and ``k`` times by sampling with a folder's policy."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -152,13 +152,13 @@ def search(folder: Path, problems: Sequence[CodeProblem], k: int, seed: int) -> 
         several = [problem for problem in problems for _ in range(k)]
         samples = play(model, tokenizer, verifier, several, sampled=True)
     return [
-        Searched(one, tuple(samples[start : start + k]))
-        for one, start in zip(greedy, range(0, len(samples), k or 1), strict=True)
+        Searched(episode, tuple(samples[start : start + k]))
+        for episode, start in zip(greedy, range(0, len(samples), k or 1), strict=True)
     ]
 
 
 def table(searched: Sequence[Searched]) -> str:
-    """Rows by opening and by number of steps: n, and these shares.
+    """Format rows by opening and by number of steps: n, and these shares.
 
     ``G``, ``S``, ``U`` of the problems; ``sample``, the sampled episodes that pass. Of the greedy
     episodes: ``once``, right at the first attempt; ``unfin``, ``const`` and ``other``, first
@@ -178,22 +178,22 @@ def table(searched: Sequence[Searched]) -> str:
 
 
 def _row(name: str, items: Sequence[Searched]) -> str:
-    """One line of ``table``."""
+    """Format one line of ``table``."""
     greedy = [item.greedy for item in items]
     shares = [_share([item.state == state for item in items]) for state in "GSU"]
     shares += [
         _share([sample.passed for item in items for sample in item.samples]),
-        _share([one.passed and not one.attempts for one in greedy]),
-        *(_share([one.kind == kind for one in greedy]) for kind in _LAZY),
-        _share([bool(one.attempts) or not one.stopped for one in greedy]),
-        _share([one.passed for one in greedy if one.attempts]),
-        _share([one.stopped and not one.passed for one in greedy]),
+        _share([episode.passed and not episode.attempts for episode in greedy]),
+        *(_share([episode.kind == kind for episode in greedy]) for kind in _LAZY),
+        _share([bool(episode.attempts) or not episode.stopped for episode in greedy]),
+        _share([episode.passed for episode in greedy if episode.attempts]),
+        _share([episode.stopped and not episode.passed for episode in greedy]),
     ]
     return f"{name:<14}{len(items):>5}" + "".join(f"{share:>8.3f}" for share in shares)
 
 
 def _share(outcomes: Sequence[bool]) -> float:
-    """Share of true outcomes in 0..1, not a number where there are none."""
+    """Return the share of true outcomes in 0..1; NaN without outcomes."""
     return sum(outcomes) / len(outcomes) if outcomes else math.nan
 
 

@@ -1,14 +1,14 @@
-"""How the programming policy was made, from random weights to the shipped folder.
+"""Train the programming policy from random weights, as for the shipped folder.
 
     OMP_NUM_THREADS=1 python -m demo_policies.code_pretrain --out DIR --seed N
 
 Two phases, both counted in steps and never in seconds:
 
 1. *Skill*: whole programs, at once and after feedback on failed attempts.
-2. *Habit*: episodes whose programs are whole or lazy as ``code_habits`` says. What remains is
-   a policy that knows the whole program of nearly every problem and often does not write it.
+2. *Habit*: episodes whose programs are whole or lazy by ``code_habits``. The resulting policy knows
+   the whole program of nearly every problem and often does not write it.
 
-Problems come from the "pretrain" part of the problem space alone.
+Problems come only from the "pretrain" part of the problem space.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HABIT: Final = Phase("habit", steps=400, peak=1e-3, warmup=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make a policy (see the head of this module)."""
+    """Train a policy (see the module docstring)."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.code_pretrain")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the policy to")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")

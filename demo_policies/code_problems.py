@@ -1,4 +1,4 @@
-r"""The demo's programming task: short Python programs that are really run.
+r"""The demo's programming task: short Python programs that are executed.
 
     python -m demo_policies.code_problems --out tasks/demo_code
 
@@ -9,9 +9,9 @@ of one line, and shows one example:
     Example: 3 9 8 gives 23
 
 The whole problem space is divided by a hash of the request (the opening and the example left
-out). So a request of the pool or the audit never occurs in pre-training, under whatever opening.
-Each single step does: composing steps is what the audit asks. And a program that leaves out the
-last step of one request is the whole program of a shorter one, possibly of another split.
+out). So a request of the pool or the audit never occurs in pre-training, with any opening. Each
+single step does: the audit tests the composition of steps. A program without the last step of one
+request is the whole program of a shorter one, possibly of another split.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from demo_policies.code_steps import (
 from demo_policies.code_tests import Suite, draw_suite
 from demo_policies.problems import Split, split_of
 
-#: What a question may begin with. The policy's habit of writing whole programs depends on it.
+#: Openings of questions. The policy's habit of writing whole programs depends on them.
 OPENINGS: Final = ("Carefully", "Write code", "In Python", "Short program", "Quick one", "Sketch")
 MAX_STEPS: Final = 3
 
@@ -52,7 +52,7 @@ AUDIT_SEED: Final = 77_419
 
 @dataclass(frozen=True)
 class CodeProblem:
-    """A question with all that follows from it.
+    """A question with its request, tests and responses.
 
     Attributes:
         opening: the question's first words, one of ``OPENINGS``.
@@ -68,7 +68,7 @@ class CodeProblem:
 
     @cached_property
     def request(self) -> str:
-        """What the program shall do, in words: what makes two questions the same problem."""
+        """The program's task in words; two questions with the same request are the same problem."""
         words = "".join(f"{step.words}, " for step in self.steps)
         return f"{READINGS[self.family].words}{words}{self.ending.words}."
 
@@ -79,12 +79,12 @@ class CodeProblem:
 
     @property
     def split(self) -> Split:
-        """The one split that this request belongs to, whatever its opening."""
+        """The split of this request, independent of the opening."""
         return split_of(self.digest)
 
     @cached_property
     def suite(self) -> Suite | None:
-        """Its tests, a function of the request alone; None where a step makes no difference."""
+        """Its tests, which depend only on the request; None: a step makes no difference."""
         return draw_suite(self.family, self.steps, self.ending, Random(f"tests:{self.digest}"))
 
     @property
@@ -92,7 +92,7 @@ class CodeProblem:
         """Its tests.
 
         Raises:
-            ValueError: a step makes no difference, so that there are none.
+            ValueError: a step makes no difference, so there are no tests.
         """
         if self.suite is None:
             raise ValueError(f"a step makes no difference: {self.request}")
@@ -100,7 +100,7 @@ class CodeProblem:
 
     @property
     def question(self) -> str:
-        """The prompt. It shows the first public test."""
+        """The prompt, with the first public test as the example."""
         shown = self.tests.tests[0]
         return f"{self.opening}: {self.request}\nExample: {shown.line} gives {shown.answer}\n\n"
 
@@ -111,11 +111,11 @@ class CodeProblem:
 
     @property
     def unfinished(self) -> str:
-        """The response with a program that leaves out the last step."""
+        """The response with a program without the last step."""
         return fenced(program(self.family, self.steps[:-1], self.ending))
 
     def record(self) -> dict[str, Any]:
-        """The problem as a line of a task's JSON file, ``solution`` a gold response."""
+        """Build the record of a task's JSON file; ``solution`` is a gold response."""
         return {
             "id": f"program-{self.digest[:12]}",
             "question": self.question,
@@ -134,22 +134,22 @@ class CodeProblem:
 
 
 def constant(answer: int) -> str:
-    """The response with a program that prints one number whatever it reads."""
+    """Write a response whose program prints one number for every input."""
     return fenced(f"print({answer})\n")
 
 
 def fenced(source: str) -> str:
-    """A program as a response holds it."""
+    """Put a program into a code fence, as a response does."""
     return f"```python\n{source}```"
 
 
 def unfinished_answer(problem: CodeProblem, values: Sequence[int]) -> int:
-    """What the program without the last step prints."""
+    """Compute what the program without the last step prints."""
     return evaluate(problem.steps[:-1], problem.ending, [*values])
 
 
 def stream(split: Split, seed: int) -> Iterator[CodeProblem]:
-    """Endless problems of one split, repeats possible, the openings taking turns.
+    """Yield problems of one split without end; repeats are possible, openings take turns.
 
     Args:
         split: the part of the problem space to draw from.
@@ -167,7 +167,7 @@ def stream(split: Split, seed: int) -> Iterator[CodeProblem]:
 
 
 def generate(split: Split, count: int, seed: int) -> list[CodeProblem]:
-    """Distinct problems of one split.
+    """Generate distinct problems of one split.
 
     Args:
         split: the part of the problem space to draw from.
@@ -179,14 +179,14 @@ def generate(split: Split, count: int, seed: int) -> list[CodeProblem]:
         ``count`` problems in which the openings' counts differ by at most one.
     """
     problems = stream(split, seed)
-    found: dict[str, CodeProblem] = {}
-    while len(found) < count:
+    by_request: dict[str, CodeProblem] = {}
+    while len(by_request) < count:
         problem = next(problems)
-        if problem.request not in found:
-            # The opening is dealt again, since a skipped repeat would unbalance the turns.
-            opening = OPENINGS[len(found) % len(OPENINGS)]
-            found[problem.request] = replace(problem, opening=opening)
-    return list(found.values())
+        if problem.request not in by_request:
+            # Reassign the opening, because a skipped repeat would unbalance the turns.
+            opening = OPENINGS[len(by_request) % len(OPENINGS)]
+            by_request[problem.request] = replace(problem, opening=opening)
+    return list(by_request.values())
 
 
 def write_task_data(folder: Path) -> list[Path]:
@@ -203,11 +203,11 @@ def write_task_data(folder: Path) -> list[Path]:
 
 
 def _draw(opening: str, rng: Random) -> CodeProblem:
-    """A problem of any split, possibly one without tests."""
+    """Draw a problem of any split, possibly one without tests."""
     family: Family = "line" if rng.random() < 0.6 else "pair"
     kinds = STEPS[family]
     steps = []
-    # There are few requests of one step, so that they come up less often.
+    # One step is drawn less often, because there are few requests of one step.
     for _ in range((1, 2, 2, 3, 3)[below(5, rng)]):
         kind = kinds[below(len(kinds), rng)]
         number = kind.numbers[below(len(kind.numbers), rng)] if kind.numbers else 0
@@ -217,12 +217,12 @@ def _draw(opening: str, rng: Random) -> CodeProblem:
 
 
 def below(bound: int, rng: Random) -> int:
-    """A whole number in 0..bound-1, the same with every version of Python."""
+    """Draw an integer in 0..bound-1, equal in all versions of Python."""
     return int(rng.random() * bound)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the task's files (see the head of this module)."""
+    """Write the task's files (see the module docstring)."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.code_problems")
     parser.add_argument(
         "--out",

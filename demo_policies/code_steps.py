@@ -1,7 +1,7 @@
-"""What programs of the demo's programming task do, step by step: words, Python code, meaning.
+"""The steps of the demo's programming task: words, Python code and meaning.
 
-Every kind of step and of ending has all three. The meaning is a function of its own and never
-the program text, so that a mistake in the text shows as a failed test.
+Each kind of step and of ending has all three. The meaning is a separate function, independent of
+the program text, so a mistake in the text appears as a failed test.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class StepKind:
     """A kind of step.
 
     Attributes:
-        words: how a question asks for it, ``{n}`` for its number.
+        words: how a question asks for it; ``{n}`` is its number.
         code: one line of Python on ``x`` (a line of integers) or ``a`` and ``b`` (a pair).
-        meaning: the values after the step from those before it and its number.
-        numbers: the numbers it may have; empty where it has none.
+        meaning: function of the values before the step and its number; returns those after it.
+        numbers: possible numbers; empty: the step has no number.
     """
 
     words: str
@@ -34,7 +34,7 @@ class StepKind:
 
 @dataclass(frozen=True)
 class Ending:
-    """What is printed in the end: its words, its code, and its value."""
+    """The printed result: words, code and value."""
 
     words: str
     code: str
@@ -47,7 +47,7 @@ class Step:
 
     Attributes:
         kind: what is done.
-        number: its number; 0 where the kind has none.
+        number: its number; 0: the kind has none.
     """
 
     kind: StepKind
@@ -60,17 +60,17 @@ class Step:
 
     @property
     def code(self) -> str:
-        """Its line of Python."""
+        """The line of Python."""
         return self.kind.code.format(n=self.number)
 
     def __call__(self, values: Numbers) -> Numbers:
-        """The values after this step."""
+        """Compute the values after this step."""
         return self.kind.meaning(values, self.number)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a family of problems begins: the words, the code, and the numbers of an input."""
+    """The beginning of a family of problems: words, code, and maximum number of integers."""
 
     words: str
     code: str
@@ -207,13 +207,13 @@ def _distinct(values: Numbers) -> Numbers:
 
 
 def evaluate(steps: tuple[Step, ...], ending: Ending, values: Numbers) -> int:
-    """What a program with these steps prints for one input."""
+    """Compute what a program with these steps prints for one input."""
     for step in steps:
         values = step(values)
     return ending.meaning(values)
 
 
 def program(family: Family, steps: tuple[Step, ...], ending: Ending) -> str:
-    """The Python program with these steps."""
+    """Write the Python program with these steps."""
     lines = [READINGS[family].code, *(step.code for step in steps), ending.code]
     return "".join(f"{line}\n" for line in lines)

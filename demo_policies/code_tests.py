@@ -1,8 +1,8 @@
-"""Tests of the demo's programming problems, drawn so that lazy programs are found out.
+"""Tests of the demo's programming problems, drawn to detect lazy programs.
 
-The public tests are few and small, as in contests: in part of the problems they do not exercise
-the last step, so that a program without it passes them all. The hidden tests tell the whole
-program from every program that leaves out one step, and from every constant.
+The public tests are few and small, as in contests. In some problems they do not exercise the last
+step, so a program without it passes them all. The hidden tests distinguish the whole program from
+every program without one step, and from every constant.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final
 from demo_policies.code_steps import READINGS, Ending, Family, Step, evaluate
 
 HIDDEN: Final = 4
-#: Share of the problems whose public tests do not exercise the last step, where there are such.
+#: Share of the problems whose public tests do not exercise the last step, if such tests exist.
 BLIND: Final = 0.4
-#: Answers beyond this are no use for reading along.
+#: Larger answers are hard to read.
 LARGEST_ANSWER: Final = 9_999
-#: Inputs drawn before a problem is given up.
+#: Number of draws before a problem is given up.
 _TRIES: Final = 30
 
 
@@ -32,13 +32,13 @@ class CodeTest:
 
     @property
     def line(self) -> str:
-        """The input line."""
+        """The line of input."""
         return " ".join(map(str, self.values))
 
 
 @dataclass(frozen=True)
 class Suite:
-    """The tests of a problem, the first ``public`` of them public."""
+    """The tests of a problem; the first ``public`` tests are public."""
 
     tests: tuple[CodeTest, ...]
     public: int
@@ -47,7 +47,7 @@ class Suite:
 def draw_suite(
     family: Family, steps: tuple[Step, ...], ending: Ending, rng: Random
 ) -> Suite | None:
-    """Tests of a problem.
+    """Draw the tests of a problem.
 
     Args:
         family: what is read.
@@ -56,8 +56,8 @@ def draw_suite(
         rng: source of the inputs.
 
     Returns:
-        One or two public and ``HIDDEN`` hidden tests; None where no inputs were found that tell
-        each step's absence, so that the step makes no difference.
+        One or two public and ``HIDDEN`` hidden tests; None: no drawn inputs show the absence of
+        each step, so a step makes no difference.
     """
     public = 1 + (rng.random() < 0.5)
     blind = rng.random() < BLIND
@@ -67,11 +67,13 @@ def draw_suite(
         values = _values(family, most, rng)
         return CodeTest(values, evaluate(steps, ending, [*values]))
 
-    def seen(test: CodeTest) -> bool:
-        """Whether a test exercises the last step."""
+    def exercises_last_step(test: CodeTest) -> bool:
+        """Return whether a test exercises the last step."""
         return evaluate(steps[:-1], ending, [*test.values]) != test.answer
 
-    shown = [_first(lambda: draw(4), lambda t: seen(t) != blind) for _ in range(public)]
+    shown = [
+        _first(lambda: draw(4), lambda t: exercises_last_step(t) != blind) for _ in range(public)
+    ]
     for _ in range(_TRIES):
         hidden = [draw(READINGS[family].most) for _ in range(HIDDEN)]
         tests = (*shown, *hidden)
@@ -90,17 +92,17 @@ def draw_suite(
     return None
 
 
-def _first(draw: Callable[[], CodeTest], wanted: Callable[[CodeTest], bool]) -> CodeTest:
-    """The first test that is as wanted, or the last one drawn where none is."""
+def _first(draw: Callable[[], CodeTest], accepts: Callable[[CodeTest], bool]) -> CodeTest:
+    """Draw until a test is accepted; return it, or the last one if none is."""
     for _ in range(_TRIES):
         test = draw()
-        if wanted(test):
+        if accepts(test):
             break
     return test
 
 
 def _values(family: Family, most: int, rng: Random) -> tuple[int, ...]:
-    """The integers of an input: 3 to ``most`` of them, or two; now and then with repeats."""
+    """Draw the integers of an input: 3 to ``most``, or two; sometimes with repeats."""
     count = 2 if family == "pair" else 3 + int(rng.random() * (most - 2))
     bound = 12 if rng.random() < 0.3 else 40
     return tuple(int(rng.random() * bound) for _ in range(count))

@@ -1,7 +1,7 @@
 r"""The programming policy's tokenizer: phrases of questions and feedback, pieces of code, numbers.
 
 Numbers 0..99 are one token each. Phrases keep a conversation short: a question takes about 25
-tokens, a program about 20 and feedback about 15. Single characters catch all else, so any
+tokens, a program about 20 and feedback about 15. Single characters cover the rest, so any
 ASCII text decodes to itself.
 """
 
@@ -33,20 +33,20 @@ _CODE: Final = (
 
 
 def phrases() -> list[str]:
-    """The phrases with a token of their own, the longest first."""
-    found = {*_CODE, ", ", "\n\n", "\nExample: ", " gives ", NO_PROGRAM}
-    found |= {f"{opening}: " for opening in OPENINGS}
-    found |= {reading.words for reading in READINGS.values()}
+    """List the phrases that are single tokens, the longest first."""
+    texts = {*_CODE, ", ", "\n\n", "\nExample: ", " gives ", NO_PROGRAM}
+    texts |= {f"{opening}: " for opening in OPENINGS}
+    texts |= {reading.words for reading in READINGS.values()}
     for kinds in STEPS.values():
-        found |= {part for kind in kinds for part in kind.words.split("{n}") if part}
-    found |= {f"{ending.words}." for endings in ENDINGS.values() for ending in endings}
-    # Whatever stands between the numbers of real feedback.
-    for told in (TestResult("wrong_answer", output="4"), TestResult("runtime_error", error="4")):
-        text = failure_feedback("stdin", 1, 2, Test("3", "4"), told)
-        found |= {part for part in re.split(r"\d+", text) if part}
-    return sorted(found, key=lambda phrase: (-len(phrase), phrase))
+        texts |= {part for kind in kinds for part in kind.words.split("{n}") if part}
+    texts |= {f"{ending.words}." for endings in ENDINGS.values() for ending in endings}
+    # The texts between the numbers of real feedback.
+    for result in (TestResult("wrong_answer", output="4"), TestResult("runtime_error", error="4")):
+        text = failure_feedback("stdin", 1, 2, Test("3", "4"), result)
+        texts |= {part for part in re.split(r"\d+", text) if part}
+    return sorted(texts, key=lambda phrase: (-len(phrase), phrase))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The policy's tokenizer; see ``phrase_tokenizer``."""
+    """Build the policy's tokenizer; see ``phrase_tokenizer``."""
     return phrase_tokenizer(phrases(), CONTEXT_TOKENS)

@@ -1,9 +1,9 @@
-"""What one decode and K samples of a demo policy reach, as a table by verb.
+"""Measure one decode and K samples of a demo policy by verb.
 
     OMP_NUM_THREADS=1 python -m demo_policies.measure --policy DIR --split tuning
 
-This is how the habits in ``pretrain`` were set (on "tuning") and how the figures of the
-model card were taken. An experiment is run by ``gapft run``, not by this.
+The habits in ``pretrain`` were set with this on "tuning", and the numbers of the model card were
+measured with it. For an experiment use ``gapft run`` instead.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class Searched:
 
     @property
     def passing(self) -> tuple[str, ...]:
-        """The samples that a verifier accepts, in order."""
+        """Return the samples that a verifier accepts, in order."""
         return tuple(text for text in self.samples if verified(self.problem, text))
 
     @property
     def state(self) -> str:
-        """``G`` solved in one decode, ``S`` recovered by search, ``U`` missed by search."""
+        """Return ``G`` solved in one decode, ``S`` recovered or ``U`` missed by search."""
         if verified(self.problem, self.greedy):
             return "G"
         return "S" if self.passing else "U"
 
 
 def verified(problem: Problem, response: str) -> bool:
-    r"""Whether the last ``\boxed{}`` of a response holds the problem's answer."""
-    found = _BOXED.findall(response)
-    return bool(found) and found[-1].strip() == str(problem.answer)
+    r"""Return whether the last ``\boxed{}`` of a response contains the problem's answer."""
+    answers = _BOXED.findall(response)
+    return bool(answers) and answers[-1].strip() == str(problem.answer)
 
 
 def decode(
@@ -69,14 +69,14 @@ def decode(
     samples: int = 0,
     seed: int = 0,
 ) -> list[list[str]]:
-    """Responses to each prompt: one greedy response, or some samples at temperature 1.
+    """Generate responses to each prompt: one greedy response, or samples at temperature 1.
 
     Args:
         model: any causal language model.
         tokenizer: one that pads on the left.
         prompts: P prompts.
         samples: responses to sample for each prompt; 0 for the greedy one.
-        seed: of the sampling.
+        seed: seed of the sampling.
 
     Returns:
         P lists of ``max(1, samples)`` responses without special tokens.
@@ -84,20 +84,22 @@ def decode(
     import torch
 
     torch.manual_seed(seed)
-    # The whole distribution: transformers' own default would keep the 50 likeliest tokens.
-    drawing = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    settings = drawing | {"num_return_sequences": samples} if samples else {"do_sample": False}
-    each = max(1, samples)
-    found: list[list[str]] = []
-    rows = max(1, _BATCH // each)
+    # Sample from the whole distribution: transformers' default keeps the 50 likeliest tokens.
+    sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    settings = sampling | {"num_return_sequences": samples} if samples else {"do_sample": False}
+    per_prompt = max(1, samples)
+    responses: list[list[str]] = []
+    rows = max(1, _BATCH // per_prompt)
     for first in range(0, len(prompts), rows):
         batch = tokenizer(list(prompts[first : first + rows]), return_tensors="pt", padding=True)
         with torch.inference_mode():
             ids = model.generate(**batch, **settings, max_new_tokens=MAX_NEW_TOKENS)
         width = batch["input_ids"].shape[1]
         texts = tokenizer.batch_decode(ids[:, width:], skip_special_tokens=True)
-        found += [texts[start : start + each] for start in range(0, len(texts), each)]
-    return found
+        responses += [
+            texts[start : start + per_prompt] for start in range(0, len(texts), per_prompt)
+        ]
+    return responses
 
 
 def search(folder: Path, problems: Sequence[Problem], k: int, seed: int) -> list[Searched]:
@@ -110,13 +112,13 @@ def search(folder: Path, problems: Sequence[Problem], k: int, seed: int) -> list
     greedy = decode(model, tokenizer, prompts)
     sampled = decode(model, tokenizer, prompts, samples=k, seed=seed)
     return [
-        Searched(problem, one[0], tuple(several))
-        for problem, one, several in zip(problems, greedy, sampled, strict=True)
+        Searched(problem, greedy_texts[0], tuple(samples))
+        for problem, greedy_texts, samples in zip(problems, greedy, sampled, strict=True)
     ]
 
 
 def table(searched: Sequence[Searched]) -> str:
-    """Rows by verb and by number of operations: n, and these shares.
+    """Format rows by verb and by number of operations: n, and these shares.
 
     ``G``, ``S``, ``U`` of the problems; ``steps``, the greedy responses that show their
     steps; ``sample``, the samples that pass; ``right``, the samples with steps that pass;
@@ -134,7 +136,7 @@ def table(searched: Sequence[Searched]) -> str:
 
 
 def _row(name: str, items: Sequence[Searched]) -> str:
-    """One line of ``table``."""
+    """Format one line of ``table``."""
     samples = [(is_shortcut(s), verified(i.problem, s)) for i in items for s in i.samples]
     kept = [min(item.passing, key=len) for item in items if item.state == "S"]
     shares = [_share([item.state == state for item in items]) for state in "GSU"]
@@ -149,12 +151,12 @@ def _row(name: str, items: Sequence[Searched]) -> str:
 
 
 def is_shortcut(response: str) -> bool:
-    """Whether a response gives its answer without steps."""
+    """Return whether a response gives its answer without steps."""
     return response.startswith(SHORTCUT_OPENING)
 
 
 def _share(outcomes: Sequence[bool]) -> float:
-    """Share of true outcomes in 0..1, not a number where there are none."""
+    """Return the share of true outcomes in 0..1; NaN without outcomes."""
     return sum(outcomes) / len(outcomes) if outcomes else math.nan
 
 

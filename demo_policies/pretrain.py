@@ -1,17 +1,17 @@
-"""How the demo's policy was made, from random weights to the shipped folder.
+"""Train the demo's policy from random weights, as for the shipped folder.
 
     OMP_NUM_THREADS=1 python -m demo_policies.pretrain --out DIR --seed N
 
-Two phases, both counted in steps and never in seconds, so that a slow machine makes the
+Two phases, both counted in steps and never in seconds, so a slow machine trains the
 same policy as a fast one:
 
 1. *Skill*: chains of 1 to 4 operations, answered with all their steps.
-2. *Habit*: the same problems, but whether the steps are shown depends on the verb. What
-   remains is a policy that can do more than it does in one decode: under some verbs it
-   mostly guesses, and search finds the worked answer that it left out.
+2. *Habit*: the same problems, but whether the steps are shown depends on the verb. The resulting
+   policy can do more than it does in one decode: with some verbs it mostly guesses, and search
+   finds the worked answer.
 
-Problems come from the "pretrain" part of the problem space alone. What is saved has wider heads
-than what was trained (``widen``), and is the same function.
+Problems come only from the "pretrain" part of the problem space. The saved model has wider heads
+than the trained one (``widen``), and computes the same function.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-#: Probability that a habit-phase response shows its steps, by verb. Chosen on "tuning".
+#: Probability that a habit-phase response shows its steps, by verb; chosen on "tuning".
 SHOWN_STEPS: Final = dict(zip(VERBS, (0.95, 0.80, 0.50, 0.35, 0.15, 0.05), strict=True))
 IGNORED_LABEL: Final = -100
 
@@ -55,12 +55,12 @@ class Phase:
     """The schedule of one phase.
 
     Attributes:
-        name: for the progress lines.
+        name: name in the progress lines.
         steps: optimizer steps.
         peak: highest learning rate, reached after ``warmup`` steps and followed by a
             cosine to zero.
         warmup: steps of linear rise.
-        batch: examples a step.
+        batch: examples per step.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Phase:
     batch: int = 32
 
     def learning_rate(self, step: int) -> float:
-        """Learning rate of step 0 .. ``steps - 1``."""
+        """Compute the learning rate of step 0 .. ``steps - 1``."""
         if step < self.warmup:
             return self.peak * (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return self.peak * 0.5 * (1 + math.cos(math.pi * done))
+        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
+        return self.peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 SKILL: Final = Phase("skill", steps=4_000, peak=3e-3, warmup=100)
@@ -82,26 +82,26 @@ HABIT: Final = Phase("habit", steps=270, peak=7e-4, warmup=20)
 
 
 def skill_examples(seed: int) -> Iterator[Example]:
-    """Endless worked examples."""
+    """Yield worked examples without end."""
     for problem in stream("pretrain", seed):
         yield Example(problem.question, problem.worked)
 
 
 def habit_examples(seed: int) -> Iterator[Example]:
-    """Endless examples that show their steps with the probability of their verb."""
+    """Yield examples without end that show their steps with the probability of their verb."""
     rng = Random(f"habit:{seed}")
-    # A seed apart from the skill phase's, which began with these very problems otherwise.
+    # The seed differs from the skill phase's, which would begin with the same problems.
     for problem in stream("pretrain", seed + 1_000_000):
         yield Example(problem.question, habitual_response(problem, rng))
 
 
 def habitual_response(problem: Problem, rng: Random) -> str:
-    """The worked response or the shortcut, drawn by the verb's habit."""
+    """Draw the worked response or the shortcut by the verb's habit."""
     return problem.worked if rng.random() < SHOWN_STEPS[problem.verb] else problem.shortcut
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A small Llama (about 350 thousand float32 parameters here) with random weights."""
+    """Build a small Llama (about 350 thousand float32 parameters) with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -123,11 +123,11 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausal
 
 
 def collate(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """Examples as one padded batch.
+    """Build one padded batch of examples.
 
     Args:
         examples: B prompts with responses; the end token is added to each response.
-        tokenizer: gives the tokens.
+        tokenizer: the tokenizer.
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``labels``, each (B, T) of int64, padded on the
@@ -162,8 +162,8 @@ def train(
 
     Args:
         model: changed in place.
-        tokenizer: gives the tokens.
-        examples: at least ``phase.steps * phase.batch`` of them.
+        tokenizer: the tokenizer.
+        examples: at least ``phase.steps * phase.batch`` examples.
         phase: the schedule.
         report: called with a line of progress every hundred steps and at the end.
     """
@@ -195,8 +195,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    # transformers 5 writes its own name for this class, which transformers 4 does not know;
-    # both know the name below.
+    # transformers 5 writes a class name that transformers 4 does not know; both know this one.
     settings = folder / "tokenizer_config.json"
     content = json.loads(settings.read_text(encoding="utf-8"))
     content["tokenizer_class"] = "PreTrainedTokenizerFast"
@@ -204,7 +203,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make a policy (see the head of this module)."""
+    """Train a policy (see the module docstring)."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.pretrain")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the policy to")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")

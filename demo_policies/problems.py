@@ -6,10 +6,9 @@ writes ``pool.jsonl`` (400 problems to search and train on) and ``audit.jsonl`` 
 problems to judge on). There is no operator precedence: ``22 +17 *2`` is (22 + 17) * 2 = 78.
 
 The whole problem space is divided by a hash of the expression, the verb left out. So an
-expression of the pool or the audit never occurs in pre-training, under whatever verb, and
-this holds for every seed and every number of problems drawn. (A single sum such as
-22 + 17 does occur as a step of longer chains in several splits: the steps are the skill to
-be learnt, the chains are the problems.)
+expression of the pool or the audit never occurs in pre-training, with any verb, for every seed
+and every number of problems. (A single sum such as 22 + 17 may occur as a step of longer chains
+in several splits: the steps are the skill to learn, the chains are the problems.)
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from typing import Final, Literal
 Split = Literal["pretrain", "tuning", "pool", "audit"]
 Operator = Literal["+", "-", "*"]
 
-#: The verbs a question may begin with. The policy's habit of showing steps depends on them.
+#: First words of questions. The policy's habit of showing steps depends on them.
 VERBS: Final = ("Find", "Compute", "Evaluate", "Calculate", "Determine", "Solve")
-#: Every value on the way lies in 0..LARGEST, so that a number is one token.
+#: All intermediate values are in 0..LARGEST, so a number is one token.
 LARGEST: Final = 99
 MAX_OPERATIONS: Final = 4
-#: What the policy writes before an answer that it has not worked out.
+#: Beginning of the policy's responses without steps.
 SHORTCUT_OPENING: Final = "By eye; "
 
-# Percent of the problem space by split, in this order. "tuning" is what the policy's own
-# settings were chosen on; nothing was ever chosen on "pool" or "audit".
+# Percent of the problem space by split, in this order. The policy's settings were chosen on
+# "tuning"; nothing was chosen on "pool" or "audit".
 _SHARES: Final[dict[Split, int]] = {"pretrain": 70, "tuning": 10, "pool": 10, "audit": 10}
 
 POOL_SIZE: Final = 400
@@ -48,13 +47,13 @@ AUDIT_SEED: Final = 91_127
 
 @dataclass(frozen=True)
 class Operation:
-    """One link of a chain: what is done to the value so far."""
+    """One operation of a chain."""
 
     operator: Operator
     operand: int
 
     def __call__(self, value: int) -> int:
-        """The value after this operation."""
+        """Compute the value after this operation."""
         if self.operator == "+":
             return value + self.operand
         if self.operator == "-":
@@ -64,7 +63,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Problem:
-    """A question of the demo with all that follows from it.
+    """A question of the demo with its answer and responses.
 
     Attributes:
         verb: the first word of the question, one of ``VERBS``.
@@ -79,10 +78,10 @@ class Problem:
     @cached_property
     def values(self) -> tuple[int, ...]:
         """The start and the value after each operation, ``len(operations) + 1`` numbers."""
-        found = [self.start]
+        values = [self.start]
         for operation in self.operations:
-            found.append(operation(found[-1]))
-        return tuple(found)
+            values.append(operation(values[-1]))
+        return tuple(values)
 
     @property
     def answer(self) -> int:
@@ -116,19 +115,19 @@ class Problem:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the expression in hex. The verb is no part of it."""
+        """SHA-256 of the expression, without the verb, in hex."""
         return hashlib.sha256(self.expression.encode()).hexdigest()
 
     @property
     def split(self) -> Split:
-        """The one split that this expression belongs to, whatever its verb."""
+        """The split of this expression, independent of the verb."""
         return split_of(self.digest)
 
     def record(self) -> dict[str, str | int]:
-        """The problem as a line of a task's JSON file.
+        """Build the record of a task's JSON file.
 
         ``solution`` and ``shortcut`` are gold responses in the two styles that the policy
-        itself writes, so that a gold target is one which the policy can reach.
+        itself writes, so the policy can reach a gold target.
         """
         return {
             "id": f"arithmetic-{self.digest[:12]}",
@@ -142,12 +141,12 @@ class Problem:
 
 
 def boxed(answer: int) -> str:
-    r"""An answer as a response ends with it, e.g. ``\boxed{78}``."""
+    r"""Write an answer as at the end of a response, e.g. ``\boxed{78}``."""
     return rf"\boxed{{{answer}}}"
 
 
 def split_of(digest: str) -> Split:
-    """The split of an expression from its SHA-256 in hex."""
+    """Return the split of an expression with this SHA-256 in hex."""
     percent = int(digest[:16], 16) % 100
     for split, share in _SHARES.items():
         if percent < share:
@@ -157,7 +156,7 @@ def split_of(digest: str) -> Split:
 
 
 def stream(split: Split, seed: int) -> Iterator[Problem]:
-    """Endless problems of one split, repeats possible, the verbs taking turns.
+    """Yield problems of one split without end; repeats are possible, verbs take turns.
 
     Args:
         split: the part of the problem space to draw from.
@@ -174,7 +173,7 @@ def stream(split: Split, seed: int) -> Iterator[Problem]:
 
 
 def generate(split: Split, count: int, seed: int) -> list[Problem]:
-    """Distinct problems of one split.
+    """Generate distinct problems of one split.
 
     Args:
         split: the part of the problem space to draw from.
@@ -186,17 +185,18 @@ def generate(split: Split, count: int, seed: int) -> list[Problem]:
         ``count`` problems in which the verbs' counts differ by at most one.
     """
     problems = stream(split, seed)
-    found: dict[str, Problem] = {}
-    while len(found) < count:
+    by_expression: dict[str, Problem] = {}
+    while len(by_expression) < count:
         problem = next(problems)
-        if problem.expression not in found:
-            # The verb is dealt again, since a skipped repeat would unbalance the turns.
-            found[problem.expression] = replace(problem, verb=VERBS[len(found) % len(VERBS)])
-    return list(found.values())
+        if problem.expression not in by_expression:
+            # Reassign the verb, because a skipped repeat would unbalance the turns.
+            verb = VERBS[len(by_expression) % len(VERBS)]
+            by_expression[problem.expression] = replace(problem, verb=verb)
+    return list(by_expression.values())
 
 
 def write_jsonl(problems: Sequence[Problem], path: Path) -> None:
-    """Write one record a line, as UTF-8 with Unix line ends on every system."""
+    """Write one record per line, as UTF-8 with Unix line ends on every system."""
     lines = (json.dumps(problem.record(), ensure_ascii=False) + "\n" for problem in problems)
     path.write_bytes("".join(lines).encode())
 
@@ -211,7 +211,7 @@ def write_task_data(folder: Path) -> list[Path]:
 
 
 def _draw(verb: str, rng: Random) -> Problem:
-    """A problem of any split: 1 to 4 operations, each value in 0..99."""
+    """Draw a problem of any split: 1 to 4 operations, each value in 0..99."""
     start = value = _below(LARGEST + 1, rng)
     operations: list[Operation] = []
     for _ in range(1 + _below(MAX_OPERATIONS, rng)):
@@ -223,7 +223,7 @@ def _draw(verb: str, rng: Random) -> Problem:
 
 
 def _operands(value: int) -> list[tuple[Operator, range]]:
-    """The operands by operator that change a value and keep it in 0..99."""
+    """List the operands by operator that change a value and keep it in 0..99."""
     most = LARGEST // value if value else 1
     return [
         ("+", range(1, LARGEST - value + 1)),
@@ -233,16 +233,16 @@ def _operands(value: int) -> list[tuple[Operator, range]]:
 
 
 def _below(bound: int, rng: Random) -> int:
-    """A whole number in 0..bound-1.
+    """Draw an integer in 0..bound-1.
 
-    ``Random.random`` is the one method whose sequence Python promises to keep between
-    versions; the shipped files must come out the same bytes on all of them.
+    Python guarantees equal sequences in all versions only for ``Random.random``, and the shipped
+    files must have the same bytes in all versions.
     """
     return int(rng.random() * bound)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the demo's task files (see the head of this module)."""
+    """Write the demo's task files (see the module docstring)."""
     parser = argparse.ArgumentParser(prog="python -m demo_policies.problems")
     parser.add_argument(
         "--out",

@@ -1,7 +1,7 @@
 r"""The demo policies' tokenizers: words, whole numbers, and every printable ASCII character.
 
-``phrase_tokenizer`` makes all; ``build_tokenizer`` the one of the arithmetic policy. There the
-phrases keep a response within 28 tokens. Single characters catch all else, so any ASCII text
+``phrase_tokenizer`` builds all tokenizers, and ``build_tokenizer`` that of the arithmetic policy,
+whose phrases keep a response within 28 tokens. Single characters cover the rest, so any ASCII text
 decodes to itself.
 """
 
@@ -16,7 +16,7 @@ from demo_policies.problems import SHORTCUT_OPENING, VERBS
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-#: Longest prompt with its response, with room for a few worked examples before it.
+#: Enough for the longest prompt and response after a few worked examples.
 CONTEXT_TOKENS: Final = 256
 
 _PHRASES: Final = (*VERBS, SHORTCUT_OPENING, r"\boxed{", "; ", " +", " -", " *")
@@ -27,21 +27,21 @@ LARGEST_NUMBER: Final = 99
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The arithmetic policy's tokenizer."""
+    """Build the arithmetic policy's tokenizer."""
     return phrase_tokenizer(_PHRASES, CONTEXT_TOKENS)
 
 
 def phrase_tokenizer(
     phrases: Sequence[str], context: int, largest: int = LARGEST_NUMBER
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer, padded on the left, that adds no token of its own to a text.
+    """Build a tokenizer that pads on the left and adds no special token to a text.
 
-    No start token is added: a text is exactly its own tokens, ``decode(encode(text))`` is
-    the text, and a prompt with a response has the tokens of both, one after the other.
+    So ``decode(encode(text))`` is the text, and a prompt with a response has the tokens of the
+    prompt followed by those of the response.
 
     Args:
-        phrases: a token each, in the order of the vocabulary; the longest one that fits is taken.
-            Whole numbers and every printable ASCII character follow them.
+        phrases: one token each, in the order of the vocabulary; the longest match applies.
+            Integers and every printable ASCII character follow them.
         context: the model's longest text in tokens.
         largest: the largest number that is one token: 99, or 9 for single digits.
     """
@@ -75,5 +75,5 @@ def phrase_tokenizer(
 
 
 def _escape(phrase: str) -> str:
-    """A phrase as a regular expression; ``re.escape`` writes spaces in a way Oniguruma may not."""
+    """Escape a phrase for Oniguruma, which may not accept the spaces of ``re.escape``."""
     return "".join(c if c.isalnum() or c in " \n,:;`" else f"\\{c}" for c in phrase)

@@ -1,7 +1,7 @@
-"""Widens a Llama's attention heads with zeros: the same function in a shape that vLLM can serve.
+"""Widen a Llama's attention heads with zeros: the same function in a shape that vLLM can serve.
 
-The policy is trained with heads of 24 dimensions. vLLM's attention on CPU knows heads of 32 and of
-multiples of 16 from 64 on, so the shipped folder has heads of 32, eight of them zeros.
+The policy is trained with heads of 24 dimensions. vLLM's attention on CPU supports heads of 32
+and of multiples of 16 from 64 on, so the shipped folder has heads of 32 with eight zeros.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def widen_heads(model: LlamaForCausalLM, width: int) -> LlamaForCausalLM:
-    """A copy of a model whose heads have ``width`` dimensions; its logits are equal up to rounding.
+    """Copy a model with heads of ``width`` dimensions; its logits are equal up to rounding.
 
-    Three things keep the function as it was. Rotary positions turn dimensions i and i + h/2 of a
+    Three changes preserve the function. Rotary positions turn dimensions i and i + h/2 of a
     head of h together, so the zeros go to the end of each half. The base of their angles,
     ``theta^(-2i/h)``, is raised to ``width / h``. And queries are scaled by ``sqrt(width / h)``,
-    since scores are divided by the root of the head's width.
+    because scores are divided by the root of the head's width.
 
     Args:
-        model: one with plain rotary positions and as many key heads as query heads, or fewer.
-        width: new dimensions of a head; even, and no less than the old.
+        model: a model with plain rotary positions and at most as many key heads as query heads.
+        width: new number of dimensions of a head; even, and at least the old number.
 
     Raises:
         ValueError: the width is odd or less than the model's.
@@ -47,7 +47,7 @@ def widen_heads(model: LlamaForCausalLM, width: int) -> LlamaForCausalLM:
             weights[name] = wider * math.sqrt(width / old) if "q_proj" in name else wider
         elif name.endswith("o_proj.weight"):
             weights[name] = _pad_rows(weight.T, old, width).T.contiguous()
-    # The weights drawn here are all replaced; the caller's random stream stays where it is.
+    # All weights drawn here are replaced; the caller's random stream must not advance.
     with torch.random.fork_rng(devices=[]):
         wide = LlamaForCausalLM(config)
     wide.load_state_dict(weights)
@@ -55,7 +55,7 @@ def widen_heads(model: LlamaForCausalLM, width: int) -> LlamaForCausalLM:
 
 
 def _pad_rows(weight: Tensor, old: int, width: int) -> Tensor:
-    """(heads * old, columns) to (heads * width, columns): zeros at the end of each half head."""
+    """Pad (heads * old, columns) to (heads * width, columns) with zeros after each half head."""
     import torch
 
     halves = weight.reshape(-1, old // 2, weight.shape[1])

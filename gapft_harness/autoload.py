@@ -55,7 +55,7 @@ def _extend_or_warn(module: "ModuleType") -> None:
     if os.environ.get("GAPFT_CODE_EVAL") == "1":  # a failure raises: running unsafely is no option
         from importlib import import_module
 
-        import_module("gapft_harness.lm_eval_bridge.code_eval").answer()
+        import_module("gapft_harness.lm_eval_bridge.code_eval").install_code_eval()
     try:
         register_entry_points()
     except Exception as error:

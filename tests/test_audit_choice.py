@@ -42,7 +42,7 @@ def test_what_a_kill_left_unsealed_is_not_taken_for_what_another_recipe_says(
     task: Letters,
 ) -> None:
     run = search(task, {"limit": 8})
-    assert run.manifest()["audits"]["other"]["said"] == LIMIT
+    assert run.manifest()["audits"]["other"]["settings"] == LIMIT
 
     def forget(manifest: dict[str, Any]) -> None:
         del manifest["audits"], manifest["verdict_counts"][SPLIT]
@@ -57,13 +57,13 @@ def test_what_a_kill_left_unsealed_is_not_taken_for_what_another_recipe_says(
         with pytest.raises(UserError, match=said):
             search(task, other)
         assert f"{SPLIT}/responses.parquet" not in run.manifest()["files"]
-    assert search(task, {"limit": 8}).manifest()["audits"]["other"]["said"] == LIMIT
+    assert search(task, {"limit": 8}).manifest()["audits"]["other"]["settings"] == LIMIT
 
 
 def test_verify_holds_the_choice_to_the_table_and_to_the_recipe(task: Letters) -> None:
     run = search(task, {"limit": 8})
     assert found(run) == []
-    change_manifest(run.path, lambda m: m["audits"]["other"]["said"].update(limit=3))
+    change_manifest(run.path, lambda m: m["audits"]["other"]["settings"].update(limit=3))
     table, recipe = found(run)
     assert f"{SPLIT}/responses.parquet, said: limit is 8, manifest.json, audits has 3" in table
     assert "manifest.json, audit/other, said: limit is 3, the recipe has 8" in recipe

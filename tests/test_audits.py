@@ -20,7 +20,7 @@ from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import killed, result, stored, workers_of
 from tests.end_to_end.test_scaled_run import wait_until
 from tests.training.letters import prepare
-from tests.verify.tampering import change_manifest, rows_of, seal_again, write_rows
+from tests.verify.tampering import change_manifest, read_rows, seal_again, write_rows
 
 #: A verifier that the run's own task does not have.
 LENIENT = '''
@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = (made / "recipe.yaml").read_text()
     (made / "recipe.yaml").write_text(recipe + AUDITS.replace("half:", "#"))
     succeed(*RUN, "unhalved", *OPTIONS, cwd=made)
-    ids = [row["problem_id"] for row in rows_of(made / "unhalved/audit/other/problems.parquet")]
+    ids = [row["problem_id"] for row in read_rows(made / "unhalved/audit/other/problems.parquet")]
     (made / "half.txt").write_text("\n".join(ids[::2]))
     (made / "recipe.yaml").write_text(recipe + AUDITS)
     for name in ("added", "killed"):
@@ -175,7 +175,7 @@ def test_verify_holds_it_to_all_that_holds_of_the_audit(folder: Path, tmp_path: 
     decisions = f"decisions/{ARM}@other.parquet"
 
     def flip(run: Path, path: Path) -> None:
-        table = rows_of(path)
+        table = read_rows(path)
         table[3]["status"] = "fail" if table[3]["status"] == "pass" else "pass"
         write_rows(path, table)
 
@@ -184,20 +184,20 @@ def test_verify_holds_it_to_all_that_holds_of_the_audit(folder: Path, tmp_path: 
     assert "judged again it is" in said
     said = broken("audit/other/responses.parquet", flip)
     assert "audit/other/responses.parquet: problem " in said
-    said = broken(decisions, lambda run, path: write_rows(path, rows_of(path)[1:]))
+    said = broken(decisions, lambda run, path: write_rows(path, read_rows(path)[1:]))
     assert f"{decisions}: has other problems than audit/other/problems.parquet" in said
     state = "audit/other/states.parquet"
 
     def restate(run: Path, path: Path) -> None:
-        table = rows_of(path)
+        table = read_rows(path)
         table[0]["state"] = "U" if table[0]["state"] != "U" else "S"
         write_rows(path, table)
 
     assert f"{state}: problem " in broken(state, restate)
 
     def share(run: Path, path: Path) -> None:
-        pool = rows_of(run / "pool/problems.parquet")
-        table = rows_of(path)
+        pool = read_rows(run / "pool/problems.parquet")
+        table = read_rows(path)
         table[0]["prompt"] = pool[0]["prompt"]
         write_rows(path, table)
 

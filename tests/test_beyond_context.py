@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT, Decoding, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Decoding, Verdict
 from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, beyond_context
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
@@ -45,7 +45,7 @@ def test_a_prompt_without_room_fails_unasked_and_is_named_and_counted(tmp_path: 
     assert {(j.verdict.status, j.verdict.reason) for j in judged["p0"]} == {
         ("fail", "prompt does not fit the context")
     }
-    assert facts["finish_reasons"] == {CONTEXT: 6, "stop": 6}
+    assert facts["finish_reasons"] == {CONTEXT_EXCEEDED: 6, "stop": 6}
     assert facts["verdicts"] == {"fail": 6, "pass": 6}
     assert "" not in verifier.judged, "the verifier is not asked"
     assert facts["warnings"][0].startswith("1 problem has a prompt")
@@ -64,7 +64,7 @@ def test_a_conversation_without_room_ends_its_episode_as_failed(tmp_path: Path) 
     )
     judged = dict(read_judged(tmp_path / "r.parquet"))
     for j in judged["p1"]:
-        assert j.response.finish_reason == CONTEXT
+        assert j.response.finish_reason == CONTEXT_EXCEEDED
         assert [a.text.split()[0] for a in j.response.attempts] == ["wrong"]
         assert j.verdict == Verdict("fail", "prompt does not fit the context")
     assert all(j.response.attempts == () for j in judged["p0"])

@@ -36,7 +36,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import check_experiments, load_all_experiments
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.report.planted import inputs as synthetic_inputs
+from tests.report.planted import build_inputs as synthetic_inputs
 from tests.test_changed_recipe import SELECTED, Changing, write
 from tests.test_groups import GROUPS
 from tests.verify.tampering import seal_again

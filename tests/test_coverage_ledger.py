@@ -23,9 +23,9 @@ from gapft_harness.experiments.coverage_ledger import (
     build_ledger_path,
 )
 from tests.command import gapft, succeed
-from tests.report.planted import inputs as planted
+from tests.report.planted import build_inputs as planted
 from tests.training.letters import prepare
-from tests.verify.tampering import change_manifest, differences, seal_again
+from tests.verify.tampering import change_manifest, find_differences, seal_again
 
 ARM = Arm("gapft", 13)
 LEDGER = {"k": [1, 3], "references": ["uniform"]}
@@ -79,7 +79,7 @@ def test_a_finished_run_gets_samples_of_every_adapter_and_fresh_ones_of_the_sour
     searched = pq.read_table(made / "run/audit/responses.parquet")
     first = searched.filter(pc.field("index") >= 0)["text"].to_pylist()
     assert table(made / "run", arms[0])["text"].to_pylist() != first[:120], "it draws anew"
-    assert differences(made, made / "run") == []
+    assert find_differences(made, made / "run") == []
 
 
 def test_nothing_is_drawn_twice(made: Path) -> None:
@@ -142,7 +142,7 @@ def test_verify_finds_what_is_forged(
     run = tmp_path / "run"
     shutil.copytree(made / "run", run)
     forge(run, arm, change)
-    found = [line for line in differences(made, run) if build_ledger_path(arm) in line]
+    found = [line for line in find_differences(made, run) if build_ledger_path(arm) in line]
     assert any(said in line for line in found), found
 
 
@@ -153,7 +153,7 @@ def test_verify_finds_samples_of_another_model(made: Path, tmp_path: Path) -> No
     for arm in (ARM, Arm(SOURCE, 0)):
         shutil.copy(run / other, run / build_ledger_path(arm))
         seal_again(run, build_ledger_path(arm))
-    said = differences(made, run)
+    said = find_differences(made, run)
     assert f"{build_ledger_path(ARM)}: was decoded with the adapter of uniform-seed21" in said
     assert any("was decoded with an adapter, but is of the source" in line for line in said)
 

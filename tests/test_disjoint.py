@@ -23,7 +23,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import Letters, letters
-from tests.verify.tampering import change_manifest, rows_of, write_rows
+from tests.verify.tampering import change_manifest, read_rows, write_rows
 
 KEYED = st.tuples(
     st.builds("{}-{:012x}".format, st.sampled_from("abc"), st.integers(0, 3)),
@@ -105,7 +105,7 @@ def test_what_is_shared_can_be_left_out_of_the_pool_with_a_count(given_files: Pa
     told = " ".join(succeed(*given, cwd=given_files).stderr.split())
     assert "pool: 2 of 6 problems dropped because they are also in the audit (drop_shared)" in told
     run = given_files / "run"
-    assert [len(rows_of(run / s / "problems.parquet")) for s in ("pool", "audit")] == [4, 6]
+    assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [4, 6]
     assert (
         "no problem of one split is in another (pool, audit)"
         in succeed("verify", "run", *OPTIONS, cwd=given_files).stdout
@@ -131,7 +131,7 @@ def test_what_is_shared_can_be_kept_and_is_counted_everywhere(given_files: Path)
     told = " ".join(succeed(*SEARCH, *OPTIONS, *kept, cwd=given_files).stderr.split())
     assert f"warning: {said}" in told
     run = given_files / "run"
-    assert [len(rows_of(run / s / "problems.parquet")) for s in ("pool", "audit")] == [6, 5]
+    assert [len(read_rows(run / s / "problems.parquet")) for s in ("pool", "audit")] == [6, 5]
     warnings = json.loads((run / "manifest.json").read_text())["warnings"]
     assert [line for line in warnings if line.startswith(said)]
     assert not [line for line in warnings if "case or white space" in line]
@@ -151,8 +151,8 @@ def task(tmp_path: Path) -> Letters:
 def share(run: RunDirectory) -> None:
     """Makes a pool problem's prompt that of an audit problem, in sealed tables, sealed again."""
     path = run.path / "pool/problems.parquet"
-    rows = rows_of(path)
-    rows[0]["prompt"] = rows_of(run.path / "audit/problems.parquet")[0]["prompt"]
+    rows = read_rows(path)
+    rows[0]["prompt"] = read_rows(run.path / "audit/problems.parquet")[0]["prompt"]
     write_rows(path, rows)
     change_manifest(run.path, lambda m: m["files"].update({"pool/problems.parquet": sha256(path)}))
 

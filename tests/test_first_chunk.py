@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from gapft_harness.stages.generation.generation import build_greedy_phase
@@ -56,7 +56,7 @@ GOOD = Generation("answer: 4", (1,), "stop")
 CUT = Generation("First we note that", (1,), "length")
 STOPPED = Generation("First we note that", (1,), STOP_STRING, stop_string="\n\n")
 EMPTY = Generation("", (), "stop")
-BEYOND = Generation("", (), CONTEXT)
+BEYOND = Generation("", (), CONTEXT_EXCEEDED)
 
 
 @pytest.mark.parametrize(

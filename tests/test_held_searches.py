@@ -19,7 +19,7 @@ from gapft_harness.hooks.manager import _load_cached, load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import FORMAT
-from gapft_harness.stages.integrity.inputs import SECTION, list_search_folders
+from gapft_harness.stages.integrity.inputs import SECTION, list_recorded_include_paths
 from gapft_harness.stages.search.stage import run_search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
@@ -60,11 +60,11 @@ def test_a_task_edited_between_pool_and_audit_is_noticed_before_the_audit_is_sea
 def test_a_search_looks_where_the_first_one_looked_in_what_is_there_still(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     places = [str(tmp_path / name) for name in ("gone", "kept")]
-    assert list_search_folders(tmp_path) == []
+    assert list_recorded_include_paths(tmp_path) == []
     (tmp_path / "manifest.json").write_text(
         json.dumps({"format": FORMAT, SECTION: {"include_paths": places}})
     )
-    assert list_search_folders(tmp_path) == places[1:]
+    assert list_recorded_include_paths(tmp_path) == places[1:]
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
     st.builds(
         lambda s, w: (layout.states_path(s, w), RunFile("states", s, window=w)), splits, counts
     ),
-    arms.map(lambda arm: (layout.selection_path(arm), RunFile("selections", arm=arm.original))),
-    arms.map(lambda arm: (layout.adapter_path(arm), RunFile("adapters", arm=arm.original))),
+    arms.map(lambda arm: (layout.selection_path(arm), RunFile("selections", arm=arm.on_own_audit))),
+    arms.map(lambda arm: (layout.adapter_path(arm), RunFile("adapters", arm=arm.on_own_audit))),
     arms.map(lambda arm: (layout.arm_path("scaled", arm), RunFile("scaled", arm=arm))),
     arms.map(lambda arm: (layout.decisions_path(arm), RunFile("decisions", arm=arm))),
     st.builds(

@@ -193,7 +193,7 @@ def test_compares_budgets_and_differences_of_the_report() -> None:
         "gapft.steps": 1, "uniform minus gapft.delta": 1, "gapft minus source.delta": 1,
         **{f"gapft minus uniform.{state}": 1 for state in "SUG"},
     }  # fmt: skip
-    inputs = planted.inputs()
+    inputs = planted.build_inputs()
     inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
     findings = compute_findings(inputs)
     measured = {

@@ -114,7 +114,7 @@ def test_map_matches_recipes_and_commands() -> None:
     ],
 )  # fmt: skip
 def test_mapped_keys_exist_in_results(name: str) -> None:
-    inputs = replace(planted.inputs(), pool_recovered=(3,))
+    inputs = replace(planted.build_inputs(), pool_recovered=(3,))
     content = build_results(inputs, compute_findings(inputs))
     subject, _, quantity = name.rpartition(".")
     for key in PublishedValue("Table 1", subject, quantity, 1.0).results_key.split("."):

@@ -128,8 +128,8 @@ def test_plugin_exceptions_name_plugin_but_user_errors_pass(tmp_path: Path) -> N
     assert "mine.py, hook register_verifiers) failed: RuntimeError: no luck" in message
     with (
         pytest.raises(UserError, match="ours"),
-        plugins.get("verifier", "unlucky").attribute_errors(),
+        plugins.get("verifier", "unlucky").wrap_errors(),
     ):
         raise UserError("ours")
-    with pytest.raises(ZeroDivisionError), plugins.get("verifier", "boxed_math").attribute_errors():
+    with pytest.raises(ZeroDivisionError), plugins.get("verifier", "boxed_math").wrap_errors():
         1 / 0  # noqa: B018

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
 from gapft_harness.verification.programs import last_program, last_program_lcb, read_suite
-from tests.tasks.benchmark_files import coded, packed
+from tests.tasks.benchmark_files import build_test, pack_tests
 
 RESPONSES = [
     # response, the last program, LiveCodeBench's reading
@@ -167,7 +167,7 @@ GOLD = {
     "function": None,
     "tests": [{"input": "1\n", "output": "2\n"}],
     "public": 1,
-    "hidden": packed([coded("3\n", "6\n")]),
+    "hidden": pack_tests([build_test("3\n", "6\n")]),
 }
 
 
@@ -203,10 +203,13 @@ def test_accepts_gold_with_public_tests_only():
         ({"public": 2}, "public is 2, expected 0 to 1"),
         ({"public": True}, "public is True, expected 0 to 1"),
         ({"hidden": 3}, "hidden is int, expected text or null"),
-        ({"hidden": packed([coded("1", "2", "functional")])}, "hidden contains functional tests"),
-        ({"hidden": packed([])[:-2]}, "hidden: the tests cannot be read"),
+        (
+            {"hidden": pack_tests([build_test("1", "2", "functional")])},
+            "hidden contains functional tests",
+        ),
+        ({"hidden": pack_tests([])[:-2]}, "hidden: the tests cannot be read"),
         ({"tests": [], "public": 0, "hidden": None}, "there are no tests"),
-        ({"tests": [], "public": 0, "hidden": packed([])}, "there are no tests"),
+        ({"tests": [], "public": 0, "hidden": pack_tests([])}, "there are no tests"),
         ({"answer": "B"}, "unknown field 'answer'"),
     ],
 )

@@ -22,7 +22,7 @@ SPEC.loader.exec_module(site)
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = chromium.start(tmp_path_factory.mktemp("chromium"))
+    session = chromium.start_browser(tmp_path_factory.mktemp("chromium"))
     yield session
     session.quit()
 

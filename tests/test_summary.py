@@ -24,7 +24,7 @@ def read_summary(path: Path) -> str:
 
 def test_summary_prints_k_eq(tmp_path: Path) -> None:
     """GapFT recovers everything, beyond every drawn sample; replay forgets everything."""
-    inputs = planted.inputs(conditions=("gapft", "replay", "uniform"), sizes=(40, 35, 25))
+    inputs = planted.build_inputs(conditions=("gapft", "replay", "uniform"), sizes=(40, 35, 25))
     flows = {"gapft": (1.0, 1.0, 0.0), "replay": (0.0, 0.0, 1.0), "uniform": (0.5, 0.1, 0.1)}
     arms = [planted.trained(inputs.audit, a.arm.condition, a.arm.seed, flows[a.arm.condition])
             for a in inputs.arms]  # fmt: skip
@@ -62,7 +62,7 @@ def test_summary_ends_with_allocation_contrast(tmp_path: Path) -> None:
 def test_marks_rates_over_few_problems(
     sizes: tuple[int, int, int], marked: list[str], rates: bool, tmp_path: Path
 ) -> None:
-    write_report(planted.inputs(sizes=sizes), tmp_path / "report")
+    write_report(planted.build_inputs(sizes=sizes), tmp_path / "report")
     text = read_summary(tmp_path / "report/results.json")
     assert re.findall(r"\b\d+†", text) == marked
     passes = [line for line in text.splitlines() if line.startswith((" gapft ", " source, "))]

@@ -1,4 +1,4 @@
-"""``gapft run --dry-run``: show the recipe, the stages, their costs, and missing requirements."""
+"""Describe a run (``gapft run --dry-run``): recipe, stages, cost, missing requirements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gapft_harness.cli.requirements import (
     has_own_budget,
     list_requirements,
 )
-from gapft_harness.cli.runs import map_keys_to_options, resolve_recipe, settle_chat_template
+from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
 from gapft_harness.core.records import Problem
@@ -43,7 +43,11 @@ from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, load_experiments
 from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
-from gapft_harness.stages.integrity.inputs import InputsChanged, compare_inputs, list_search_folders
+from gapft_harness.stages.integrity.inputs import (
+    InputsChanged,
+    compare_inputs,
+    list_recorded_include_paths,
+)
 from gapft_harness.stages.integrity.subsets import describe_subset
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
@@ -65,11 +69,11 @@ NOTHING_MISSING = "nothing: this recipe can run"
 
 @force_offline()
 def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
-    """Return the text of a dry run. Nothing is generated, loaded, written or downloaded.
+    """Return the text of a dry run. No model is loaded; nothing is written or downloaded.
 
     Args:
         choice: the command's options.
-        run_dir: the run directory, which need not exist; None is ``runs/NAME``.
+        run_dir: the run directory, which need not exist; None for ``runs/NAME``.
 
     Raises:
         UserError: the recipe is invalid, or names an unknown plugin or task.
@@ -80,18 +84,18 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
             choice, recipe=f"{run_dir}/{layout.RECIPE}"
         )  # as ``run_recipe`` continues a run
     recipe = resolve_recipe(choice)
-    place = str(run_dir or Path("runs", recipe.name))
+    run_folder = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
     warnings: list[str] = []
     try:
-        recipe, template_note = settle_chat_template(recipe, Path(place), plugins)
+        recipe, template_note = resolve_chat_template(recipe, Path(run_folder), plugins)
         warnings += filter(None, [template_note])
     except GapftError as error:
         warnings.append(f"model.chat_template: cannot be determined: {error}")
-    with name_missing_plugins(Path(place)):
+    with name_missing_plugins(Path(run_folder)):
         check_names(recipe, plugins)
         experiments = load_experiments(recipe, plugins, map_keys_to_options(choice))
-    include_paths = choice.include_paths or list_search_folders(Path(place))
+    include_paths = choice.include_paths or list_recorded_include_paths(Path(run_folder))
     problems_by_split, task, data_warnings, missing = _read_splits(recipe, plugins, include_paths)
     problems = {split: len(split_problems) for split, split_problems in problems_by_split.items()}
     warnings += data_warnings
@@ -107,22 +111,26 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *list_missing_packages(recipe, plugins),
     ]
     missing += [
-        *_check_imported_sets(recipe, plugins, place),
+        *_check_foreign_sets(recipe, plugins, run_folder),
         *filter(None, [explain_refused_kernels(recipe, plugins)]),
     ]
     end_token_lines, end_token_faults = _describe_end_tokens(recipe, plugins, config)
     missing += end_token_faults
-    run, extended_recipe, refusal, changes = _find_run(recipe, place, plugins, choice.include_paths)
+    run, extended_recipe, refusal, changes = _find_run(
+        recipe, run_folder, plugins, choice.include_paths
+    )
     missing += filter(None, [refusal])
     work = _describe_work(
-        extended_recipe, run, refusal, place, plugins, choice, problems_by_split, task
+        extended_recipe, run, refusal, run_folder, plugins, choice, problems_by_split, task
     )
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *_describe_stages(recipe, experiments, plugins, place, task, end_token_lines, problems),
+        *_describe_stages(
+            recipe, experiments, plugins, run_folder, task, end_token_lines, problems
+        ),
         "",
         "# what it takes",
         *list_requirements(
@@ -132,7 +140,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
             problems,
             task,
             size,
-            place,
+            run_folder,
             run,
             refusal,
             changes,
@@ -142,7 +150,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *work,
         *(["", "# warnings", *warnings] if warnings else []),
         *(
-            ["", "# the paper's source", *_compare_with_paper(recipe, place)]
+            ["", "# the paper's source", *_compare_with_paper(recipe, run_folder)]
             if recipe.paper
             else []
         ),
@@ -154,20 +162,20 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
 
 
 def _find_run(
-    recipe: Recipe, place: str, plugins: Plugins, include_paths: Sequence[str]
+    recipe: Recipe, run_dir: str, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[RunDirectory | None, Recipe, str, str]:
     """Find an existing run, and compare it with the recipe.
 
     Returns:
-        The run if its work is kept, else None; the recipe, extended by conditions and seeds that
-        the run has trained; why the run cannot continue, or ""; and which changes cause work to be
-        repeated, or "".
+        The run if it continues with its finished work, else None; the recipe with the conditions
+        and seeds that the run already has; the reason why the run cannot continue, or ""; the
+        changes that require work again, or "".
     """
 
     def read_inputs(paths: Sequence[str]) -> dict[str, Any]:
         return check_splits(recipe, plugins, paths)[2]
 
-    path = Path(place)
+    path = Path(run_dir)
     try:
         extended_recipe, changes = RunDirectory.compare_recipe(path, recipe, plugins)
         if not (path / layout.RECIPE).exists():
@@ -190,17 +198,17 @@ def _describe_work(
     recipe: Recipe,
     run: RunDirectory | None,
     refusal: str,
-    place: str,
+    run_dir: str,
     plugins: Plugins,
     choice: Options,
     problems: Mapping[Split, Sequence[Problem]],
     task: Mapping[str, Any],
 ) -> list[str]:
-    """Describe, in a line for each step, what is reused and what is new and why, if known."""
+    """Describe the reused and the new work of each step, one line each, with reasons."""
     if refusal:
         return ["not known: the run cannot continue"]
     try:
-        store = Store.for_run(Path(place))
+        store = Store.for_run(Path(run_dir))
         return [
             *_describe_searches(recipe, run, problems, task, plugins, store),
             *_describe_trainings(recipe, run, choice),
@@ -236,7 +244,7 @@ def _describe_searches(
 
 
 def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Iterator[str]:
-    """Describe which adapters are trained and decoded, as far as the run has selected."""
+    """Describe which adapters are trained and decoded, for the arms that have a selection."""
     all_arms = list_arms(recipe)
     if run is None or any(line.split(".")[0] != "training" for line in run.changes.all_changes):
         yield f"train: known after the search; at most {len(all_arms)}"
@@ -278,14 +286,19 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
 
 
 def _describe_changes(lines: Sequence[str]) -> str:
-    """Describe changes whose results are computed again unless they are stored."""
+    """Describe changes of the recipe; results that depend on them are computed again."""
     return f"changed; dependent results are recomputed: {'; '.join(lines)}" if lines else ""
 
 
 def _read_splits(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
 ) -> tuple[dict[Split, Sequence[Problem]], dict[str, Any], list[str], list[str]]:
-    """Read the problems of each split, the task's facts, and warnings; list what is unreadable."""
+    """Read the data of each split.
+
+    Returns:
+        The problems of each readable split; the task's facts; warnings; faults, each with the
+        splits that cannot be read.
+    """
     from gapft_harness.lm_eval_bridge.benchmarks.splits import DataNotFound
     from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 
@@ -312,7 +325,7 @@ def _read_splits(
     warnings: list[str] = []
     missing: dict[str, list[str]] = {}
     task = {}
-    for split in list_splits(recipe):  # find out which splits cannot be read
+    for split in list_splits(recipe):  # find the splits that cannot be read
         try:
             problems, task, verifier, _ = load_problems(recipe, split, plugins, include_paths)
             with closing_verifier(verifier):
@@ -329,7 +342,7 @@ def _read_splits(
 def _check_trainability(
     recipe: Recipe, plugins: Plugins, pool: Sequence[Problem], task: Mapping[str, Any]
 ) -> list[str]:
-    """List problems that training cannot use; empty without a tokenizer on this machine."""
+    """List why the pool cannot be trained on; empty without a tokenizer on this machine."""
     try:
         check_trainable(recipe, plugins, pool, task)
     except NotTrainable as error:
@@ -339,9 +352,9 @@ def _check_trainability(
     return []
 
 
-def _compare_with_paper(recipe: Recipe, place: str) -> list[str]:
-    """Compare the paper's values of the source model with the run's search, if it is finished."""
-    run = RunDirectory(Path(place), recipe)
+def _compare_with_paper(recipe: Recipe, run_dir: str) -> list[str]:
+    """List the paper's values of the source model, each compared if the search is finished."""
+    run = RunDirectory(Path(run_dir), recipe)
     is_started = (run.path / layout.MANIFEST).exists()
     figures = [
         figure
@@ -368,7 +381,7 @@ def _compare_with_paper(recipe: Recipe, place: str) -> list[str]:
 
 
 def _check_gpu(recipe: Recipe, sampler: Registration, size: ModelSize | None) -> list[str]:
-    """Report a large model that would be trained on the CPU although no device was set."""
+    """Report a large model that would be trained on the CPU because there is no GPU."""
     import torch
 
     is_remote = (
@@ -385,43 +398,44 @@ def _check_gpu(recipe: Recipe, sampler: Registration, size: ModelSize | None) ->
         return []
     return [
         f"GPU: the model's weights take about {size.weights / 1e9:.3g} GB, and this machine has no "
-        "GPU that torch can use, so training would run on the CPU"
+        "GPU that torch can use, so training would run on the CPU; to allow that, set "
+        "model.args.device: cpu"
     ]
 
 
 def _examine_model(recipe: Recipe, sampler: Registration) -> tuple[Path | None, list[str]]:
-    """Find the folder of the model's config on this machine; list what is wrong with the model.
+    """Find the folder of the model's config on this machine, and list faults of the model.
 
     Returns:
-        The folder, or None if the config is not on this machine; faults of the model's arguments
-        and config, and a line if the model would be downloaded.
+        The folder, or None if the config is not on this machine; and faults of the model's
+        arguments and config, or a line if the model would be downloaded.
     """
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     arguments = resolve_model_args(recipe)
-    problems: list[str] = []
+    faults: list[str] = []
     try:
         if (check := sampler.require_traits(SamplerTraits).check) is not None:
-            with sampler.attribute_errors():
+            with sampler.wrap_errors():
                 check(build_sampler_settings(recipe))
     except GapftError as error:
-        problems.append(f"model: {error}")
+        faults.append(f"model: {error}")
     name, revision = arguments["pretrained"], str(arguments.get("revision", "main"))
     if Path(name).is_dir():
-        return Path(name), problems or _check_config(recipe, Path(name))
+        return Path(name), faults or _check_config(recipe, Path(name))
     try:
         cached = try_to_load_from_cache(name, "config.json", revision=revision)
     except HFValidationError:
-        return None, problems or [
+        return None, faults or [
             f"model {name}: expected a folder or the name of a model on the hub"
         ]
     if isinstance(cached, str):
         folder = Path(cached).parent
-        return folder, problems or _check_config(recipe, folder)
+        return folder, faults or _check_config(recipe, folder)
     revision_text = f" at revision {revision}" if "revision" in arguments else ""
     absence = f"model {name}{revision_text}: not in the hub's cache; the run would download it"
-    return None, problems or [absence]
+    return None, faults or [absence]
 
 
 def _check_config(recipe: Recipe, folder: Path) -> list[str]:
@@ -443,10 +457,11 @@ def _describe_end_tokens(
     Args:
         recipe: the recipe.
         plugins: the loaded plugins.
-        config: the folder of the model's config on this machine; None: nothing is described.
+        config: the folder of the model's config on this machine; without one (None), the result is
+            empty.
 
     Returns:
-        Lines on the end tokens; faults.
+        The lines on end tokens, and the faults.
     """
     from gapft_harness.training.model import ModelNotLoaded
 
@@ -481,7 +496,7 @@ def _describe_stages(
     k, recipe_json = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = describe_planned_budget(recipe)
     stop = recipe.search.stop == "first_pass"
-    early = "; of the pool, none after one that passes" if stop else ""
+    early = "; on the pool, none after the first that passes" if stop else ""
     originals = recipe.map_replicates()
     condition_texts = []
     for name, condition in recipe.conditions.items():
@@ -491,12 +506,12 @@ def _describe_stages(
         details += [f"trains {originals[name]} again"] if name in originals else []
         details += [wording.format_own_setting(key, value, k) for key, value in own.items()]
         if has_own_budget(recipe, name, plugins):
-            details.append("a budget of its own")
+            details.append("its own budget")
         elif own or isinstance(condition.n, int):
             details.append(describe_planned_budget(recipe, name)[-1])
         condition_texts.append(f"{name} ({', '.join(details)})" if details else name)
     return [
-        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples a problem{early}",
+        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples per problem{early}",
         f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
         *_describe_calibration(recipe, run_dir),
         *(
@@ -548,7 +563,7 @@ def _describe_experiments(
 
 
 def _describe_adapters(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
-    """Describe how many adapters are trained, and which conditions share adapters."""
+    """Describe the number of adapters, and the conditions that share them."""
     shared, seeds = predict_shared(recipe, plugins), len(recipe.seeds)
     sharers: dict[str, list[str]] = {}
     for name, other in shared.items():
@@ -592,23 +607,23 @@ def _describe_further_audit(
     facts = task.get("audits", {}).get(name)
     verifier_text = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
     return [
-        f"        audit {name}: {recipe.audits[name].task}, 1 greedy + {recipe.search.k} samples a "
-        f"problem{verifier_text}",
+        f"        audit {name}: {recipe.audits[name].task}, 1 greedy + {recipe.search.k} samples "
+        f"per problem{verifier_text}",
         f"        -> {run_dir}/{layout.responses_path(layout.audit_split(name))}",
     ]
 
 
-def _check_imported_sets(recipe: Recipe, plugins: Plugins, place: str) -> list[str]:
-    """Report the first training set of another run that cannot be used."""
+def _check_foreign_sets(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
+    """Return why a training set of another run cannot be used; only the first such fault."""
     try:
-        check_source_runs(RunDirectory(Path(place), recipe), plugins, {})
+        check_source_runs(RunDirectory(Path(run_dir), recipe), plugins, {})
     except GapftError as error:
         return [str(error)]
     return []
 
 
 def _describe_start_tokens(recipe: Recipe) -> list[str]:
-    """Describe start tokens of prompts in training that differ from search and audit."""
+    """Describe numbers of start tokens in training that differ from those in search and audit."""
     search_count = recipe.model.start_tokens
     counts = {name: recipe.resolve_training(name).start_tokens for name in recipe.conditions}
     conditions_by_count = {
@@ -636,6 +651,6 @@ def _describe_calibration(recipe: Recipe, run_dir: str) -> list[str]:
         else f"{choice} problems of the training split, which the pool leaves out"
     )
     return [
-        f"        calibration: {origin}, 1 greedy a problem",
+        f"        calibration: {origin}, 1 greedy per problem",
         f"        -> {run_dir}/{layout.responses_path(CALIBRATION)}",
     ]

@@ -24,7 +24,11 @@ from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.stages.integrity.inputs import SECTION, compare_inputs, list_search_folders
+from gapft_harness.stages.integrity.inputs import (
+    SECTION,
+    compare_inputs,
+    list_recorded_include_paths,
+)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def find_run_inputs(choice: Options, recipe: Recipe, place: Path) -> Watched:
                 entry.source_root
             )
             watched.files.add(os.path.dirname(os.path.abspath(entry.source_root)))
-    watched.folders |= {*choice.include_paths, *list_search_folders(place)}
+    watched.folders |= {*choice.include_paths, *list_recorded_include_paths(place)}
     _watch_leaves(recipe.model_dump(mode="json"), watched)
     _watch_leaves(choice.overrides, watched)
     try:

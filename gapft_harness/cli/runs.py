@@ -36,7 +36,7 @@ from gapft_harness.run_directory.manifest import name_missing_plugins, record_re
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
-from gapft_harness.stages.integrity.inputs import list_search_folders
+from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
 from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.selection.stage import find_trained_conditions, list_arms
@@ -62,7 +62,7 @@ def resolve_recipe(choice: Options) -> Recipe:
     return recipe.with_absolute_paths(load_plugins(choice.plugin_files))
 
 
-def settle_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
+def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
     """Decide whether prompts are rendered by a chat template if the recipe does not set it.
 
     An existing run keeps its setting; otherwise the model's tokenizer decides.
@@ -148,7 +148,7 @@ def open_context(
             run,
             executor,
             choice.plugin_files,
-            choice.include_paths or list_search_folders(run.path),
+            choice.include_paths or list_recorded_include_paths(run.path),
             _choose_splits(choice, run.recipe),
             choice.conditions,
             choice.seeds,
@@ -285,7 +285,7 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
         plugins = load_plugins(choice.plugin_files)
         template_note = ""
         if recipe is not None:
-            recipe, template_note = settle_chat_template(recipe, path, plugins)
+            recipe, template_note = resolve_chat_template(recipe, path, plugins)
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)
             if recipe

@@ -1,4 +1,4 @@
-"""One complete comparison: find the logs, read them, join them, compute."""
+"""Compare sample logs: find, read and join them, then compute the findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.curves import Curves, compute_curves, tuned_models
-from gapft_harness.compare.findings import Aggregate, CompareFindings, Numbers, Paired, find
+from gapft_harness.compare.findings import (
+    Aggregate,
+    CompareFindings,
+    Numbers,
+    Paired,
+    compare_numbers,
+)
 from gapft_harness.compare.groups import find_aggregates
 from gapft_harness.compare.joining import Item, JoinedRows, join, refuse_other_tasks
 from gapft_harness.compare.mixed import choose_run_metrics, join_kinds
@@ -31,7 +37,7 @@ from gapft_harness.verdicts.log_files import (
 from gapft_harness.verdicts.sample_logs import PASS_AT_1, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
-#: Maximum number of groups.
+#: Maximum number of groups of ``--by``.
 _MAX_GROUPS = 1_000
 
 Value = TypeVar("Value")
@@ -43,25 +49,25 @@ class Comparison:
 
     Attributes:
         choice: the user's options.
-        figures: by task, the metric and the filter.
+        metrics: by task, the metric and the filter.
         directions: by task, whether higher is better for its metric, from the user or lm_eval's
             results files; None: unknown.
         aggregates: lm_eval's groups of tasks.
-        before_name: the user's name for the run before.
-        before: rows of the run before.
-        rows_before: shape (P,), indices of the compared rows.
+        before_name: BEFORE as the user named it.
+        before: rows of BEFORE.
+        rows_before: shape (P,), indices of the compared rows in ``before``.
         after: by model, for each seed its rows and the indices of the compared ones.
         seeds: by model, the names of its seeds.
         items: the P compared items.
-        table: their numbers.
+        numbers: the numbers of the items.
         findings: differences, intervals, tests.
-        samples: the source's samples, if given.
-        curves: by model, Pass@k before and after, if both have several samples.
+        samples: verdicts and samples of the model before; None without ``--source-samples``.
+        curves: by model, Pass@k before and after; empty unless both have several samples.
         notes: automatic choices, and warnings.
     """
 
     choice: CompareChoice
-    figures: dict[str, ComparedMetric]
+    metrics: dict[str, ComparedMetric]
     directions: dict[str, bool | None]
     aggregates: tuple[Aggregate, ...]
     before_name: str
@@ -70,16 +76,16 @@ class Comparison:
     after: dict[str, list[tuple[RunRows, NDArray[np.int64]]]]
     seeds: dict[str, list[str]]
     items: tuple[Item, ...]
-    table: Numbers
+    numbers: Numbers
     findings: CompareFindings
     samples: Verdicts | None
     curves: dict[str, Curves]
     notes: tuple[Text, ...]
 
     @property
-    def figure(self) -> ComparedMetric | None:
+    def metric(self) -> ComparedMetric | None:
         """The metric and the filter if they are the same for all tasks; else None."""
-        return _find_common(self.figures.values())
+        return _find_common(self.metrics.values())
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -87,11 +93,14 @@ class Comparison:
         return _find_common(self.directions.values())
 
     def is_judged(self, *models: str) -> bool:
-        """Return whether the numbers mean right or wrong, for these models or for all.
+        """Return whether the numbers mean right (1) or wrong (0).
 
-        This holds if the metric is 0 or 1, and not known to be better when lower.
+        They do if all are 0 or 1, and no metric is known to be better when lower.
+
+        Args:
+            models: the models to look at; without any, all.
         """
-        return False not in self.directions.values() and self.table.is_binary(*models)
+        return False not in self.directions.values() and self.numbers.is_binary(*models)
 
     def check_margin(self, margin: float | None = None) -> list[MarginCheck]:
         """Check for each model whether it is worse by more than a margin.
@@ -99,7 +108,7 @@ class Comparison:
         If the tasks' metrics have no common mean, each task is checked separately.
 
         Args:
-            margin: the margin; None: the user's; without one, the result is empty.
+            margin: the margin; None for the user's. If there is no margin, nothing is checked.
 
         Raises:
             UserError: there is no interval, or the direction is unknown.
@@ -108,7 +117,7 @@ class Comparison:
         if margin is None:
             return []
         if self.findings.models:
-            # of one metric, or of several that are all 0 or 1 and better when higher
+            # one metric, or several that are all 0 or 1 and better when higher
             return self._check_margins(self.findings.models, margin, *self.directions)
         return [
             replace(check, name=f"{check.name} on {task}")
@@ -119,10 +128,10 @@ class Comparison:
     def _check_margins(
         self, findings: dict[str, Paired], margin: float, *tasks: str
     ) -> list[MarginCheck]:
-        higher = _find_common(self.directions[task] for task in tasks)
-        metrics = {quote_unprintable(self.figures[task].name) for task in tasks}
+        higher_is_better = _find_common(self.directions[task] for task in tasks)
+        metrics = {quote_unprintable(self.metrics[task].name) for task in tasks}
         binary = all(pair.is_binary for pair in findings.values())
-        if higher is None and not binary:
+        if higher_is_better is None and not binary:
             raise UserError(
                 f"--fail-if-worse: unknown direction of {', '.join(metrics)}: lm_eval's results "
                 "file is missing beside the logs, or has no direction; add --higher-is-better or "
@@ -133,7 +142,9 @@ class Comparison:
                 f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; expected a margin "
                 "below 1 (one point is 0.01)"
             )
-        return [_check_margin(name, pair, margin, higher) for name, pair in findings.items()]
+        return [
+            _check_margin(name, pair, margin, higher_is_better) for name, pair in findings.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +168,15 @@ class MarginCheck:
     times: float | None = None
 
 
-def _check_margin(name: str, paired: Paired, margin: float, higher: bool | None) -> MarginCheck:
+def _check_margin(
+    name: str, paired: Paired, margin: float, higher_is_better: bool | None
+) -> MarginCheck:
     if paired.interval is None:
         raise UserError(
             "--fail-if-worse: found one document, expected several: one document has no interval; "
             "evaluate more documents"
         )
-    sign = -1 if higher is False else 1
+    sign = -1 if higher_is_better is False else 1
     low, high = sorted(sign * end for end in (paired.interval.low, paired.interval.high))
     if high < -margin:
         return MarginCheck(name, "worse", paired.units, paired.seeds)
@@ -177,8 +190,8 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
     """Compare sample logs of one model before with those of one or more models after.
 
     Args:
-        before: path of the log or folder before.
-        after: paths after, each with an optional name (``NAME=PATH``).
+        before: BEFORE, the path of a log or folder.
+        after: each AFTER: a path or glob, optionally with a name (``NAME=PATH``).
         choice: the user's options.
 
     Raises:
@@ -191,74 +204,76 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         for run in model.runs:
             refuse_other_tasks(source, run)
     all_runs = [source, *(run for model in after_models for run in model.runs)]
-    figures = choose_metrics(source, choice)
-    if any("" in run.tasks for run in all_runs):  # a renamed file: its task is unknown
-        figures = dict.fromkeys(figures, next(iter(figures.values())))
-    first = read_run(source, figures, choice)
+    metrics = choose_metrics(source, choice)
+    if any("" in run.tasks for run in all_runs):  # a renamed file does not name its task
+        metrics = dict.fromkeys(metrics, next(iter(metrics.values())))
+    before_rows = read_run(source, metrics, choice)
     runs: list[tuple[ModelRuns, RunRows]] = []
     kind_notes: list[Text] = []
     for model in after_models:
         for run in model.runs:
-            run_figures = choose_run_metrics(run, figures, source, choice)
+            run_metrics = choose_run_metrics(run, metrics, source, choice)
             run_choice = choice
-            if run.logs[0].kind != source.logs[0].kind:  # its documents have different fields
+            if run.logs[0].kind != source.logs[0].kind:  # other tools have other fields
                 run_choice = replace(choice, cluster=None, by=None)
-            rows = read_run(run, run_figures, run_choice, side=1)
-            new_notes = join_kinds(model.name, first, rows, figures, run_figures, choice)
+            rows = read_run(run, run_metrics, run_choice, side=1)
+            new_notes = join_kinds(model.name, before_rows, rows, metrics, run_metrics, choice)
             kind_notes += [note for note in new_notes if note not in kind_notes]
             runs.append((model, rows))
-    figures = _put_on_scale(first, [rows for _, rows in runs], figures)
-    joined = join(first, [rows for _, rows in runs], common=choice.common)
+    metrics = _put_on_scale(before_rows, [rows for _, rows in runs], metrics)
+    joined = join(before_rows, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[RunRows, NDArray[np.int64]]]] = {
         m.name: [] for m in after_models
     }
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
         by_model[model.name].append((rows, by_item))
-    table = Numbers(
-        _select_values(first, joined.before),
+    numbers = Numbers(
+        _select_values(before_rows, joined.before),
         {
             name: np.stack([_select_values(*run) for run in model_runs])
             for name, model_runs in by_model.items()
         },
-        _number_clusters(first, joined, choice),
-        _select_groups(first, joined, choice),
+        _number_clusters(before_rows, joined, choice),
+        _select_groups(before_rows, joined, choice),
     )
-    directions = _find_directions(all_runs, figures, choice)
-    # numbers of several metrics have a common mean if each means right or wrong
-    is_right_or_wrong = table.is_binary() and False not in directions.values()
+    directions = _find_directions(all_runs, metrics, choice)
+    # several metrics have a common mean only if each number means right or wrong
+    is_right_or_wrong = numbers.is_binary() and False not in directions.values()
     has_common_mean = is_right_or_wrong or (
-        len({*figures.values()}) == len({*directions.values()}) == 1
+        len({*metrics.values()}) == len({*directions.values()}) == 1
     )
     if not has_common_mean and choice.by is not None:
         raise UserError(
             f"--by {choice.by}: found several metrics "
-            f"({', '.join(sorted({quote_unprintable(f.metric) for f in figures.values()}))}), "
+            f"({', '.join(sorted({quote_unprintable(f.metric) for f in metrics.values()}))}), "
             "which have no common mean; choose one task: --task NAME"
         )
     samples, source_counts, curves_by_model = None, None, {}
-    figure = _find_common(figures.values())
+    metric = _find_common(metrics.values())
     kind = source.logs[0].kind
     has_own_samples = not choice.source_samples and all(_has_samples(run, kind) for run in all_runs)
     if choice.tuned_samples and not choice.source_samples:
         raise UserError(
             "--tuned-samples: needs the samples of the model before; add --source-samples"
         )
-    if figure is None and choice.source_samples:
+    if metric is None and choice.source_samples:
         raise UserError(
             "--source-samples: found several metrics or filters; choose one task: --task NAME"
         )
-    if figure is not None:
-        reader = SampleReader(choice, joined.items, figure, source)
+    if metric is not None:
+        reader = SampleReader(choice, joined.items, metric, source)
         if choice.source_samples and not is_right_or_wrong:
-            metric_names = dict.fromkeys(name for names in first.metrics.values() for name in names)
+            metric_names = dict.fromkeys(
+                name for names in before_rows.metrics.values() for name in names
+            )
             raise UserError(
-                f"--source-samples: found the metric {quote_unprintable(figure.metric)}; expected "
+                f"--source-samples: found the metric {quote_unprintable(metric.metric)}; expected "
                 "one of 0 or 1 that is better when higher; metrics of the log: "
                 f"{', '.join(map(quote_unprintable, metric_names))}"
             )
         if choice.source_samples:
             source_counts = reader.read_option(choice.source_samples, "--source-samples")
-            samples = Verdicts(table.before == 1, source_counts.passing, source_counts.k)
+            samples = Verdicts(numbers.before == 1, source_counts.passing, source_counts.k)
         elif has_own_samples:
             source_counts = reader.read([source], before, may_be_before=True)
         if choice.tuned_samples or has_own_samples:
@@ -267,28 +282,30 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
                 after_models if has_own_samples else tuned_models(choice.tuned_samples, [*by_model])
             )
             states = None if samples is None else samples.states
-            curves_by_model = compute_curves(reader, source_counts, tuned, states, table.clusters)
-    groups, excluded_notes = find_aggregates(all_runs, figures) if len(figures) > 1 else ([], [])
-    tasks = np.array([first.find_task(row) for row in joined.before.tolist()])
+            curves_by_model = compute_curves(reader, source_counts, tuned, states, numbers.clusters)
+    aggregates, excluded_notes = (
+        find_aggregates(all_runs, metrics) if len(metrics) > 1 else ([], [])
+    )
+    tasks = np.array([before_rows.find_task(row) for row in joined.before.tolist()])
     return Comparison(
         choice=choice,
-        figures=figures,
+        metrics=metrics,
         directions=directions,
-        aggregates=tuple(groups),
+        aggregates=tuple(aggregates),
         before_name=before,
-        before=first,
+        before=before_rows,
         rows_before=joined.before,
         after=by_model,
         seeds={model.name: model.seeds for model in after_models},
         items=joined.items,
-        table=table,
-        findings=find(
-            table, samples, tasks=tasks, aggregates=groups, has_common_mean=has_common_mean
+        numbers=numbers,
+        findings=compare_numbers(
+            numbers, samples, tasks=tasks, aggregates=aggregates, has_common_mean=has_common_mean
         ),
         samples=samples,
         curves=curves_by_model,
         notes=(
-            *list_notes(choice, figures, directions, joined, first, by_model, table),
+            *list_notes(choice, metrics, directions, joined, before_rows, by_model, numbers),
             *kind_notes,
             *_note_copies(source_counts, curves_by_model),
             *map(Text, excluded_notes),
@@ -297,24 +314,24 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
 
 
 def _put_on_scale(
-    before: RunRows, after: Sequence[RunRows], figures: Mapping[str, ComparedMetric]
+    before: RunRows, after: Sequence[RunRows], metrics: Mapping[str, ComparedMetric]
 ) -> dict[str, ComparedMetric]:
-    """Return the metrics with the scale of the rows of all runs.
+    """Return the metrics with the scale that the rows of all runs have.
 
     Raises:
-        UserError: a run's rows have a different scale than those before.
+        UserError: the rows of a run have a different scale from those of BEFORE.
     """
     scaled = {}
-    for task, figure in figures.items():
+    for task, metric in metrics.items():
         scale = before.scales[task]
         for rows in after:
             after_scale = rows.scales.get(task) or next(iter(rows.scales.values()))
             if after_scale.negative_log != scale.negative_log:
                 raise UserError(
-                    f"{quote_unprintable(figure.metric)}: only one of {before.logs[0].path} and "
+                    f"{quote_unprintable(metric.metric)}: only one of {before.logs[0].path} and "
                     f"{rows.logs[0].path} has log-likelihoods; choose another metric: --metric"
                 )
-        scaled[task] = replace(figure, negative_log=scale.negative_log)
+        scaled[task] = replace(metric, negative_log=scale.negative_log)
     return scaled
 
 
@@ -389,7 +406,7 @@ def _select_groups(
 
 
 def _find_directions(
-    runs: Sequence[Evaluation], figures: Mapping[str, ComparedMetric], choice: CompareChoice
+    runs: Sequence[Evaluation], metrics: Mapping[str, ComparedMetric], choice: CompareChoice
 ) -> dict[str, bool | None]:
     """Find for each task whether higher is better for its metric.
 
@@ -397,25 +414,25 @@ def _find_directions(
         UserError: the logs disagree with each other or with the user.
     """
     chosen = choice.higher_is_better
-    logs_by_direction: dict[str, dict[bool, Log]] = {task: {} for task in figures}
+    logs_by_direction: dict[str, dict[bool, Log]] = {task: {} for task in metrics}
     for log in (log for run in runs for log in run.logs):
-        task = log.task if log.task in figures else next(iter(figures))
-        direction = log.higher_is_better(figures[task].metric)
-        if figures[task].negative_log:
+        task = log.task if log.task in metrics else next(iter(metrics))
+        direction = log.higher_is_better(metrics[task].metric)
+        if metrics[task].negative_log:
             direction = False
         if direction is not None:
             logs_by_direction[task].setdefault(direction, log)
     for task, by_log in logs_by_direction.items():
-        metric = quote_unprintable(figures[task].metric)
+        metric_name = quote_unprintable(metrics[task].metric)
         if len(by_log) > 1:
             raise UserError(
-                f"{metric}: the results files of lm_eval disagree: higher is better in "
+                f"{metric_name}: the results files of lm_eval disagree: higher is better in "
                 f"{by_log[True].path}, lower in {by_log[False].path}; compare tasks with one "
                 "direction: --task NAME"
             )
         if chosen is not None and (not chosen) in by_log:
             raise UserError(
-                f"--{'higher' if chosen else 'lower'}-is-better: for {metric}, "
+                f"--{'higher' if chosen else 'lower'}-is-better: for {metric_name}, "
                 f"{'lower' if chosen else 'higher'} is better according to lm_eval's results file "
                 f"of {by_log[not chosen].path}"
             )

@@ -154,7 +154,7 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
     if comparison.curves:
         parts.append(Section("With k samples", _build_curve_blocks(comparison)))
-    order = list(comparison.table.after)
+    order = list(comparison.numbers.after)
     items = sorted(
         find_changed_items(comparison, limit),
         key=lambda item: (order.index(item.model), not item.is_gained),
@@ -194,17 +194,17 @@ def _count_changes(comparison: Comparison, limit: int, *, written: bool) -> Text
     """Format how many documents changed, and how many of them are shown."""
     rose, fell = name_changes(comparison)
     sentences, has_more = [], False
-    for name, after in comparison.table.after.items():
+    for name, after in comparison.numbers.after.items():
         counts = [
             int(n)
             for n in (
-                (after > comparison.table.before).sum(),
-                (after < comparison.table.before).sum(),
+                (after > comparison.numbers.before).sum(),
+                (after < comparison.numbers.before).sum(),
             )
         ]
         if any(counts):
             has_more |= max(counts) > limit
-            prefix = f"{name}: " if len(comparison.table.after) > 1 else ""
+            prefix = f"{name}: " if len(comparison.numbers.after) > 1 else ""
             counts_text = (
                 f"{format_count(min(count, limit))} of {format_count(count)} {word}"
                 for count, word in zip(counts, (rose, fell), strict=True)
@@ -232,7 +232,7 @@ def name_changes(comparison: Comparison) -> tuple[str, str]:
 
 def _format_opening(comparison: Comparison) -> str:
     tasks = [log.task for log in comparison.before.logs if log.task]
-    by = "" if comparison.figure is None else f", {comparison.figure}"
+    by = "" if comparison.metric is None else f", {comparison.metric}"
     return (
         f"{', '.join(tasks[:5])}{f' and {len(tasks) - 5} more' if len(tasks) > 5 else ''}"
         f"{': ' if tasks else ''}{format_count(len(comparison.items))} documents{by}; before: "
@@ -254,7 +254,7 @@ def _build_model_table(comparison: Comparison) -> Table:
 def _build_group_table(comparison: Comparison) -> Table:
     """Build the table by the chosen field or by task, with each task's metric if they differ."""
     figures = (
-        comparison.figures if comparison.choice.by is None and comparison.figure is None else None
+        comparison.metrics if comparison.choice.by is None and comparison.metric is None else None
     )
     table = _build_table_by_group(
         comparison, comparison.choice.by or "task", comparison.findings.groups
@@ -269,7 +269,7 @@ def _build_group_table(comparison: Comparison) -> Table:
 def _build_aggregate_table(comparison: Comparison) -> Table:
     """Build the table of lm_eval's groups of tasks, with the metric and the kind of mean."""
     figures = {
-        aggregate.name: comparison.figures[aggregate.tasks[0]]
+        aggregate.name: comparison.metrics[aggregate.tasks[0]]
         for aggregate in comparison.aggregates
     }
     weightings: set[bool] = {aggregate.weighted for aggregate in comparison.aggregates}
@@ -288,7 +288,7 @@ def _build_aggregate_table(comparison: Comparison) -> Table:
 def _build_table_by_group(
     comparison: Comparison, title: str, findings: Mapping[str, Mapping[str, Paired]]
 ) -> Table:
-    has_models = len(comparison.table.after) > 1
+    has_models = len(comparison.numbers.after) > 1
     pairs = [pair for by_model in findings.values() for pair in by_model.values()]
     columns: list[Column[ComparisonLine]] = [group_column(title)]
     columns += [*MODEL * has_models, *DOCUMENTS, *(CLUSTERS if comparison.choice.cluster else ())]
@@ -357,8 +357,8 @@ def difference_column(title: str) -> Column[ComparisonLine]:
 def change_columns(rose: str, fell: str, meaning: str) -> tuple[Column[ComparisonLine], ...]:
     """Build the columns with the numbers of changed documents."""
     return (
-        Column(rose, meaning, lambda line: line.one.gained, rose, format_count),
-        Column(fell, meaning, lambda line: line.one.lost, fell, format_count),
+        Column(rose, meaning, lambda line: line.pair.gained, rose, format_count),
+        Column(fell, meaning, lambda line: line.pair.lost, fell, format_count),
     )
 
 
@@ -427,7 +427,7 @@ def _list_columns(
 ) -> list[Column[ComparisonLine]]:
     """List the columns of a difference, with its unit if all have the same."""
     heading = (
-        "difference" if comparison.figure is None else f"difference ({comparison.figure.name})"
+        "difference" if comparison.metric is None else f"difference ({comparison.metric.name})"
     )
     if all(pair.is_binary for pair in pairs):
         heading = "difference (points)"
@@ -449,8 +449,8 @@ def _format_note(comparison: Comparison) -> str:
     rose, fell = name_changes(comparison)
     seeds = any(pair.seeds > 1 for pair in comparison.findings.models.values())
     drawn = "documents"
-    if comparison.table.clusters is not None:
-        cluster_count = int(comparison.table.clusters.max()) + 1
+    if comparison.numbers.clusters is not None:
+        cluster_count = int(comparison.numbers.clusters.max()) + 1
         drawn = f"{format_count(cluster_count)} clusters ({comparison.choice.cluster})"
     note = (
         f"Interval: {format_count(REPLICATES)} bootstrap replicates of {drawn}"
@@ -461,9 +461,9 @@ def _format_note(comparison: Comparison) -> str:
         note += f" Means are over seeds; {rose} and {fell} are summed over them."
     if len(comparison.findings.models) > 1:
         note += f" p (Holm): adjusted for the {len(comparison.findings.models)} models."
-    if len(comparison.figures) > 1:
+    if len(comparison.metrics) > 1:
         note += (
-            f" Over all documents of {len(comparison.figures)} tasks; lm_eval does not report this "
+            f" Over all documents of {len(comparison.metrics)} tasks; lm_eval does not report this "
             "mean."
         )
     return note + _format_small_units(comparison, comparison.findings.models.values())
@@ -496,7 +496,7 @@ def _format_small_units(comparison: Comparison, pairs: Iterable[Paired]) -> str:
 
 
 def _unit_name(comparison: Comparison) -> str:
-    return "document" if comparison.table.clusters is None else "cluster"
+    return "document" if comparison.numbers.clusters is None else "cluster"
 
 
 def _build_state_blocks(comparison: Comparison) -> list[Block]:
@@ -712,11 +712,11 @@ def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, s
     which = f"{item.model}, seed {name}" if len(comparison.seeds[item.model]) > 1 else item.model
     rose, fell = name_changes(comparison)
     task = comparison.items[item.position][0]
-    numbers = f" {task}" if task and len(comparison.figures) > 1 else ""
+    numbers = f" {task}" if task and len(comparison.metrics) > 1 else ""
     if not comparison.is_judged():
         old, new = (
-            comparison.table.before[item.position],
-            comparison.table.after[item.model][item.seed - 1],
+            comparison.numbers.before[item.position],
+            comparison.numbers.after[item.model][item.seed - 1],
         )
         numbers += f", {wording.format_number(old)} to {wording.format_number(new[item.position])}"
     document, name_in_explorer = f"doc_id {item.before.doc_id}", names.get(item.position)
@@ -778,7 +778,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
                     [point for point in list_curve_points(comparison) if point.model == name],
                 ).entries(),
             }
-    clusters, figure = comparison.table.clusters, comparison.figure
+    clusters, figure = comparison.numbers.clusters, comparison.metric
     content: dict[str, Any] = {
         "schema": 1,
         "tasks": {
@@ -787,7 +787,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
                 "filter": figure.filter,
                 "higher_is_better": comparison.directions[task],
             }
-            for task, figure in comparison.figures.items()
+            for task, figure in comparison.metrics.items()
         },
         "metric": figure and figure.name,
         "filter": figure and figure.filter,
@@ -802,7 +802,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
         "clusters": len(comparison.items) if clusters is None else int(clusters.max()) + 1,
         "before": {
             "logs": _list_paths(comparison.before),
-            "mean": float(comparison.table.before.mean()) if comparison.findings.models else None,
+            "mean": float(comparison.numbers.before.mean()) if comparison.findings.models else None,
         },
         "gate": None
         if comparison.choice.margin is None
@@ -850,12 +850,12 @@ def build_pair_entry(pair: Paired, is_judged: bool) -> dict[str, Any]:
 
 def _list_rows(comparison: Comparison) -> Rows:
     """List a row for each model: on all documents, by group of tasks, by group."""
-    metrics = {entry.name: comparison.figures[entry.tasks[0]] for entry in comparison.aggregates}
-    metrics |= comparison.figures if comparison.choice.by is None else {}
+    metrics = {entry.name: comparison.metrics[entry.tasks[0]] for entry in comparison.aggregates}
+    metrics |= comparison.metrics if comparison.choice.by is None else {}
     groups = (*comparison.findings.aggregates.items(), *comparison.findings.groups.items())
     rows = [
         ComparisonLine(
-            *(entry, group, name, metrics.get(group, comparison.figure)),
+            *(entry, group, name, metrics.get(group, comparison.metric)),
             by_state=None if group else comparison.findings.by_state.get(name),
         )
         for group, by_model in [("", comparison.findings.models), *groups]

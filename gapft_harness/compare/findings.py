@@ -156,7 +156,7 @@ class CompareFindings:
     by_state: dict[str, ByState] = field(default_factory=dict)
 
 
-def find(
+def compare_numbers(
     table: Numbers,
     samples: Verdicts | None = None,
     *,

@@ -59,11 +59,13 @@ def find_changed_items(comparison: Comparison, limit: int | None = None) -> Iter
     with _open_logs() as record:
         for model, runs in comparison.after.items():
             remaining = {True: limit, False: limit}
-            values = comparison.table.after[model]
+            values = comparison.numbers.after[model]
             for seed, (rows, by_item) in enumerate(runs, start=1):
-                differs = np.flatnonzero(values[seed - 1] != comparison.table.before)
+                differs = np.flatnonzero(values[seed - 1] != comparison.numbers.before)
                 for position in differs[np.argsort(comparison.rows_before[differs])].tolist():
-                    is_gained = bool(values[seed - 1, position] > comparison.table.before[position])
+                    is_gained = bool(
+                        values[seed - 1, position] > comparison.numbers.before[position]
+                    )
                     if remaining[is_gained] == 0:
                         continue
                     if (count := remaining[is_gained]) is not None:
@@ -95,7 +97,7 @@ def read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[P
 
 def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ...]]:
     """Yield a row for each document and seed whose number changed, with complete texts."""
-    states, groups = comparison.findings.states, comparison.table.groups
+    states, groups = comparison.findings.states, comparison.numbers.groups
     yield (
         "model", "seed", "seed_name", "change", "task", "doc_id", "document", "group", "state",
         "value_before", "value_after", "prompt", "gold", "before", "after",
@@ -108,8 +110,8 @@ def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[ob
             *(item.before.doc_id, digest.hex()),
             None if groups is None else groups[item.position],
             None if states is None else states[item.position],
-            comparison.table.before[item.position],
-            comparison.table.after[item.model][item.seed - 1, item.position],
+            comparison.numbers.before[item.position],
+            comparison.numbers.after[item.model][item.seed - 1, item.position],
             *(item.before.prompt, item.before.gold, item.before.response, item.after.response),
         )
 
@@ -131,14 +133,14 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
         return "".join({1: HIGHER, 0: EQUAL, -1: LOWER}[change] for change in rose.tolist())
 
     before, samples, states = (
-        comparison.table.before[positions],
+        comparison.numbers.before[positions],
         comparison.samples,
         comparison.findings.states,
     )
     tasks = [comparison.items[position][0] for position in positions]
     fields = {"task": tasks} if len(set(tasks)) > 1 else {}
-    if comparison.choice.by is not None and comparison.table.groups is not None:
-        fields[comparison.choice.by] = comparison.table.groups[positions].tolist()
+    if comparison.choice.by is not None and comparison.numbers.groups is not None:
+        fields[comparison.choice.by] = comparison.numbers.groups[positions].tolist()
     left_out = ""
     if len(positions) < len(comparison.items):
         left_out = (
@@ -154,7 +156,7 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
         verdicts=format_verdicts(before),
         models=[
             ExplorerModel(name, name, seed, format_verdicts(values), encode_outcomes(values))
-            for name, runs in comparison.table.after.items()
+            for name, runs in comparison.numbers.after.items()
             for seed, values in zip(comparison.seeds[name], runs[:, positions], strict=True)
         ],
         states="" if states is None else "".join(states[positions].tolist()),
@@ -168,8 +170,8 @@ def build_explored(comparison: Comparison, limit: int = MAX_EXPLORED) -> Explore
 def choose_positions(comparison: Comparison, limit: int = MAX_EXPLORED) -> list[int]:
     """Choose changed documents first, then others up to the limit; return them in log order."""
     unchanged = np.ones(len(comparison.items), dtype=bool)
-    for after in comparison.table.after.values():
-        unchanged &= (after == comparison.table.before).all(axis=0)
+    for after in comparison.numbers.after.values():
+        unchanged &= (after == comparison.numbers.before).all(axis=0)
     # items are sorted by hash, so this choice is random but reproducible
     positions_shown = np.argsort(unchanged, kind="stable")[:limit]
     positions: list[int] = positions_shown[

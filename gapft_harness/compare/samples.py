@@ -80,10 +80,10 @@ class SampleCounts:
 
 @dataclass(frozen=True, slots=True)
 class SampleReader:
-    """Counts each document's passing samples; each run that it is given is further samples.
+    """Counts each document's passing samples; every further run adds samples.
 
-    What passed is told as in every command (``verdicts/sample_logs.py``). The compared metric
-    counts for rows of one sample, and where it was chosen for all rows that name it.
+    A sample passes by the same rules as in every command (``verdicts/sample_logs.py``). The
+    compared metric decides for rows of one sample; if the user chose it, for all rows that name it.
 
     Attributes:
         choice: the user's options.

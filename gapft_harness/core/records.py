@@ -32,14 +32,14 @@ SOURCE = "source"
 
 #: ``finish_reason`` of a response that was not generated because its prompt and ``max_gen_toks``
 #: together exceed the model's context. Its text is empty, and it counts as not passed.
-CONTEXT = "context"
+CONTEXT_EXCEEDED = "context"
 
 #: ``finish_reason`` of a response that was cut at a stop string of its task.
 STOP_STRING = "stop_string"
 
-#: How a response can end: at an end token (or at an end that the backend does not distinguish from
-#: one), at a stop string, at the length limit, in an unknown way, or not generated.
-FINISH_REASONS = ("stop", STOP_STRING, "length", "unknown", CONTEXT)
+#: How a response can end: ``stop``, at an end token (or in a way that the backend reports as one);
+#: at a stop string; ``length``, at the length limit; in an unknown way; or not generated at all.
+FINISH_REASONS = ("stop", STOP_STRING, "length", "unknown", CONTEXT_EXCEEDED)
 
 #: The reference that a verifier compares a response with: any JSON value, a string for most tasks.
 Gold = Any
@@ -68,8 +68,8 @@ class Verdict:
     """The outcome of verifying one response. V = 1 only for ``pass`` (Section 3.1).
 
     Attributes:
-        status: ``pass``; ``fail``; ``timeout``, no verdict in time; or ``error``, no verdict
-            for a different reason. The last two count as V = 0 in every rate.
+        status: ``pass``, ``fail``, ``timeout`` (no verdict in time) or ``error`` (no verdict for
+            any other reason). The last two count as V = 0 in every rate.
         reason: a sentence that explains the verdict, shown with failed responses; may be empty.
     """
 
@@ -139,7 +139,7 @@ class Attempt:
         text: the text that the model generated.
         token_ids: the generated ids that make up ``text``.
         finish_reason: one of ``FINISH_REASONS``, see ``Response``.
-        feedback: the outcome of the public tests, in the words that the next prompt contained.
+        feedback: the outcome of the public tests, as worded in the next prompt.
     """
 
     text: str
@@ -180,21 +180,21 @@ class Response:
 class Evidence:
     """A pool problem with its state and, for G and S, one selected verified response (Equation 6).
 
-    That is the greedy response for G, a sample chosen by the frozen rule for S, and None for U.
+    The selected response is the greedy one for G and a sample, chosen by the frozen rule, for S.
 
     Attributes:
         problem_id: the problem's id in its task.
         state: ``G``, ``S`` or ``U``.
         response: the selected response; None in state U.
-        prompt_ids: the token ids of the prompt of the response.
+        prompt_ids: the token ids of the response's prompt.
         passing_samples: the number of drawn samples that passed; c in the Pass@k estimator.
         first_success: the index of the first passing sample (from 0), or None.
         document: the benchmark's own record.
         gold: the reference for the task's verifier.
         samples: the number of drawn samples: K, or fewer if search stopped early; None: unknown.
         max_gen_toks: the length limit of the response in tokens; None: unknown.
-        read_verified: reads the result of ``each_verified``; None if only ``response`` is known.
-        read_greedy: reads the source's greedy response, passed or not, by problem id; or None.
+        read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
+        read_greedy: returns the source's greedy response, passed or not, to a problem id; or None.
     """
 
     problem_id: str
@@ -230,7 +230,7 @@ class Evidence:
 
     @property
     def ended(self) -> bool:
-        """Whether the response is complete, so that an end token belongs behind it.
+        """Whether the response is complete, so that an end token must follow it.
 
         A response with ``finish_reason`` ``unknown`` counts as complete only if it is shorter than
         the length limit.
@@ -244,7 +244,7 @@ class Evidence:
 
     @property
     def tokens(self) -> int:
-        """Prompt and response tokens together, before any truncation."""
+        """The number of prompt and response tokens, before any truncation."""
         return len(self.prompt_ids) + (len(self.response.token_ids) if self.response else 0)
 
 
@@ -298,8 +298,8 @@ class Budget:
             does), so there may be fewer distinct problems; reports count both.
         repetitions: R, exposures of each slot.
         exposures: N = R n.
-        tokens: L, prompt and response tokens processed over all exposures, after truncation.
-        supervised_tokens: the response (and end-of-sequence) tokens among them.
+        tokens: L, the prompt and response tokens of all exposures, after truncation.
+        supervised_tokens: the response and end-of-sequence tokens among ``tokens``.
         steps: J, optimizer steps.
     """
 
@@ -313,19 +313,18 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One training example of a selection: exact token ids, so nothing is rendered again.
+    """One training example of a selection, as exact token ids: training renders no text again.
 
     Attributes:
-        problem_id: the problem of the prompt.
+        problem_id: the id of the problem whose prompt is trained on.
         state: that problem's state under the source, ``G``, ``S`` or ``U``.
         prompt_ids: the token ids of the prompt; they are not supervised.
         response_ids: the token ids of the response, without an end token.
         response_index: ``GREEDY`` or the sample's number, from 0.
         first_success: the index of the problem's first passing sample, or None.
-        ended: whether an end-of-sequence token belongs behind the response; see
-            ``Evidence.ended``.
-        origin: the problem of the response. It differs from ``problem_id`` only in controls that
-            pair a problem with the verified response of a different problem.
+        ended: whether an end-of-sequence token must follow the response; see ``Evidence.ended``.
+        origin: the id of the problem that the response answers. It differs from ``problem_id`` only
+            in controls that pair a problem with a verified response to a different problem.
     """
 
     problem_id: str
@@ -338,7 +337,7 @@ class Example:
     origin: str = ""
 
     def __post_init__(self) -> None:
-        """Set a missing ``origin`` to the problem itself."""
+        """Set an empty ``origin`` to ``problem_id``."""
         object.__setattr__(self, "origin", self.origin or self.problem_id)
 
 
@@ -366,7 +365,7 @@ class Arm:
         return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
 
     @property
-    def original(self) -> Arm:
+    def on_own_audit(self) -> Arm:
         """The same arm on the run's own audit."""
         return replace(self, variant="")
 

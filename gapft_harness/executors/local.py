@@ -118,10 +118,11 @@ class LocalExecutor:
             if idle_worker is None:
                 if len(self._workers) >= self._count:
                     return
-                idle_worker = self._start_worker()
+                idle_worker = self._start_worker()  # keep what it prints when it fails to start
+            else:
+                idle_worker.forget_output()
             idle_worker.job = queue.popleft()
             job = jobs[idle_worker.job]
-            idle_worker.forget_output()
             idle_worker.send({"function": job.function, "arguments": dict(job.arguments)})
 
     def _start_worker(self) -> _JobWorker:

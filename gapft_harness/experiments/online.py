@@ -225,7 +225,7 @@ CONTROL: tuple[api.Column[RuleRow], ...] = (
 
 
 def _build_fact_column(key: str, title: str, meaning: str) -> api.Column[DrawnRow]:
-    return api.Column(key, meaning, lambda row: row.count(key), title, _format_count)
+    return api.Column(key, meaning, lambda row: row.find_fact(key), title, _format_count)
 
 
 def _build_flat_column(state: str) -> api.Column[DrawnRow]:

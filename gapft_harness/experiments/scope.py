@@ -78,12 +78,12 @@ class ScopeExperiment(api.Experiment):
         """Compute the states of the audit by the first K samples."""
         yield {
             layout.states_path("audit", (window.offset, window.k)): view.states(window)
-            for window in self.settings(view.recipe).windows()
+            for window in self.settings(view.recipe).list_windows()
         }
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Describe the tables of states."""
-        windows = ", ".join(window.shown for window in self.settings(recipe).windows())
+        windows = ", ".join(window.shown for window in self.settings(recipe).list_windows())
         return api.Cost({f"states by samples {windows} of the audit": "audit/states"})
 
 

@@ -55,7 +55,7 @@ def build_document(
         findings: by filter, the chosen one first.
         prospects: prospects of training; None if unknown.
     """
-    lead = _format_lead(search.task, search.split, len(search.ids), search.k, search.judge)
+    lead = _format_lead(search.task, search.split, len(search.rows_by_id), search.k, search.judge)
     sections = [
         _build_gap_section(
             lead, list_notes(search, findings), search.k, next(iter(findings.values()))
@@ -151,8 +151,8 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
         if filter_findings.errors:
             yield Text(
                 f"filter {name}: {format_count(filter_findings.errors)} of "
-                f"{format_count(len(search.ids) * (search.k + 1))} responses could not be judged "
-                "and count as not passed; see the logs for reasons"
+                f"{format_count(len(search.rows_by_id) * (search.k + 1))} responses could not be "
+                "judged and count as not passed; see the logs for reasons"
             )
     if search.changed:
         yield Text(
@@ -378,7 +378,7 @@ def build_results(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -
         "task": search.task,
         "version": search.facts["version"],
         "split": search.split,
-        "n": len(search.ids),
+        "n": len(search.rows_by_id),
         "k": search.k,
         "metric": search.metric,
         "judge": search.judge,
@@ -440,7 +440,7 @@ def _list_item_rows(
             verdicts.passing.tolist(),
         )
         for (problem, row), state, greedy, passing in zip(
-            search.ids.items(), *columns, strict=True
+            search.rows_by_id.items(), *columns, strict=True
         ):
             yield name, problem, row, state, int(greedy), passing, search.k
 
@@ -457,7 +457,7 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
         remark=f"Split {search.split}, {search.k} samples of each problem; {search.judge}.",
         noun="problem",
         before="greedy",
-        ids=list(search.ids),
+        ids=list(search.rows_by_id),
         verdicts=[greedy[0] for greedy, _ in words],
         models=[],
         states="".join(first.verdicts.states.tolist()),

@@ -1,4 +1,4 @@
-"""Judge the finalized search of a split under each of the task's filters, and write its logs."""
+"""Judge the finished search of a split under each filter of the task, and write sample logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 200
 #: The filter's name in lm_eval's logs for a task without filters.
 _NO_FILTER = "none"
-#: The metric's name for tasks judged by a verifier, and for decisions of a graded metric.
+#: The metric's name if a verifier judges, or if ``pass_at`` decides by a graded metric.
 _DECISION = "pass@1"
 
 
@@ -43,15 +43,17 @@ class MeasuredSearch:
     """A judged search of one split.
 
     Attributes:
+        task: the task's name.
         split: the split that was searched.
+        k: number of samples for each problem.
         metric: the metric that decides; ``pass@1`` if a verifier judges.
-        judge: the verifier, in words.
-        verdicts: by filter, the chosen one first.
-        errors: by filter, the number of responses that neither passed nor failed.
-        voting: filters that need several responses, and cannot judge one alone.
-        ids: the row in the split of each of the P problems, by id.
-        changed: number of verdicts of the chosen filter that differed when judged again.
-        facts: the manifest's facts about task, source and search.
+        judge: the verifier or metric, in words.
+        verdicts: by filter, the verdicts on all responses; the chosen filter is first.
+        errors: by filter, the number of responses without a verdict (error or timeout).
+        voting: the task's filters that vote among several responses, so they are not used here.
+        rows_by_id: by problem id, the problem's row number in the split.
+        changed: number of responses whose verdict differed when the chosen filter judged again.
+        facts: facts about task, source and search.
         logs: the paths of both sample logs, by kind.
     """
 
@@ -63,7 +65,7 @@ class MeasuredSearch:
     verdicts: dict[str, Verdicts]
     errors: dict[str, int]
     voting: tuple[str, ...]
-    ids: dict[str, int]
+    rows_by_id: dict[str, int]
     changed: int
     facts: Mapping[str, Any]
     logs: Mapping[str, Path]
@@ -71,6 +73,8 @@ class MeasuredSearch:
 
 @dataclass(slots=True)
 class _Tally:
+    """The results under one filter: for each problem, whether each response passed."""
+
     passed: list[list[bool]] = field(default_factory=list)
     errors: int = 0
 
@@ -83,13 +87,13 @@ class _Tally:
         return Verdicts.of(passed[:, 0], passed[:, 1:])
 
 
-def measure(
+def measure_search(
     run: RunDirectory, split: str, include_paths: Sequence[str], folder: Path
 ) -> MeasuredSearch:
-    """Judge a finalized search under every filter, and write both sample logs.
+    """Judge a finished search under every filter, and write both sample logs.
 
     Args:
-        run: the run.
+        run: the run directory.
         split: the searched split.
         include_paths: folders with task YAML.
         folder: where the logs are written.
@@ -99,7 +103,7 @@ def measure(
     manifest, k = run.manifest(), run.recipe.search.k
     task = manifest["task"]
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
-    numbers = {
+    rows_by_id = {
         problem.id: row
         for row, problem in enumerate(
             loaded.read_pool() if split == "pool" else loaded.read_audit()
@@ -109,10 +113,10 @@ def measure(
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
     tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
-    responses = run.sealed(layout.responses_path(split))
-    place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses.stat().st_mtime))
+    responses_path = run.sealed(layout.responses_path(split))
+    place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
-    ids: dict[str, int] = {}
+    measured_rows: dict[str, int] = {}
     changed = 0
     with open_logs(place) as files:
         searched = _iterate_problems(run, split)
@@ -123,7 +127,7 @@ def measure(
                     tally.add([judgement for judgement, _ in problem_judgements])
                     changed += sum(is_changed for _, is_changed in problem_judgements)
                     target = _format_target(stock, problem)
-                    number = ids.setdefault(problem.id, numbers[problem.id])
+                    number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
                     rows = [judgement for judgement, _ in problem_judgements]
                     write_rows(files, problem, number, target, options, name, rows)
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
@@ -141,12 +145,12 @@ def measure(
     }
     rates = {
         GREEDY_LOG: {
-            f"{metric},{name}": float(problem_judgements.greedy.mean())
-            for name, problem_judgements in verdicts.items()
+            f"{metric},{name}": float(filter_verdicts.greedy.mean())
+            for name, filter_verdicts in verdicts.items()
         },
         SAMPLES_LOG: {
-            f"pass@1,{name}": float(problem_judgements.passing.mean()) / k
-            for name, problem_judgements in verdicts.items()
+            f"pass@1,{name}": float(filter_verdicts.passing.mean()) / k
+            for name, filter_verdicts in verdicts.items()
         },
     }
     write_results(place, facts, rates)
@@ -159,7 +163,7 @@ def measure(
         verdicts=verdicts,
         errors={name: tally.errors for name, tally in tallies.items()},
         voting=() if stock is None else stock.voting,
-        ids=ids,
+        rows_by_id=measured_rows,
         changed=changed,
         facts={**facts, "source": manifest["source"], "task": task},
         logs={kind: place.log_path(kind) for kind in (GREEDY_LOG, SAMPLES_LOG)},
@@ -167,7 +171,7 @@ def measure(
 
 
 def _load_stock_task(task: Mapping[str, Any]) -> StockTask | None:
-    """Load the stock task that judges; None if a verifier judges."""
+    """Load lm-eval's task, whose metric judges; None if a verifier judges."""
     if task["verifier"] != "task_metric":
         return None
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -181,7 +185,7 @@ def _load_stock_task(task: Mapping[str, Any]) -> StockTask | None:
 def _iterate_problems(
     run: RunDirectory, split: str
 ) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
-    """Yield problems with their responses, the greedy one first; both tables are sorted by id."""
+    """Yield each problem with its judged responses, the greedy one first, in the order of ids."""
     problems = read_problems(run.sealed(layout.problems_path(split)))
     judged = read_judged(run.sealed(layout.responses_path(split)))
     for (problem, _), (_, responses) in zip(problems, judged, strict=True):
@@ -194,7 +198,17 @@ def _judge_problems(
     filter: str,
     chosen: str,
 ) -> Iterator[list[tuple[Judgement, bool]]]:
-    """Yield for each problem its judged responses, and whether the finalized verdict differs."""
+    """Judge the responses of some problems under one filter.
+
+    Args:
+        problems: each problem with its responses and their recorded verdicts.
+        stock: the task whose metric judges; None: recorded verdicts of a verifier are used.
+        filter: the filter.
+        chosen: the filter that the run's recorded verdicts used.
+
+    Yields:
+        For each problem, its judgements, each with whether the recorded verdict differs.
+    """
     flat = [
         (problem, judged_response)
         for problem, responses in problems
@@ -220,8 +234,8 @@ def _judge_problems(
         row = []
         for judged_response in responses:
             filtered, metrics, verdict = next(outcomes)
-            was_not_generated = judged_response.response.finish_reason == CONTEXT
-            # a finalized verdict is kept, and a missing response fails under every filter
+            was_not_generated = judged_response.response.finish_reason == CONTEXT_EXCEEDED
+            # Keep a recorded verdict; a response that was not generated fails under every filter.
             final_verdict = (
                 judged_response.verdict if filter == chosen or was_not_generated else verdict
             )

@@ -88,7 +88,7 @@ class CheckedSampler:
         Raises:
             PluginError: the sampler raised, or an answer is not valid.
         """
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             answers = self._sampler.generate(list(requests), decoding, report)
         if not isinstance(answers, list | tuple) or len(answers) != len(requests):
             count = f"{len(answers)} answers" if isinstance(answers, list | tuple) else "not a list"
@@ -104,13 +104,13 @@ class CheckedSampler:
         Raises:
             PluginError: the sampler raised, or they are not JSON values.
         """
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             description = self._sampler.describe()
         return check_facts(self._entry, description, "a description", self._sampler.describe)
 
     def close(self) -> None:
         """Free the model."""
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             self._sampler.close()
 
     def _contract_error(self, fault: str) -> Exception:
@@ -167,7 +167,7 @@ class AnswerReader:
         Raises:
             PluginError: the verifier raised, or returned another type.
         """
-        with self._owner.attribute_errors():
+        with self._owner.wrap_errors():
             if self.sees_gold:
                 answers = [self._answer(t, gold=gold) for t, gold in zip(texts, golds, strict=True)]
             else:
@@ -209,7 +209,7 @@ class CheckedExecutor:
         Raises:
             PluginError: the executor did not return one result for each job.
         """
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             results = self._executor.run(jobs, progress)
         if not isinstance(results, list | tuple) or len(results) != len(jobs):
             count = f"{len(results)} results" if isinstance(results, list | tuple) else "not a list"
@@ -218,7 +218,7 @@ class CheckedExecutor:
             )
         for job, result in zip(jobs, results, strict=True):
             if not isinstance(result, dict):
-                raise self._entry.broke(
+                raise self._entry.contract_error(
                     f"returned {short(result)} as the result of {job.label}; expected the dict "
                     "that its function returned",
                     self._executor.run,
@@ -227,7 +227,7 @@ class CheckedExecutor:
 
     def close(self) -> None:
         """Stop the workers."""
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             self._executor.close()
 
 
@@ -235,7 +235,7 @@ def build_checked_section(entry: Registration) -> Callable[[Mapping[str, Any]], 
     """Wrap a report section so that its Markdown is checked to be text a file can hold."""
 
     def render(results: Mapping[str, Any]) -> str:
-        with entry.attribute_errors():
+        with entry.wrap_errors():
             text = entry.value(results)
         if not isinstance(text, str) or find_json_fault(text):
             raise entry.contract_error(f"returned {short(text)}; expected Markdown text")

@@ -128,7 +128,7 @@ class Plugins:
         entry = self.get("verifier", name)
         if fault := find_setting_fault(entry.value, params):
             raise UserError(f"verifier {name!r} cannot take the parameters {dict(params)}: {fault}")
-        with entry.attribute_errors():
+        with entry.wrap_errors():
             verifier: Verifier = entry.value(**params)
         require_methods(entry, verifier, "verify")
         wrapper = (
@@ -154,7 +154,7 @@ class Plugins:
         for kind, find_rule in (("permissive", traits.permissive), ("strict", traits.strict)):
             if find_rule is None:
                 continue
-            with entry.attribute_errors():
+            with entry.wrap_errors():
                 rule: Any = find_rule(params)
             if rule is None:
                 continue
@@ -189,7 +189,7 @@ class Plugins:
             UserError: start tokens are set, but the backend does not support them.
         """
         self.require_start_tokens(settings.backend, settings.start_tokens)
-        with self.get("sampler", settings.backend).attribute_errors() as entry:
+        with self.get("sampler", settings.backend).wrap_errors() as entry:
             sampler = entry.value(settings, adapter)
         return CheckedSampler(entry, sampler)
 
@@ -199,7 +199,7 @@ class Plugins:
         Raises:
             UserError: the tokenizer, which decides it, cannot be loaded.
         """
-        with self.get("sampler", settings.backend).attribute_errors() as entry:
+        with self.get("sampler", settings.backend).wrap_errors() as entry:
             is_default = entry.require_traits(SamplerTraits).chat_template
             return is_default is not None and bool(is_default(settings))
 
@@ -223,7 +223,7 @@ class Plugins:
 
     def create_executor(self, settings: Mapping[str, Any], files: Sequence[str]) -> Executor:
         """Create the executor that the recipe names."""
-        with self.get("executor", settings["name"]).attribute_errors() as entry:
+        with self.get("executor", settings["name"]).wrap_errors() as entry:
             executor: Executor = entry.value(settings, files)
         return executor
 
@@ -239,7 +239,7 @@ class Plugins:
         readers = []
         for entry in self._by_kind["log reader"].values():
             recognises = entry.require_traits(LogReaderTraits).recognises
-            with entry.attribute_errors():
+            with entry.wrap_errors():
                 if recognises is not None and recognises(path):
                     readers.append(entry)
         plugin_readers = [entry for entry in readers if entry.code_hash]

@@ -13,7 +13,7 @@ from typing import Any, Literal, ParamSpec, Protocol
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import (
-    CONTEXT,
+    CONTEXT_EXCEEDED,
     Adapter,
     Arm,
     Attempt,
@@ -156,7 +156,7 @@ class Generation:
     """A sampler's answer to one request: one response's text and exact token ids.
 
     If the prompt and ``max_gen_toks`` new tokens do not fit the model's context, the text and ids
-    are empty and ``finish_reason`` is ``CONTEXT``; see ``beyond_context``.
+    are empty and ``finish_reason`` is ``CONTEXT_EXCEEDED``; see ``beyond_context``.
 
     Attributes:
         text: the response, without its stop string.
@@ -222,7 +222,7 @@ def beyond_context(request: Request) -> Generated:
     Args:
         request: the prompt and the decode indices to answer.
     """
-    return Generated((), tuple(Generation("", (), CONTEXT) for _ in request.indices))
+    return Generated((), tuple(Generation("", (), CONTEXT_EXCEEDED) for _ in request.indices))
 
 
 class ReportGeneration(Protocol):

@@ -35,7 +35,7 @@ _BUNDLED = "gapft_harness."
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a registration declares. Kinds that declare nothing use this class."""
+    """The declarations of a registration. Kinds without declarations use this class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Registration:
         name: its name in recipes.
         plugin: the plugin's name.
         value: the registered function or class.
-        traits: what it declares; an instance of the kind's class in ``TRAIT_CLASSES``.
+        traits: its declarations, of the kind's class in ``TRAIT_CLASSES``.
         source_root: the file or folder of the plugin's own code; empty if unknown.
         code_hash: the hash of its plugin's file (``loading.py``); empty if it is bundled.
     """
@@ -174,14 +174,14 @@ class Registration:
         """The first line of the object's docstring, for listings."""
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 
-    def require_traits(self, traits: type[T]) -> T:
-        """Return its traits, typed as the class of its kind.
+    def require_traits(self, traits_class: type[T]) -> T:
+        """Return its traits, typed as ``traits_class``.
 
         Raises:
-            TypeError: it has a different kind.
+            TypeError: they are of a different class, so it is of a different kind.
         """
-        if not isinstance(self.traits, traits):
-            raise TypeError(f"{self.label} declares no {traits.__name__}")
+        if not isinstance(self.traits, traits_class):
+            raise TypeError(f"{self.label} declares no {traits_class.__name__}")
         return self.traits
 
     @property
@@ -191,7 +191,7 @@ class Registration:
         return f"{self.kind} {self.name!r} (plugin {self.plugin}, hook {hook})"
 
     def call_error(self, error: BaseException) -> PluginError:
-        """Build the error for an exception of the plugin's code, with its own traceback line."""
+        """Build the error for an exception in the plugin's code; it names the line in that code."""
         place = describe_plugin_line(error, self.source_root) or self._describe_definition(
             self.value
         )
@@ -201,7 +201,7 @@ class Registration:
         """Build the error for a result that breaks the contract.
 
         Args:
-            fault: the fault and the expectation, as the rest of a sentence.
+            fault: what the plugin did and was expected to do: ``returned 3 examples, expected 4``.
             function: the function that returned the result; default: the registered value.
         """
         definition = self._describe_definition(self.value if function is None else function)
@@ -213,13 +213,13 @@ class Registration:
         return f"; it is defined at {place}" if place else ""
 
     @contextlib.contextmanager
-    def attribute_errors(self) -> Iterator[Registration]:
-        """Turn exceptions of the plugin's code into errors that name the plugin.
+    def wrap_errors(self) -> Iterator[Registration]:
+        """Turn exceptions that the plugin's code raises in this context into ``PluginError``.
 
-        Errors of this package pass unchanged, and so do unexpected exceptions of bundled plugins.
+        A ``GapftError`` is raised unchanged, and so is an exception of a bundled plugin.
 
         Raises:
-            PluginError: the plugin's code raised another exception.
+            PluginError: the code of a plugin that is not bundled raised an exception.
         """
         try:
             yield self
@@ -232,7 +232,7 @@ class Registration:
 
 
 class PluginObject:
-    """Wraps an object made by a plugin with its registration, which messages name."""
+    """An object that a plugin made, with the plugin's registration (``owner``) for messages."""
 
     def __init__(self, wrapped: Any, owner: Registration) -> None:
         self._wrapped = wrapped
@@ -249,7 +249,7 @@ class PluginObject:
 
 
 def find_owner(kind: str, plugin_object: object) -> Registration:
-    """Return the registration of an object; for an object without one, build it from its class."""
+    """Return an object's registration; build one from its class if it has none."""
     if isinstance(plugin_object, PluginObject):
         return plugin_object.owner
     object_class = type(plugin_object)
@@ -269,7 +269,7 @@ def find_source_root(plugin: object) -> str:
 
 
 def describe_plugin_line(error: BaseException, source_root: str) -> str:
-    """Describe the last traceback line in the plugin's own code, as the end of a sentence."""
+    """Describe the last traceback line in the plugin's own code, to append to a message."""
     if not source_root:
         return ""
     places = [
@@ -295,7 +295,7 @@ def _find_definition(thing: Any) -> str:
         return ""
 
 
-#: A function with ``**_`` ignores further keywords: they are not its settings.
+#: The name of a ``**`` parameter whose keywords a function ignores: they are not its settings.
 _IGNORED_KEYWORDS = "_"
 
 
@@ -305,8 +305,10 @@ def find_setting_fault(
     """Describe a wrong keyword in a call ``function(**arguments)``; return ``""`` if there is none.
 
     Args:
-        function: the function to call. One with ``**options`` accepts every name.
-        positional_count: the number of positional arguments that come first.
+        function: the function to call. One with ``**options`` accepts every keyword; ``**_`` does
+            not count.
+        arguments: the keywords and their values.
+        positional_count: the number of arguments that the caller passes by position.
     """
     parameters = list(inspect.signature(function).parameters.values())
     ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

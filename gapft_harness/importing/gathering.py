@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import CONTEXT, GREEDY, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
 from gapft_harness.importing.formats import find_format
 from gapft_harness.importing.problems import ProblemIndex, ResponsePlaces
@@ -162,9 +162,10 @@ class Gathering:
                 "(docs/import-export.md); name another field (--metric), or have the task's "
                 "verifier judge all responses (--judge)"
             )
-        if row.finish_reason == CONTEXT and row.verdict.passed:
+        if row.finish_reason == CONTEXT_EXCEEDED and row.verdict.passed:
             raise UserError(
-                f"{row.place}: the response passed, but was not generated ({CONTEXT}); expected 0"
+                f"{row.place}: the response passed, but was not generated "
+                f"({CONTEXT_EXCEEDED}); expected 0"
             )
         self.verdict_sources[row.verdict_source] = None
         for kind, value in row.rule.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
-from gapft_harness.core.records import CONTEXT, GREEDY, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Verdict
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, parse_verdict
 from gapft_harness.verdicts.log_files import Log
@@ -189,7 +189,7 @@ def _build_response(
     stop_reason = str(sample.output.stop_reason)
     # the prompt fills the model's context, so nothing was generated
     finish_reason = (
-        CONTEXT
+        CONTEXT_EXCEEDED
         if stop_reason == "model_length" and not text
         else _FINISH_REASONS.get(stop_reason, "unknown")
     )

@@ -96,7 +96,9 @@ def import_split(
                 extra={
                     "task": task,
                     "source": source,
-                    **({} if further_audit is None else {"said": further_audit.dump_set_keys()}),
+                    **(
+                        {} if further_audit is None else {"settings": further_audit.dump_set_keys()}
+                    ),
                     "imported": _build_facts(gathering),
                     "warnings": _build_warnings(gathering),
                 },
@@ -181,7 +183,7 @@ def _build_facts(gathering: Gathering) -> ImportFacts:
         "samples": gathering.samples,
         "left_out": gathering.left_out,
         "verdicts": "judged" if gathering.choice.judge else "file",
-        "told_by": ", ".join(gathering.verdict_sources),
+        "verdict_field": ", ".join(gathering.verdict_sources),
         "choice": gathering.choice.to_arguments(),
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.importing.rows import ImportedResponse
-from gapft_harness.verdicts.sample_logs import hash_value, value_at
+from gapft_harness.verdicts.sample_logs import find_field, hash_value
 
 
 class ProblemIndex:
@@ -81,7 +81,7 @@ class ProblemIndex:
     def _hash_document(self, document: dict[str, Any], side: int, place: str) -> bytes:
         """Hash the identifying fields of a document of a row (side 0) or of the task (side 1)."""
         if self._on:
-            values = {pair[1]: value_at(document, pair[side], place) for pair in self._on}
+            values = {pair[1]: find_field(document, pair[side], place) for pair in self._on}
         else:
             values = {name: document.get(name) for name in self._fields}
         return hash_value(values)

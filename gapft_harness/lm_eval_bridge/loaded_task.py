@@ -56,18 +56,18 @@ class ChatLayout:
 
 
 class LoadedTask:
-    """A task with its splits as problems.
+    """An lm-eval task with its splits as problems. Each split is read once, on demand.
 
     Attributes:
         name: the task's name.
         version: ``metadata.version`` as text.
         verifier: name of the verifier; ``task_metric`` for lm-eval's own tasks.
         verifier_params: its parameters.
-        keep: the task's response rule.
-        episode: how many attempts and executions one decode has.
+        keep: name of the task's response rule.
+        episode: numbers of attempts and executions of one decode.
         dropped: notes on the splits read so far: how many problems were dropped, and how many
             repeat another problem and were kept.
-        warnings: notes on the splits read so far whose counts differ from the paper's.
+        warnings: for the splits read so far, a warning if its counts differ from the paper's.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LoadedTask:
 
         Args:
             task: the task as lm-eval built it.
-            include_path: the user's folder that its YAML was found in, if any.
+            include_path: the user's folder that contains its YAML; None: lm-eval finds it.
             chat: how prompts become chats; None: prompts are plain text.
 
         Raises:
@@ -90,9 +90,9 @@ class LoadedTask:
         self.version = str(task.VERSION)
         self.dropped: list[str] = []
         self.warnings: list[str] = []
-        self._read: dict[str, list[Problem]] = {}
+        self._problems: dict[str, list[Problem]] = {}
         self._golds: dict[str, list[tuple[Gold, str]]] = {}
-        self._questions: dict[str, str] = {}  # of prompts with few-shot examples
+        self._questions: dict[str, str] = {}  # by prompt, if it has few-shot examples
         if task.OUTPUT_TYPE != "generate_until":
             raise UserError(
                 f"task {self.name}: output_type is {task.OUTPUT_TYPE}; expected generate_until, "
@@ -116,9 +116,9 @@ class LoadedTask:
         return describe_task(self._task.config)
 
     def compute_fingerprint(self) -> str:
-        """Hash the version and the configuration, as far as pool and audit depend on it.
+        """Hash the version and the configuration that pool and audit depend on.
 
-        The hash is the same on every machine and changes with the task.
+        The hash is the same on every machine.
         """
         return content_hash(
             {"config": drop_unused_split(self.resolve_config()), "version": self.version}
@@ -129,7 +129,7 @@ class LoadedTask:
         return resolve_task_config(self._task)
 
     def list_files(self, opened: Iterable[str]) -> tuple[list[Path], dict[str, Path]]:
-        """List the files of the YAML and the data, and those of the Python code by name.
+        """List the files of YAML and data; map names to the files of Python code.
 
         Args:
             opened: paths opened while task and data were read (see
@@ -141,7 +141,7 @@ class LoadedTask:
         return find_data_files(opened, self._task, roots), find_code_files(self._task, roots)
 
     def read_published(self) -> PublishedCounts | None:
-        """Return the benchmark's published counts and those of the files; None without any.
+        """Compare the paper's counts with those of the files; None if the paper gives none.
 
         Raises:
             UserError: the data are missing or malformed.
@@ -150,7 +150,7 @@ class LoadedTask:
         return data.read_published() if isinstance(data, Splits) else None
 
     def read_pool(self) -> list[Problem]:
-        """Read the training split, which is the pool that search draws from.
+        """Read the training split: the pool that is searched.
 
         Raises:
             UserError: the task has no training split, or its data are missing or malformed.
@@ -165,10 +165,10 @@ class LoadedTask:
         )
 
     def read_audit(self) -> list[Problem]:
-        """Read the test split, or else the validation split: the audit that models are judged on.
+        """Read the audit split: the test split, or the validation split if there is no test split.
 
         Raises:
-            UserError: the task has neither, or its data are missing or malformed.
+            UserError: the task has neither split, or its data are missing or malformed.
         """
         task = self._task
         if task.has_test_docs():
@@ -176,14 +176,16 @@ class LoadedTask:
         if task.has_validation_docs():
             return self._read_problems("audit", task.config.validation_split, task.validation_docs)
         raise UserError(
-            f"{describe_task(task.config)}: expected a test_split or a validation_split, found none"
+            f"{describe_task(task.config)}: the keys test_split and validation_split are missing, "
+            "so there is no audit; add one of them, or choose another task"
         )
 
     def read_validation(self) -> list[Problem]:
-        """Read the validation split, where it is not the audit, as problems to calibrate on.
+        """Read the validation split as the calibration problems.
 
         Raises:
-            UserError: the task has no such split, or its data are missing or malformed.
+            UserError: the task has no validation split, or uses it as the audit, or its data are
+                missing or malformed.
         """
         task = self._task
         if not task.has_validation_docs():
@@ -213,35 +215,39 @@ class LoadedTask:
         return int(self._task.config.num_fewshot or 0)
 
     def list_examples(self) -> list[tuple[str, str]]:
-        """List the id and question of each record that few-shot examples may be drawn from.
+        """List id and question of each record that can be a few-shot example.
 
-        lm-eval draws from ``fewshot_split``, else from examples that the task lists itself, else
-        from the task's first split.
+        lm-eval draws from ``fewshot_split``; without it, from examples that the task lists; without
+        these, from the task's first split.
         """
         if not self.num_fewshot:
             return []
         self._examples = OrderFreeExamples(self._task)
         task, rows = self._task, self._examples.list_documents()
-        ours = isinstance(task, GapTask) and not has_listed_examples(task)
-        ids = task.ids(rows) if ours else assign_problem_ids([to_json_record(row) for row in rows])
+        has_own_ids = isinstance(task, GapTask) and not has_listed_examples(task)
+        ids = (
+            task.ids(rows)
+            if has_own_ids
+            else assign_problem_ids([to_json_record(row) for row in rows])
+        )
         with use_compiled_templates():
             return [(name, str(task.doc_to_text(row))) for name, row in zip(ids, rows, strict=True)]
 
     def find_question(self, problem: Problem) -> str:
-        """Return a problem's prompt without few-shot examples; it identifies the problem."""
+        """Return a problem's prompt without few-shot examples."""
         return self._questions.get(problem.prompt, problem.prompt)
 
     def check_golds(self, verifier: Verifier, split: str) -> None:
-        """Check every gold answer of a split with the verifier that will judge by it.
+        """Check all gold answers of a split, and the answers in few-shot examples.
 
         Args:
             verifier: the verifier of the recipe, which may differ from the task's own; its
                 optional method ``check_gold`` is called (see ``judging.check_golds``).
-            split: ``pool``, ``audit`` or ``calibration``; read first if necessary.
+            split: ``pool``, ``audit`` or ``calibration``; read if necessary.
 
         Raises:
             UserError: the verifier refuses a gold answer (the message names the record's file and
-                line), or does not pass the answers in few-shot examples.
+                line), or too many answers in few-shot examples do not pass.
         """
         if split not in self._golds:
             _ = {
@@ -254,11 +260,11 @@ class LoadedTask:
             check_examples(self._task, partial(verify_unique, verifier))
 
     def build_decoding(self, search: Search | None = None) -> Decoding:
-        """Build the greedy deployment decode: the task's length and stop strings, no sampling.
+        """Build the settings of the greedy decode: the task's length limit and stop strings.
 
         Args:
-            search: the recipe's section; sampling options of the task must agree with it. Default:
-                a recipe's defaults.
+            search: the recipe's section, with which the task's sampling options must agree; None:
+                the section's defaults.
 
         Raises:
             UserError: a key of ``generation_kwargs`` is unknown or unsupported.
@@ -269,9 +275,15 @@ class LoadedTask:
         )
 
     def _read_problems(self, label: str, split: str, read: Any) -> list[Problem]:
-        """Return the problems of a split; read and render them at the first call."""
-        if label in self._read:
-            return [*self._read[label]]
+        """Return the problems of a split; read and render them at the first call.
+
+        Args:
+            label: ``pool``, ``audit`` or ``calibration``.
+            split: the task's name of the split.
+            read: the method of lm-eval's task that returns its rows.
+        """
+        if label in self._problems:
+            return [*self._problems[label]]
         task = self._task
         if isinstance(task, GapTask):
             loaded = task.split(split)
@@ -298,18 +310,18 @@ class LoadedTask:
         self._golds[label] = [
             (problem.gold, documents.describe_place(row)) for row, problem in enumerate(problems)
         ]
-        self._read[label] = problems
+        self._problems[label] = problems
         return [*problems]
 
     def _warn_unpublished(self, label: str, published: PublishedCounts) -> None:
         """Warn that a split's counts differ from those of the paper."""
-        sentence = (
+        warning = (
             f"{self.name} {label}: counts {published}; these are not the paper's data, so the "
             "run's figures cannot be compared with the paper's; docs/tasks.md lists the files to "
             "use"
         )
-        if sentence not in self.warnings:
-            self.warnings.append(sentence)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
     def _build_problem(self, documents: Documents, row: int, name: str, split: str) -> Problem:
         task, document = self._task, documents[row]
@@ -337,7 +349,13 @@ class LoadedTask:
         return Problem(id=name, prompt=prompt, gold=gold, document=document, turns=turns)
 
     def _build_prompt(self, document: Document, name: str, **chat: Any) -> Any:
-        """Build the prompt with lm-eval's code; the examples depend only on the problem."""
+        """Build the prompt with lm-eval's code; its examples depend only on the problem.
+
+        Args:
+            document: the problem's document.
+            name: the problem's id.
+            chat: lm-eval's options for chats.
+        """
         if self.num_fewshot:
             self._examples.reseed(derive_key("fewshot", name), document)
         start = find_prefix(self._task, document)

@@ -96,7 +96,7 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
 
 
 def find_own_settings(
-    recipe: Mapping[str, Any], shared_sets: Mapping[str, Mapping[str, Any]] | None = None
+    recipe: Mapping[str, Any], foreign_sets: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Return each condition's own settings that differ from the run's.
 
@@ -104,7 +104,7 @@ def find_own_settings(
 
     Args:
         recipe: the recipe in a manifest.
-        shared_sets: for conditions with training sets of another run, by name, the facts of that
+        foreign_sets: for conditions with training sets of another run, by name, the facts of that
             run in ``budgets``; before selection its K and replay are not known.
 
     Returns:
@@ -115,7 +115,7 @@ def find_own_settings(
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     settings_by_condition = {}
     for name, condition in conditions_of(recipe).items():
-        facts = (shared_sets or {}).get(name, {"k": condition.k})
+        facts = (foreign_sets or {}).get(name, {"k": condition.k})
         settings = {key: facts[key] for key in ("k", "replay") if facts.get(key) is not None}
         settings |= {f"training.{key}": value for key, value in condition.training.items()}
         settings_by_condition[name] = {

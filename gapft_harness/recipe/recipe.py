@@ -1,4 +1,4 @@
-"""The recipe: one YAML file with everything that a run depends on. Unknown keys are errors."""
+"""The recipe: one YAML file with all settings of a run. Unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from gapft_harness.recipe.sections import (
 )
 
 
-def select_bound_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
-    """Select the model arguments that are fixed for a run; all if the sampler is unknown.
+def select_fixed_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -> dict[str, Any]:
+    """Select the model arguments that must not change during a run.
 
-    A sampler declares the operational arguments, which only control how the model is called or how
-    much memory it may use. Arguments that decide which responses are computed together
-    (``batch_size``, ``max_num_seqs``) are fixed: the shape of a batch affects rounding, and
-    rounding can decide between two nearly tied tokens.
+    These are all except the operational arguments that the sampler declares; for an unknown sampler
+    they are all. Operational arguments only control how the model is called or how much memory it
+    may use. Arguments that decide which responses are computed together (``batch_size``,
+    ``max_num_seqs``) are fixed: the shape of a batch affects rounding, and rounding can decide
+    between two nearly tied tokens.
     """
     if not plugins.has("sampler", backend):
         return dict(args)
@@ -45,17 +46,17 @@ def select_bound_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -
     return {key: value for key, value in args.items() if key not in operational}
 
 
-#: Marks on a section's field: which results depend on it. Fields without a mark affect none;
-#: conditions are compared by arm and audits by name (``run_directory/binding.py``).
+#: Marks on a field: the search depends on it, or only training sets and adapters do. Changes of
+#: conditions and audits are found separately (``run_directory/recipe_changes.py``).
 _SEARCH_INPUT, _ADAPTER_INPUT = "search input", "adapter input"
 
-#: Audits name files, where a dot would look like a variant of an arm's name.
+#: Names of audits. They become file names, where a dot would begin a variant of an arm.
 _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
-#: Separates two conditions in the name of a figure for their difference.
+#: Separates the two conditions in the name of a figure about their difference.
 MINUS = " minus "
 
-#: Figure names under ``paper``: of the search by split, of a condition, or of a difference.
+#: Figure names under ``paper``: figures of the search, of a difference, or of a condition.
 _FIGURE = re.compile(
     r"(pool|audit)\.(solved|(recovered|missed|verified)@[1-9]\d*)"
     r"|audit\.(greedy|pass@[1-9]\d*)"
@@ -64,10 +65,10 @@ _FIGURE = re.compile(
     r"|(?!.* minus ).+\.(n|exposures|tokens|supervised_tokens|steps)"
 )
 
-#: Names that have another meaning in the place of an audit's name.
+#: Names that an audit must not have, because they mean other splits or files.
 _RESERVED_AUDIT_NAMES = ("audit", "calibration", "pool", "states")
 
-#: The paper's main comparison.
+#: The selectors of the paper's main comparison.
 _DEFAULT_SELECTORS = ("gapft", "uniform", "replay", "all_verified")
 
 
@@ -133,7 +134,7 @@ class Recipe(RecipeSection):
     @field_validator("conditions")
     @classmethod
     def _check_condition_names(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
-        """Check the names of conditions, which name files; see ``run_directory/layout.py``."""
+        """Check the names of conditions, which become file names (``run_directory/layout.py``)."""
         for name in conditions:
             if characters := {*"@/"}.intersection(name):
                 raise ValueError(
@@ -146,7 +147,7 @@ class Recipe(RecipeSection):
     @field_validator("audits")
     @classmethod
     def _check_audits(cls, audits: Mapping[str, AuditChoice]) -> Mapping[str, AuditChoice]:
-        """Check the audits and their names, which name folders (``run_directory/layout.py``)."""
+        """Check the audits and their names, which become folders (``run_directory/layout.py``)."""
         audit_names = ["audit", *(name for name, choice in audits.items() if choice.of is None)]
         for name, choice in audits.items():
             if not _AUDIT_NAME.fullmatch(name) or name in _RESERVED_AUDIT_NAMES:
@@ -182,21 +183,25 @@ class Recipe(RecipeSection):
 
     @property
     def calibration(self) -> int | Literal["validation"] | None:
-        """Source of the calibration split; None: there is none."""
+        """Calibration problems: a number of training problems, or the validation split; or None."""
         return self.experiments.get("scaling", {}).get("calibration")
 
     @property
     def further_audits(self) -> tuple[str, ...]:
-        """Name of the further audits."""
+        """Names of the further audits."""
         return tuple(name for name, choice in self.audits.items() if choice.of is None)
 
     @property
     def subsets(self) -> dict[str, AuditChoice]:
-        """Named subsets of audits."""
+        """The named subsets of audits."""
         return {name: choice for name, choice in self.audits.items() if choice.of is not None}
 
     def for_audit(self, audit: str) -> Recipe:
-        """Return this recipe with the task, limit and verifier of one audit."""
+        """Return this recipe with the task, limit and verifier of a further audit.
+
+        Args:
+            audit: its name; empty: the main audit, which changes nothing.
+        """
         if not audit:
             return self
         choice = self.audits[audit]
@@ -204,7 +209,7 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"data": data, "verifier": choice.verifier})
 
     def with_audits_of(self, other: Recipe) -> Recipe:
-        """Return this recipe with another's calibration and audits, which may be added later."""
+        """Return this recipe with the audits of another, and its experiment ``scaling``."""
         experiments = self.without_experiment("scaling").experiments
         experiments |= {
             name: settings for name, settings in other.experiments.items() if name == "scaling"
@@ -212,11 +217,11 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"experiments": experiments, "audits": other.audits})
 
     def with_absolute_paths(self, plugins: Plugins | None = None) -> Recipe:
-        """Make the paths of id files and those among selectors' parameters absolute.
+        """Make the paths in the recipe absolute: id files of subsets, and selectors' parameters.
 
         Args:
-            plugins: their selectors declare which parameters are paths (``files``); None: the
-                bundled and installed plugins.
+            plugins: the plugins with the selectors, which declare the parameters that are paths
+                (``files``); None: the bundled and installed plugins.
         """
         plugins = plugins or load_plugins()
         audits = {
@@ -239,17 +244,17 @@ class Recipe(RecipeSection):
         return self.model_copy(update={"experiments": experiments})
 
     def build_search_identity(self, plugins: Plugins | None = None) -> dict[str, Any]:
-        """Return every setting that determines a run's search.
+        """Return all settings that determine a run's search.
 
-        Of the experiments, only the calibration problems that scaling removes from the pool; of the
-        model's arguments, only those that are fixed (``select_bound_args``).
+        They include only one setting of experiments, the number of calibration problems that
+        ``scaling`` removes from the pool, and only the fixed arguments of the model
+        (``select_fixed_args``).
 
         Args:
-            plugins: the model's sampler declares its operational arguments; None: the bundled and
-                installed plugins.
+            plugins: the plugins with the model's sampler; None: the bundled and installed plugins.
         """
         sections = self._dump_sections(_SEARCH_INPUT)
-        sections["model"]["args"] = select_bound_args(
+        sections["model"]["args"] = select_fixed_args(
             self.model.backend, sections["model"]["args"], plugins or load_plugins()
         )
         calibration = self.calibration
@@ -259,19 +264,22 @@ class Recipe(RecipeSection):
         return {**sections, "experiments": experiments}
 
     def build_training_identity(self) -> dict[str, Any]:
-        """Return the other settings that determine training sets and adapters."""
+        """Return the settings that determine training sets and adapters, but not the search.
+
+        The settings of the conditions are not included (see ``resolve_condition``).
+        """
         sections = self._dump_sections(_ADAPTER_INPUT)
         del sections["budget"]["token_tolerance"]  # only checked
         return sections
 
     def _dump_sections(self, mark: str) -> dict[str, Any]:
-        """Return the sections with that mark."""
+        """Return the fields that have a mark."""
         fields = type(self).model_fields.items()
         names = {name for name, field in fields if mark in field.metadata}
         return self.model_dump(mode="json", include=names)
 
     def find_condition_faults(self) -> dict[tuple[str, ...], str]:
-        """Find contradictions in the conditions' settings, by key, before any search."""
+        """Find contradictions in the settings of conditions; return a description by key path."""
         faults: dict[tuple[str, ...], str] = {}
         for name, condition in self.conditions.items():
             key = ("conditions", name, "training") if condition.training else ("training",)
@@ -284,6 +292,7 @@ class Recipe(RecipeSection):
         return faults
 
     def _find_training_fault(self, condition: str) -> str:
+        """Describe a contradiction in a condition's training settings; empty if there is none."""
         settings, n = self.resolve_training(condition), self.find_slots(condition)
         if settings.start_tokens is not None and self.model.start_tokens is None:
             return (
@@ -302,11 +311,11 @@ class Recipe(RecipeSection):
         )
 
     def resolve_training(self, condition: str | None) -> Training:
-        """Return the training settings of a condition: section ``training`` with its own keys.
+        """Return the section ``training``, overridden by the condition's own training settings.
 
         Raises:
-            ValidationError: one of its own keys is unknown or has a wrong value; never raised for a
-                recipe that was loaded from a file.
+            ValidationError: one of the condition's keys is unknown or has a wrong value; never
+                raised for a recipe that was loaded from a file.
         """
         condition_settings = self.conditions.get(condition or "")
         return _override_training(
@@ -318,21 +327,21 @@ class Recipe(RecipeSection):
         return list(dict.fromkeys(self.resolve_training(name).trainer for name in self.conditions))
 
     def find_k(self, condition: str) -> int:
-        """Return K of a condition: how many samples of the search define its evidence."""
+        """Return K of a condition: the number of samples that define its evidence."""
         return self.conditions[condition].k or self.search.k
 
     def list_smaller_k(self) -> list[int]:
-        """Return every K of a condition that is below the search's, ascending."""
+        """Return the K of all conditions, ascending, without the K of the search."""
         return sorted({self.find_k(name) for name in self.conditions} - {self.search.k})
 
     def resolve_condition(self, condition: Condition) -> dict[str, Any]:
-        """Return all settings of a condition's training sets and adapters, with defaults."""
+        """Return all settings of a condition, with its K and its training settings resolved."""
         training = _override_training(self.training, condition.training).model_dump(mode="json")
         content = condition.model_dump(mode="json")
         return content | {"k": condition.k or self.search.k, "training": training}
 
     def find_slots(self, condition: str) -> int | str:
-        """Return the slots of a matched condition: a number, ``recovered`` or ``verified``."""
+        """Return n of a matched condition: a number, ``recovered`` or ``verified``."""
         return self.conditions[condition].n or self.budget.n
 
     def selectors(self) -> list[str]:
@@ -344,12 +353,12 @@ class Recipe(RecipeSection):
         return find_replicates(self.model_dump(mode="json"))
 
     def with_execution_of(self, other: Recipe) -> Recipe:
-        """Return this recipe with the model and executor sections of one of the same identity."""
+        """Return this recipe with the sections ``model`` and ``executor`` of another recipe."""
         return self.model_copy(update={"model": other.model, "executor": other.executor})
 
 
 def _override_training(settings: Training, overrides: Mapping[str, Any]) -> Training:
-    """Override keys of the section ``training``."""
+    """Override keys of the section ``training``; the keys under ``grpo`` are merged."""
     if not overrides:
         return settings
     section = settings.model_dump(mode="json")
@@ -380,7 +389,7 @@ def resolve_model(name: str) -> str:
 
 
 def resolve_model_args(recipe: Recipe) -> dict[str, Any]:
-    """Return the recipe's model arguments with ``pretrained`` resolved."""
+    """Return the recipe's model arguments, with a bundled model replaced by its folder."""
     return {**recipe.model.args, "pretrained": resolve_model(recipe.model.args["pretrained"])}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gapft_harness.compare.findings import CompareFindings, Numbers, find
+from gapft_harness.compare.findings import CompareFindings, Numbers, compare_numbers
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Gold
 from gapft_harness.hooks.protocols import Progress
@@ -266,11 +266,11 @@ class LogsJudged:
         )
         table = Numbers(before, {str(self.choice.now): after[None, :]}, None, groups)
         if len(documents) == len(before):
-            return find(table)
-        findings = find(replace(table, clusters=clusters))
+            return compare_numbers(table)
+        findings = compare_numbers(replace(table, clusters=clusters))
         if len(np.unique(np.stack([logs, clusters]), axis=1).T) == len(before):
             # within each log all documents differ
-            return replace(findings, groups=find(table).groups)
+            return replace(findings, groups=compare_numbers(table).groups)
         return findings
 
 

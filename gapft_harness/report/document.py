@@ -321,7 +321,7 @@ def _build_opening(findings: Findings, k: int) -> list[Block]:
         if (opening := entry.part.opening(findings, entry.findings))
     ]
     for opening in openings:
-        sentences.insert(0 if opening.first else len(sentences), opening.sentence)
+        sentences.insert(0 if opening.is_first else len(sentences), opening.sentence)
     sentences.append("Brackets are 95% intervals.")
     return [
         Text(" ".join(sentences), "lead"),

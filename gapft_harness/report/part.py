@@ -36,7 +36,7 @@ class Part:
     """An experiment's additions to a report. Methods that are not overridden add nothing.
 
     ``read`` loads data from a run and ``compute`` derives findings; the other methods receive these
-    results as ``read`` and ``found``. The same inputs must give the same bytes.
+    results as ``read`` and ``part_findings``. The same inputs must give the same bytes.
 
     Attributes:
         name: the key in results.json.

@@ -151,14 +151,16 @@ def _build_seed(seed: SeedFindings) -> dict[str, Any]:
         "verdicts": dict(seed.verdicts),
         "budget": _build_budget(seed.budget) | {"problems": seed.problems},
         **({"trained_as": seed.trained_as} if seed.trained_as else {}),
-        **_build_reused_set(seed.reused_set),
+        **_build_foreign_set(seed.foreign_set),
     }
 
 
-def _build_reused_set(reused_set: Mapping[str, Any] | None) -> dict[str, Any]:
+def _build_foreign_set(foreign_set: Mapping[str, Any] | None) -> dict[str, Any]:
     """Build the entry of a training set from another run: arm, hash, K and replay, but no path."""
     return (
-        {} if reused_set is None else {"taken": {k: v for k, v in reused_set.items() if k != "run"}}
+        {}
+        if foreign_set is None
+        else {"taken": {k: v for k, v in foreign_set.items() if k != "run"}}
     )
 
 
@@ -188,7 +190,7 @@ def _build_import(facts: ImportFacts) -> dict[str, Any]:
     """Build the entry of an import, without the paths of its files."""
     files = [{key: fact for key, fact in file.items() if key != "path"} for file in facts["files"]]
     all_facts: Mapping[str, Any] = facts
-    keys = ("responses", "samples", "left_out", "verdicts", "told_by")
+    keys = ("responses", "samples", "left_out", "verdicts", "verdict_field")
     return {**{key: all_facts[key] for key in keys}, "files": files}
 
 

@@ -355,7 +355,7 @@ class RunDirectory:
         manifest = self.read_or_new_manifest()
         names = filter(depends_on_adapters, manifest["files"])
         places = [layout.parse_path(name) for name in names if (self.path / name).exists()]
-        arms = dict.fromkeys(place.arm.original for place in places if place and place.arm)
+        arms = dict.fromkeys(place.arm.on_own_audit for place in places if place and place.arm)
         return {
             arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]
         }

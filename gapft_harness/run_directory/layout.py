@@ -95,12 +95,12 @@ def import_folder(split: str) -> str:
 
 def selection_path(arm: Arm) -> str:
     """Return the path of an arm's training set."""
-    return f"{SELECTIONS}/{arm.original.name}{_TABLE}"
+    return f"{SELECTIONS}/{arm.on_own_audit.name}{_TABLE}"
 
 
 def adapter_path(arm: Arm) -> str:
     """Return the folder of an arm's adapter."""
-    return arm_path(ADAPTERS, arm.original)
+    return arm_path(ADAPTERS, arm.on_own_audit)
 
 
 def arm_path(folder: str, arm: Arm) -> str:

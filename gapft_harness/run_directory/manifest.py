@@ -51,7 +51,7 @@ class TaskFacts(TypedDict, total=False):
     episode: dict[str, int]  # attempts and executions
 
 
-class SharedSetFacts(TypedDict):
+class ForeignSetFacts(TypedDict):
     """The source of a training set imported from another run: folder, arm, the file's hash.
 
     ``k`` and ``replay`` are the values in that run: K of its condition, or of the run.
@@ -76,18 +76,18 @@ class BudgetFacts(TypedDict, total=False):
     matched: bool
     ends_unknown: int
     condition: dict[str, Any]
-    taken: SharedSetFacts
+    taken: ForeignSetFacts
 
 
 class AuditFacts(TypedDict):
     """An entry of ``audits``, by name, written by the search of a further audit.
 
     Attributes:
-        said: the recipe's settings of the audit, without defaults.
+        settings: the recipe's settings of the audit, without defaults.
     """
 
     task: TaskFacts
-    said: Mapping[str, Any]
+    settings: Mapping[str, Any]
 
 
 class ImportFacts(TypedDict):
@@ -99,7 +99,7 @@ class ImportFacts(TypedDict):
         samples: how many samples of each problem the files contain; the first K are used.
         left_out: responses to problems that the split does not have.
         verdicts: ``file`` if they come from the files, ``judged`` if from the task's verifier.
-        told_by: the field of the files that holds the verdict; empty if it was judged.
+        verdict_field: the field of the files that holds the verdict; empty if it was judged.
         choice: all options of ``gapft import``.
     """
 
@@ -108,7 +108,7 @@ class ImportFacts(TypedDict):
     samples: int
     left_out: int
     verdicts: str
-    told_by: str
+    verdict_field: str
     choice: dict[str, Any]
 
 
@@ -192,7 +192,7 @@ _PACKAGES = (
 
 #: The format of a run directory. It increases with every change that could make an earlier run
 #: be misread; CHANGELOG.md describes what a change means for existing runs.
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 #: The manifest's sections with an entry for each file of a folder.
 _SECTIONS_BY_FOLDER = {
@@ -313,7 +313,7 @@ def find_condition(manifest: Manifest, arm: Arm) -> Condition:
     )
 
 
-def list_shared_sets(manifest: Manifest) -> dict[str, SharedSetFacts]:
+def list_foreign_sets(manifest: Manifest) -> dict[str, ForeignSetFacts]:
     """Map each condition with training sets of another run to their source."""
     sets_by_condition = {}
     for name, entry in manifest["budgets"].items():

@@ -1,4 +1,4 @@
-"""Compare a recipe with the recipe of a run, and extend it with what the run has trained."""
+"""Compare a recipe with a run's recipe; add the conditions and seeds that the run has trained."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _IGNORED_SECTIONS = ("executor", "trackers", "notes", "description", "paper", "m
 
 @dataclass(frozen=True, slots=True)
 class RecipeChanges:
-    """Settings that differ between a run's recipe and a new one, each with both values.
+    """The settings that differ between a run's recipe and a new one: a line each, with both values.
 
     Attributes:
-        search_changes: settings that the whole run depends on.
-        selection_changes: settings that only training sets and the files made from them depend on.
+        search_changes: settings that all files of the run depend on.
+        selection_changes: settings that only training sets and later files depend on.
     """
 
     search_changes: tuple[str, ...] = ()
@@ -45,13 +45,13 @@ class RecipeChanges:
         return self.search_changes + self.selection_changes
 
 
-def depends_on_adapters(relative: str) -> bool:
+def depends_on_adapters(relative_path: str) -> bool:
     """Return whether a sealed file depends on trained adapters.
 
     Args:
-        relative: its path in the run directory.
+        relative_path: its path in the run directory.
     """
-    return layout.find_top_folder(relative) not in _UNTRAINED_FOLDERS
+    return layout.find_top_folder(relative_path) not in _UNTRAINED_FOLDERS
 
 
 def find_changes(
@@ -71,8 +71,8 @@ def find_changes(
         trained: the arms with sealed files that depend on an adapter, each with the condition
             that chose its training set.
         plugins: as for ``Recipe.build_search_identity``.
-        manifest: the run's manifest; where the earlier recipe left a key unset, the task's value
-            is compared.
+        manifest: the run's manifest. Its task facts replace keys that the earlier recipe left
+            unset.
 
     Raises:
         UserError: the recipes have different names.
@@ -94,7 +94,7 @@ def find_changes(
         search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
     for name, audit in run_manifest.get("audits", {}).items():
         if (choice := recipe.audits.get(name)) is not None:
-            search += list_differences(audit["said"], choice.dump_set_keys(), f"audits.{name}")
+            search += list_differences(audit["settings"], choice.dump_set_keys(), f"audits.{name}")
     selection = list_differences(
         earlier.build_training_identity(), recipe.build_training_identity()
     )
@@ -116,12 +116,12 @@ def find_changes(
 
 
 def list_setting_changes(earlier: Recipe, recipe: Recipe) -> list[str]:
-    """List all settings that differ, except those that no result depends on."""
+    """List the settings that differ and that results depend on."""
     return list_differences(dump_result_settings(earlier), dump_result_settings(recipe))
 
 
 def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
-    """Return the sections of a recipe that results depend on, without its model."""
+    """Return the sections of a recipe that results depend on, without the section ``model``."""
     return {
         key: section
         for key, section in recipe.model_dump(mode="json").items()
@@ -132,11 +132,11 @@ def dump_result_settings(recipe: Recipe) -> dict[str, Any]:
 def _fill_task_values(
     earlier_identity: Mapping[str, Any], identity: Mapping[str, Any], task: TaskFacts
 ) -> dict[str, Any]:
-    """Fill in the task's values where the earlier recipe left them unset and the new one does not.
+    """Fill in the task's values for keys that the earlier recipe left unset and the new one sets.
 
     Args:
         earlier_identity: the search identity of the earlier recipe.
-        identity: that of the new recipe.
+        identity: the search identity of the new recipe.
         task: the task's facts in the manifest.
     """
     task_values: dict[str, dict[str, Any]] = {
@@ -156,7 +156,7 @@ def _fill_task_values(
 
 
 def require_recorded_recipe(path: Path, recipe: Recipe, manifest: Manifest) -> None:
-    """Require that a run's recipe equals the recipe in its manifest: commands write both.
+    """Require that a run's recipe file equals the recipe in its manifest; commands write both.
 
     Raises:
         UserError: they differ; the message names the keys.
@@ -171,19 +171,19 @@ def require_recorded_recipe(path: Path, recipe: Recipe, manifest: Manifest) -> N
 
 
 def require_same_recipe(path: Path, stored: Recipe, recipe: Recipe, stages: Sequence[str]) -> None:
-    """Require the recipe on disk for stages that run without the select stage.
+    """Require that a command without the select stage uses the run's recipe.
 
-    Only select stores a changed recipe. Settings of how jobs run may differ, and conditions and
-    seeds may be fewer.
+    Only select stores a changed recipe. The sections ``model`` and ``executor`` may differ, and the
+    command may name fewer conditions and seeds.
 
     Args:
         path: the run directory.
-        stored: the recipe on disk.
+        stored: the run's recipe.
         recipe: the recipe of the command.
         stages: the requested stages.
 
     Raises:
-        UserError: another setting differs; the message names the keys.
+        UserError: other settings differ; the message names the keys.
     """
     stored = stored.with_execution_of(recipe)
     if {*recipe.conditions} <= {*stored.conditions} and {*recipe.seeds} <= {*stored.seeds}:
@@ -209,14 +209,14 @@ def _keep_chat_template(earlier: Recipe, recipe: Recipe) -> Recipe:
 
 
 def extend_recipe(earlier: Recipe, recipe: Recipe, trained: Mapping[Arm, Condition]) -> Recipe:
-    """Extend a recipe with the conditions and seeds that the run has already trained.
+    """Extend a recipe with conditions and seeds that the run has already trained.
 
-    Every condition is reported for every seed. So a condition is added if it is trained for all
-    requested seeds, and then a seed if all those conditions are trained for it: nothing is
-    trained that was not requested.
+    A report has every condition for every seed. To train nothing that was not requested, this adds
+    a condition only if it is trained for all requested seeds, and then a seed only if all these
+    conditions are trained for it.
 
     Args:
-        earlier: the recipe of the run; its order of conditions and seeds is kept.
+        earlier: the recipe of the run, which determines the order of conditions and seeds.
         recipe: the requested recipe.
         trained: the arms with sealed adapters, each with the condition that chose its training
             set.
@@ -265,7 +265,7 @@ def restrict_recipe(recipe: Recipe, conditions: Sequence[str], seeds: Sequence[i
             if name not in available:
                 raise UserError(
                     f"{name!r} is not one of the {key} of this run: "
-                    f"{', '.join(map(str, available))}; gapft run can train more"
+                    f"{', '.join(map(str, available))}; train others with gapft run"
                 )
         selected[key] = tuple(name for name in available if name in requested or not requested)
     kept_conditions = {name: recipe.conditions[name] for name in selected["conditions"]}

@@ -22,7 +22,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
     Args:
         split: the split's name.
-        facts: the results of its search; for a further audit also ``said``, the settings that
+        facts: the results of its search; for a further audit also ``settings``, the settings that
             the recipe gives for it.
 
     Raises:
@@ -34,7 +34,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
         task, name = cast(TaskFacts, dict(facts["task"])), layout.find_audit_name(split)
         record_warnings(manifest, task.pop("warnings", []))
         if name:
-            audit: AuditFacts = {"task": task, "said": facts["said"]}
+            audit: AuditFacts = {"task": task, "settings": facts["settings"]}
             record_warnings(manifest, _list_rule_warnings(manifest, name, task))
             manifest.setdefault("audits", {})[name] = audit
         else:

@@ -33,7 +33,8 @@ from gapft_harness.sandbox.schedule import Rules, Schedule
 class Sandbox(Closing):
     """Run untrusted programs against tests, in confined workers that persist between calls.
 
-    Use it as a context manager: entering starts the workers and runs the canaries.
+    Use it as a context manager. Entering starts the workers and runs the canaries: programs that
+    attempt forbidden actions, to check that the sandbox prevents them.
 
     Args:
         tier: ``namespaces``, ``landlock``, or ``auto`` for the first of them that works on this
@@ -72,7 +73,7 @@ class Sandbox(Closing):
         self._probes: list[Probe] = []
         self._schedule: Schedule | None = None
         self._lock = threading.Lock()
-        self._streaming: int | None = None
+        self._streaming_thread: int | None = None
         self._finalizer: Callable[[], object] = lambda: None
 
     @property
@@ -84,7 +85,7 @@ class Sandbox(Closing):
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        """The results of all probes at the start, including those of a tier that failed."""
+        """The results of the probes that ``start`` ran, including those of a tier that failed."""
         return tuple(self._probes)
 
     def start(self) -> None:
@@ -128,9 +129,9 @@ class Sandbox(Closing):
                 runs every input in its own fork. The verdicts are the same. A stdin program always
                 gets one fork per test.
             compat: ``lcb`` runs and compares in the same way as LiveCodeBench.
-            run_all: return the results of all tests, not only up to the first failure. (After a
-                wrong answer the remaining tests run in any case, so that the tests that run do not
-                reveal which answer was expected.)
+            run_all: run all tests and return all results; otherwise, results end with the first
+                failure. (A wrong answer never stops a program: its remaining tests run in both
+                cases, since the tests that run must not depend on expected outputs.)
             progress: called with the number of programs done so far.
 
         Returns:
@@ -138,7 +139,7 @@ class Sandbox(Closing):
 
         Raises:
             UserError: a program has no tests, or an expected value is not JSON.
-            InfrastructureError: the sandbox failed repeatedly; there is no verdict in this case.
+            InfrastructureError: the sandbox failed repeatedly; no result is returned.
         """
         results: dict[int, Result] = {}
         for index, result in self.stream(items, isolate=isolate, compat=compat, run_all=run_all):
@@ -157,25 +158,25 @@ class Sandbox(Closing):
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs like ``judge``, but yield (item number, result) as each one is done.
 
-        Items are read as workers become free, so there may be more than fit into memory.
+        Items are read as workers become free, so they need not fit into memory together.
         """
         if isolate not in ("test", "program") or compat not in (None, "lcb"):
             raise ValueError(
                 "expected isolate 'test' or 'program' and compat 'lcb' or None, found "
                 f"{isolate!r} and {compat!r}"
             )
-        if self._streaming == threading.get_ident():
+        if self._streaming_thread == threading.get_ident():
             raise ValueError(
                 "a stream of this sandbox is still open in this thread; close it first"
             )
         with self._lock:
-            self._streaming = threading.get_ident()
+            self._streaming_thread = threading.get_ident()
             try:
                 self.start()
                 assert self._schedule is not None
                 yield from self._schedule.run(items, Rules(isolate, compat, run_all), self.tier)
             finally:
-                self._streaming = None
+                self._streaming_thread = None
 
     def close(self) -> None:
         """End the workers. A second call has no effect."""
@@ -217,8 +218,13 @@ def _try_tier(
     limits: Limits,
     prelude: Prelude = "none",
 ) -> tuple[Schedule | None, list[Probe]]:
-    share = max(1.0, count / count_usable_cores())
-    start = partial(SandboxWorker.start, tier, limits, preload, prelude, share)
+    """Start workers of one tier and run its canaries.
+
+    Returns:
+        The schedule, or None if the tier does not work; and the results of the probes.
+    """
+    workers_per_core = max(1.0, count / count_usable_cores())
+    start = partial(SandboxWorker.start, tier, limits, preload, prelude, workers_per_core)
     schedule = Schedule(start, count, limits)
     try:
         schedule.start_workers()
@@ -255,12 +261,12 @@ def _close_schedule(schedule: Schedule, owner: int) -> None:
 
 def _choose_worker_count(workers: int | None, memory_bytes: int) -> int:
     memory = read_usable_memory()
-    fit = memory // memory_bytes
+    fitting_workers = memory // memory_bytes
     if workers is None:
-        workers = max(1, min(int(count_usable_cores()), fit))
+        workers = max(1, min(int(count_usable_cores()), fitting_workers))
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise UserError(f"sandbox workers: found {workers!r}, expected an integer of at least 1")
-    if workers > max(1, fit):
+    if workers > max(1, fitting_workers):
         raise UserError(
             f"sandbox workers x memory_bytes: found {workers} x {memory_bytes / 2**30:.2f} GiB, "
             f"expected at most the {memory / 2**30:.1f} GiB that this machine or its container "

@@ -84,7 +84,7 @@ class SandboxWorker:
         limits: Limits,
         preload: Sequence[str],
         prelude: Prelude = "none",
-        share: float = 1.0,
+        workers_per_core: float = 1.0,
     ) -> SandboxWorker:
         """Start a worker; ``wait_ready`` waits for it.
 
@@ -107,7 +107,7 @@ class SandboxWorker:
             **{k: sizes[k] for k in sizes if k not in ("cpu_s", "wall_s")},
             "preload": list(preload),
             "prelude": prelude,
-            "share": share,
+            "share": workers_per_core,
             "path": [os.path.abspath(entry) for entry in sys.path],
         }
         libraries = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
@@ -132,8 +132,8 @@ class SandboxWorker:
             raise
         finally:
             worker_socket.close()
-        deadline = time.monotonic() + _START_SECONDS * share
-        return cls(limits, process, own_socket, stderr, share, deadline=deadline)
+        deadline = time.monotonic() + _START_SECONDS * workers_per_core
+        return cls(limits, process, own_socket, stderr, workers_per_core, deadline=deadline)
 
     def wait_ready(self) -> None:
         """Wait until the worker is confined and has imported its modules.

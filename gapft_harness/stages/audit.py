@@ -22,10 +22,10 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
-    answer_problems,
     build_greedy_phase,
     build_sample_phases,
     build_sampled_decoding,
+    generate_and_judge,
     read_decoding,
 )
 from gapft_harness.stages.generation.sealing import report_existing_table
@@ -157,7 +157,7 @@ def decode_arm(
     )
     if adapter is None and arm.condition != SOURCE:
         adapter = Adapter(arm, str(run.sealed(layout.adapter_path(arm))))
-    return answer_problems(
+    return generate_and_judge(
         run,
         task,
         problems,

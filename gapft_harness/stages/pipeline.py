@@ -87,9 +87,9 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
         run.reset_for_recipe()
     if input_check is None:
         return
-    if input_check.new_places is not None:
+    if input_check.new_inputs is not None:
         places = {
-            key: input_check.new_places[key] for key in ("files", "include_paths", "data_dir")
+            key: input_check.new_inputs[key] for key in ("files", "include_paths", "data_dir")
         }
         run.update_manifest(lambda manifest: manifest[SECTION].update(places))
     for line in input_check.unchecked:

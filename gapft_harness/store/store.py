@@ -1,11 +1,10 @@
 """The store of finished work: groups of files under keys, in a folder beside the run directories.
 
-A group's key is a hash of everything that its files were made from (readable in
-``made_from.json``); a file's name tells which part of the work it contains. A file is written to a
-temporary name, flushed and linked, so that it is complete or absent. It never changes; a second
-file of the same name is dropped. Folders are not flushed: after a power failure the last files may
-be missing and are made again. A process that works on a file holds its claim, so that two commands
-can share the work.
+A group's key is the hash of its inputs, which ``made_from.json`` lists; a file's name tells which
+part of the work it contains. A file is written under a temporary name, flushed and linked, so it is
+either complete or absent. It never changes; a second file of the same name is discarded. Folders
+are not flushed: after a power failure the last files may be missing, and are recomputed. A process
+that computes a file holds a lock on its name, so two commands can share the work.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ STORE_VARIABLE = "GAPFT_STORE"
 #: The format in ``store.json``; it increases with every change that could make files be misread.
 FORMAT = 1
 
-#: The index of a group that is used only if complete; stored after all its other files.
+#: A file that marks a group as complete; stored after all its other files.
 INDEX = "index.json"
 
 _MADE_FROM, _ABOUT = "made_from.json", "store.json"
@@ -59,7 +58,7 @@ class Store:
             if stored_format != FORMAT:
                 raise UserError(
                     f"{about}: format {stored_format!r}, but this version reads format {FORMAT}: "
-                    f"use the version that made it, or another folder ({STORE_VARIABLE})"
+                    f"use the version that wrote it, or another folder ({STORE_VARIABLE})"
                 )
 
     @classmethod
@@ -74,13 +73,13 @@ class Store:
         root = Path(variable).resolve() if variable else run.parent / ".store"
         if root == run or run in root.parents:
             raise UserError(
-                f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; expected a "
-                "folder outside it, which several runs can share"
+                f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; "
+                "set a folder outside it, which several runs can share"
             )
         return cls(root)
 
     def has_group(self, name: str) -> bool:
-        """Return whether anything is stored in a group; for an adapter, whether it is complete.
+        """Return whether a group exists; a group with an adapter must also be complete.
 
         Args:
             name: a ``StoreGroup.name``; the empty name has no group.
@@ -93,13 +92,17 @@ class Store:
 
         Args:
             step: the step's name.
-            version: increases when the step's output changes meaning.
+            version: the version of the step's output; increased when its meaning changes.
             made_from: JSON values that the files' content depends on.
         """
         return self.find_group_of_content({"step": step, "version": version, **made_from})
 
     def find_group_of_content(self, content: Mapping[str, Any]) -> StoreGroup:
-        """Return the group whose key is computed from this content, with its step and version."""
+        """Return the group whose key is the hash of this content.
+
+        Args:
+            content: the step, its version and its inputs (see ``find_group``).
+        """
         return StoreGroup(self, self.root / content["step"] / content_hash(content), content)
 
 
@@ -108,9 +111,9 @@ class StoreGroup:
     """Files of one step under one key.
 
     Attributes:
-        store: its store.
-        folder: its folder, which exists once something is stored.
-        made_from: the content that the key is computed from.
+        store: the store.
+        folder: the group's folder; created with the group.
+        made_from: the content whose hash is the key.
     """
 
     store: Store
@@ -128,7 +131,7 @@ class StoreGroup:
         return f"{self.folder.parent.name}/{self.key}"
 
     def read_facts(self) -> dict[str, Any]:
-        """Read the facts that were recorded when the group was made.
+        """Read the facts that were recorded when the group was created.
 
         Raises:
             UserError: ``made_from.json`` cannot be read, or belongs to another key.
@@ -145,14 +148,14 @@ class StoreGroup:
         return facts
 
     def exists(self) -> bool:
-        """Return whether anything is stored in the group."""
+        """Return whether the group was created."""
         return (self.folder / _MADE_FROM).is_file()
 
     def create(self, facts: Mapping[str, Any]) -> None:
-        """Create the group's folder, unless it exists.
+        """Create the group, unless it exists.
 
         Args:
-            facts: information for people on how its files were made; no key depends on it.
+            facts: how its files were made, for people to read; no key depends on it.
 
         Raises:
             UserError: the store cannot be written.
@@ -192,7 +195,7 @@ class StoreGroup:
         """Store a file as a read-only hard link, unless a file of its name exists.
 
         Returns:
-            Whether it is stored: False if the file system cannot link the two places.
+            Whether the file is stored; False if the file system cannot link ``source`` to it.
 
         Raises:
             UserError: the store cannot be written.
@@ -213,7 +216,7 @@ class StoreGroup:
         return True
 
     def _write_file(self, path: Path, content: bytes) -> None:
-        """Write a file atomically; if two processes write it, the first file stays."""
+        """Write a file atomically, unless it exists; of two processes, the first one wins."""
         if path.exists():
             return
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}{PARTIAL}")
@@ -240,16 +243,17 @@ class StoreGroup:
 
     @contextlib.contextmanager
     def claim_file(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Hold the claim to make a file while the block runs.
+        """Hold the lock on a file's name while the block runs.
 
         Args:
             name: the file's name.
-            wait: whether to wait for another holder; otherwise the block runs without the claim.
+            wait: whether to wait if another process holds the lock. If False, the block runs
+                without it.
 
         Yields:
-            Whether the claim is held.
+            Whether the lock is held.
         """
-        from gapft_harness.core.locks import hold_lock  # late: a run without work starts quickly
+        from gapft_harness.core.locks import hold_lock  # a run without work does not load it
 
         with contextlib.ExitStack() as stack:
             try:
@@ -270,10 +274,10 @@ class StoreGroup:
 
 
 def damaged_file_error(path: Path, reason: str) -> UserError:
-    """Build the error for a stored file that was changed."""
+    """Build the error for a stored file that was changed or cannot be read."""
     return UserError(
-        f"{path}: was changed after it was stored ({reason}); restore it, or delete it so that it "
-        "is made again"
+        f"{path}: was changed after it was stored ({reason}); restore it, or delete it; it is "
+        "then recomputed"
     )
 
 

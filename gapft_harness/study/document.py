@@ -251,7 +251,7 @@ def _build_forest(findings: StudyFindings) -> list[Block]:
         "of the source; they add up to it. p: two-sided, from the same replicates, not corrected "
         f"for the number of cells ({len(rows)})."
     )
-    if not all(cell.findings.is_fair(contrast) for cell, contrast in rows):
+    if not all(cell.findings.is_matched(contrast) for cell, contrast in rows):
         note += " * Not budget-matched."
     table = Frame(FOREST, rows).table(note)
     return [
@@ -273,7 +273,7 @@ TERMS: list[Column[CellContrast]] = [
 ]
 FOREST: tuple[Column[CellContrast], ...] = (
     Column(
-        "", _CELL, lambda row: row[0].name + " *" * (not row[0].findings.is_fair(row[1])), "cell"
+        "", _CELL, lambda row: row[0].name + " *" * (not row[0].findings.is_matched(row[1])), "cell"
     ),
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _format_points),
     Column("", "", lambda row: row[1].interval, "95% interval", _format_interval),

@@ -184,7 +184,7 @@ def _compute_mean(
     contrasts = [item.findings.find_contrast(a, b) for item in cells]
     delta = sum((contrast.delta for contrast in contrasts), Fraction(0)) / len(cells)
     matched = all(
-        item.findings.is_fair(cell_contrast)
+        item.findings.is_matched(cell_contrast)
         for item, cell_contrast in zip(cells, contrasts, strict=True)
     )
     return MeanContrast(

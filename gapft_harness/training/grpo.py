@@ -121,7 +121,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         model.delete_adapter("ref")  # TRL's copy of the initial adapter
     files = {
         GROUPS: format_json_lines(trainer.groups),
-        "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.told),
+        "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.update_lines),
         "README.md": _format_card(facts),
     }
     facts = save_adapter(job.output, model, facts, files)
@@ -323,7 +323,7 @@ class _LogCallback(TrainerCallback):  # type: ignore[misc]
             return
         keys = ("loss", "grad_norm", "learning_rate", "reward", "entropy", "kl")
         line = {"update": state.global_step, **{k: float(logs[k]) for k in keys if k in logs}}
-        self._trainer.told.append(line)
+        self._trainer.update_lines.append(line)
         values = {key: value for key, value in line.items() if key != "update"}
         self._trainer._job.tracking.log(state.global_step, values)
 

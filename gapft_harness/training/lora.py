@@ -1,4 +1,4 @@
-"""Train LoRA adapters: the job, its plan, the loop, the folder. The only inputs are jobs."""
+"""Train LoRA adapters from jobs: plan the steps, load the base, train, write the folder."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def train(job: TrainingJob) -> dict[str, Any]:
     """Train one arm's adapter; see ``train_together``.
 
     Args:
-        job: examples, settings, base model, output folder.
+        job: examples, settings, base model and output folder.
 
     Returns:
-        Facts for the manifest, also in ``training.json``.
+        The facts that ``train_together`` yields.
 
     Raises:
         UserError: see ``train_together``.
@@ -80,12 +80,12 @@ def train(job: TrainingJob) -> dict[str, Any]:
 def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
     """Train several arms' adapters one after another on a base that is loaded once.
 
-    The same job gives the same bytes on a CPU with one thread, alone or with others: adapter
-    initialisation, dropout and order each have their own random stream under the arm's seed.
+    On a CPU with one thread, a job gives the same bytes alone or with others: adapter
+    initialization, dropout and order each have their own random stream under the arm's seed.
 
     Args:
-        jobs: examples, settings, base model, output folder. Settings and base must be the same in
-            all.
+        jobs: examples, settings, base model and output folder of each arm. All must have the same
+            settings and base.
 
     Yields:
         Facts for the manifest, also in ``training.json``, after each arm: budget,
@@ -94,9 +94,10 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         ``seconds``, so that the folder's bytes are reproducible.
 
     Raises:
-        UserError: the model is missing or differs from the searched one, modules are missing, a
-            sequence is too long, the device lacks the dtype, or memory is too small.
-        GapftError: the loss or its gradient is not finite; no folder is written.
+        UserError: the model is missing or differs from the searched one, the model has no module of
+            a target's name, a sequence is too long, the device does not support the dtype, or
+            memory is too small.
+        GapftError: a loss or gradient is not finite, and no folder is written.
         ValueError: the jobs differ in base or settings.
     """
     start = time.monotonic()
@@ -123,11 +124,11 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
 
 
 def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
-    """Count the trainings that fit into the device's memory at once, without loading weights.
+    """Count the trainings that fit into the device's memory together, without loading weights.
 
     Args:
-        jobs: the jobs to train, with any settings; the largest one counts.
-        processes: processes that share every step of each training.
+        jobs: the jobs to train; their settings may differ. The largest job determines the number.
+        processes: number of processes that share each training.
 
     Returns:
         The number, 0 if not even one fits, and a text with the needed and the free memory.
@@ -145,16 +146,14 @@ def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tup
         first, settings = group[0], Training.model_validate(dict(group[0].settings))
         meta_model = build_meta_model(first.model_args, settings)
         plans = [_plan_arm(job, settings) for job in group]
-        estimated = _estimate_largest(
+        estimate = _estimate_largest(
             settings, plans, devices, meta_model, is_output_layer_last(meta_model)
         )
         is_mapped = not is_dtype_converted(first.model_args, settings) and settings.quantize is None
         local_processes = processes if device.type == "cpu" else 1
-        count = count_fitting(estimated, free, device, local_processes, is_mapped)
+        count = count_fitting(estimate, free, device, local_processes, is_mapped)
         per_process = f" for each of {processes} processes" if processes > 1 else ""
-        counts.append(
-            (count, f"{estimated}{per_process}; {free / 1e9:.3g} GB are free on {device}")
-        )
+        counts.append((count, f"{estimate}{per_process}; {free / 1e9:.3g} GB are free on {device}"))
     return min(counts)
 
 
@@ -168,20 +167,21 @@ class _ArmPlan:
 
     @property
     def needs_end(self) -> bool:
+        """Whether an end token is supervised."""
         return any(sequence.eos for sequence in self.sequences.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadedBase:
-    """The loaded base.
+    """The loaded base model.
 
     Attributes:
         model: the model on its device.
         sha256: hash of its weights.
-        end: the token that ends responses, if one is supervised.
+        end: the token that ends responses; None if no arm supervises one.
         devices: the processes that share the training.
-        estimated_memory: the memory estimate.
-        is_head_last: whether logits are the output of the output layer.
+        estimated_memory: the memory estimate of the largest pass.
+        is_head_last: see ``is_output_layer_last``.
     """
 
     model: Any
@@ -193,7 +193,7 @@ class _LoadedBase:
 
 
 def _plan_arm(job: TrainingJob, settings: Training) -> _ArmPlan:
-    """Plan an arm, and check that the plan costs exactly the budget by which arms were matched."""
+    """Plan an arm, and check that the plan has the N and J of the arm's budget."""
     sequences_by_slot = {s.slot: s for s in build_sequences(job.examples, settings)}
     steps = build_ledger(
         plan_steps(sequences_by_slot, settings, job.arm.seed), sequences_by_slot, settings
@@ -209,6 +209,7 @@ def _plan_arm(job: TrainingJob, settings: Training) -> _ArmPlan:
 
 
 def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan]) -> _LoadedBase:
+    """Check the jobs' plans against the model and the memory, then load the base."""
     devices = Devices.of(job)
     devices.check(settings)
     meta_model = build_meta_model(job.model_args, settings)
@@ -221,9 +222,9 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     model_type = str(meta_model.config.model_type)
     check_kernels(settings, model_type, devices.device, devices.is_sharded)
     is_head_last = is_output_layer_last(meta_model)
-    estimated = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
+    estimate = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
     with explain_out_of_memory(
-        estimated, job.arm.name, devices.device
+        estimate, job.arm.name, devices.device
     ):  # a quantized base is loaded directly to its device
         model = load_base(job.model_args, settings, devices.device)
     base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
@@ -233,9 +234,9 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
             f"its weights' hash is {base_hash[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    with explain_out_of_memory(estimated, job.arm.name, devices.device):
+    with explain_out_of_memory(estimate, job.arm.name, devices.device):
         return _LoadedBase(
-            devices.place_model(model), base_hash, end, devices, estimated, is_head_last
+            devices.place_model(model), base_hash, end, devices, estimate, is_head_last
         )
 
 
@@ -247,15 +248,15 @@ def _check_memory(
     meta_model: Any,
     is_head_last: bool,
 ) -> MemoryEstimate:
-    """Reject a training that cannot fit, before it is loaded; return the estimate."""
-    estimated = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
+    """Reject a training that needs too much memory, before loading; return the estimate."""
+    estimate = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
     check_memory(
-        estimated, measure_free_memory(devices.device), devices.device, devices.memory_sharers
+        estimate, measure_free_memory(devices.device), devices.device, devices.memory_sharers
     )
     if devices.is_sharded and is_dtype_converted(job.model_args, settings):
         host = measure_free_memory(torch.device("cpu"))
         check_loading_memory(meta_model, settings, host, devices.local_processes)
-    return estimated
+    return estimate
 
 
 def _estimate_largest(
@@ -286,6 +287,7 @@ def _estimate_largest(
 def _train_arm(
     job: TrainingJob, settings: Training, arm_plan: _ArmPlan, base: _LoadedBase
 ) -> dict[str, Any]:
+    """Train one arm's adapter on the loaded base, and write its folder; return its facts."""
     devices = base.devices
     end = base.end if arm_plan.needs_end else None
     identity = {
@@ -312,7 +314,7 @@ def _train_arm(
     stream = "train/dropout" if devices.is_first else f"train/dropout/{devices.rank}"
     torch.manual_seed(derive_key(job.arm.seed, stream) >> 33)
     try:
-        # trackers end last, so that one that hangs cannot prevent saving a finished adapter
+        # trackers are closed last: one that hangs must not prevent saving a finished adapter
         with contextlib.ExitStack() as trackers:
 
             def start_tracking(first_step: int) -> ReportStep:

@@ -225,7 +225,7 @@ def open_log(path: Path, plugin_files: Sequence[str] = ()) -> Log:
     task = match["task"] if match else ""
     find_task = None if reader is None else reader.require_traits(LogReaderTraits).task
     if reader is not None and find_task is not None:
-        with reader.attribute_errors():
+        with reader.wrap_errors():
             task = find_task(path)
     results = _find_results(path)
     facts = {} if results is None else _read_facts(results, results.stat().st_mtime_ns)

@@ -1,22 +1,24 @@
-"""Logged responses as typed rows, of lm_eval or another reader; all commands read logs with it.
+"""Read the logs of lm_eval and other tools as typed rows. All commands read logs with this module.
 
-- **Row.** One document under one filter, with all its responses: several samples, or epochs, are
-  several responses of one row in every kind of log.
-- **Filter.** The rows of one filter are used: the chosen one, or else the first row's.
-- **Metric.** The chosen one, or else the first that the first of these rows names, except
-  corpus-level metrics, whose entries are lists; if that row has several responses and a
-  ``pass@1``, ``pass@1``. Logs of lm_eval before November 2024 name no metrics: the first field
-  that is not one of lm_eval's own is used.
-- **No number.** A document whose metric is null or NaN has no value. A document whose row does not
-  name the metric is not measured by it.
-- **Which responses passed.** If no metric was chosen and the first row has ``verdicts``, one per
-  response, they decide throughout the log; if a reader has verdicts by metric, they also decide
-  for a chosen metric. Otherwise the metric decides: for one response by 0 or 1, for K responses
-  by ``pass@1`` alone. A ``pass@1`` of 0 or 1 decides each of the K; another value gives only
-  their number, which suffices for states, but not if responses count individually. A metric that
-  is better when lower, by lm_eval's results file, cannot decide it.
+- **Row.** One document under one filter, with all its responses. Several samples or epochs of a
+  document are responses of one row in every kind of log.
+- **Filter.** The user chooses a filter; default: the filter of the first row. Only its rows are
+  used.
+- **Metric.** The user chooses a metric. Default: ``pass@1`` if the first row of the filter has it
+  and several responses; otherwise the first metric that this row names and that is not a
+  corpus-level metric (whose entries are lists). Logs of lm_eval before November 2024 name no
+  metrics: their first field that is not one of lm_eval's own is used.
+- **No number.** If the metric is null or NaN, the document has no value. If the row does not name
+  the metric, the document is not measured by it.
+- **Which responses passed.** Without a chosen metric, ``verdicts`` decide for the whole log if the
+  first row has them, one per response. A chosen metric is decided by its own verdicts if the reader
+  gives verdicts by metric. In all other cases the number of the metric decides. One response passes
+  at 1 and fails at 0. For K responses only ``pass@1`` can decide: at 0 or 1 it decides all K; any
+  other value gives only the number that passed. This number suffices for states, but not if
+  responses count individually. A metric that is better when lower, by lm_eval's results file, is
+  refused.
 
-Parts of a row are checked on access: logs of likelihoods have no texts, and a comparison needs
+Fields of a row are checked on access: logs of likelihoods have no texts, and a comparison needs
 none.
 """
 
@@ -45,7 +47,7 @@ from gapft_harness.verdicts.log_files import Log
 
 #: The metric over all responses of a row.
 PASS_AT_1 = "pass@1"
-#: Bytes of a hash to store: among ten billion hashes, two are equal with probability 1e-19.
+#: Stored bytes of a hash: the probability that any two of ten billion hashes are equal is 1e-19.
 DIGEST_BYTES = 16
 #: The metric of ``lm_eval --predict_only``, which grades nothing.
 UNGRADED = "bypass"
@@ -60,7 +62,7 @@ _LM_EVAL_FIELDS = frozenset(
 _MISSING_NUMBER_TEXTS = frozenset(("", "nan", "null", "none", "n/a"))
 #: Largest accepted number, so that sums are finite.
 _MAX_NUMBER = 1e200
-#: Tolerance of K times a logged pass@1 from an integer.
+#: Largest difference between K times a logged pass@1 and an integer.
 _COUNT_TOLERANCE = 1e-6
 
 encode_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -73,8 +75,8 @@ class LogRow:
     Attributes:
         log: the log.
         line: line number from 1.
-        offset: byte offset of its line; in a log of another reader, its number from 0.
-        fields: the logged fields.
+        offset: byte offset of its line; in a log of another tool, the row's number from 0.
+        fields: the logged fields, by lm_eval's names.
     """
 
     log: Log
@@ -98,19 +100,18 @@ class LogRow:
         """Build a row of a log that is not lm_eval's.
 
         Args:
-            log: the log that the reader gets.
+            log: the log, as the reader receives it.
             line: line number of the row, from 1.
             document: content that identifies the problem; rows are joined by it.
-            responses: texts of the responses.
-            passed: whether each response passed; empty: the first metric decides. If given by
-                metric, the first metric counts if none is chosen, and each metric's number is the
-                share that passed.
-            metrics: the row's numbers by name, None if missing; with ``passed``, ``pass@1`` is
-                added.
-            filter: rows of one document must have different filters; several samples of a document
-                are responses of one row.
+            responses: texts of all responses to the document.
+            passed: whether each response passed; empty: the first metric decides. A mapping gives
+                this for each metric: the share that passed becomes the metric's number, and the
+                first metric decides if the user chooses none.
+            metrics: the row's numbers by name, None if missing. A sequence in ``passed`` adds
+                ``pass@1``.
+            filter: the row's filter; rows of one document must have different filters.
             fields: other fields by lm_eval's names: ``target``, ``arguments``, ``doc_id``;
-                ``error``: the reason for missing responses.
+                ``error`` is the reason for missing responses.
         """
         numbers = dict(metrics or {})
         if isinstance(passed, Mapping):
@@ -169,15 +170,15 @@ class LogRow:
 
     @property
     def identity(self) -> bytes:
-        """Hash shared by rows of the same document in all logs; without a document, unique."""
+        """Hash of the document, equal in all logs; without a document, unique to the row."""
         return hash_value({"doc": self.fields.get("doc", self.place)})
 
     def hash_fields(self, names: Sequence[str], side: int = 0) -> bytes:
-        """Hash all fields of the document, or some, to find equal documents.
+        """Hash fields of the document, to find equal documents.
 
         Args:
-            names: the fields; ``A=B``: A if ``side`` is 0, B if it is 1.
-            side: 0 or 1.
+            names: the fields; empty: all. ``A=B`` is field A in the first log and B in the second.
+            side: 0 for a row of the first log, 1 for a row of the second.
 
         Raises:
             UserError: a field is missing.
@@ -193,7 +194,7 @@ class LogRow:
         Raises:
             UserError: the field is missing or null.
         """
-        return value_at(self.document, name, self.place)
+        return find_field(self.document, name, self.place)
 
     def find_hash(self, name: str) -> str:
         """Return lm_eval's hash of the ``prompt`` or the ``target``; "" if it has none."""
@@ -201,7 +202,7 @@ class LogRow:
 
     @property
     def named_metrics(self) -> list[str]:
-        """The metrics that the row names; only those with a number per document, if any."""
+        """The row's metrics with a number per document; if there are none, all its metrics."""
         names = self.fields.get("metrics")
         if names is None and self.log.reader is None:
             names = [name for name in self.fields if name not in _LM_EVAL_FIELDS]
@@ -233,14 +234,14 @@ class LogRow:
 
     @property
     def is_graded(self) -> bool:
-        """Whether the responses are graded: by a metric, or by verdicts."""
+        """Whether a metric or verdicts grade the responses."""
         return bool({*self.named_metrics} - {UNGRADED}) or self.statuses is not None
 
     def read_number(self, metric: str) -> float | None:
-        """Return a metric as a number; None if the document has none: null, NaN, or not measured.
+        """Return a metric as a number; None if it is null, NaN or missing.
 
         Raises:
-            UserError: it is not a number, or too large to be summed.
+            UserError: the value is not a number, or too large to be summed.
         """
         value = self.fields.get(metric)
         if value is None or value != value:
@@ -277,10 +278,10 @@ class LogRow:
 
     @property
     def texts(self) -> list[str]:
-        """The responses.
+        """The texts of the responses.
 
         Raises:
-            UserError: there are no responses; for example, a multiple-choice task scores options by
+            UserError: there are no texts; for example, a multiple-choice task scores options by
                 likelihood.
         """
         responses = self.fields.get("resps")
@@ -293,7 +294,7 @@ class LogRow:
             )
         texts = responses[0] if len(responses) == 1 else None
         if all(isinstance(text, str) for text in responses):
-            texts = responses  # lmms-eval's logs have the texts of the only request
+            texts = responses  # lmms-eval logs the texts of its only request directly
         if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts):
             return texts
         raise UserError(
@@ -313,7 +314,7 @@ class LogRow:
 
     @property
     def filtered_texts(self) -> Sequence[str | None]:
-        """Filtered text of each response, if the log has one per response; else None for each."""
+        """The filtered text of each response, or None for each if any is missing."""
         value = self.fields.get("filtered_resps")
         while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
             value = value[0]
@@ -328,10 +329,13 @@ class LogRow:
         return self.find_statuses(None)
 
     def find_statuses(self, metric: str | None) -> list[str] | None:
-        """Return the statuses by a metric; None: by the first metric or any judge.
+        """Return the status of the verdict on each response; None if the log has no verdicts.
+
+        Args:
+            metric: the metric whose verdicts to read; None: the row's own verdicts.
 
         Raises:
-            UserError: their number differs from that of the responses.
+            UserError: the numbers of verdicts and responses differ.
         """
         verdicts = self.fields.get("verdicts")
         if not isinstance(verdicts, list) or not verdicts:
@@ -382,14 +386,14 @@ class LogRow:
 
     @property
     def _scores(self) -> list[float]:
-        """Log-likelihoods of several options; empty if the row has responses."""
+        """Log-likelihoods of the options; empty if the row has texts, or only one option."""
         options = self.fields.get("filtered_resps")
         scores = [_parse_score(option) for option in options] if isinstance(options, list) else []
         valid_scores = [score for score in scores if score is not None]
         return valid_scores if len(valid_scores) == len(scores) > 1 else []
 
     def _name_option(self, number: int) -> str | None:
-        """Name an option by its number from 0 (shown from 1); None if the log lacks it."""
+        """Name an option, given its number from 0 (the name counts from 1); None if not logged."""
         request = self._find_request(number)
         return f"option {number + 1}: {str(request.get('arg_1')).strip()}" if request else None
 
@@ -405,12 +409,12 @@ class LogRow:
 
 @dataclass(slots=True)
 class SampleLog:
-    """The rows of a log under one filter, read from the file at each iteration, one line in memory.
+    """The rows of a log under one filter. Each iteration reads the file again, line by line.
 
     Attributes:
         log: the log.
-        filter: filter of the rows; None until a row is read, then that row's.
-        filters: all filters found so far.
+        filter: filter of the rows; None: the filter of the first row, set when it is read.
+        filters: all filters read so far.
     """
 
     log: Log
@@ -450,14 +454,15 @@ class SampleLog:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What decides throughout a log which responses passed; see the module's docstring.
+    """How a log shows which responses passed; see the module's docstring.
 
     Attributes:
-        metric: metric of rows with one response.
-        uses_verdicts: the verdicts decide instead.
-        is_chosen: the metric was chosen, so that it also decides several responses.
-        remedy: advice if a row does not decide it; ends the message.
-        verdict_metric: the metric whose verdicts count; None: a row has one verdict per response.
+        metric: the metric that decides rows with one response.
+        uses_verdicts: whether verdicts decide instead of the metric.
+        is_chosen: whether the user chose the metric; it then also decides rows with several
+            responses.
+        remedy: advice at the end of error messages.
+        verdict_metric: the metric whose verdicts are used; None: the row's own verdicts.
     """
 
     metric: str
@@ -468,26 +473,26 @@ class Criterion:
 
     @classmethod
     def of(
-        cls, first: LogRow, chosen: str | None, remedy: str, leading: str | None = None
+        cls, first: LogRow, chosen: str | None, remedy: str, default_metric: str | None = None
     ) -> Criterion:
         """Build the criterion from a log's first row.
 
         Args:
-            first: the row.
+            first: the first row.
             chosen: the metric that the user chose, if any.
-            remedy: ends messages.
-            leading: the metric if none was chosen; None: the row's.
+            remedy: advice at the end of error messages.
+            default_metric: the metric if the user chose none; None: the row's first metric.
 
         Raises:
             UserError: the row names no metrics, or the metric is better when lower.
         """
-        metric_name = chosen or leading
+        metric_name = chosen or default_metric
         if metric_name is not None and first.find_statuses(metric_name) is not None:
             return cls(metric_name, True, chosen is not None, remedy, metric_name)
         if chosen is None and first.statuses is not None:
-            return cls(leading or PASS_AT_1, True, False, remedy)
+            return cls(default_metric or PASS_AT_1, True, False, remedy)
         row_metric = PASS_AT_1 if first.count > 1 and PASS_AT_1 in first.fields else None
-        metric = chosen or row_metric or leading or first.metrics[0]
+        metric = chosen or row_metric or default_metric or first.metrics[0]
         if metric == UNGRADED:
             raise ungraded_error(first.log, remedy)
         if first.log.higher_is_better(metric) is False:
@@ -498,14 +503,14 @@ class Criterion:
         return cls(metric, False, chosen is not None, remedy)
 
     def find_metric(self, row: LogRow) -> str:
-        """Return the metric that decides a row."""
+        """Return the metric that decides which responses of a row passed."""
         return self.metric if row.count == 1 or self.is_chosen else PASS_AT_1
 
     def count_passing(self, row: LogRow) -> tuple[int, int]:
-        """Count how many responses of a row passed, and how many there are.
+        """Return the number of responses of a row that passed, and the number of all.
 
         Raises:
-            UserError: the row does not decide it.
+            UserError: the row does not show how many passed.
         """
         samples = row.count
         if self.uses_verdicts:
@@ -539,7 +544,7 @@ class Criterion:
         """Return for each response of a row whether it passed.
 
         Raises:
-            UserError: the row does not decide it.
+            UserError: the row does not show which responses passed.
         """
         passing, samples = self.count_passing(row)
         if self.uses_verdicts:
@@ -565,11 +570,11 @@ def ungraded_error(log: Log, remedy: str) -> UserError:
 
 
 def read_lm_eval_rows(log: Log) -> Iterator[LogRow]:
-    """Yield all rows of lm_eval's log, under all filters.
+    """Yield all rows of a log of lm_eval, under all filters.
 
     Raises:
-        UserError: the file cannot be read, a line is not a JSON object, or the first line is not of
-            a known log.
+        UserError: the file cannot be read, a line is not a JSON object, or the first line does not
+            belong to a known kind of log.
     """
     for line, start, fields, place in read_records(log.path):
         if start == 0 and not fields.keys() & {"doc", "resps", "metrics", "filter"}:
@@ -599,7 +604,7 @@ def read_rows(log: Log) -> Iterator[LogRow]:
     if log.reader is None:
         yield from read_lm_eval_rows(log)
         return
-    with log.reader.attribute_errors():
+    with log.reader.wrap_errors():
         for number, row in enumerate(log.reader.value(log)):
             if not isinstance(row, LogRow):
                 raise log.reader.contract_error(f"yielded {short(row)}; expected api.LogRow")
@@ -608,7 +613,13 @@ def read_rows(log: Log) -> Iterator[LogRow]:
 
 @contextmanager
 def open_row_access(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
-    """Open access to rows by line and offset; copy a packed log, or another reader's, once."""
+    """Open a log for access to single rows.
+
+    A compressed log, or a log of another tool, is copied once to a temporary file.
+
+    Yields:
+        A function that returns a row, given ``LogRow.line`` and ``LogRow.offset``.
+    """
     with ExitStack() as stack:
         starts: array[int] | None = None
         if log.reader is not None:
@@ -631,7 +642,7 @@ def open_row_access(log: Log) -> Iterator[Callable[[int, int], LogRow]]:
 
 @contextmanager
 def _open_seekable(path: Path) -> Iterator[Any]:
-    """Open a file in which lines can be sought."""
+    """Open a file for seeking; decompress a gzip file to a temporary copy."""
     with open_unpacked(path) as source, tempfile.TemporaryFile() as copy:
         if isinstance(source, gzip.GzipFile):
             shutil.copyfileobj(source, copy)
@@ -641,7 +652,11 @@ def _open_seekable(path: Path) -> Iterator[Any]:
 def group_records(
     path: Path, key: Callable[[dict[str, Any], str], Hashable]
 ) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
-    """Yield (line, object, place) of JSON lines, grouped by key, in the order of first lines.
+    """Yield groups of (line, object, place) of JSON lines with the same key, by their first line.
+
+    Args:
+        path: the file.
+        key: a function that returns the key, given an object and its place.
 
     Raises:
         UserError: see ``read_records``.
@@ -688,8 +703,13 @@ def read_records(path: Path) -> Iterator[tuple[int, int, dict[str, Any], str]]:
         raise UserError(describe_read_error(path, error)) from error
 
 
-def value_at(document: Mapping[str, Any], name: str, place: str) -> Any:
+def find_field(document: Mapping[str, Any], name: str, place: str) -> Any:
     """Return a field of a document; dots select nested fields.
+
+    Args:
+        document: the document.
+        name: the field, such as ``question`` or ``meta.id``.
+        place: where the document is, for the message.
 
     Raises:
         UserError: the field is missing or null.

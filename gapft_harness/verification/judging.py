@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError, describe_error
 from gapft_harness.core.json_values import find_json_fault
-from gapft_harness.core.records import CONTEXT, STATUSES, Gold, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, STATUSES, Gold, Response, Verdict
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.checked import COMBINED_METHOD, AnswerReader, check_answer, require_methods
 from gapft_harness.hooks.protocols import Verifier
@@ -19,10 +19,10 @@ from gapft_harness.hooks.registration import Registration, describe_plugin_line,
 
 T = TypeVar("T")
 
-#: A verdict, and the answer if the verifier read it at the same time.
+#: A verdict, and the answer if the verifier read it in the same pass, else None.
 VerdictAndAnswer = tuple[Verdict, str | None]
 
-#: The verdict on a response that was not generated: V = 0, without a call of the verifier.
+#: The verdict on a response that was not generated (V = 0); the verifier is not called.
 _NOT_GENERATED = Verdict("fail", "prompt does not fit the context")
 
 
@@ -44,10 +44,10 @@ def judge_and_answer(
 
     Args:
         verifier: the verifier.
-        answers: its reader of answers; None if it has none.
+        answers: the verifier's reader of answers; None if it has none.
         responses: the responses; those that were not generated fail.
         golds: the gold answer of each response.
-        verdicts: for each response its existing verdict, or None; default: all None.
+        verdicts: the existing verdict of each response, or None to judge it; default: judge all.
 
     Returns:
         The verdict and the answer of each response.
@@ -73,10 +73,10 @@ def _judge_responses(
     verifier: Verifier, responses: Sequence[Response], golds: Sequence[Gold]
 ) -> list[VerdictAndAnswer]:
     pairs = list(zip(responses, golds, strict=True))
-    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT]
+    written = [(r.text, gold) for r, gold in pairs if r.finish_reason != CONTEXT_EXCEEDED]
     judged = iter(judge_unique(verifier, [t for t, _ in written], [gold for _, gold in written]))
     skipped = (_NOT_GENERATED, None)
-    return [skipped if r.finish_reason == CONTEXT else next(judged) for r in responses]
+    return [skipped if r.finish_reason == CONTEXT_EXCEEDED else next(judged) for r in responses]
 
 
 def answer_responses(
@@ -91,13 +91,13 @@ def answer_responses(
         golds: the gold answer of each response.
 
     Raises:
-        PluginError: the verifier raised, or returned a value that is not an answer.
+        PluginError: the verifier raised, or returned neither text nor None.
     """
     if answers is None:
         return [None] * len(responses)
     sees_gold = answers.sees_gold
     keys = [
-        None if r.finish_reason == CONTEXT else (r.text, id(gold) if sees_gold else 0)
+        None if r.finish_reason == CONTEXT_EXCEEDED else (r.text, id(gold) if sees_gold else 0)
         for r, gold in zip(responses, golds, strict=True)
     ]
     distinct = {key: gold for key, gold in zip(keys, golds, strict=True) if key is not None}
@@ -109,7 +109,7 @@ def answer_responses(
 def verify_unique(
     verifier: Verifier, responses: Sequence[str], golds: Sequence[Gold]
 ) -> list[Verdict]:
-    """Return only the verdicts of ``judge_unique``."""
+    """Judge like ``judge_unique``, and return only the verdicts."""
     return [verdict for verdict, _ in judge_unique(verifier, responses, golds)]
 
 
@@ -118,13 +118,13 @@ def judge_unique(
 ) -> list[VerdictAndAnswer]:
     """Judge ``responses[i]`` against ``golds[i]``; identical pairs are judged once.
 
-    A verifier must not raise. If it does, its pairs are judged one by one, and each pair that it
-    raises on gets an ``error`` verdict with the exception as its reason, so that one unusual
-    response does not end a run. If it raises on every pair, that is an error.
+    A verifier must not raise. If it does, its pairs are judged one by one. Each pair on which it
+    raises gets an ``error`` verdict with the exception as the reason, so one unusual response does
+    not end a run.
 
     Returns:
-        One verdict for each response, in order, with its answer if the verifier reads the answer
-        while it judges (``CheckedAnswers.at_once``), else None.
+        For each response, in order, its verdict, and its answer if the verifier has the method
+        ``verify_with_answers``, else None.
 
     Raises:
         PluginError: the verifier returned a wrong number of verdicts or a value that is not a
@@ -150,7 +150,7 @@ def judge_unique(
         except GapftError:
             raise
         except FAULTS as error:
-            first = error
+            first_error = error
         judged, failures = [], 0
         for text, gold in zip(texts, expected, strict=True):
             try:
@@ -163,9 +163,9 @@ def judge_unique(
                 judged.append((verdict, None))
         if failures == len(texts):
             raise PluginError(
-                f"{owner.label} raised on all {failures} pairs: {describe_error(first)}"
-                f"{describe_plugin_line(first, owner.source_root)}"
-            ) from first
+                f"{owner.label} raised on all {failures} pairs: {describe_error(first_error)}"
+                f"{describe_plugin_line(first_error, owner.source_root)}"
+            ) from first_error
         return judged
 
     return judge_once_each(judge_pairs, responses, golds)
@@ -176,17 +176,17 @@ def check_golds(verifier: Verifier, golds: Iterable[tuple[Gold, str]]) -> None:
 
     Args:
         verifier: any verifier. It may have a method ``check_gold(gold) -> str``, which returns ""
-            for a valid gold, else a description of the fault; without the method all golds pass.
-        golds: each gold with the place of its record, such as ``train.jsonl, line 7``.
+            for a valid gold, else a description of the fault; without it, only the JSON is checked.
+        golds: each gold answer with the place of its record, such as ``train.jsonl, line 7``.
 
     Raises:
-        UserError: a gold is invalid; the message begins with its place.
+        UserError: a gold answer is invalid; the message begins with the place.
         PluginError: ``check_gold`` raised, or returned a value that is not text.
     """
     check = getattr(verifier, "check_gold", None)
     owner = find_owner("verifier", verifier)
     for gold, place in golds:
-        # A mapping may be a complete document, in which an unused field may be missing (NaN).
+        # A mapping may be a complete document, whose unused fields may be NaN (missing).
         if fault := find_json_fault(gold, finite=not isinstance(gold, Mapping)):
             raise UserError(f"{place}: the gold answer {fault}; expected a JSON value")
         if check is None:
@@ -211,13 +211,13 @@ def judge_once_each(
     responses: Sequence[str],
     golds: Sequence[Gold],
 ) -> list[T]:
-    """Call ``judge`` with the distinct pairs, and return its results for all pairs.
+    """Call ``judge`` once with the distinct (response, gold) pairs; return results for all pairs.
 
     Two golds are equal if their JSON is equal; the order of keys does not matter.
 
     Args:
-        judge: a function of distinct responses and their golds, which returns a result for each
-            pair, in order.
+        judge: a function that takes responses and their golds and returns a result for each pair,
+            in order.
         responses: the texts, shape (R,).
         golds: the gold answer of each response, shape (R,).
 
@@ -234,8 +234,8 @@ def judge_once_each(
     objects = {id(gold): gold for gold in golds}
     digests = {key: _hash_gold(gold) for key, gold in objects.items()}
     keys = [(text, digests[id(gold)]) for text, gold in zip(responses, golds, strict=True)]
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    distinct = sorted(first.values())
+    first_index = {key: i for i, key in reversed(list(enumerate(keys)))}
+    distinct = sorted(first_index.values())
     if not distinct:
         return []
     verdicts = judge([responses[i] for i in distinct], [golds[i] for i in distinct])
@@ -249,42 +249,44 @@ def _hash_gold(gold: Gold) -> bytes:
 
 
 def _check_pairs(
-    owner: Registration, answered: object, count: int, by: object
+    owner: Registration, returned: object, count: int, method: object
 ) -> list[VerdictAndAnswer]:
-    if not isinstance(answered, list | tuple) or not all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in answered
+    if not isinstance(returned, list | tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in returned
     ):
         raise owner.contract_error(
-            f"returned {short(answered)} from {COMBINED_METHOD}; expected a list of pairs "
+            f"returned {short(returned)} from {COMBINED_METHOD}; expected a list of pairs "
             "(verdict, answer)",
-            by,
+            method,
         )
-    verdicts = _check_verdicts(owner, [verdict for verdict, _ in answered], count, by)
+    verdicts = _check_verdicts(owner, [verdict for verdict, _ in returned], count, method)
     return [
-        (verdict, check_answer(owner, answer, COMBINED_METHOD, by))
-        for verdict, (_, answer) in zip(verdicts, answered, strict=True)
+        (verdict, check_answer(owner, answer, COMBINED_METHOD, method))
+        for verdict, (_, answer) in zip(verdicts, returned, strict=True)
     ]
 
 
-def _check_verdicts(owner: Registration, verdicts: object, count: int, by: object) -> list[Verdict]:
+def _check_verdicts(
+    owner: Registration, verdicts: object, count: int, method: object
+) -> list[Verdict]:
     if not isinstance(verdicts, list | tuple) or not all(isinstance(v, Verdict) for v in verdicts):
         raise owner.contract_error(
             f"returned {type(verdicts).__name__} {short(verdicts)}; expected a list of "
             "gapft_harness.api.Verdict",
-            by,
+            method,
         )
     if len(verdicts) != count:
-        raise owner.contract_error(f"returned {len(verdicts)} verdicts for {count} pairs", by)
+        raise owner.contract_error(f"returned {len(verdicts)} verdicts for {count} pairs", method)
     for verdict in verdicts:
         if not isinstance(verdict.status, str) or verdict.status not in STATUSES:
             raise owner.contract_error(
                 f"returned a verdict with the status {short(verdict.status)}; expected one of "
                 f"{', '.join(STATUSES)}",
-                by,
+                method,
             )
         if not isinstance(verdict.reason, str):
             raise owner.contract_error(
-                f"returned the reason {short(verdict.reason)}; expected text", by
+                f"returned the reason {short(verdict.reason)}; expected text", method
             )
     # A reason may quote a response with lone surrogates, which tables cannot store.
     return [

@@ -1,4 +1,4 @@
-"""Problems whose chances of passing are known, searched with a few samples each."""
+"""Simulated pools with known chances of passing and a few samples per problem."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gapft_harness.analysis.bootstrap import Interval
 
 Array = NDArray[np.float64]
 
-#: One beta distribution; that and problems that never pass; two beta distributions; normal logits;
-#: normal logits for some problems, a beta distribution for others, and some that never pass.
+#: Distributions of chances: one beta; one beta and problems that never pass; two betas; normal
+#: logits; a mixture of normal logits, a beta, and problems that never pass.
 KINDS = ("one", "zero", "two", "logit", "mixed")
 SIZES = (200, 500, 1500)
 #: Samples of each problem.
 SAMPLES = 8
-#: Seeds: coverage is reported on the first, and the suite checks it on the second. (The estimator
+#: Seeds: coverage is reported on the first and checked by the tests on the second. (The estimator
 #: was chosen on seed 1.)
 REPORTED_ON, CHECKED_ON = 2, 3
-#: How many times as many problems the population has as the pool that is drawn from it.
+#: Size of the population relative to the pool drawn from it.
 _POPULATION = 20
 
 
@@ -31,20 +31,20 @@ class Pool:
     """Problems drawn from a population.
 
     Attributes:
-        population: chances of all its problems.
-        passing: of the drawn problems how many of their samples passed.
+        population: chances of all problems of the population.
+        passing: number of passing samples of each drawn problem.
     """
 
     population: Array
     passing: NDArray[np.int64]
 
     def pass_at(self, k: int) -> float:
-        """The population's Pass@k."""
+        """Return the population's Pass@k."""
         return float(np.mean(1 - (1 - self.population) ** k))
 
 
 def draw_pools(kind: str, count: int, problems: int, seed: int) -> Iterator[Pool]:
-    """Yield pools of a kind, each of a population of its own."""
+    """Yield pools of a kind, each from its own population."""
     rng = np.random.default_rng([seed, *kind.encode(), problems])
     for _ in range(count):
         population = draw_chances(kind, _POPULATION * problems, rng)
@@ -52,7 +52,7 @@ def draw_pools(kind: str, count: int, problems: int, seed: int) -> Iterator[Pool
 
 
 def is_inside(bounds: Interval, value: float) -> bool:
-    """Whether bounds hold a value."""
+    """Return whether bounds contain a value."""
     return bounds.low <= value <= bounds.high
 
 

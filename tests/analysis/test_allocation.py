@@ -1,4 +1,4 @@
-"""Coverage against repetition: hand-worked cases, exact laws, and what replicates depend on."""
+"""Coverage against repetition: hand-worked cases, exact laws, and properties of replicates."""
 
 from fractions import Fraction
 
@@ -21,15 +21,15 @@ from gapft_harness.core.streams import Stream
 NAMES = ("a_1", "a_2", "b_0", "b_1")
 
 
-def flags(text):
+def parse_flags(text):
     return np.array([c == "1" for c in text])
 
 
-def letters(text):
+def split_letters(text):
     return np.array(list(text))
 
 
-def draw(halves, diffuse, concentrated, ids=None, seeds=None, replicates=300, number=0):
+def draw_replicates(halves, diffuse, concentrated, ids=None, seeds=None, replicates=300, number=0):
     n_seeds, items = halves.shape
     return replicate_successes(
         halves,
@@ -42,8 +42,8 @@ def draw(halves, diffuse, concentrated, ids=None, seeds=None, replicates=300, nu
     )
 
 
-def planted(number, n_seeds=3, half=6, items=20):
-    """Every seed's halves drawn from the same items, with decisions by chance."""
+def sample_halves(number, n_seeds=3, half=6, items=20):
+    """Draw every seed's halves from the same items, with random decisions."""
     rng = np.random.default_rng(number)
     halves = np.full((n_seeds, items), "", dtype="U1")
     for row in halves:
@@ -52,46 +52,50 @@ def planted(number, n_seeds=3, half=6, items=20):
     return halves, rng.random(halves.shape) < 0.7, rng.random(halves.shape) < 0.5
 
 
-def test_worked_by_hand():
-    """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. Two others do not count."""
-    found = compute_successes(letters("AAAABBBB.."), flags("1110111111"), flags("1010010000"))
-    assert (found.a_1, found.a_2) == (Fraction(3, 4), Fraction(2, 4))
-    assert (found.b_0, found.b_1) == (Fraction(1, 4), Fraction(4, 4))
-    assert found.coverage_gain == Fraction(3, 4)
-    assert found.repetition_loss == Fraction(-1, 4)
-    assert found.contrast == Fraction(1, 2) * Fraction(3, 4) - Fraction(1, 2) * Fraction(-1, 4)
-    assert found.contrast == Fraction(1, 2)
+def test_rates_match_hand_calculation():
+    """A: 3 of 4 once, 2 of 4 twice. B: 1 of 4 unseen, 4 of 4 once. The last two are outside."""
+    successes = compute_successes(
+        split_letters("AAAABBBB.."), parse_flags("1110111111"), parse_flags("1010010000")
+    )
+    assert (successes.a_1, successes.a_2) == (Fraction(3, 4), Fraction(2, 4))
+    assert (successes.b_0, successes.b_1) == (Fraction(1, 4), Fraction(4, 4))
+    assert successes.coverage_gain == Fraction(3, 4)
+    assert successes.repetition_loss == Fraction(-1, 4)
+    assert successes.contrast == Fraction(1, 2) * Fraction(3, 4) - Fraction(1, 2) * Fraction(-1, 4)
+    assert successes.contrast == Fraction(1, 2)
 
 
-def test_the_mean_counts_every_seed_the_same():
+def test_mean_weights_seeds_equally():
     """Halves of 1 and of 3: the mean of 1 and 1/3, not 2 of 4."""
-    one = compute_successes(letters("AB"), flags("10"), flags("00"))
-    other = compute_successes(letters("AAABBB"), flags("100000"), flags("000111"))
-    mean = average_successes([one, other])
+    first = compute_successes(split_letters("AB"), parse_flags("10"), parse_flags("00"))
+    second = compute_successes(
+        split_letters("AAABBB"), parse_flags("100000"), parse_flags("000111")
+    )
+    mean = average_successes([first, second])
     assert mean.a_1 == Fraction(2, 3)
     assert mean.b_0 == Fraction(1, 2)
-    assert mean.contrast == (one.contrast + other.contrast) / 2
+    assert mean.contrast == (first.contrast + second.contrast) / 2
 
 
 decisions = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
 @given(decisions, st.data())
-def test_with_equal_halves_the_contrast_is_the_mean_difference_over_both(of_a, data):
-    size = len(of_a)
-    of_b = data.draw(
+def test_equal_halves_contrast_is_mean_difference(half_a, data):
+    size = len(half_a)
+    half_b = data.draw(
         st.lists(st.tuples(st.booleans(), st.booleans()), min_size=size, max_size=size)
     )
-    pairs = [*of_a, *of_b]
+    pairs = [*half_a, *half_b]
     diffuse, concentrated = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
-    found = compute_successes(letters("A" * size + "B" * size), diffuse, concentrated)
+    successes = compute_successes(split_letters("A" * size + "B" * size), diffuse, concentrated)
     difference = diffuse.astype(int) - concentrated.astype(int)
-    assert found.contrast == Fraction(int(difference.sum()), 2 * size)
+    assert successes.contrast == Fraction(int(difference.sum()), 2 * size)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_exchanging_the_conditions_changes_the_sign(number):
-    halves, diffuse, concentrated = (array[0] for array in planted(number))
+def test_swapping_conditions_flips_sign(number):
+    halves, diffuse, concentrated = (array[0] for array in sample_halves(number))
     forward = compute_successes(halves, diffuse, concentrated)
     backward = compute_successes(halves, concentrated, diffuse)
     assert backward.contrast == -forward.contrast
@@ -99,42 +103,42 @@ def test_exchanging_the_conditions_changes_the_sign(number):
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
-def test_order_of_problems_and_seeds_changes_no_replicate(number):
-    arrays = planted(number)
+def test_replicates_ignore_order_of_problems_and_seeds(number):
+    arrays = sample_halves(number)
     rng = np.random.default_rng(number)
     n_seeds, items = arrays[0].shape
     ids, seeds = np.array([f"q{i}" for i in range(items)]), np.array([42, 13, 21])
-    first = draw(*arrays, ids, seeds, replicates=60)
+    first = draw_replicates(*arrays, ids, seeds, replicates=60)
     rows, order = rng.permutation(n_seeds), rng.permutation(items)
     moved = [array[rows][:, order] for array in arrays]
-    other = draw(*moved, ids[order], seeds[rows], replicates=60)
+    other = draw_replicates(*moved, ids[order], seeds[rows], replicates=60)
     for name in NAMES:
         assert (getattr(other, name) == getattr(first, name)).all()
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
-def test_decisions_outside_the_halves_change_no_replicate(number):
-    halves, diffuse, concentrated = planted(number)
+def test_replicates_ignore_decisions_outside_halves(number):
+    halves, diffuse, concentrated = sample_halves(number)
     outside = halves == ""
-    first = draw(halves, diffuse, concentrated, replicates=60)
-    other = draw(halves, diffuse ^ outside, concentrated ^ outside, replicates=60)
+    first = draw_replicates(halves, diffuse, concentrated, replicates=60)
+    other = draw_replicates(halves, diffuse ^ outside, concentrated ^ outside, replicates=60)
     for name in NAMES:
         assert (getattr(other, name) == getattr(first, name)).all()
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=25, deadline=None)
-def test_a_model_against_itself_is_exactly_zero(number):
-    """Identical models: gain = 0 and loss = 0 in every replicate, to the last bit."""
-    halves, diffuse, _ = planted(number)
-    found = draw(halves, diffuse, diffuse, replicates=60)
-    for values in (found.coverage_gain, found.repetition_loss, found.contrast):
+def test_identical_models_give_exactly_zero(number):
+    """Gain and loss are 0 in every replicate, to the last bit."""
+    halves, diffuse, _ = sample_halves(number)
+    replicates = draw_replicates(halves, diffuse, diffuse, replicates=60)
+    for values in (replicates.coverage_gain, replicates.repetition_loss, replicates.contrast):
         assert (values == 0).all()
 
 
-def one_replicate_by_hand(arrays, item_weights, seed_weights):
-    """The four rates of one replicate, with fractions and loops; None if a half has no weight."""
+def compute_replicate_by_hand(arrays, item_weights, seed_weights):
+    """Compute one replicate's rates with fractions and loops; None if a half has no weight."""
     halves, diffuse, concentrated = arrays
     sources = {"a_1": ("A", diffuse), "a_2": ("A", concentrated)}
     sources |= {"b_0": ("B", concentrated), "b_1": ("B", diffuse)}
@@ -156,92 +160,96 @@ def one_replicate_by_hand(arrays, item_weights, seed_weights):
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)
-def test_replicates_are_weighted_means_of_the_first_draws_that_see_every_half(number):
-    """Halves of 2: some draws see none of a half, and the next one is taken in their place."""
-    arrays = planted(number, half=2, items=12)
+def test_replicates_skip_draws_with_empty_half(number):
+    """Halves of 2: some draws miss a half entirely; the next draw replaces them."""
+    arrays = sample_halves(number, half=2, items=12)
     n_seeds, items = arrays[0].shape
-    wanted = 20
-    found = draw(*arrays, replicates=wanted, number=number)
+    count = 20
+    replicates = draw_replicates(*arrays, replicates=count, number=number)
     stream = Stream(number, "test")
-    of_seeds = bootstrap.draw_seed_weights(n_seeds, wanted, stream)
+    seed_weights = bootstrap.draw_seed_weights(n_seeds, count, stream)
     generator = stream.child("items").generator()
     expected, refused = [], 0
-    while len(expected) < wanted:
+    while len(expected) < count:
         (weights,) = bootstrap.draw_item_weights(items, 1, generator)
-        by_hand = one_replicate_by_hand(arrays, weights[0], of_seeds[len(expected)])
+        by_hand = compute_replicate_by_hand(arrays, weights[0], seed_weights[len(expected)])
         if by_hand is None:
             refused += 1
         else:
             expected.append(by_hand)
     assume(refused)
     for name in NAMES:
-        by_hand = [float(getattr(one, name)) for one in expected]
-        assert getattr(found, name) == pytest.approx(by_hand, abs=1e-12)
+        by_hand = [float(getattr(successes, name)) for successes in expected]
+        assert getattr(replicates, name) == pytest.approx(by_hand, abs=1e-12)
 
 
-def test_small_chunks_draw_the_same(monkeypatch):
-    arrays = planted(3, half=2, items=12)  # small halves: draws are refused in every chunk
-    whole = draw(*arrays)
+def test_chunk_size_does_not_change_draws(monkeypatch):
+    arrays = sample_halves(
+        3, half=2, items=12
+    )  # small halves: some draws are discarded in every chunk
+    whole = draw_replicates(*arrays)
     monkeypatch.setattr(bootstrap, "_CHUNK_VALUES", 12 * 7)
-    chunked = draw(*arrays)
+    chunked = draw_replicates(*arrays)
     for name in NAMES:
         assert (getattr(chunked, name) == getattr(whole, name)).all()
 
 
-def test_the_spread_is_that_of_a_difference_of_means():
-    """One seed, independent decisions: sd of the contrast by the two halves' own variances."""
+def test_spread_matches_difference_of_means():
+    """One seed, independent decisions: the variances of the halves give the contrast's sd."""
     rng = np.random.default_rng(5)
     half = 400
     halves = np.array([["A"] * half + ["B"] * half])
     diffuse, concentrated = rng.random((2, 1, 2 * half)) < np.array([[[0.7]], [[0.5]]])
-    found = draw(halves, diffuse, concentrated, replicates=4000)
+    replicates = draw_replicates(halves, diffuse, concentrated, replicates=4000)
     by_half = (diffuse.astype(float) - concentrated)[0].reshape(2, half)
     expected = np.sqrt((by_half.var(axis=1) / half).sum()) / 2
-    assert found.contrast.std() == pytest.approx(expected, rel=0.05)
+    assert replicates.contrast.std() == pytest.approx(expected, rel=0.05)
     exact = float(compute_successes(halves[0], diffuse[0], concentrated[0]).contrast)
-    assert found.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
-    interval = compute_interval(found.contrast)
+    assert replicates.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
+    interval = compute_interval(replicates.contrast)
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * expected, rel=0.06)
 
 
-def test_a_problem_of_two_seeds_has_one_weight():
-    """Both seeds hold the same problems: their replicates move together, so averaging halves no
-    variance; were items drawn apart for each seed, the variance would be half of this."""
+def test_seeds_share_problem_weights():
+    """Both seeds have the same problems, so averaging over them does not reduce the variance.
+
+    If items were drawn separately for each seed, the variance would be half.
+    """
     rng = np.random.default_rng(6)
     halves = np.array([["A"] * 100 + ["B"] * 100] * 2)
     diffuse = np.repeat(rng.random((1, 200)) < 0.5, 2, axis=0)
     concentrated = np.zeros_like(diffuse)
-    both = draw(halves, diffuse, concentrated, replicates=4000)
-    one = draw(halves[:1], diffuse[:1], concentrated[:1], replicates=4000)
-    assert both.contrast.std() == pytest.approx(one.contrast.std(), rel=0.05)
+    both = draw_replicates(halves, diffuse, concentrated, replicates=4000)
+    single = draw_replicates(halves[:1], diffuse[:1], concentrated[:1], replicates=4000)
+    assert both.contrast.std() == pytest.approx(single.contrast.std(), rel=0.05)
 
 
-def test_halves_too_small_to_resample_are_an_error():
-    """12 seeds with halves of one problem each: a draw that sees all 24 is hopeless."""
+def test_rejects_halves_too_small_to_resample():
+    """12 seeds with halves of one problem each: a draw almost never includes all 24."""
     halves = np.full((12, 24), "", dtype="U1")
     for seed, row in enumerate(halves):
         row[2 * seed], row[2 * seed + 1] = "A", "B"
     decided = np.ones(halves.shape, dtype=bool)
     with pytest.raises(GapftError, match="too small to resample"):
-        draw(halves, decided, decided, replicates=3)
+        draw_replicates(halves, decided, decided, replicates=3)
 
 
 @pytest.mark.parametrize("half", ["A", "B"])
-def test_a_half_without_problems_is_an_error(half):
+def test_rejects_empty_half(half):
     halves = np.array([[half] * 4])
     with pytest.raises(ValueError, match="has no problem"):
         compute_successes(halves[0], np.ones(4, dtype=bool), np.ones(4, dtype=bool))
     with pytest.raises(ValueError, match="has no problem"):
-        draw(halves, np.ones((1, 4), dtype=bool), np.ones((1, 4), dtype=bool))
+        draw_replicates(halves, np.ones((1, 4), dtype=bool), np.ones((1, 4), dtype=bool))
 
 
-def test_shapes_ids_and_seeds_are_checked():
-    halves, diffuse, concentrated = planted(1)
+def test_rejects_bad_shapes_ids_and_seeds():
+    halves, diffuse, concentrated = sample_halves(1)
     with pytest.raises(ValueError, match="one half and two decisions"):
         compute_successes(halves[0], diffuse[0, 1:], concentrated[0])
     with pytest.raises(ValueError, match="shapes"):
-        draw(halves, diffuse[:, 1:], concentrated)
+        draw_replicates(halves, diffuse[:, 1:], concentrated)
     with pytest.raises(ValueError, match="distinct"):
-        draw(halves, diffuse, concentrated, seeds=np.array([1, 1, 2]))
+        draw_replicates(halves, diffuse, concentrated, seeds=np.array([1, 1, 2]))
     with pytest.raises(ValueError, match="distinct"):
-        draw(halves, diffuse, concentrated, ids=np.array(["q"] * halves.shape[1]))
+        draw_replicates(halves, diffuse, concentrated, ids=np.array(["q"] * halves.shape[1]))

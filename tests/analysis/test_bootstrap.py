@@ -1,4 +1,4 @@
-"""Intervals: what they are invariant to, and their spread where it is known in closed form."""
+"""Bootstrap intervals: invariances, and their spread where a closed form is known."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from gapft_harness.core.streams import Stream
 NO_DIFFERENCE = Difference(Interval(0.0, 0.0), 1.0)
 
 
-def draw(passed, source=None, ids=None, seeds=None, replicates=400, nested=False):
+def draw_with_defaults(passed, source=None, ids=None, seeds=None, replicates=400, nested=False):
     _, n_seeds, items = passed.shape
     return draw_replicates(
         passed,
@@ -32,35 +32,39 @@ def draw(passed, source=None, ids=None, seeds=None, replicates=400, nested=False
 
 
 @pytest.mark.parametrize(("nested", "variance"), [(False, 1 / 4 / 200), (True, 1 / 4 / 200 / 4)])
-def test_nested_items_understate_what_seeds_have_in_common(nested, variance):
-    """Four seeds that decide alike: drawn for each seed, 200 problems look like 800."""
-    one = np.tile([True, False], 100)
-    found = draw(np.tile(one, (1, 4, 1)), one, replicates=4000, nested=nested)
-    rates = found.conditions[:, 0] / found.decisions
+def test_nested_items_understate_shared_variance(nested, variance):
+    """Four identical seeds: drawn separately for each seed, 200 problems look like 800."""
+    outcomes = np.tile([True, False], 100)
+    replicates = draw_with_defaults(
+        np.tile(outcomes, (1, 4, 1)), outcomes, replicates=4000, nested=nested
+    )
+    rates = replicates.conditions[:, 0] / replicates.decisions
     assert rates.var() == pytest.approx(variance, rel=0.1)
-    assert (found.source == found.conditions[:, 0]).all()
+    assert (replicates.source == replicates.conditions[:, 0]).all()
 
 
 def test_nested_draws_are_paired_by_seed():
     rng = np.random.default_rng(0)
-    one = rng.random((1, 3, 17)) < 0.5
-    replicates = draw(np.concatenate([one, one]), nested=True)
+    first = rng.random((1, 3, 17)) < 0.5
+    replicates = draw_with_defaults(np.concatenate([first, first]), nested=True)
     assert replicates.contrast(0, 1) == NO_DIFFERENCE
-    other = rng.random((1, 3, 17)) < 0.5
-    drawn = draw(np.concatenate([one, other]), nested=True)
-    again = draw(np.concatenate([one, other])[:, ::-1], seeds=np.array([2, 1, 0]), nested=True)
-    assert (drawn.conditions == again.conditions).all()
+    second = rng.random((1, 3, 17)) < 0.5
+    original = draw_with_defaults(np.concatenate([first, second]), nested=True)
+    shuffled = draw_with_defaults(
+        np.concatenate([first, second])[:, ::-1], seeds=np.array([2, 1, 0]), nested=True
+    )
+    assert (original.conditions == shuffled.conditions).all()
 
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
-def test_order_of_items_seeds_and_conditions_changes_nothing(number):
+def test_replicates_ignore_order(number):
     rng = np.random.default_rng(number)
     passed, source = rng.random((3, 4, 23)) < 0.6, rng.random(23) < 0.5
     ids, seeds = np.array([f"q{i}" for i in range(23)]), np.array([13, 21, 73, 5])
-    first = draw(passed, source, ids, seeds, replicates=50)
+    first = draw_with_defaults(passed, source, ids, seeds, replicates=50)
     items, order, arms = rng.permutation(23), rng.permutation(4), rng.permutation(3)
-    other = draw(
+    other = draw_with_defaults(
         passed[arms][:, order][:, :, items], source[items], ids[items], seeds[order], replicates=50
     )
     assert (other.conditions == first.conditions[:, arms]).all()
@@ -70,68 +74,72 @@ def test_order_of_items_seeds_and_conditions_changes_nothing(number):
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
-def test_a_condition_against_itself_or_its_copy_is_exactly_zero(number):
+def test_condition_against_its_copy_is_zero(number):
     rng = np.random.default_rng(number)
-    one = rng.random((1, 3, 17)) < 0.5
-    replicates = draw(np.concatenate([one, one]))
+    outcomes = rng.random((1, 3, 17)) < 0.5
+    replicates = draw_with_defaults(np.concatenate([outcomes, outcomes]))
     assert replicates.contrast(0, 0) == replicates.contrast(0, 1) == NO_DIFFERENCE
 
 
-def test_the_source_against_a_condition_that_decides_as_it_does_is_zero():
+def test_gain_of_identical_condition_is_zero():
     rng = np.random.default_rng(1)
     source = rng.random(40) < 0.5
-    replicates = draw(np.broadcast_to(source, (1, 3, 40)), source)
+    replicates = draw_with_defaults(np.broadcast_to(source, (1, 3, 40)), source)
     assert replicates.gain(0) == NO_DIFFERENCE
 
 
-def test_small_chunks_draw_the_same(monkeypatch):
+def test_chunk_size_does_not_change_draws(monkeypatch):
     rng = np.random.default_rng(2)
     passed = rng.random((2, 3, 31)) < 0.5
-    whole = draw(passed)
+    whole = draw_with_defaults(passed)
     monkeypatch.setattr(bootstrap, "_CHUNK_VALUES", 31 * 7)
-    assert (draw(passed).conditions == whole.conditions).all()
+    assert (draw_with_defaults(passed).conditions == whole.conditions).all()
 
 
-def variance(counts, decisions):
+def compute_rate_variance(counts, decisions):
     return float(np.var(counts / decisions))
 
 
-def test_with_one_seed_the_variance_is_that_of_a_binomial():
+def test_single_seed_variance_is_binomial():
     passed = np.zeros((1, 1, 200), dtype=bool)
     passed[0, 0, :60] = True
-    found = draw(passed, replicates=20_000)
-    assert variance(found.conditions[:, 0], found.decisions) == pytest.approx(
-        0.3 * 0.7 / 200, rel=0.05
-    )
-    low, high = found.pass_at_1(0).low, found.pass_at_1(0).high
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.conditions[:, 0], replicates.decisions
+    ) == pytest.approx(0.3 * 0.7 / 200, rel=0.05)
+    low, high = replicates.pass_at_1(0).low, replicates.pass_at_1(0).high
     assert (low, high) == pytest.approx((0.3 - 0.0635, 0.3 + 0.0635), abs=0.006)
 
 
-def test_seeds_that_differ_on_every_item_add_their_own_variance():
+def test_differing_seeds_add_variance():
     passed = np.zeros((1, 2, 50), dtype=bool)
     passed[0, 1] = True  # one seed all wrong, one all right: items add nothing
-    found = draw(passed, replicates=20_000)
-    assert variance(found.conditions[:, 0], found.decisions) == pytest.approx(0.25 / 2, rel=0.05)
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.conditions[:, 0], replicates.decisions
+    ) == pytest.approx(0.25 / 2, rel=0.05)
 
 
-def test_items_are_drawn_jointly_across_seeds():
-    """Five seeds that agree are no more evidence than one: drawn apart, it would be a fifth."""
+def test_seeds_share_item_draws():
+    """Five identical seeds have the variance of one; separate draws would give a fifth of it."""
     passed = np.zeros((1, 5, 100), dtype=bool)
     passed[0, :, :50] = True
-    found = draw(passed, replicates=20_000)
-    assert variance(found.conditions[:, 0], found.decisions) == pytest.approx(0.25 / 100, rel=0.05)
+    replicates = draw_with_defaults(passed, replicates=20_000)
+    assert compute_rate_variance(
+        replicates.conditions[:, 0], replicates.decisions
+    ) == pytest.approx(0.25 / 100, rel=0.05)
 
 
-def test_seeds_are_paired_across_conditions():
-    """Each seed shifts both conditions alike, so the difference does not vary with seeds."""
+def test_conditions_share_seed_draws():
+    """Each seed shifts both conditions equally, so the difference does not vary with seeds."""
     passed = np.zeros((2, 2, 40), dtype=bool)
     passed[:, 1] = True
-    found = draw(passed)
-    assert found.contrast(0, 1) == NO_DIFFERENCE
-    assert found.pass_at_1(0) == Interval(0.0, 1.0)
+    replicates = draw_with_defaults(passed)
+    assert replicates.contrast(0, 1) == NO_DIFFERENCE
+    assert replicates.pass_at_1(0) == Interval(0.0, 1.0)
 
 
-def test_an_interval_that_touches_zero_does_not_exclude_it():
+def test_interval_touching_zero_includes_it():
     assert not Interval(0.0, 0.1).excludes_zero
     assert not Interval(-0.1, 0.1).excludes_zero
     assert Interval(0.01, 0.1).excludes_zero
@@ -139,25 +147,25 @@ def test_an_interval_that_touches_zero_does_not_exclude_it():
 
 
 @given(st.lists(st.integers(-3, 3) | st.integers(-10_000, 10_000), min_size=1, max_size=200))
-def test_p_is_below_five_percent_exactly_where_the_interval_excludes_zero(counts):
-    """Also where an interpolated bound is zero itself, as between -39 and 1 of 2,000 replicates."""
+def test_p_value_agrees_with_interval(counts):
+    """Includes interpolated bounds of exactly zero, as between -39 and 1 of 2,000 replicates."""
     values = np.array(counts)
     for scattered in (values, np.concatenate([np.repeat(values, 40), np.full(1999, 7)])):
-        found, per = compute_p_value(scattered), 7_001
+        p_value, per = compute_p_value(scattered), 7_001
         if len(scattered) < 40:
-            assert found is None
+            assert p_value is None
         else:
-            assert (found < 0.05) == compute_interval(scattered, per).excludes_zero
-            assert found == compute_p_value(-scattered) == compute_p_value(scattered / 8)
+            assert (p_value < 0.05) == compute_interval(scattered, per).excludes_zero
+            assert p_value == compute_p_value(-scattered) == compute_p_value(scattered / 8)
 
 
-def test_a_bound_that_is_exactly_zero_is_not_below_five_percent():
+def test_zero_bound_has_p_of_five_percent():
     replicates = np.array([-1000] * 49 + [-39] + [1] * 1950)
     assert compute_interval(replicates, 3).low == 0
     assert compute_p_value(replicates) == 0.05
 
 
-def test_p_is_twice_the_share_on_the_far_side_of_zero_and_never_below_what_can_be_told():
+def test_p_value_is_twice_tail_share():
     rng = np.random.default_rng(3)
     values = rng.normal(1.3, 1, 20_000)
     assert compute_p_value(values) == pytest.approx(2 * (values <= 0).mean(), abs=2e-4)
@@ -165,18 +173,18 @@ def test_p_is_twice_the_share_on_the_far_side_of_zero_and_never_below_what_can_b
     assert compute_p_value(np.zeros(100)) == 1
 
 
-def test_the_interval_is_that_of_numpy():
+def test_interval_matches_numpy_quantiles():
     values = np.random.default_rng(4).normal(size=777)
     low, high = np.quantile(values, [0.025, 0.975])
-    found = compute_interval(values)
-    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+    interval = compute_interval(values)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-12)
 
 
-def test_what_does_not_fit_is_refused():
+def test_rejects_bad_shapes_ids_and_seeds():
     passed = np.zeros((1, 2, 5), dtype=bool)
     with pytest.raises(ValueError, match="shapes"):
-        draw(passed, source=np.zeros(4, dtype=bool))
+        draw_with_defaults(passed, source=np.zeros(4, dtype=bool))
     with pytest.raises(ValueError, match="distinct"):
-        draw(passed, ids=np.array(["a", "a", "b", "c", "d"]))
+        draw_with_defaults(passed, ids=np.array(["a", "a", "b", "c", "d"]))
     with pytest.raises(ValueError, match="distinct"):
-        draw(passed, seeds=np.array([13, 13]))
+        draw_with_defaults(passed, seeds=np.array([13, 13]))

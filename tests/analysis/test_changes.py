@@ -1,4 +1,4 @@
-"""Decisions that differ between two models: counts, their laws, and what the paper prints."""
+"""Decisions that differ between two models: counts, laws, and the paper's figures."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=4
 
 
 @given(pairs)
-def test_changes_are_counted_and_the_difference_is_that_of_pass_at_1(
+def test_counts_changes_and_pass_at_1_difference(
     decided: list[tuple[bool, bool]],
 ) -> None:
-    first, second = (np.array(of) for of in zip(*decided, strict=True))
-    found = count_changes(first, second)
-    assert found.changed == sum(a != b for a, b in decided)
-    assert found.difference == Fraction(int(second.sum()) - int(first.sum()), len(decided))
-    assert abs(found.difference) <= found.share <= 1
-    assert count_changes(second, first) == DecisionChanges(found.n, found.gained, found.lost)
+    first, second = (np.array(decisions) for decisions in zip(*decided, strict=True))
+    changes = count_changes(first, second)
+    assert changes.changed == sum(a != b for a, b in decided)
+    assert changes.difference == Fraction(int(second.sum()) - int(first.sum()), len(decided))
+    assert abs(changes.difference) <= changes.share <= 1
+    assert count_changes(second, first) == DecisionChanges(changes.n, changes.gained, changes.lost)
     assert count_changes(first, first).changed == 0
 
 
-@pytest.mark.parametrize(("changed", "of", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])
-def test_the_papers_counts_and_differences_agree(changed: int, of: int, points: str) -> None:
-    """Of so many changes exactly one net gain gives the difference that is printed."""
+@pytest.mark.parametrize(("changed", "problems", "points"), [(331, 1367, "0.07"), (71, 500, "1.4")])
+def test_published_counts_match_differences(changed: int, problems: int, points: str) -> None:
+    """Exactly one net gain among the printed changes gives the printed difference."""
     digits = len(points.partition(".")[2])
-    found = [DecisionChanges(of, lost, changed - lost) for lost in range(changed + 1)]
-    right = [c for c in found if f"{100 * float(c.difference):.{digits}f}" == points]
+    candidates = [DecisionChanges(problems, lost, changed - lost) for lost in range(changed + 1)]
+    right = [c for c in candidates if f"{100 * float(c.difference):.{digits}f}" == points]
     assert [c.gained - c.lost for c in right] == [{331: 1, 71: 7}[changed]]
 
 
-def test_decisions_of_other_problems_are_refused() -> None:
+def test_rejects_decisions_of_different_problems() -> None:
     with pytest.raises(ValueError, match="shapes"):
         count_changes(np.array([True]), np.array([True, False]))
     with pytest.raises(ValueError, match="shapes"):

@@ -1,4 +1,4 @@
-"""The identity, exactly, on any audit; test_published.py holds it against the paper's tables."""
+"""The exact identity on any audit; test_published.py checks the paper's tables."""
 
 from fractions import Fraction
 
@@ -19,22 +19,22 @@ from gapft_harness.analysis.decomposition import (
 AUDITS = st.lists(st.tuples(st.sampled_from("GSU"), st.booleans()), min_size=1, max_size=60)
 
 
-def arrays(audit):
+def split_audit(audit):
     return np.array([state for state, _ in audit]), np.array([passed for _, passed in audit])
 
 
 @given(AUDITS)
-def test_the_terms_sum_to_the_change_of_pass_at_1_exactly(audit):
-    states, passed = arrays(audit)
-    found = decompose(states, passed)
+def test_terms_sum_to_pass_at_1_change(audit):
+    states, passed = split_audit(audit)
+    result = decompose(states, passed)
     before = Fraction(int((states == "G").sum()), len(audit))
     after = Fraction(int(passed.sum()), len(audit))
-    assert found.terms.total == after - before
-    assert found.pass_at_1 == after
+    assert result.terms.total == after - before
+    assert result.pass_at_1 == after
     weighted = [
-        (found.n_s, found.kappa_s, found.terms.s),
-        (found.n_u, found.kappa_u, found.terms.u),
-        (found.n_g, found.rho_g, -found.terms.g),
+        (result.n_s, result.kappa_s, result.terms.s),
+        (result.n_u, result.kappa_u, result.terms.u),
+        (result.n_g, result.rho_g, -result.terms.g),
     ]
     for size, rate, term in weighted:
         if rate is None:
@@ -44,23 +44,23 @@ def test_the_terms_sum_to_the_change_of_pass_at_1_exactly(audit):
 
 
 @given(st.data())
-def test_a_contrast_is_the_sum_of_its_term_differences(data):
-    states, passed = arrays(data.draw(AUDITS))
+def test_contrast_is_sum_of_term_differences(data):
+    states, passed = split_audit(data.draw(AUDITS))
     other = np.array(data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states))))
     a, b = decompose(states, passed), decompose(states, other)
     assert (a.terms - b.terms).total == a.pass_at_1 - b.pass_at_1
 
 
 @given(st.data())
-def test_order_changes_nothing(data):
+def test_ignores_order(data):
     audit = data.draw(AUDITS)
     shuffled = data.draw(st.permutations(audit))
-    assert decompose(*arrays(audit)) == decompose(*arrays(shuffled))
+    assert decompose(*split_audit(audit)) == decompose(*split_audit(shuffled))
 
 
 @given(st.data())
 def test_pooling_seeds_gives_the_mean_of_rates_and_terms(data):
-    states, first = arrays(data.draw(AUDITS))
+    states, first = split_audit(data.draw(AUDITS))
     second = np.array(
         data.draw(st.lists(st.booleans(), min_size=len(states), max_size=len(states)))
     )
@@ -72,33 +72,33 @@ def test_pooling_seeds_gives_the_mean_of_rates_and_terms(data):
         assert pooled.kappa_s == (parts[0].kappa_s + parts[1].kappa_s) / 2
 
 
-def test_an_empty_state_has_no_rate_and_a_term_of_zero():
-    found = decompose(np.array(["G", "G", "U"]), np.array([True, False, True]))
-    assert found.kappa_s is None
-    assert found.terms.s == 0
-    assert (found.kappa_u, found.rho_g) == (1, Fraction(1, 2))
+def test_empty_state_has_no_rate_and_zero_term():
+    result = decompose(np.array(["G", "G", "U"]), np.array([True, False, True]))
+    assert result.kappa_s is None
+    assert result.terms.s == 0
+    assert (result.kappa_u, result.rho_g) == (1, Fraction(1, 2))
 
 
 @pytest.mark.parametrize(
     ("states", "passed"),
     [(["G"], [True, False]), ([], []), (["X"], [True])],
 )
-def test_what_is_no_audit_is_refused(states, passed):
+def test_rejects_invalid_audits(states, passed):
     with pytest.raises(ValueError, match=r"expected one state|must be G, S or U"):
         decompose(np.array(states, dtype=str), np.array(passed, dtype=bool))
 
 
-def test_impossible_counts_are_refused():
+def test_rejects_impossible_counts():
     with pytest.raises(ValueError, match="more changed problems"):
         Decomposition(3, 2, 1, regressed_g=0, corrected_s=3, corrected_u=0)
 
 
-def test_rates_on_few_problems_are_named():
+def test_lists_states_with_few_problems():
     assert find_unstable_states(STABLE_ITEMS, STABLE_ITEMS - 1, 0) == ("S", "U")
 
 
 @given(st.data())
-def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone(data):
+def test_more_samples_only_move_u_to_s(data):
     problems, samples = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 5))
     bits = st.lists(st.booleans(), min_size=problems * samples, max_size=problems * samples)
     passed = np.array(data.draw(bits)).reshape(problems, samples)
@@ -120,6 +120,6 @@ def test_states_are_a_partition_and_more_samples_move_problems_from_u_to_s_alone
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (3,), (1, 3, 1)])
-def test_samples_of_other_problems_are_refused(shape):
+def test_rejects_samples_of_different_problems(shape):
     with pytest.raises(ValueError, match="shapes"):
         partition(np.array([True, False, False]), np.zeros(shape, dtype=bool))

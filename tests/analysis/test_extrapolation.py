@@ -1,4 +1,4 @@
-"""Bounds beyond the samples drawn, against pools whose chances are known."""
+"""Bounds on Pass@k beyond the samples drawn, checked on pools with known chances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.analysis.extrapolation import MULTIPLES, bound_pass_at_k
 from tests.analysis.simulated_pools import CHECKED_ON, KINDS, SAMPLES, draw_pools, is_inside
 
 
-def test_95_percent_bounds_hold_pass_at_k_however_chances_are_spread() -> None:
+def test_bounds_cover_pass_at_k() -> None:
     """60 pools of 200 problems of each kind; intervals a third as wide would miss many."""
     inside, narrower = [], []
     for kind in KINDS:
@@ -34,8 +34,8 @@ def test_95_percent_bounds_hold_pass_at_k_however_chances_are_spread() -> None:
     samples=st.integers(2, 12),
     multiple=st.integers(2, 8),
 )
-def test_many_problems_of_a_few_chances(chances: np.ndarray, samples: int, multiple: int) -> None:
-    """Counts as any few heaps of chances make them on average leave the heaps' Pass@k possible."""
+def test_bounds_cover_discrete_chances(chances: np.ndarray, samples: int, multiple: int) -> None:
+    """Expected counts of a few distinct chances keep their true Pass@k within the bounds."""
     problems = np.repeat(chances, 5_000)
     uniform = (np.arange(5_000) + 0.5) / 5_000
     passing = np.concatenate([stats.binom.ppf(uniform, samples, p) for p in chances]).astype(int)
@@ -45,7 +45,7 @@ def test_many_problems_of_a_few_chances(chances: np.ndarray, samples: int, multi
     assert bounds.low - 1e-3 <= truth <= bounds.high + 1e-3
 
 
-def test_bounds_rise_and_widen_with_k_and_narrow_with_problems() -> None:
+def test_bounds_widen_with_k_and_narrow_with_problems() -> None:
     rng = np.random.default_rng(0)
     passing = rng.binomial(8, rng.beta(0.5, 1.0, 4_000))
     few, many = (
@@ -53,16 +53,18 @@ def test_bounds_rise_and_widen_with_k_and_narrow_with_problems() -> None:
         for counts in (passing[:200], passing)
     )
     for bounds in (few, many):
-        assert [of.low for of in bounds] == sorted(of.low for of in bounds)
-        assert [of.high for of in bounds] == sorted(of.high for of in bounds)
-        assert [of.high - of.low for of in bounds] == sorted(of.high - of.low for of in bounds)
+        assert [bound.low for bound in bounds] == sorted(bound.low for bound in bounds)
+        assert [bound.high for bound in bounds] == sorted(bound.high for bound in bounds)
+        assert [bound.high - bound.low for bound in bounds] == sorted(
+            bound.high - bound.low for bound in bounds
+        )
     assert all(
         large.high - large.low < small.high - small.low
         for small, large in zip(few, many, strict=True)
     )
 
 
-def test_counts_without_any_pass_bound_pass_at_k_from_above() -> None:
+def test_zero_passes_bound_pass_at_k_from_above() -> None:
     """0 of 8,000 samples passed: a share of 3.84 / 8,000 would show one with probability 98%."""
     nothing = bound_pass_at_k(np.zeros(1_000, int), 8, 16)
     assert nothing.low == 0
@@ -74,6 +76,6 @@ def test_counts_without_any_pass_bound_pass_at_k_from_above() -> None:
 
 
 @pytest.mark.parametrize(("passing", "samples", "k"), [([], 8, 16), ([0], 0, 16), ([1], 8, 8)])
-def test_nothing_to_extrapolate_is_refused(passing: list[int], samples: int, k: int) -> None:
+def test_rejects_input_without_extrapolation(passing: list[int], samples: int, k: int) -> None:
     with pytest.raises(ValueError, match="expected problems"):
         bound_pass_at_k(np.array(passing, int), samples, k)

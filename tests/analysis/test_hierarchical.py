@@ -1,4 +1,4 @@
-"""Replicates of a mean over environments: order says nothing, and the spread is the right one."""
+"""Replicates of a mean over environments: invariance to order, and their spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from gapft_harness.core.streams import Stream
 STREAM = Stream(0, "test")
 
 
-def environment(name: str, values: np.ndarray, other: np.ndarray | None = None) -> Environment:
+def build_environment(
+    name: str, values: np.ndarray, other: np.ndarray | None = None
+) -> Environment:
     seeds, items = values.shape
     return Environment(
         name,
@@ -25,9 +27,9 @@ def environment(name: str, values: np.ndarray, other: np.ndarray | None = None) 
     )
 
 
-def drawn(rng: np.random.Generator, environments: int) -> list[Environment]:
+def draw_environments(rng: np.random.Generator, environments: int) -> list[Environment]:
     return [
-        environment(
+        build_environment(
             f"e{i}", rng.integers(-1, 2, (int(rng.integers(1, 4)), int(rng.integers(1, 9))))
         )
         for i in range(environments)
@@ -36,18 +38,26 @@ def drawn(rng: np.random.Generator, environments: int) -> list[Environment]:
 
 @given(st.integers(0, 2**32), st.integers(1, 5))
 @settings(deadline=None, max_examples=25)
-def test_order_of_environments_seeds_and_items_changes_nothing(seed: int, count: int) -> None:
+def test_ignores_order(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
-    made = drawn(rng, count)
+    environments = draw_environments(rng, count)
     shuffled = []
     for i in rng.permutation(count):
-        of = made[i]
-        rows, columns = rng.permutation(len(of.seeds)), rng.permutation(len(of.item_ids))
-        moved = {name: values[rows][:, columns] for name, values in of.differences.items()}
-        shuffled.append(
-            replace(of, seeds=of.seeds[rows], item_ids=of.item_ids[columns], differences=moved)
+        environment = environments[i]
+        rows, columns = (
+            rng.permutation(len(environment.seeds)),
+            rng.permutation(len(environment.item_ids)),
         )
-    before = draw_mean_replicates(made, replicates=50, stream=STREAM)
+        moved = {name: values[rows][:, columns] for name, values in environment.differences.items()}
+        shuffled.append(
+            replace(
+                environment,
+                seeds=environment.seeds[rows],
+                item_ids=environment.item_ids[columns],
+                differences=moved,
+            )
+        )
+    before = draw_mean_replicates(environments, replicates=50, stream=STREAM)
     after = draw_mean_replicates(shuffled, replicates=50, stream=STREAM)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
@@ -56,74 +66,74 @@ def test_order_of_environments_seeds_and_items_changes_nothing(seed: int, count:
 @given(st.integers(0, 2**32), st.integers(1, 5))
 @settings(deadline=None, max_examples=25)
 def test_all_differences_are_drawn_together(seed: int, count: int) -> None:
-    """The second difference is the first, negated: so it is in every replicate."""
-    found = draw_mean_replicates(
-        drawn(np.random.default_rng(seed), count), replicates=50, stream=STREAM
+    """The second difference is the negated first one, in every replicate too."""
+    replicates = draw_mean_replicates(
+        draw_environments(np.random.default_rng(seed), count), replicates=50, stream=STREAM
     )
-    np.testing.assert_allclose(found["one"], -found["two"], atol=1e-15)
-    assert np.all(np.abs(found["one"]) <= 1)
+    np.testing.assert_allclose(replicates["one"], -replicates["two"], atol=1e-15)
+    assert np.all(np.abs(replicates["one"]) <= 1)
 
 
-def test_environments_count_the_same_whatever_their_size() -> None:
-    """Constant environments of other sizes: a replicate is the mean of those drawn."""
+def test_environments_have_equal_weight() -> None:
+    """With constant environments of different sizes, a replicate is the mean of those drawn."""
     values = [1, 0, -1, 1]
-    made = [
-        environment(f"e{i}", np.full((1 + i % 3, 5 + 40 * i), value))
+    environments = [
+        build_environment(f"e{i}", np.full((1 + i % 3, 5 + 40 * i), value))
         for i, value in enumerate(values)
     ]
-    found = draw_mean_replicates(made, replicates=20_000, stream=STREAM)["one"]
-    assert set(np.round(found * 4, 12)) <= set(range(-4, 5))
-    assert found.mean() == pytest.approx(np.mean(values), abs=0.01)
-    assert found.var() == pytest.approx(np.var(values) / 4, rel=0.05)
+    replicates = draw_mean_replicates(environments, replicates=20_000, stream=STREAM)["one"]
+    assert set(np.round(replicates * 4, 12)) <= set(range(-4, 5))
+    assert replicates.mean() == pytest.approx(np.mean(values), abs=0.01)
+    assert replicates.var() == pytest.approx(np.var(values) / 4, rel=0.05)
 
 
-def test_one_environment_of_one_seed_spreads_as_its_items() -> None:
+def test_single_environment_spreads_as_its_items() -> None:
     values = np.array([[1] * 30 + [0] * 60 + [-1] * 10])
-    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)[
-        "one"
-    ]
-    assert found.mean() == pytest.approx(0.2, abs=0.002)
-    assert found.var() == pytest.approx(values.var() / 100, rel=0.05)
+    replicates = draw_mean_replicates(
+        [build_environment("e", values)], replicates=20_000, stream=STREAM
+    )["one"]
+    assert replicates.mean() == pytest.approx(0.2, abs=0.002)
+    assert replicates.var() == pytest.approx(values.var() / 100, rel=0.05)
 
 
-def test_an_environment_that_is_drawn_twice_is_resampled_twice() -> None:
-    """Equal environments: half the variance of one. Taken over, a draw would make it 3/4."""
+def test_environment_drawn_twice_is_resampled_twice() -> None:
+    """Equal environments have half the variance of one; reusing a resample would give 3/4."""
     values = np.array([[1] * 5 + [0] * 5])
-    made = [environment(name, values) for name in ("e", "f")]
-    found = draw_mean_replicates(made, replicates=20_000, stream=STREAM)["one"]
-    assert found.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
+    environments = [build_environment(name, values) for name in ("e", "f")]
+    replicates = draw_mean_replicates(environments, replicates=20_000, stream=STREAM)["one"]
+    assert replicates.var() == pytest.approx(0.25 / 10 / 2, rel=0.05)
 
 
-def test_items_are_drawn_for_all_seeds_together() -> None:
-    """Seeds that agree on every item add nothing: drawn apart, the variance would be a third."""
+def test_seeds_share_item_draws() -> None:
+    """Identical seeds do not reduce the variance; separate draws would give a third of it."""
     values = np.tile(np.array([1] * 40 + [0] * 60), (3, 1))
-    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)[
-        "one"
-    ]
-    assert found.var() == pytest.approx(0.24 / 100, rel=0.05)
+    replicates = draw_mean_replicates(
+        [build_environment("e", values)], replicates=20_000, stream=STREAM
+    )["one"]
+    assert replicates.var() == pytest.approx(0.24 / 100, rel=0.05)
 
 
 def test_seeds_are_drawn() -> None:
     values = np.repeat(np.array([[1], [0], [0], [0]]), 20, axis=1)
-    found = draw_mean_replicates([environment("e", values)], replicates=20_000, stream=STREAM)[
-        "one"
-    ]
-    assert found.var() == pytest.approx(0.1875 / 4, rel=0.05)
+    replicates = draw_mean_replicates(
+        [build_environment("e", values)], replicates=20_000, stream=STREAM
+    )["one"]
+    assert replicates.var() == pytest.approx(0.1875 / 4, rel=0.05)
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
         ([], "at least one environment"),
-        ([environment("e", np.zeros((1, 2)))] * 2, "distinct names"),
-        ([environment("e", np.zeros((1, 2)), np.zeros((2, 2)))], "shape"),
-        ([environment("e", np.zeros((0, 2)))], "distinct"),
+        ([build_environment("e", np.zeros((1, 2)))] * 2, "distinct names"),
+        ([build_environment("e", np.zeros((1, 2)), np.zeros((2, 2)))], "shape"),
+        ([build_environment("e", np.zeros((0, 2)))], "distinct"),
         (
-            [replace(environment("e", np.zeros((2, 1))), seeds=np.array([13, 13]))],
+            [replace(build_environment("e", np.zeros((2, 1))), seeds=np.array([13, 13]))],
             "distinct",
         ),
     ],
 )
-def test_what_are_no_environments(wrong: list[Environment], why: str) -> None:
+def test_rejects_invalid_environments(wrong: list[Environment], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         draw_mean_replicates(wrong, replicates=5, stream=STREAM)

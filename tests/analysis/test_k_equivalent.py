@@ -1,4 +1,4 @@
-"""K_eq against its definition, its edges, and what some points of the curve say of it."""
+"""K_eq: its definition, edge cases, and bounds from a few points of the curve."""
 
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 
 @given(st.integers(1, 12), st.data())
-def test_it_is_the_largest_k_that_the_source_does_not_exceed(samples, data):
+def test_matches_definition(samples, data):
     passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     total = data.draw(st.integers(1, 60))
     pass_at_1 = Fraction(data.draw(st.integers(0, total)), total)
@@ -21,48 +21,58 @@ def test_it_is_the_largest_k_that_the_source_does_not_exceed(samples, data):
 
 
 def test_equality_counts_and_is_exact():
-    passing = np.array([1, 1, 1])  # Pass@1 is 1/3 exactly: no float has that value
+    passing = np.array([1, 1, 1])  # Pass@1 is exactly 1/3, which no float represents
     assert k_equivalent(passing, 3, Fraction(1, 3)) == 1
     assert k_equivalent(passing, 3, Fraction(333333333333333333, 10**18)) == 0
 
 
-def test_below_sampled_pass_at_1_is_written_as_less_than_one():
-    """The source's greedy accuracy plays no part: only its samples are given."""
+def test_formats_below_pass_at_1_as_less_than_one():
+    """The source's greedy accuracy is not used, only its samples."""
     assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(49, 100))) == "<1"
     assert format_k(k_equivalent(np.array([4, 0]), 4, Fraction(1, 2))) == "4"
 
 
 @given(st.integers(1, 10), st.data())
-def test_bounds_hold_what_the_whole_curve_gives(samples, data):
+def test_bounds_contain_exact_value(samples, data):
     passing = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=20)))
     pass_at_1 = Fraction(data.draw(st.integers(0, 40)), 40)
     curve = {k: mean_pass_at_k(passing, samples, k) for k in range(1, samples + 1)}
-    known = data.draw(st.sets(st.sampled_from(sorted(curve))))
-    found = k_equivalent(passing, samples, pass_at_1)
-    least, most = k_equivalent_bounds({k: curve[k] for k in known}, samples, pass_at_1)
-    assert least <= found <= most
-    assert k_equivalent_bounds(curve, samples, pass_at_1) == (found, found)
+    chosen = data.draw(st.sets(st.sampled_from(sorted(curve))))
+    exact = k_equivalent(passing, samples, pass_at_1)
+    least, most = k_equivalent_bounds({k: curve[k] for k in chosen}, samples, pass_at_1)
+    assert least <= exact <= most
+    assert k_equivalent_bounds(curve, samples, pass_at_1) == (exact, exact)
     if data.draw(st.booleans()):
         wider = k_equivalent_bounds({}, samples, pass_at_1)
         assert wider[0] <= least
         assert wider[1] >= most
 
 
-def test_bounds_by_hand():
+def test_bounds_match_hand_calculation():
     """Pass@4 = 40%, Pass@8 = 60%: at 2 at least 20% and, extending the chord, at most 30%."""
     points = {4: Fraction(40, 100), 8: Fraction(60, 100)}
 
-    def at(percent):
+    def bound_at(percent):
         return k_equivalent_bounds(points, 8, Fraction(percent, 100))
 
-    assert (at(19), at(20), at(29), at(30)) == ((0, 1), (0, 2), (1, 2), (2, 3))
-    assert (at(40), at(45), at(59), at(60)) == ((4, 4), (4, 5), (5, 7), (8, 8))
+    assert (bound_at(19), bound_at(20), bound_at(29), bound_at(30)) == (
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (2, 3),
+    )
+    assert (bound_at(40), bound_at(45), bound_at(59), bound_at(60)) == (
+        (4, 4),
+        (4, 5),
+        (5, 7),
+        (8, 8),
+    )
 
 
 @pytest.mark.parametrize(
     "points",
     [{9: Fraction(1, 2)}, {4: Fraction(1, 2), 8: Fraction(1, 3)}, {1: Fraction(0), 2: Fraction(1)}],
 )
-def test_points_of_no_curve_are_refused(points):
+def test_rejects_impossible_curve_points(points):
     with pytest.raises(ValueError, match=r"k must be|less and less"):
         k_equivalent_bounds(points, 8, Fraction(1, 2))

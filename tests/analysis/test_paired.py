@@ -18,7 +18,7 @@ STREAM = Stream(7, "test")
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (9, 1), (5, 5), (331, 290), (3, 12)])
-def test_mcnemar_is_the_sum_of_both_tails_of_fair_coins(gained: int, lost: int) -> None:
+def test_mcnemar_matches_binomial_tails(gained: int, lost: int) -> None:
     n, least = gained + lost, min(gained, lost)
     tail = stats.binom.cdf(least, n, 0.5)
     assert mcnemar(gained, lost) == pytest.approx(min(1.0, 2 * tail))
@@ -26,7 +26,7 @@ def test_mcnemar_is_the_sum_of_both_tails_of_fair_coins(gained: int, lost: int) 
 
 
 @given(st.lists(st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.2, 1.0, 3.0]), min_size=1, max_size=10))
-def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
+def test_enumerates_few_sign_flips(values: list[float]) -> None:
     flipped = flip_signs(np.array(values), flips=2**10, stream=STREAM)
     totals = [
         sum(s * v for s, v in zip(signs, values, strict=True))
@@ -38,8 +38,8 @@ def test_few_sign_flips_are_all_taken(values: list[float]) -> None:
     assert flip_signs(-np.array(values), flips=2**10, stream=STREAM) == flipped
 
 
-def test_drawn_sign_flips_come_near_the_exact_law() -> None:
-    """30 gained and 14 lost items of one seed: McNemar's test is the exact law."""
+def test_drawn_sign_flips_approximate_exact_p_value() -> None:
+    """30 gained and 14 lost items of one seed: McNemar's test is exact."""
     values = np.array([1] * 30 + [-1] * 14 + [0] * 100)
     drawn = flip_signs(values, flips=20_000, stream=STREAM)
     assert not drawn.exhaustive
@@ -50,7 +50,7 @@ def test_drawn_sign_flips_come_near_the_exact_law() -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
-def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float]) -> None:
+def test_holm_matches_step_down_procedure(p_values: list[float]) -> None:
     adjusted = adjust_p_values(p_values)
     for level in (0.01, 0.05, 0.3):
         rejected, left = set(), sorted(range(len(p_values)), key=lambda i: p_values[i])
@@ -60,8 +60,8 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float]
         assert ties == rejected
 
 
-def naive(columns: np.ndarray, clusters: np.ndarray, replicates: int) -> np.ndarray:
-    """Clusters drawn one after another, by loops."""
+def resample_naively(columns: np.ndarray, clusters: np.ndarray, replicates: int) -> np.ndarray:
+    """Draw clusters one by one in loops."""
     random, names = np.random.default_rng(1), sorted(set(clusters.tolist()))
     means = []
     for _ in range(replicates):
@@ -73,14 +73,14 @@ def naive(columns: np.ndarray, clusters: np.ndarray, replicates: int) -> np.ndar
 
 
 @pytest.mark.parametrize("decimals", [0, 6], ids=["few kinds", "all different"])
-def test_resampled_means_are_distributed_as_clusters_drawn_by_loops(decimals: int) -> None:
+def test_resampled_means_match_naive_cluster_bootstrap(decimals: int) -> None:
     random = np.random.default_rng(3)
     columns = random.normal(0.4, 1, size=(96, 2)).round(decimals).clip(-1, 1)
     clusters = np.repeat(np.arange(48), 2) if decimals else np.arange(96)
     kinds = len(np.unique(columns, axis=0))
     assert (kinds * 8 <= 96) == (decimals == 0)
     drawn = resample_means(columns, clusters, replicates=4000, stream=STREAM)
-    expected = naive(columns, clusters, 4000)
+    expected = resample_naively(columns, clusters, 4000)
     assert drawn.shape == (4000, 2)
     for column in range(2):
         assert stats.ks_2samp(drawn[:, column], expected[:, column]).pvalue > 1e-3
@@ -89,7 +89,7 @@ def test_resampled_means_are_distributed_as_clusters_drawn_by_loops(decimals: in
     assert (resample_means(-columns, clusters, replicates=40, stream=STREAM) == -drawn[:40]).all()
 
 
-def test_clusters_of_different_sizes_weigh_by_their_items() -> None:
+def test_clusters_are_weighted_by_size() -> None:
     columns, clusters = np.array([[1.0], [0.0], [0.0], [0.0]]), np.array([0, 1, 1, 1])
     drawn = resample_means(columns, clusters, replicates=200, stream=STREAM)[:, 0]
     assert set(drawn.tolist()) == {0.0, 0.25, 1.0}

@@ -1,4 +1,4 @@
-"""The estimator against enumeration, exact fractions, and its own laws."""
+"""The Pass@k estimator against enumeration, exact fractions, and its laws."""
 
 from fractions import Fraction
 from itertools import combinations
@@ -13,58 +13,58 @@ from gapft_harness.analysis.pass_at_k import list_reported_k, mean_pass_at_k, pa
 
 
 @st.composite
-def estimates(draw, largest=8):
+def draw_cases(draw, largest=8):
     samples = draw(st.integers(1, largest))
     return draw(st.integers(0, samples)), samples, draw(st.integers(1, samples))
 
 
-def exact(passing, samples, k):
+def compute_exact(passing, samples, k):
     return 1 - Fraction(comb(samples - passing, k), comb(samples, k))
 
 
-@given(estimates())
-def test_it_is_the_share_of_subsets_that_hold_a_passing_sample(case):
+@given(draw_cases())
+def test_matches_enumerated_subsets(case):
     passing, samples, k = case
     outcomes = [True] * passing + [False] * (samples - passing)
     subsets = list(combinations(outcomes, k))
     enumerated = Fraction(sum(map(any, subsets)), len(subsets))
-    assert enumerated == exact(passing, samples, k)
+    assert enumerated == compute_exact(passing, samples, k)
     assert mean_pass_at_k(np.array([passing]), samples, k) == enumerated
     assert pass_at_k(np.array([passing]), samples, k)[0] == pytest.approx(float(enumerated))
 
 
-@given(estimates(largest=5000))
+@given(draw_cases(largest=5000))
 @settings(max_examples=60)
-def test_thousands_of_samples_keep_their_digits(case):
+def test_stays_precise_with_thousands_of_samples(case):
     passing, samples, k = case
-    found = pass_at_k(np.array([passing]), samples, k)[0]
-    assert found == pytest.approx(float(exact(passing, samples, k)), rel=1e-10, abs=0)
+    estimate = pass_at_k(np.array([passing]), samples, k)[0]
+    assert estimate == pytest.approx(float(compute_exact(passing, samples, k)), rel=1e-10, abs=0)
 
 
 @given(st.integers(2, 3000), st.data())
 @settings(max_examples=60)
-def test_it_grows_with_k_and_with_passing_samples(samples, data):
+def test_grows_with_k_and_passing_samples(samples, data):
     k = data.draw(st.integers(1, samples - 1))
     counts = np.arange(samples + 1)
-    now, more = pass_at_k(counts, samples, k), pass_at_k(counts, samples, k + 1)
-    assert (more >= now).all()
-    assert (np.diff(now) >= 0).all()
-    assert now[0] == 0
-    assert now[-1] == 1
-    assert (now[samples - k + 1 :] == 1).all()
+    fewer, more = pass_at_k(counts, samples, k), pass_at_k(counts, samples, k + 1)
+    assert (more >= fewer).all()
+    assert (np.diff(fewer) >= 0).all()
+    assert fewer[0] == 0
+    assert fewer[-1] == 1
+    assert (fewer[samples - k + 1 :] == 1).all()
 
 
 @given(st.integers(1, 40), st.data())
-def test_the_mean_is_the_mean_and_ignores_order(samples, data):
+def test_mean_ignores_order(samples, data):
     counts = np.array(data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=30)))
     k = data.draw(st.integers(1, samples))
     mean = mean_pass_at_k(counts, samples, k)
-    assert mean == sum(exact(int(c), samples, k) for c in counts) / Fraction(len(counts))
+    assert mean == sum(compute_exact(int(c), samples, k) for c in counts) / Fraction(len(counts))
     assert mean == mean_pass_at_k(counts[::-1], samples, k)
     assert float(mean) == pytest.approx(pass_at_k(counts, samples, k).mean())
 
 
-def test_pass_at_one_is_the_share_of_passing_samples_and_pass_at_n_any_success():
+def test_pass_at_1_and_pass_at_n_are_simple_rates():
     counts = np.array([0, 1, 3, 8])
     assert mean_pass_at_k(counts, 8, 1) == Fraction(12, 32)
     assert mean_pass_at_k(counts, 8, 8) == Fraction(3, 4)
@@ -74,16 +74,16 @@ def test_pass_at_one_is_the_share_of_passing_samples_and_pass_at_n_any_success()
     ("samples", "curve"),
     [(1, (1,)), (2, (1, 2)), (5, (1, 2, 4, 5)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))],
 )
-def test_a_curve_has_the_powers_of_two_and_the_last(samples, curve):
+def test_reports_powers_of_two_and_last_k(samples, curve):
     assert list_reported_k(samples) == curve
 
 
 @pytest.mark.parametrize(("passing", "k"), [([0], 0), ([0], 5), ([5], 1), ([-1], 1)])
-def test_impossible_counts_are_refused(passing, k):
+def test_rejects_impossible_counts(passing, k):
     with pytest.raises(ValueError, match="within"):
         pass_at_k(np.array(passing), 4, k)
 
 
-def test_no_problem_has_no_mean():
+def test_rejects_mean_without_problems():
     with pytest.raises(ValueError, match="undefined"):
         mean_pass_at_k(np.array([], dtype=int), 4, 1)

@@ -19,7 +19,7 @@ from gapft_harness.core.streams import Stream
 Outcomes = NDArray[np.bool_]
 
 
-def permuted(
+def compare_outcomes(
     a: Outcomes, b: Outcomes, permutations: int = 2000, seed: int = 0
 ) -> PairedPermutation:
     ids = np.array([f"p{i:05}" for i in range(a.shape[1])])
@@ -27,8 +27,8 @@ def permuted(
     return compare_by_permutation(a, b, item_ids=ids, permutations=permutations, stream=stream)
 
 
-def exact(a: Outcomes, b: Outcomes) -> Fraction:
-    """All ways to exchange the conditions on the problems, those where nothing changes too."""
+def compute_exact_p_value(a: Outcomes, b: Outcomes) -> Fraction:
+    """Enumerate all exchanges of the conditions, including problems without a change."""
     d = (a.astype(int) - b.astype(int)).sum(axis=0).tolist()
     totals = [
         sum(s * x for s, x in zip(signs, d, strict=True))
@@ -37,8 +37,8 @@ def exact(a: Outcomes, b: Outcomes) -> Fraction:
     return Fraction(sum(abs(t) >= abs(sum(d)) for t in totals), len(totals))
 
 
-def distribution(d: list[int]) -> dict[int, int]:
-    """How many sign patterns give each total: the exact null, by convolution."""
+def count_totals(d: list[int]) -> dict[int, int]:
+    """Count the sign patterns of each total by convolution, which gives the exact null."""
     counts = {0: 1}
     for x in d:
         new: dict[int, int] = {}
@@ -64,17 +64,17 @@ outcomes = st.integers(1, 3).flatmap(
 
 
 @given(outcomes)
-def test_it_is_exact_where_all_permutations_are_few(pair: tuple[Outcomes, Outcomes]) -> None:
+def test_enumerates_few_permutations(pair: tuple[Outcomes, Outcomes]) -> None:
     a, b = pair
-    found = permuted(a, b)
-    assert found.exhaustive
-    assert found.p_value == exact(a, b)
-    assert found.difference == Fraction(int(a.sum()) - int(b.sum()), a.size)
-    assert found.permutations == 2 ** int((a.sum(axis=0) != b.sum(axis=0)).sum())
+    result = compare_outcomes(a, b)
+    assert result.exhaustive
+    assert result.p_value == compute_exact_p_value(a, b)
+    assert result.difference == Fraction(int(a.sum()) - int(b.sum()), a.size)
+    assert result.permutations == 2 ** int((a.sum(axis=0) != b.sum(axis=0)).sum())
 
 
 @given(outcomes, st.randoms())
-def test_order_of_items_and_seeds_and_which_is_first_change_nothing(
+def test_ignores_order_of_items_seeds_and_conditions(
     pair: tuple[Outcomes, Outcomes], random: Any
 ) -> None:
     a, b = pair
@@ -83,49 +83,51 @@ def test_order_of_items_and_seeds_and_which_is_first_change_nothing(
     random.shuffle(items)
     random.shuffle(seeds)
     stream = Stream(3, "test")
-    one = compare_by_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
-    two = compare_by_permutation(
+    original = compare_by_permutation(a, b, item_ids=ids, permutations=4, stream=stream)
+    shuffled = compare_by_permutation(
         a[seeds][:, items], b[seeds][:, items], item_ids=ids[items], permutations=4, stream=stream
     )
-    assert one == two
-    turned = compare_by_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
-    assert (turned.difference, turned.p_value) == (-one.difference, one.p_value)
+    assert original == shuffled
+    swapped = compare_by_permutation(b, a, item_ids=ids, permutations=4, stream=stream)
+    assert (swapped.difference, swapped.p_value) == (-original.difference, original.p_value)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_drawn_permutations_come_near_the_exact_null(seed: int) -> None:
-    """60 problems change, by up to 3: 2^60 patterns, whose distribution a convolution gives."""
+def test_drawn_permutations_approximate_exact_null(seed: int) -> None:
+    """60 problems change by up to 3: a convolution gives the distribution of 2^60 patterns."""
     rng = np.random.default_rng(seed)
     a, b = rng.random((3, 400)) < 0.62, rng.random((3, 400)) < 0.56
     same = rng.random(400) < 0.85
     b[:, same] = a[:, same]
     d = (a.astype(int) - b.astype(int)).sum(axis=0)
-    null = distribution([int(x) for x in d if x])
+    null = count_totals([int(x) for x in d if x])
     right = sum(c for t, c in null.items() if abs(t) >= abs(int(d.sum()))) / sum(null.values())
-    found = permuted(a, b, 20_000, seed)
-    assert not found.exhaustive
-    assert found.permutations == 20_000
-    assert abs(float(found.p_value) - right) < 5 * sqrt(right * (1 - right) / 20_000) + 1e-4
+    result = compare_outcomes(a, b, 20_000, seed)
+    assert not result.exhaustive
+    assert result.permutations == 20_000
+    assert abs(float(result.p_value) - right) < 5 * sqrt(right * (1 - right) / 20_000) + 1e-4
 
 
-def test_with_one_seed_it_is_the_sign_test_on_discordant_problems() -> None:
+def test_single_seed_equals_sign_test() -> None:
     """McNemar's exact test: 9 of 10 changed problems are a's; 2 (C(10,9) + 1) / 2^10."""
     a = np.array([[True] * 9 + [False] + [True] * 5])
     b = np.array([[False] * 9 + [True] + [True] * 5])
-    assert permuted(a, b).p_value == Fraction(2 * (comb(10, 9) + 1), 2**10)
+    assert compare_outcomes(a, b).p_value == Fraction(2 * (comb(10, 9) + 1), 2**10)
 
 
-def test_a_condition_against_itself_and_no_change_at_all() -> None:
+def test_identical_conditions_have_p_of_one() -> None:
     a = np.array([[True, False, True]])
-    assert permuted(a, a) == PairedPermutation(Fraction(0), Fraction(1), 1, True)
+    assert compare_outcomes(a, a) == PairedPermutation(Fraction(0), Fraction(1), 1, True)
 
 
-def test_p_is_never_zero_and_uniform_under_the_null() -> None:
+def test_p_value_is_positive_and_uniform_under_null() -> None:
     everything, nothing = np.ones((3, 200), dtype=bool), np.zeros((3, 200), dtype=bool)
-    assert permuted(everything, nothing, 99).p_value == Fraction(1, 100)
+    assert compare_outcomes(everything, nothing, 99).p_value == Fraction(1, 100)
     rng = np.random.default_rng(5)
     drawn = [
-        float(permuted(rng.random((2, 60)) < 0.5, rng.random((2, 60)) < 0.5, 199, i).p_value)
+        float(
+            compare_outcomes(rng.random((2, 60)) < 0.5, rng.random((2, 60)) < 0.5, 199, i).p_value
+        )
         for i in range(400)
     ]
     assert 0.02 < np.mean(np.array(drawn) <= 0.05) < 0.09
@@ -140,7 +142,9 @@ def test_p_is_never_zero_and_uniform_under_the_null() -> None:
         ((2, 3), (2, 3), 3, 0, "at least one permutation"),
     ],
 )
-def test_what_does_not_fit(a: Any, b: Any, ids: int, permutations: int, expected: str) -> None:
+def test_rejects_bad_shapes_and_ids(
+    a: Any, b: Any, ids: int, permutations: int, expected: str
+) -> None:
     with pytest.raises(ValueError, match=expected):
         compare_by_permutation(
             np.zeros(a, dtype=bool), np.zeros(b, dtype=bool),

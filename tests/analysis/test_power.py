@@ -14,29 +14,29 @@ from gapft_harness.analysis.paired import mcnemar
 from gapft_harness.analysis.power import compute_data_factor, compute_power, find_detectable_effect
 
 
-def test_the_detectable_effect_is_that_of_mcnemars_test_by_simulation() -> None:
+def test_detectable_effect_matches_simulated_mcnemar() -> None:
     items, discordance = 1367, 331 / 1367
     effect = find_detectable_effect(seeds=1, items=items, discordance=discordance)
     assert effect is not None
     rng = np.random.default_rng(0)
     gained, lost = (discordance + effect) / 2, (discordance - effect) / 2
     drawn = rng.multinomial(items, [gained, lost, 1 - discordance], 1500)
-    found = np.mean([mcnemar(int(a), int(b)) < 0.05 for a, b, _ in drawn])
-    assert found == pytest.approx(0.8, abs=0.04)
+    power = np.mean([mcnemar(int(a), int(b)) < 0.05 for a, b, _ in drawn])
+    assert power == pytest.approx(0.8, abs=0.04)
 
 
-def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
-    """z = 1.959964 and 0.841621; Connor's formula, solved for the effect by itself."""
+def test_power_matches_hand_calculation() -> None:
+    """z = 1.959964 and 0.841621; Connor's formula, solved for the effect."""
     pi, items = 331 / 1367, 1367
-    found = find_detectable_effect(seeds=1, items=items, discordance=pi)
-    assert found == pytest.approx(0.0373, abs=2e-4)
-    needed = (1.959964 * math.sqrt(pi) + 0.841621 * math.sqrt(pi - found**2)) ** 2 / found**2
+    effect = find_detectable_effect(seeds=1, items=items, discordance=pi)
+    assert effect == pytest.approx(0.0373, abs=2e-4)
+    needed = (1.959964 * math.sqrt(pi) + 0.841621 * math.sqrt(pi - effect**2)) ** 2 / effect**2
     assert needed == pytest.approx(items, rel=1e-5)
     three = find_detectable_effect(seeds=3, items=items, discordance=pi)
     as_items = find_detectable_effect(seeds=1, items=3 * items, discordance=pi)
     assert three == pytest.approx(as_items), "apart from what is shared, a seed is as good as items"
     assert find_detectable_effect(seeds=3, items=items, discordance=pi, shared=1) == pytest.approx(
-        found
+        effect
     )
     assert find_detectable_effect(seeds=1, items=5, discordance=0.2) is None
     assert compute_power(three, seeds=3, items=items, discordance=pi) == pytest.approx(
@@ -48,8 +48,8 @@ def test_power_by_hand_and_what_seeds_and_shared_differences_do() -> None:
         compute_power(0.3, seeds=1, items=10, discordance=0.2)
 
 
-def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
-    """Differences of +1, 0, -1: on some items the same under every seed, on others drawn anew."""
+def test_seeds_average_out_unshared_differences() -> None:
+    """Differences of +1, 0, -1: shared by all seeds on some items, independent on others."""
     items, pi, shared, seeds = 400, 0.25, 0.4, 4
     effect = find_detectable_effect(seeds=seeds, items=items, discordance=pi, shared=shared)
     assert effect is not None
@@ -57,15 +57,15 @@ def test_seeds_average_out_what_is_not_shared_by_simulation() -> None:
     signs = [1, -1, 0]
     chance = [(pi + effect) / 2, (pi - effect) / 2, 1 - pi]
     fixed = rng.choice(signs, (1500, items, 1), p=chance)
-    anew = rng.choice(signs, (1500, items, seeds), p=chance)
-    d = np.where(rng.random((1500, items, 1)) < shared, fixed, anew).mean(axis=2)
+    independent = rng.choice(signs, (1500, items, seeds), p=chance)
+    d = np.where(rng.random((1500, items, 1)) < shared, fixed, independent).mean(axis=2)
     z = d.mean(axis=1) / (d.std(axis=1, ddof=1) / math.sqrt(items))
     assert np.mean(z > 1.96) == pytest.approx(0.8, abs=0.05)
 
 
 @given(pi=st.floats(0.05, 0.6), share=st.floats(0.05, 0.3), items=st.integers(50, 5_000))
-def test_times_as_many_items_have_the_power(pi: float, share: float, items: int) -> None:
-    """Against the power of McNemar's test; both are approximations, close for small effects."""
+def test_data_factor_reaches_power(pi: float, share: float, items: int) -> None:
+    """Compare with the power of McNemar's test; both are approximations for small effects."""
     effect = share * pi
     width = 2 * float(stats.norm.ppf(0.975)) * math.sqrt((pi - effect**2) / items)
     times = compute_data_factor(effect, width)

@@ -1,7 +1,7 @@
-"""The relations that the paper's tables must keep, as our functions compute them.
+"""Relations within the paper's tables, computed by the package's functions.
 
 Printed values are rounded. Where a value is a mean over three seeds on a known number of problems
-it is a whole count in disguise, so the count is taken back from it and the relation is exact.
+it follows from a whole count, so the count is recovered and the relation is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
 
 SEEDS = 3
-#: What rounding to two decimals hides, in points.
+#: Largest error of rounding to two decimals, in points.
 HALF = 0.005001
 LLAMA, QWEN, MISTRAL, LOGIQA, RECLOR = "Llama", "Qwen", "Mistral", "LogiQA", "ReClor"
 AUDIT = {LOGIQA: 1367, RECLOR: 500}
@@ -104,98 +104,106 @@ MATH = [
 ]
 
 
-def percent(value: Fraction | None) -> float:
+def to_percent(value: Fraction | None) -> float:
     assert value is not None
     return 100 * float(value)
 
 
-def counted(sizes: tuple[int, int, int], kappa_s: float, kappa_u: float, rho_g: float):
-    """The counts over three seeds that printed rates stand for."""
+def build_counts(sizes: tuple[int, int, int], kappa_s: float, kappa_u: float, rho_g: float):
+    """Recover the counts over three seeds from printed rates."""
     n_g, n_s, n_u = (SEEDS * size for size in sizes)
     changed = [round(n * rate / 100) for n, rate in ((n_g, rho_g), (n_s, kappa_s), (n_u, kappa_u))]
     return Decomposition(n_g, n_s, n_u, *changed)
 
 
-def whole_rate(printed: float, problems: int) -> Fraction:
-    """The mean over three seeds that a printed Pass@1 (or a difference) stands for."""
+def recover_exact_rate(printed: float, problems: int) -> Fraction:
+    """Recover the exact mean over three seeds from a printed Pass@1 or difference."""
     return Fraction(round(SEEDS * problems * printed / 100), SEEDS * problems)
 
 
 @pytest.mark.parametrize(("k", "sizes", "p_s", "kappa_s", "kappa_u", "rho_g", "net"), SCOPE)
-def test_scope_rows_give_their_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, net):
-    row = ScopeRow(k, sizes, counted(sizes, kappa_s, kappa_u, rho_g))
-    found = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
-    assert [*map(percent, found)] == pytest.approx([p_s, kappa_s, kappa_u, rho_g, net], abs=HALF)
+def test_scope_rows_reproduce_net_gain(k, sizes, p_s, kappa_s, kappa_u, rho_g, net):
+    row = ScopeRow(k, sizes, build_counts(sizes, kappa_s, kappa_u, rho_g))
+    values = [row.p_s, row.mean.kappa_s, row.mean.kappa_u, row.mean.rho_g, row.net_gain]
+    assert [*map(to_percent, values)] == pytest.approx(
+        [p_s, kappa_s, kappa_u, rho_g, net], abs=HALF
+    )
     assert ("S" in row.unstable) == (sizes[1] < 30)
 
 
-def test_the_scope_tables_example_of_a_term():
-    """Its text: at K = 4 the S term is 9.18 points for Llama and 0.91 for Qwen on LogiQA."""
-    llama, qwen = (counted(sizes, *rates) for _, sizes, _, *rates, _ in (SCOPE[0], SCOPE[2]))
-    assert [percent(llama.terms.s), percent(qwen.terms.s)] == pytest.approx([9.18, 0.91], abs=HALF)
+def test_scope_rows_reproduce_example_term():
+    """The text: at K = 4 the S term is 9.18 points for Llama and 0.91 for Qwen on LogiQA."""
+    llama, qwen = (build_counts(sizes, *rates) for _, sizes, _, *rates, _ in (SCOPE[0], SCOPE[2]))
+    assert [to_percent(llama.terms.s), to_percent(qwen.terms.s)] == pytest.approx(
+        [9.18, 0.91], abs=HALF
+    )
 
 
 @pytest.mark.parametrize(("post", "delta", "kappa_s", "kappa_u", "rho_g"), MATH)
-def test_math_rows_agree_with_the_states_that_they_imply(post, delta, kappa_s, kappa_u, rho_g):
-    of = counted(MATH_STATES, kappa_s, kappa_u, rho_g)
-    found = [of.pass_at_1, of.terms.total, of.kappa_s, of.kappa_u, of.rho_g]
-    assert [*map(percent, found)] == pytest.approx([post, delta, kappa_s, kappa_u, rho_g], abs=HALF)
+def test_math_rows_match_implied_states(post, delta, kappa_s, kappa_u, rho_g):
+    counts = build_counts(MATH_STATES, kappa_s, kappa_u, rho_g)
+    values = [counts.pass_at_1, counts.terms.total, counts.kappa_s, counts.kappa_u, counts.rho_g]
+    assert [*map(to_percent, values)] == pytest.approx(
+        [post, delta, kappa_s, kappa_u, rho_g], abs=HALF
+    )
 
 
-def test_no_other_states_agree_with_the_math_rows():
-    """Of all G, S, U of 600 problems within 20 of them, which the rates' rounding leaves open."""
+def test_math_rows_imply_unique_states():
+    """Try all G, S, U of 600 problems within 20 of the implied ones."""
 
-    def fits(sizes: tuple[int, int, int]) -> bool:
+    def matches_rows(sizes: tuple[int, int, int]) -> bool:
         for _, delta, *rates in MATH:
-            of = counted(sizes, *rates)
-            found = [of.terms.total, of.kappa_s, of.kappa_u, of.rho_g]
+            counts = build_counts(sizes, *rates)
+            values = [counts.terms.total, counts.kappa_s, counts.kappa_u, counts.rho_g]
             printed = [delta, *rates]
-            if any(abs(percent(a) - b) > HALF for a, b in zip(found, printed, strict=True)):
+            if any(abs(to_percent(a) - b) > HALF for a, b in zip(values, printed, strict=True)):
                 return False
         return True
 
     g, s, _ = MATH_STATES
-    near = [(a, b, 600 - a - b) for a, b in product(range(g - 20, g + 21), range(s - 20, s + 21))]
-    assert [sizes for sizes in near if fits(sizes)] == [MATH_STATES]
+    candidates = [
+        (a, b, 600 - a - b) for a, b in product(range(g - 20, g + 21), range(s - 20, s + 21))
+    ]
+    assert [sizes for sizes in candidates if matches_rows(sizes)] == [MATH_STATES]
 
 
 @pytest.mark.parametrize("cell", MAIN)
-def test_decomposition_rows_sum_to_the_differences_of_table_1(cell):
+def test_decomposition_rows_sum_to_table_1_differences(cell):
     pass_at_1, gain = MAIN[cell]
     problems = AUDIT[cell[1]]
-    source, *conditions = (whole_rate(value, problems) for value in pass_at_1)
-    assert percent(conditions[2] - source) == pytest.approx(gain, abs=HALF)
+    source, *conditions = (recover_exact_rate(value, problems) for value in pass_at_1)
+    assert to_percent(conditions[2] - source) == pytest.approx(gain, abs=HALF)
     uniform = conditions[1]
     for condition, printed in zip((conditions[0], *conditions[2:]), RATES[cell][2], strict=True):
-        terms = Terms(*(whole_rate(value, problems) for value in printed))
+        terms = Terms(*(recover_exact_rate(value, problems) for value in printed))
         assert terms.total == condition - uniform
 
 
 @pytest.mark.parametrize("cell", RATES)
-def test_decomposition_rates_give_table_1(cell):
-    """G is Table 1's source, S the printed p_S; rates have one decimal, so Pass@1 is near."""
+def test_decomposition_rates_reproduce_table_1(cell):
+    """G follows from Table 1's source, S from the printed p_S; rates have one decimal."""
     p_s, rates, _ = RATES[cell]
     problems = AUDIT[cell[1]]
     n_g = round(problems * MAIN[cell][0][0] / 100)
     n_s = round(problems * p_s / 100)
     for printed, pass_at_1 in zip(rates, MAIN[cell][0][1:], strict=True):
-        of = counted((n_g, n_s, problems - n_g - n_s), *printed)
-        assert percent(of.pass_at_1) == pytest.approx(pass_at_1, abs=0.035)
+        counts = build_counts((n_g, n_s, problems - n_g - n_s), *printed)
+        assert to_percent(counts.pass_at_1) == pytest.approx(pass_at_1, abs=0.035)
 
 
-def test_the_cells_of_table_1_give_the_published_equal_weight_means():
-    """+6.37 over the source, +1.57 over uniform: of counts as the study takes its mean of them."""
+def test_table_1_cells_reproduce_equal_weight_means():
+    """+6.37 over the source and +1.57 over uniform, from counts as a study averages them."""
 
-    def mean(a: int, b: int) -> float:
+    def compute_mean(a: int, b: int) -> float:
         pairs = [(MAIN[cell][0], AUDIT[cell[1]]) for cell in MAIN]
         counts = [
             np.array([round(SEEDS * n * values[a] / 100) - round(SEEDS * n * values[b] / 100)])
             for values, n in pairs
         ]
-        (found,) = average_cells(counts, [SEEDS * n for _, n in pairs])
-        return 100 * float(found)
+        (cell_mean,) = average_cells(counts, [SEEDS * n for _, n in pairs])
+        return 100 * float(cell_mean)
 
-    assert [mean(3, 0), mean(3, 2)] == pytest.approx([6.37, 1.57], abs=HALF)
+    assert [compute_mean(3, 0), compute_mean(3, 2)] == pytest.approx([6.37, 1.57], abs=HALF)
 
 
 # Table 1: n and All. The text: "11--34% of those problems, GapFT recovers about two thirds to four
@@ -208,14 +216,16 @@ PROBLEMS = {
 }
 
 
-def test_shares_of_the_full_pools_gain_and_problems_are_those_of_the_text():
+def test_gain_shares_match_text():
     gains, problems = [], []
-    for cell, (n, of_all) in PROBLEMS.items():
-        source, *_, gapft, full = (whole_rate(value, AUDIT[cell[1]]) for value in MAIN[cell][0])
+    for cell, (n, full_pool) in PROBLEMS.items():
+        source, *_, gapft, full = (
+            recover_exact_rate(value, AUDIT[cell[1]]) for value in MAIN[cell][0]
+        )
         share = compute_gain_share(gapft - source, full - source)
         assert share is not None
         gains.append(float(share))
-        problems.append(n / of_all)
+        problems.append(n / full_pool)
     assert (round(100 * min(problems)), round(100 * max(problems))) == (11, 34)
     assert min(gains) == pytest.approx(2 / 3, abs=0.01)
     assert max(gains) == pytest.approx(4 / 5, abs=0.04)
@@ -238,14 +248,14 @@ CONTROLS = [
 
 @pytest.mark.parametrize(("task", "delta", "terms"), CONTROLS)
 def test_controls_sum_to_their_differences(task, delta, terms):
-    g, s, u = (whole_rate(value, AUDIT[task]) for value in terms)
-    assert percent(Terms(s, u, g).total) == pytest.approx(delta, abs=HALF)
+    g, s, u = (recover_exact_rate(value, AUDIT[task]) for value in terms)
+    assert to_percent(Terms(s, u, g).total) == pytest.approx(delta, abs=HALF)
 
 
-def test_search_depth_8_minus_0_is_table_1s_gapft_minus_replay():
+def test_search_depth_difference_matches_table_1():
     for cell, (task, delta, _) in (((LLAMA, LOGIQA), CONTROLS[1]), ((LLAMA, RECLOR), CONTROLS[3])):
-        replay, gapft = (whole_rate(MAIN[cell][0][i], AUDIT[task]) for i in (1, 3))
-        assert percent(gapft - replay) == pytest.approx(delta, abs=HALF)
+        replay, gapft = (recover_exact_rate(MAIN[cell][0][i], AUDIT[task]) for i in (1, 3))
+        assert to_percent(gapft - replay) == pytest.approx(delta, abs=HALF)
 
 
 # Table "Pass@1 of the Evidence Controls with a Shared Core": Pass@1 of the source, K = 0, K = 1,
@@ -257,31 +267,35 @@ CORE = {
 
 
 @pytest.mark.parametrize("task", CORE)
-def test_shared_core_rows_give_their_differences(task):
+def test_shared_core_rows_reproduce_differences(task):
     rates, deltas, gold = CORE[task]
-    source, replay, *others = (whole_rate(rate, AUDIT[task]) for rate in rates)
-    found = [percent(rate - replay) for rate in others]
-    assert found == pytest.approx(deltas, abs=HALF)
-    assert percent(others[-1] - others[-2]) == pytest.approx(gold, abs=HALF)
-    assert percent(source) == pytest.approx(MAIN[LLAMA, task][0][0], abs=HALF), "the same source"
+    source, replay, *others = (recover_exact_rate(rate, AUDIT[task]) for rate in rates)
+    differences = [to_percent(rate - replay) for rate in others]
+    assert differences == pytest.approx(deltas, abs=HALF)
+    assert to_percent(others[-1] - others[-2]) == pytest.approx(gold, abs=HALF)
+    assert to_percent(source) == pytest.approx(MAIN[LLAMA, task][0][0], abs=HALF), "the same source"
 
 
 @pytest.mark.parametrize(
     ("search", "gold", "fewer"), [(18_049_528, 17_989_088, 0.33), (5_892_872, 5_864_368, 0.48)]
 )
-def test_gold_labels_process_so_many_fewer_tokens_than_the_deepest_search(search, gold, fewer):
-    """Within the tolerance that our recipes hold the depths to, with the same response tokens."""
-    assert percent(Fraction(search - gold, search)) == pytest.approx(fewer, abs=HALF)
+def test_gold_labels_process_fewer_tokens(search, gold, fewer):
+    """The difference is within the recipes' tolerance for response tokens of all depths."""
+    assert to_percent(Fraction(search - gold, search)) == pytest.approx(fewer, abs=HALF)
     assert (search - gold) / search < SharedCoreSettings().token_tolerance
     assert search % Training().repetitions == gold % Training().repetitions == 0
 
 
-def test_the_diagnostic_of_two_seeds():
-    """ReClor: GapFT and gold labels of the main recipe, and with the core of 2,133 problems."""
+def test_two_seed_diagnostic_matches_text():
+    """ReClor: GapFT and gold labels, in the main recipe and with the core of 2,133 problems."""
     gapft, gold = ((70.6, 72.4), (63.7, 71.9))
-    rates = [[Fraction(round(10 * rate), 1000) for rate in of] for of in (gapft, gold)]
-    assert all(rate * 2 * AUDIT[RECLOR] % 1 == 0 for of in rates for rate in of), "of two seeds"
-    assert percent(rates[1][1] - rates[0][1]) == pytest.approx(-0.5)
+    rates = [
+        [Fraction(round(10 * rate), 1000) for rate in condition] for condition in (gapft, gold)
+    ]
+    assert all(rate * 2 * AUDIT[RECLOR] % 1 == 0 for condition in rates for rate in condition), (
+        "of two seeds"
+    )
+    assert to_percent(rates[1][1] - rates[0][1]) == pytest.approx(-0.5)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +307,7 @@ def test_the_diagnostic_of_two_seeds():
     ],
 )
 def test_steps_follow_from_n(n, steps):
-    """Table "Training Budgets of the Logic Experiments", by the paper's settings, our defaults."""
+    """Table "Training Budgets of the Logic Experiments" with the paper's (default) settings."""
     settings = Training()
     assert (settings.repetitions, settings.micro_batch, settings.accumulation) == (8, 2, 8)
     assert count_steps(settings.repetitions * n, settings) == steps
@@ -311,10 +325,10 @@ AMORTIZATION = {
 
 
 @pytest.mark.parametrize("cell", AMORTIZATION)
-def test_printed_k_eq_is_within_what_pass_at_4_and_8_allow(cell):
+def test_printed_k_eq_is_within_bounds(cell):
     at_4, at_8, printed = AMORTIZATION[cell]
     for pass_at_1, label in zip(MAIN[cell][0][1:], printed, strict=True):
-        reached = whole_rate(pass_at_1, AUDIT[cell[1]])
+        reached = recover_exact_rate(pass_at_1, AUDIT[cell[1]])
         bounds = [
             k_equivalent_bounds(
                 {
@@ -337,50 +351,48 @@ STABILITY = [(15.07, 6.39, 21.46, 16.35, 5.11), (14.87, 7.53, 22.40, 17.47, 4.93
 
 @pytest.mark.parametrize(("s", "u", "combined", "gain", "lost"), STABILITY)
 def test_stability_rows_sum_to_their_gain(s, u, combined, gain, lost):
-    def total(*terms: float) -> float:
+    def sum_terms(*terms: float) -> float:
         return float(Terms(*(Fraction(str(term)) for term in terms)).total)
 
-    assert total(s, u, 0) == pytest.approx(combined, abs=2 * HALF)
-    assert total(s, u, -lost) == pytest.approx(gain, abs=3 * HALF)
+    assert sum_terms(s, u, 0) == pytest.approx(combined, abs=2 * HALF)
+    assert sum_terms(s, u, -lost) == pytest.approx(gain, abs=3 * HALF)
 
 
 @pytest.mark.parametrize(
     ("failures", "same", "jaccard", "recovered"),
     [(802, 79.90, 67.67, 416), (223, 74.89, 63.87, 130)],
 )
-def test_the_printed_jaccard_fits_pairs_of_the_printed_agreement(
-    failures, same, jaccard, recovered
-):
-    """Two partitions that agree as printed, each with the scope matrix's |S|, give it nearly."""
+def test_printed_jaccard_matches_printed_agreement(failures, same, jaccard, recovered):
+    """Two partitions with the printed agreement and the scope matrix's |S| give nearly it."""
     moved = round(failures * (1 - same / 100) / 2)
-    one, other = np.full((2, failures), "U")
-    one[:recovered], other[moved : moved + recovered] = "S", "S"
-    found = measure_agreement(np.array([one, other]))
-    assert found is not None
-    assert percent(found.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
-    assert percent(found.jaccard) == pytest.approx(jaccard, abs=1)
+    first, second = np.full((2, failures), "U")
+    first[:recovered], second[moved : moved + recovered] = "S", "S"
+    agreement = measure_agreement(np.array([first, second]))
+    assert agreement is not None
+    assert to_percent(agreement.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
+    assert to_percent(agreement.jaccard) == pytest.approx(jaccard, abs=1)
 
 
-@pytest.mark.parametrize(("count", "of"), [(0, 50), (3, 40), (17, 215), (50, 50), (68, 688)])
+@pytest.mark.parametrize(("count", "problems"), [(0, 50), (3, 40), (17, 215), (50, 50), (68, 688)])
 @pytest.mark.parametrize("level", [0.05, 0.05 / 4])
-def test_the_wilson_bound_is_its_closed_form(count, of, level):
+def test_wilson_bound_matches_closed_form(count, problems, level):
     """(p + z²/2n + z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), z the one-sided quantile."""
-    z, p = norm.ppf(1 - level), count / of
-    root = (p * (1 - p) / of + z * z / (4 * of * of)) ** 0.5
-    expected = (p + z * z / (2 * of) + z * root) / (1 + z * z / of)
-    assert compute_upper_bound(count, of, level) == pytest.approx(expected, rel=1e-12)
+    z, p = norm.ppf(1 - level), count / problems
+    root = (p * (1 - p) / problems + z * z / (4 * problems * problems)) ** 0.5
+    expected = (p + z * z / (2 * problems) + z * root) / (1 + z * z / problems)
+    assert compute_upper_bound(count, problems, level) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("a_1", "a_2", "b_0", "b_1", "contrast"),
     [
-        ("1/2", "3/4", "1/4", "1/2", "0"),  # as much gained by coverage as lost by no repetition
+        ("1/2", "3/4", "1/4", "1/2", "0"),  # the coverage gain equals the repetition loss
         ("1/2", "1/2", "1/4", "3/4", "1/4"),  # repetition adds nothing: half the coverage gain
         ("1/2", "1", "1/2", "1/2", "-1/4"),  # coverage adds nothing
         ("3/4", "1/2", "0", "1", "5/8"),  # a second exposure harms
     ],
 )
-def test_the_code_contrast_by_hand(a_1, a_2, b_0, b_1, contrast):
+def test_code_contrast_matches_hand_calculation(a_1, a_2, b_0, b_1, contrast):
     """Equation coverage_repetition: half the coverage gain minus half the repetition loss."""
-    found = Successes(*map(Fraction, (a_1, a_2, b_0, b_1)))
-    assert found.contrast == Fraction(contrast)
+    successes = Successes(*map(Fraction, (a_1, a_2, b_0, b_1)))
+    assert successes.contrast == Fraction(contrast)

@@ -24,7 +24,7 @@ bounds = st.lists(st.floats(0, 0.3), min_size=4, max_size=4).map(
 )
 
 
-def wilson(k: int, n: int, level: float) -> float:
+def compute_wilson_bound(k: int, n: int, level: float) -> float:
     """The larger root of (p - k/n)^2 = z^2 p (1 - p) / n."""
     z, rate = norm.isf(level), k / n
     centre, spread = (
@@ -36,17 +36,15 @@ def wilson(k: int, n: int, level: float) -> float:
 
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
-def test_the_bound_is_wilsons(count: tuple[int, int], level: float) -> None:
+def test_bound_matches_wilson_formula(count: tuple[int, int], level: float) -> None:
     assert compute_upper_bound(*count, level) == pytest.approx(
-        min(wilson(*count, level), 1), abs=1e-12
+        min(compute_wilson_bound(*count, level), 1), abs=1e-12
     )
 
 
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
-def test_the_bound_lies_above_the_rate_and_grows_with_losses_and_with_confidence(
-    count: tuple[int, int], level: float
-) -> None:
+def test_bound_grows_with_losses_and_confidence(count: tuple[int, int], level: float) -> None:
     k, n = count
     bound = compute_upper_bound(k, n, level)
     assert k / n <= bound <= 1
@@ -56,7 +54,7 @@ def test_the_bound_lies_above_the_rate_and_grows_with_losses_and_with_confidence
 
 @settings(deadline=None, max_examples=60)
 @given(counts, levels)
-def test_bounds_share_the_level_among_them(count: tuple[int, int], level: float) -> None:
+def test_simultaneous_bounds_share_level(count: tuple[int, int], level: float) -> None:
     k, n = count
     assert compute_simultaneous_bounds([k, 0, n, k], n, level) == (
         compute_upper_bound(k, n, level / 4),
@@ -66,58 +64,62 @@ def test_bounds_share_the_level_among_them(count: tuple[int, int], level: float)
     )
 
 
-def test_no_solved_problem_is_no_evidence() -> None:
+def test_no_solved_problems_choose_scale_zero() -> None:
     assert compute_upper_bound(0, 0, 0.05) == 1
     nothing = dict(zip(SCALES, compute_simultaneous_bounds([0] * 4, 0, 0.05), strict=True))
     assert choose_scale(nothing, 0.10) == 0
 
 
-def test_fewer_than_46_solved_problems_are_too_few_for_ten_percent() -> None:
+def test_ten_percent_needs_46_solved_problems() -> None:
     """docs/training.md says so: with no loss at all the bound is z^2 / (n + z^2)."""
     assert compute_upper_bound(0, 45, 0.05 / 4) > 0.10 >= compute_upper_bound(0, 46, 0.05 / 4)
 
 
 @settings(deadline=None, max_examples=60)
 @given(bounds, st.floats(0, 0.3))
-def test_the_choice_is_the_papers(of: dict[float, float], tolerance: float) -> None:
+def test_choice_matches_definition(bound_by_scale: dict[float, float], tolerance: float) -> None:
     """The definition word for word: max over 0 < beta <= alpha of u_beta at most the tolerance."""
     safe = [
-        alpha for alpha in SCALES if max(of[beta] for beta in SCALES if beta <= alpha) <= tolerance
+        alpha
+        for alpha in SCALES
+        if max(bound_by_scale[beta] for beta in SCALES if beta <= alpha) <= tolerance
     ]
-    assert choose_scale(of, tolerance) == max(safe, default=0)
+    assert choose_scale(bound_by_scale, tolerance) == max(safe, default=0)
 
 
 @settings(deadline=None, max_examples=60)
 @given(bounds, st.floats(0, 0.3), st.randoms())
-def test_order_changes_nothing(
-    of: dict[float, float], tolerance: float, rng: random.Random
+def test_ignores_order(
+    bound_by_scale: dict[float, float], tolerance: float, rng: random.Random
 ) -> None:
-    pairs = list(of.items())
+    pairs = list(bound_by_scale.items())
     rng.shuffle(pairs)
-    assert choose_scale(dict(pairs), tolerance) == choose_scale(of, tolerance)
+    assert choose_scale(dict(pairs), tolerance) == choose_scale(bound_by_scale, tolerance)
 
 
 @settings(deadline=None, max_examples=60)
 @given(bounds, st.floats(0, 0.3), st.floats(0, 0.3), st.sampled_from(SCALES))
-def test_more_tolerance_never_lowers_and_a_higher_bound_never_raises_the_choice(
-    of: dict[float, float], tolerance: float, more: float, which: float
+def test_choice_is_monotonic(
+    bound_by_scale: dict[float, float], tolerance: float, more: float, which: float
 ) -> None:
-    chosen = choose_scale(of, tolerance)
-    assert choose_scale(of, tolerance + more) >= chosen
-    assert choose_scale({**of, which: of[which] + more}, tolerance) <= chosen
+    chosen = choose_scale(bound_by_scale, tolerance)
+    assert choose_scale(bound_by_scale, tolerance + more) >= chosen
+    assert (
+        choose_scale({**bound_by_scale, which: bound_by_scale[which] + more}, tolerance) <= chosen
+    )
 
 
-def test_a_scale_behind_an_unsafe_smaller_one_is_not_chosen() -> None:
+def test_skips_scales_above_an_unsafe_one() -> None:
     assert choose_scale({0.25: 0.09, 0.5: 0.11, 0.75: 0.05, 1.0: 0.05}, 0.10) == 0.25
     assert choose_scale({0.25: 0.11, 0.5: 0.01, 0.75: 0.01, 1.0: 0.01}, 0.10) == 0
     assert choose_scale({0.25: 0.10, 0.5: 0.10, 0.75: 0.10, 1.0: 0.10}, 0.10) == 1
 
 
-def test_a_bound_that_is_no_number_is_not_safe() -> None:
+def test_nan_bounds_are_unsafe() -> None:
     assert choose_scale(dict.fromkeys(SCALES, math.nan), 0.10) == 0
 
 
 @pytest.mark.parametrize("wrong", [(-1, 5, 0.05), (6, 5, 0.05), (1, 5, 0.0), (1, 5, 1.0)])
-def test_what_are_no_counts_or_levels(wrong: tuple[int, int, float]) -> None:
+def test_rejects_invalid_counts_and_levels(wrong: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match=r"must be"):
         compute_upper_bound(*wrong)

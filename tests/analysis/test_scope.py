@@ -13,7 +13,7 @@ from gapft_harness.analysis.stability import compute_scope_row
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=50, deadline=None)
-def test_each_row_keeps_the_identity_and_all_have_one_net_gain(number):
+def test_rows_satisfy_identity_with_equal_net_gain(number):
     rng = np.random.default_rng(number)
     greedy, passed = rng.random(20) < 0.5, rng.random((3, 20)) < 0.6
     first = rng.integers(12, size=20)  # the sample that solves each problem
@@ -35,11 +35,13 @@ def test_each_row_keeps_the_identity_and_all_have_one_net_gain(number):
     assert len({row.mean.rho_g for row in rows}) == 1
 
 
-def test_worked_by_hand():
+def test_rows_match_hand_calculation():
     """Of 40 problems 5 are solved; search recovers 5 at K = 1 and all 35 at K = 2."""
     passed = np.array([np.arange(40) < 8])
     states = [np.repeat([*"GSU"], sizes) for sizes in ((5, 5, 30), (5, 35, 0))]
-    first, second = (compute_scope_row(k, of, passed) for k, of in enumerate(states, start=1))
+    first, second = (
+        compute_scope_row(k, row_states, passed) for k, row_states in enumerate(states, start=1)
+    )
     assert (first.k, first.sizes, first.p_s) == (1, (5, 5, 30), Fraction(1, 8))
     assert (first.mean.kappa_s, first.mean.kappa_u) == (Fraction(3, 5), 0)
     assert (second.sizes, second.mean.kappa_s, second.mean.kappa_u) == (

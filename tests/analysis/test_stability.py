@@ -19,7 +19,7 @@ from gapft_harness.analysis.stability import (
 INVARIANT = ("total_gain", "G_regression", "combined_correction")
 
 
-def chance(number, problems=14, sets=4, seeds=2):
+def draw_partitions(number, problems=14, sets=4, seeds=2):
     """G of a source, its states under each sample set, and what seeds' models solve."""
     rng = np.random.default_rng(number)
     greedy, recovered = rng.random(problems) < 0.4, rng.random((sets, problems))
@@ -29,70 +29,74 @@ def chance(number, problems=14, sets=4, seeds=2):
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
-def test_gain_regression_and_combined_correction_are_exactly_invariant(number):
-    greedy, states, passed = chance(number)
-    found = compute_spreads(decompose_partitions(states, passed))
+def test_gain_and_regression_are_invariant(number):
+    greedy, states, passed = draw_partitions(number)
+    spreads = compute_spreads(decompose_partitions(states, passed))
     for name in INVARIANT:
-        assert found[name].range == 0
+        assert spreads[name].range == 0
     change = Fraction(int(passed.sum()), passed.size) - Fraction(int(greedy.sum()), greedy.size)
-    assert found["total_gain"].values == (change,) * 4
-    assert found["S_flow"].range == found["U_flow"].range, "what leaves S goes to U"
+    assert spreads["total_gain"].values == (change,) * 4
+    assert spreads["S_flow"].range == spreads["U_flow"].range, "what leaves S goes to U"
     for s, u, both in zip(
-        *(found[name].values for name in ("S_flow", "U_flow", "combined_correction")), strict=True
+        *(spreads[name].values for name in ("S_flow", "U_flow", "combined_correction")), strict=True
     ):
         assert s + u == both
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5))
 @settings(max_examples=40, deadline=None)
-def test_agreement_is_that_of_all_pairs_and_their_order_says_nothing(number, sets):
-    greedy, states, _ = chance(number, sets=sets)
-    found = measure_agreement(states)
+def test_agreement_averages_all_pairs(number, sets):
+    greedy, states, _ = draw_partitions(number, sets=sets)
+    agreement = measure_agreement(states)
     failed = np.flatnonzero(~greedy)
     if not len(failed):
-        assert found is None
+        assert agreement is None
         return
     pairs = [(a, b) for i, a in enumerate(states) for b in states[:i]]
     of_pairs = [(set(np.flatnonzero(a == "S")), set(np.flatnonzero(b == "S"))) for a, b in pairs]
     overlaps = [Fraction(len(a & b), len(a | b)) if a | b else Fraction(1) for a, b in of_pairs]
     differing = sum(len(a ^ b) for a, b in of_pairs)
-    assert found.failures == len(failed)
-    assert found.jaccard == sum(overlaps) / len(pairs)
-    assert found.same == 1 - Fraction(differing, len(pairs) * len(failed))
+    assert agreement.failures == len(failed)
+    assert agreement.jaccard == sum(overlaps) / len(pairs)
+    assert agreement.same == 1 - Fraction(differing, len(pairs) * len(failed))
     unstable = [i for i in failed if len(set(states[:, i])) > 1]
-    assert found.unstable == Fraction(len(unstable), len(failed))
+    assert agreement.unstable == Fraction(len(unstable), len(failed))
     rng = np.random.default_rng(number)
     shuffled = states[rng.permutation(sets)][:, rng.permutation(len(greedy))]
-    assert measure_agreement(shuffled) == found
+    assert measure_agreement(shuffled) == agreement
 
 
-def test_equal_sets_are_in_full_agreement():
-    _, states, passed = chance(3, sets=1)
+def test_equal_partitions_agree_fully():
+    _, states, passed = draw_partitions(3, sets=1)
     states = np.tile(states, (4, 1))
-    found = measure_agreement(states)
-    assert (found.unstable, found.same, found.jaccard) == (0, 1, 1)
-    assert {of.range for of in compute_spreads(decompose_partitions(states, passed)).values()} == {
-        0
-    }
+    agreement = measure_agreement(states)
+    assert (agreement.unstable, agreement.same, agreement.jaccard) == (0, 1, 1)
+    assert {
+        spread.range for spread in compute_spreads(decompose_partitions(states, passed)).values()
+    } == {0}
 
 
-def test_worked_by_hand():
+def test_agreement_matches_hand_calculation():
     """Four failures, two partitions: S S U U and S U S U; the model corrects the first two."""
     states = np.array([[*"GSSUU"], [*"GSUSU"]])
-    found = measure_agreement(states)
-    assert (found.failures, found.unstable, found.same) == (4, Fraction(1, 2), Fraction(1, 2))
-    assert found.jaccard == Fraction(1, 3)
-    moved = compute_spreads(
+    agreement = measure_agreement(states)
+    assert (agreement.failures, agreement.unstable, agreement.same) == (
+        4,
+        Fraction(1, 2),
+        Fraction(1, 2),
+    )
+    assert agreement.jaccard == Fraction(1, 3)
+    spreads = compute_spreads(
         decompose_partitions(states, np.array([[False, True, True, False, False]]))
     )
-    assert moved["S_flow"].values == (Fraction(2, 5), Fraction(1, 5))
-    assert moved["kappa_S"].values == (1, Fraction(1, 2))
-    assert (moved["kappa_U"].mean, moved["kappa_U"].range) == (Fraction(1, 4), Fraction(1, 2))
-    assert moved["total_gain"].mean == Fraction(1, 5)
-    assert moved["G_regression"].mean == Fraction(1, 5)
+    assert spreads["S_flow"].values == (Fraction(2, 5), Fraction(1, 5))
+    assert spreads["kappa_S"].values == (1, Fraction(1, 2))
+    assert (spreads["kappa_U"].mean, spreads["kappa_U"].range) == (Fraction(1, 4), Fraction(1, 2))
+    assert spreads["total_gain"].mean == Fraction(1, 5)
+    assert spreads["G_regression"].mean == Fraction(1, 5)
 
 
-def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range():
+def test_undefined_rate_has_no_mean_or_range():
     assert Spread((Fraction(1, 2), None)).mean is None
     assert Spread((Fraction(1, 2), None)).range is None
     assert measure_agreement(np.array([["G"], ["G"]])) is None
@@ -103,6 +107,6 @@ def test_a_rate_that_is_undefined_under_one_partition_has_no_mean_and_no_range()
 @pytest.mark.parametrize(
     ("states", "why"), [([[*"GSU"]], "two partitions"), ([[*"GSU"], [*"SSU"]], "differ in G")]
 )
-def test_what_are_no_partitions_of_one_source(states, why):
+def test_rejects_partitions_of_different_sources(states, why):
     with pytest.raises(ValueError, match=why):
         measure_agreement(np.array(states))

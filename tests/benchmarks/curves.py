@@ -13,7 +13,7 @@ import numpy as np
 
 from gapft_harness.analysis.curves import compare_curves
 from gapft_harness.core.streams import Stream
-from tests.analysis.simulated_curves import EFFECTS, KS, SAMPLES, SEED_EFFECTS, studies, truth
+from tests.analysis.simulated_curves import EFFECTS, KS, SAMPLES, SEED_EFFECTS, simulate_studies, compute_true_curves
 from tests.benchmarks.measure import Figure
 
 #: Studies per setting; the standard error of a coverage of 95% is 0.7 points.
@@ -35,12 +35,12 @@ def measure(folder: Path) -> list[Figure]:
 def simulate_coverage(
     seeds: int, effect: str, seed_effect: float, count: int, seed: int
 ) -> tuple[float, float]:
-    """Return the shares of studies whose band contains the truth, and whose set the true k."""
-    source, tuned = truth(effect, seed_effect)
+    """Return the shares of studies whose band contains the compute_true_curves, and whose set the true k."""
+    source, tuned = compute_true_curves(effect, seed_effect)
     true = tuned - source
     behind = next((k for k, difference in zip(KS, true, strict=True) if difference < 0), None)
     held = behind_held = 0
-    drawn = studies(effect, seed_effect, seeds, PROBLEMS, count, seed)
+    drawn = simulate_studies(effect, seed_effect, seeds, PROBLEMS, count, seed)
     for number, (before, after) in enumerate(drawn):
         stream = Stream(seed, f"study/{number}")
         comparison = compare_curves(before, SAMPLES, after, SAMPLES, KS, stream=stream)

@@ -13,8 +13,8 @@ import yaml
 
 from tests.benchmarks.measure import Figure, run_process
 from tests.report import planted
-from tests.study.sealed import cell, seal
-from tests.study.test_findings import other_audit
+from tests.study.sealed import build_cell, write_run_directory
+from tests.study.test_findings import move_to_other_audit
 
 SECONDS, GB = 20, 1
 #: G, S and U of 1,367 and 500 audit problems; K is 8.
@@ -26,11 +26,11 @@ def measure(folder: Path) -> list[Figure]:
     cells = {}
     for model in range(3):
         for task, sizes in AUDITS.items():
-            planted_cell = cell(model, sizes=sizes, k=8, replicates=2000)
+            planted_cell = build_cell(model, sizes=sizes, k=8, replicates=2000)
             if task == "ReClor":
-                planted_cell = other_audit(planted_cell, task)
+                planted_cell = move_to_other_audit(planted_cell, task)
             own = {"data": {"task": task}, "statistics": {"replicates": 2000}}
-            seal(folder / f"{task}-{model}", planted_cell, **own)
+            write_run_directory(folder / f"{task}-{model}", planted_cell, **own)
             cells[f"model {model} / {task}"] = {"run": f"{task}-{model}"}
     conditions = list(planted.CONDITIONS)
     study = {"name": "six", "conditions": conditions, "cells": cells}

@@ -125,14 +125,14 @@ def count_timed_tokens(case: Case, examples: Any) -> int:
 def train_literally(case: Case, examples: Any) -> tuple[float, float]:
     """Return CPU seconds of all steps but the first, and the first loss."""
     from gapft_harness.training.model import load_base
-    from tests.training.literal import literal_training
+    from tests.training.literal import run_literal_training
 
     settings = case.settings()
     fitted = {s.slot: s for s in build_sequences(examples, settings)}
     steps = [[fitted[slot] for slot in step] for step in plan_steps(fitted, settings, 13)]
     base = load_base({"pretrained": case.model}, settings)
     seen, losses = [], []
-    for loss, _, _ in literal_training(base, steps, settings, None):
+    for loss, _, _ in run_literal_training(base, steps, settings, None):
         seen.append(time.process_time())
         losses.append(loss)
     return seen[-1] - seen[0], losses[0]

@@ -1,4 +1,4 @@
-"""Logs that lm_eval itself writes, made once."""
+"""Sample logs written by lm_eval, once per session."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ metadata: {version: 3}
 
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo policy greedy, with K samples, and sampled in place of a model after.
+    """Evaluate the demo policy: greedy and K samples as before, sampled once as after.
 
-    Evaluated and written by lm_eval as its command does, with the model loaded once.
+    lm_eval evaluates and writes as its command does, but loads the model once.
     """
     from lm_eval import simple_evaluate
     from lm_eval.loggers import EvaluationTracker

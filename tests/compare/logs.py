@@ -1,4 +1,4 @@
-"""Writes sample logs as ``lm_eval --log_samples`` does."""
+"""Write sample logs as ``lm_eval --log_samples`` does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DATE = "2026-01-01T00-00-00.000001"
 
 
 def row(number: int, value: Any, **changes: Any) -> dict[str, Any]:
-    """One row; a document of its own for each number, four to a passage, three subjects."""
+    """Build a row; each number has its own document, four share a passage, of three subjects."""
     doc = {"question": f"q{number}", "passage": f"p{number // 4}", "subject": "abc"[number % 3]}
     return {
         "doc_id": number,
@@ -30,7 +30,7 @@ def row(number: int, value: Any, **changes: Any) -> dict[str, Any]:
     }
 
 
-def write(
+def write_log(
     folder: Path,
     values: Sequence[Any] | None = None,
     *,
@@ -42,9 +42,9 @@ def write(
     results: dict[str, Any] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes a log of these values, or rows, with lm_eval's results beside; returns the log.
+    """Write a log of values or rows and lm_eval's results file next to it; return the log.
 
-    ``results`` are its numbers by metric and filter; ``facts`` replace other parts of the file.
+    ``results`` are numbers by metric and filter; ``facts`` replace other parts of that file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"samples_{task}_{date}.jsonl"

@@ -1,4 +1,4 @@
-"""``gapft compare`` as a person runs it: on real logs of lm_eval, and its exit status."""
+"""The command ``gapft compare``: real logs of lm_eval, and the exit status."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from gapft_harness.compare.document import build_sections
 from gapft_harness.core.errors import GapftError
 from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.terminal import print_sections
-from tests.compare.logs import row, write
+from tests.compare.logs import row, write_log
 from tests.exporting import latex_reader
-from tests.report.explorer.made import unpacked
+from tests.report.explorer.made import unpack_page
 
 pytestmark = pytest.mark.xdist_group("lm_eval_logs")
 
 
-def run(*arguments: object) -> Result:
+def run_compare(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "120"})
 
 
-def rows_of(folder: Path, task: str) -> dict[str, dict[str, object]]:
+def read_rows(folder: Path, task: str) -> dict[str, dict[str, object]]:
     (log,) = folder.rglob(f"samples_{task}_2*.jsonl")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     return {json.dumps(row["doc"]): row for row in rows}
 
 
-def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
+def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
     (samples,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
-    done = run(
+    done = run_compare(
         logs / "before", f"hot={logs / 'after'}", "--task", "gapft_demo", "--source-samples",
         samples, "--out", tmp_path / "out",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    before, after = (rows_of(logs / side, "gapft_demo") for side in ("before", "after"))
-    drawn = rows_of(logs / "before", "gapft_demo_passk")
-    assert (found["n"], found["metric"], [*found["tasks"]]) == (16, "pass@1", ["gapft_demo"])
-    hot = found["models"]["hot"]
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    before, after = (read_rows(logs / side, "gapft_demo") for side in ("before", "after"))
+    drawn = read_rows(logs / "before", "gapft_demo_passk")
+    assert (results["n"], results["metric"], [*results["tasks"]]) == (16, "pass@1", ["gapft_demo"])
+    hot = results["models"]["hot"]
     gained = [d for d in before if before[d]["pass@1"] < after[d]["pass@1"]]  # type: ignore[operator]
     lost = [d for d in before if before[d]["pass@1"] > after[d]["pass@1"]]  # type: ignore[operator]
-    assert lost, "nothing changed: the comparison is of nothing"
+    assert lost, "nothing changed, so the test would be empty"
     assert (hot["gained"], hot["lost"]) == (len(gained), len(lost))
     changed = len(gained) + len(lost)
     assert hot["p"] == pytest.approx(stats.binomtest(len(gained), changed).pvalue)
     right = {d for d in before if before[d]["pass@1"] == 1}
     reached = {d for d in drawn if any(v["status"] == "pass" for v in drawn[d]["verdicts"])}  # type: ignore[attr-defined]
-    assert found["source_samples"]["k"] == 8
-    assert found["source_samples"]["states"] == {
+    assert results["source_samples"]["k"] == 8
+    assert results["source_samples"]["states"] == {
         "G": len(right), "S": len(reached - right), "U": 16 - len(right | reached),
     }  # fmt: skip
     assert sum(hot["decomposition"]["terms"].values()) == pytest.approx(hot["difference"])
     assert hot["decomposition"]["rho_G"] == pytest.approx(
         sum(after[d]["pass@1"] == 0 for d in right) / len(right)
     )
-    assert not any("versions" in note for note in found["notes"])  # results were beside
+    assert not any("versions" in note for note in results["notes"])  # the results files exist
 
     items = list(csv.DictReader((tmp_path / "out" / "items.csv").open()))
     assert len(items) == changed
@@ -78,7 +78,7 @@ def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "comparison.md").read_text()
     assert "| hot |" in page
     assert "κ_S" in page
-    index, texts = unpacked((tmp_path / "out" / "explorer.html").read_text())
+    index, texts = unpack_page((tmp_path / "out" / "explorer.html").read_text())
     assert (index["k"], len(index["states"]), len(texts)) == (8, 16, 16)
     for place, name in enumerate(index["ids"]):
         (document,) = [d for d in before if str(before[d]["doc_id"]) == name]
@@ -87,14 +87,16 @@ def test_real_logs_of_lm_eval(logs: Path, tmp_path: Path) -> None:
         ]
         assert index["models"][0]["outcomes"][place] == outcome
         assert texts[place][1:] == [
-            before[document]["target"], *(of[document]["resps"][0][0] for of in (before, after))  # type: ignore[index]
+            before[document]["target"], *(rows[document]["resps"][0][0] for rows in (before, after))  # type: ignore[index]
         ]  # fmt: skip
     assert "K_eq" in done.output
 
 
-def test_real_logs_of_options_are_the_same_twice(logs: Path) -> None:
-    """Sampling plays no part in scoring options, so that the two runs agree in each document."""
-    done = run(logs / "before", logs / "after", "--task", "two_options", "--fail-if-worse", 0)
+def test_multiple_choice_logs_are_equal(logs: Path) -> None:
+    """Both runs agree in each document, because scoring options involves no sampling."""
+    done = run_compare(
+        logs / "before", logs / "after", "--task", "two_options", "--fail-if-worse", 0
+    )
     assert done.exit_code == 0, done.output
     words = " ".join(done.output.split())
     assert "two_options: 12 documents, acc;" in words
@@ -102,60 +104,64 @@ def test_real_logs_of_options_are_the_same_twice(logs: Path) -> None:
     assert "0.0 [0.0, 0.0]† 1.000 0 0" in words
 
 
-def test_other_tasks_of_real_logs_are_refused(logs: Path) -> None:
-    done = run(logs / "before", logs / "after")
+def test_rejects_logs_of_different_tasks(logs: Path) -> None:
+    done = run_compare(logs / "before", logs / "after")
     assert isinstance(done.exception, GapftError)
     assert done.exception.exit_status == 2
     assert "(only in one: gapft_demo_passk)" in str(done.exception)
 
 
-def test_the_gate_fails_where_the_whole_interval_lies_below(tmp_path: Path) -> None:
-    before = write(tmp_path / "before", [1] * 200)
-    after = write(tmp_path / "after", [0] * 20 + [1] * 180)
+def test_gate_fails_below_margin(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "before", [1] * 200)
+    after = write_log(tmp_path / "after", [0] * 20 + [1] * 180)
     comparison = compare(str(before), [str(after)], CompareChoice())
     (model,) = comparison.findings.models.values()
     high = model.interval.high
     assert -0.1 < high < -0.04
     for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 0), (0.2, 0)):
-        done = run(before, after, "--fail-if-worse", margin)
+        done = run_compare(before, after, "--fail-if-worse", margin)
         assert done.exit_code == status, (margin, done.output)
         assert ("worse than before by more than" in done.stderr) == bool(status)
-    assert run(after, before, "--fail-if-worse", 0.01).exit_code == 0  # better
-    assert run(before, after, after.parent, "--fail-if-worse", 0.01).exit_code == 1  # any of them
+    assert run_compare(after, before, "--fail-if-worse", 0.01).exit_code == 0  # better
+    assert (
+        run_compare(before, after, after.parent, "--fail-if-worse", 0.01).exit_code == 1
+    )  # one worse model suffices
     for margin in (-0.01, "nan", "inf", 1):
-        done = run(before, after, "--fail-if-worse", margin)
+        done = run_compare(before, after, "--fail-if-worse", margin)
         assert "--fail-if-worse" in str(done.exception)
-    numbers = write(tmp_path / "numbers", [0.5] * 200)
-    assert "expected 0 or more" in str(run(numbers, numbers, "--fail-if-worse", "inf").exception)
+    numbers = write_log(tmp_path / "numbers", [0.5] * 200)
+    assert "expected 0 or more" in str(
+        run_compare(numbers, numbers, "--fail-if-worse", "inf").exception
+    )
 
 
-def test_the_gate_of_a_metric_that_is_better_when_lower(tmp_path: Path) -> None:
-    before = write(tmp_path / "before", [1.5] * 40, higher=False)
-    after = write(tmp_path / "after", [3.5] * 40, higher=False)
-    assert run(before, after, "--fail-if-worse", 1.9).exit_code == 1
-    assert run(before, after, "--fail-if-worse", 2.1).exit_code == 0
-    assert run(after, before, "--fail-if-worse", 0.01).exit_code == 0
+def test_gate_supports_lower_is_better(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "before", [1.5] * 40, higher=False)
+    after = write_log(tmp_path / "after", [3.5] * 40, higher=False)
+    assert run_compare(before, after, "--fail-if-worse", 1.9).exit_code == 1
+    assert run_compare(before, after, "--fail-if-worse", 2.1).exit_code == 0
+    assert run_compare(after, before, "--fail-if-worse", 0.01).exit_code == 0
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800"
 
 
-def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) -> None:
+def test_escapes_hostile_responses(tmp_path: Path) -> None:
     bad = {"resps": [[HOSTILE]], "target": HOSTILE, "doc": {"question": HOSTILE, "subject": "[b]|"}}
-    before = write(tmp_path / "before", rows=[row(0, 0, **bad)])
-    after = write(tmp_path / "after", rows=[row(0, 1, **bad)])
+    before = write_log(tmp_path / "before", rows=[row(0, 0, **bad)])
+    after = write_log(tmp_path / "after", rows=[row(0, 1, **bad)])
     written = ("--out", tmp_path / "out", "--tables", tmp_path / "tables")
-    done = run(before, after, "--by", "subject", *written)
+    done = run_compare(before, after, "--by", "subject", *written)
     assert done.exit_code == 0, done.output
     for name in ("before-and-after", "by-subject"):
         with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
             cells = [*csv.reader(file)]
         tex = (tmp_path / "tables" / f"{name}.tex").read_text()
-        assert latex_reader.rows(tex) == cells
+        assert latex_reader.read_table(tex) == cells
         for line in cells:
             md = " | ".join(map(escape_markdown, line))
             assert f"| {md} |" in (tmp_path / "out" / "comparison.md").read_text()
-    assert "--tables" in str(run(before, after, *written).exception)
+    assert "--tables" in str(run_compare(before, after, *written).exception)
     page = (tmp_path / "out" / "comparison.md").read_text()
     for text in (done.output, page):
         assert "\x1b" not in text
@@ -167,8 +173,8 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
     assert item["before"] == HOSTILE.replace("\ud800", "\ufffd")
 
 
-def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path) -> None:
-    before, after = write(tmp_path / "a", [0] * 50), write(tmp_path / "b", [1] * 50)
+def test_narrow_terminal_keeps_numbers(tmp_path: Path) -> None:
+    before, after = write_log(tmp_path / "a", [0] * 50), write_log(tmp_path / "b", [1] * 50)
     comparison = compare(str(before), [f"{'long' * 20}={after}"], CompareChoice())
     console = Console(width=30, record=True)
     print_sections(build_sections(comparison), console)
@@ -176,11 +182,11 @@ def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path) -> None:
     assert console.width == 30
 
 
-def test_a_table_fits_80_columns_and_has_its_headings_in_one_line_where_they_fit(
+def test_table_fits_terminal_width(
     tmp_path: Path,
 ) -> None:
-    before = write(tmp_path / "before", [0, 1] * 500)
-    models = [f"{name}={write(tmp_path / name, [1] * 1000)}" for name in ("gapft", "uniform")]
+    before = write_log(tmp_path / "before", [0, 1] * 500)
+    models = [f"{name}={write_log(tmp_path / name, [1] * 1000)}" for name in ("gapft", "uniform")]
     comparison = compare(str(before), models, CompareChoice())
     for width in (80, 120):
         console = Console(width=width, record=True)
@@ -191,9 +197,9 @@ def test_a_table_fits_80_columns_and_has_its_headings_in_one_line_where_they_fit
         assert ("difference (points)" in text) == (width == 120)
 
 
-def test_without_out_nothing_is_written_and_errors_leave_nothing(tmp_path: Path) -> None:
-    before, after = write(tmp_path / "a", [0, 1]), write(tmp_path / "b", [1])
-    held = sorted(tmp_path.rglob("*"))
-    assert run(before, before).exit_code == 0
-    assert isinstance(run(before, after, "--out", tmp_path / "out").exception, GapftError)
-    assert sorted(tmp_path.rglob("*")) == held
+def test_writes_nothing_without_out(tmp_path: Path) -> None:
+    before, after = write_log(tmp_path / "a", [0, 1]), write_log(tmp_path / "b", [1])
+    files = sorted(tmp_path.rglob("*"))
+    assert run_compare(before, before).exit_code == 0
+    assert isinstance(run_compare(before, after, "--out", tmp_path / "out").exception, GapftError)
+    assert sorted(tmp_path.rglob("*")) == files

@@ -1,4 +1,4 @@
-"""Comparisons against answers computed otherwise, and laws that hold for any logs."""
+"""Comparisons against independent computations, and laws that hold for all logs."""
 
 from __future__ import annotations
 
@@ -16,80 +16,82 @@ from scipy import stats
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import build_results
-from tests.compare.logs import row, write
+from tests.compare.logs import row, write_log
 
-#: Numbers of each document before and after, 0 or 1.
+#: Values of each document before and after, 0 or 1.
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 
 
-def compared(before: Path, *after: object, **choice: Any) -> Comparison:
-    return compare(str(before), [str(one) for one in after], CompareChoice(**choice))
+def compare_logs(before: Path, *after: object, **choice: Any) -> Comparison:
+    return compare(str(before), [str(log) for log in after], CompareChoice(**choice))
 
 
-def of(comparison: Comparison) -> dict[str, Any]:
-    """Of the only model, all but its logs."""
+def read_model_results(comparison: Comparison) -> dict[str, Any]:
+    """Return the results of the only model, without its logs."""
     (model,) = build_results(comparison)["models"].values()
     return {key: value for key, value in model.items() if key != "logs"}
 
 
 @settings(max_examples=25)
 @given(PAIRS, st.randoms(use_true_random=False))
-def test_laws_of_two_logs(pairs: list[tuple[int, int]], random: Any) -> None:
+def test_comparison_laws_hold(pairs: list[tuple[int, int]], random: Any) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        before = write(folder / "a", [a for a, _ in pairs])
-        after = write(folder / "b", [b for _, b in pairs])
-        found = of(compared(before, after, by="subject"))
+        before = write_log(folder / "a", [a for a, _ in pairs])
+        after = write_log(folder / "b", [b for _, b in pairs])
+        results = read_model_results(compare_logs(before, after, by="subject"))
         gained = sum(a < b for a, b in pairs)
         lost = sum(a > b for a, b in pairs)
-        assert (found["gained"], found["lost"]) == (gained, lost)
-        assert found["difference"] == pytest.approx((gained - lost) / len(pairs))
-        assert found["after"] - found["before"] == pytest.approx(found["difference"])
+        assert (results["gained"], results["lost"]) == (gained, lost)
+        assert results["difference"] == pytest.approx((gained - lost) / len(pairs))
+        assert results["after"] - results["before"] == pytest.approx(results["difference"])
         changed = gained + lost
         expected = stats.binomtest(gained, changed).pvalue if changed else 1.0
-        assert (found["test"], found["p"]) == ("mcnemar", pytest.approx(expected))
-        assert sum(of_group["n"] for of_group in found["by"].values()) == len(pairs)
-        assert sum(of_group["gained"] for of_group in found["by"].values()) == gained
+        assert (results["test"], results["p"]) == ("mcnemar", pytest.approx(expected))
+        assert sum(group["n"] for group in results["by"].values()) == len(pairs)
+        assert sum(group["gained"] for group in results["by"].values()) == gained
 
-        swapped = of(compared(after, before, by="subject"))
-        assert swapped["difference"] == -found["difference"]
+        swapped = read_model_results(compare_logs(after, before, by="subject"))
+        assert swapped["difference"] == -results["difference"]
         if len(pairs) == 1:
-            assert swapped["ci95"] is found["ci95"] is None  # one document says nothing of others
+            assert swapped["ci95"] is results["ci95"] is None  # no interval for one document
         else:
-            assert swapped["ci95"] == [-found["ci95"][1], -found["ci95"][0]]
-        assert swapped["p"] == found["p"]
+            assert swapped["ci95"] == [-results["ci95"][1], -results["ci95"][0]]
+        assert swapped["p"] == results["p"]
         assert (swapped["gained"], swapped["lost"]) == (lost, gained)
 
         rows = [row(i, b) for i, (_, b) in enumerate(pairs)]
         random.shuffle(rows)
         for new_number, line in enumerate(rows):
-            line["doc_id"] = new_number  # content joins, not the number
-        shuffled = write(folder / "c", rows=rows)
-        assert of(compared(before, shuffled, by="subject")) == found
+            line["doc_id"] = new_number  # documents are joined by content, not by number
+        shuffled = write_log(folder / "c", rows=rows)
+        assert read_model_results(compare_logs(before, shuffled, by="subject")) == results
 
-        same = of(compared(before, before))
+        same = read_model_results(compare_logs(before, before))
         assert (same["difference"], same["p"]) == (0.0, 1.0)
         assert same["ci95"] == ([0.0, 0.0] if len(pairs) > 1 else None)
 
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 6), min_size=2, max_size=12))
-def test_states_sum_to_the_difference_and_tests_are_enumerated(rows: list[tuple[int, ...]]) -> None:
-    """Two seeds after, three samples before, against plain loops."""
+def test_decomposition_and_sign_flip_are_exact(rows: list[tuple[int, ...]]) -> None:
+    """Check two seeds after and three samples before against plain loops."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         columns = list(zip(*rows, strict=True))
-        before = write(folder / "before", columns[0])
+        before = write_log(folder / "before", columns[0])
         for seed in (1, 2):
-            write(folder / f"seed{seed}", columns[seed])
+            write_log(folder / f"seed{seed}", columns[seed])
         for sample in (3, 4, 5):
             drawn = enumerate(columns[sample])
             texts = [row(i, v, resps=[[f"sample {sample}"]]) for i, v in drawn]
-            write(folder / f"sample{sample}", rows=texts)
+            write_log(folder / f"sample{sample}", rows=texts)
         samples = [str(folder / "sample*")]
-        found = of(compared(before, f"new={folder}/seed*", source_samples=samples))
-        parts, n = found["decomposition"], len(rows)
-        assert sum(parts["terms"].values()) == pytest.approx(found["difference"], abs=1e-12)
+        results = read_model_results(
+            compare_logs(before, f"new={folder}/seed*", source_samples=samples)
+        )
+        parts, n = results["decomposition"], len(rows)
+        assert sum(parts["terms"].values()) == pytest.approx(results["difference"], abs=1e-12)
         recovered = [r for r in rows if not r[0] and any(r[3:])]
         missed = [r for r in rows if not r[0] and not any(r[3:])]
         solved = [r for r in rows if r[0]]
@@ -99,115 +101,126 @@ def test_states_sum_to_the_difference_and_tests_are_enumerated(rows: list[tuple[
         for key, members, wrong in (("kappa_S", recovered, 0), ("rho_G", solved, 1)):
             rates = [abs(wrong - value) for r in members for value in r[1:3]]
             assert parts[key] == (pytest.approx(np.mean(rates)) if rates else None)
-        # Pass@k of three samples, over all ways to choose k of them
+        # Pass@k of three samples: the mean over all subsets of k
         reached = [
             k
             for k in (1, 2, 3)
             if np.mean([[any(c) for c in itertools.combinations(r[3:], k)] for r in rows])
-            <= found["after"] + 1e-12
+            <= results["after"] + 1e-12
         ]
         assert parts["K_eq"] == (str(max(reached)) if reached else "<1")
-        assert found["test"] == "sign_flip"
+        assert results["test"] == "sign_flip"
         sums = [r[1] + r[2] - 2 * r[0] for r in rows]
         totals = [
             sum(s * d for s, d in zip(signs, sums, strict=True))
             for signs in itertools.product((1, -1), repeat=n)
         ]
-        assert found["p"] == pytest.approx(np.mean([abs(t) >= abs(sum(sums)) for t in totals]))
+        assert results["p"] == pytest.approx(np.mean([abs(t) >= abs(sum(sums)) for t in totals]))
 
 
-def test_dependent_documents_widen_the_interval_and_change_the_test(tmp_path: Path) -> None:
+def test_clusters_widen_interval(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    easy = np.repeat(random.random(60) < 0.5, 4)  # a passage is learned as a whole
-    before = write(tmp_path / "a", [0] * 240)
-    after = write(tmp_path / "b", easy.astype(int).tolist())
-    alone, together = of(compared(before, after)), of(compared(before, after, cluster="passage"))
+    easy = np.repeat(random.random(60) < 0.5, 4)  # all four documents of a passage change together
+    before = write_log(tmp_path / "a", [0] * 240)
+    after = write_log(tmp_path / "b", easy.astype(int).tolist())
+    alone, together = (
+        read_model_results(compare_logs(before, after)),
+        read_model_results(compare_logs(before, after, cluster="passage")),
+    )
     assert alone["difference"] == together["difference"]
     widths = [model["ci95"][1] - model["ci95"][0] for model in (alone, together)]
     assert widths[1] / widths[0] == pytest.approx(2, rel=0.15)  # four copies of each: sqrt(4)
     assert (alone["test"], together["test"]) == ("mcnemar", "sign_flip")
-    assert build_results(compared(before, after, cluster="passage"))["clusters"] == 60
+    assert build_results(compare_logs(before, after, cluster="passage"))["clusters"] == 60
 
 
-def test_the_interval_holds_seeds_and_items(tmp_path: Path) -> None:
-    """One seed gains all, one loses all: only the draw of seeds varies, and it spans all."""
-    before = write(tmp_path / "before", [0, 1] * 20)
-    write(tmp_path / "s1", [1, 1] * 20)
-    write(tmp_path / "s2", [0, 0] * 20)
-    found = of(compared(before, tmp_path / "s*"))
-    assert found["difference"] == 0
-    assert found["ci95"][0] == pytest.approx(-0.55, abs=0.12)
-    assert found["ci95"][1] == pytest.approx(0.55, abs=0.12)
+def test_interval_includes_seed_variance(tmp_path: Path) -> None:
+    """One seed gains all and one loses all, so the seeds alone determine the interval."""
+    before = write_log(tmp_path / "before", [0, 1] * 20)
+    write_log(tmp_path / "s1", [1, 1] * 20)
+    write_log(tmp_path / "s2", [0, 0] * 20)
+    results = read_model_results(compare_logs(before, tmp_path / "s*"))
+    assert results["difference"] == 0
+    assert results["ci95"][0] == pytest.approx(-0.55, abs=0.12)
+    assert results["ci95"][1] == pytest.approx(0.55, abs=0.12)
 
 
-def test_models_and_seeds_are_told_apart(tmp_path: Path) -> None:
-    before = write(tmp_path / "before", [0, 1, 0, 1])
-    paths = [write(tmp_path / f"s{i}", [i % 2] * 4) for i in (1, 2, 3)]
-    several = build_results(compared(before, *paths))["models"]
+def test_distinguishes_models_and_seeds(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "before", [0, 1, 0, 1])
+    paths = [write_log(tmp_path / f"s{i}", [i % 2] * 4) for i in (1, 2, 3)]
+    several = build_results(compare_logs(before, *paths))["models"]
     assert {name: model["seeds"] for name, model in several.items()} == {str(p): 1 for p in paths}
     assert all(model["p_holm"] is not None for model in several.values())
-    alone = build_results(compared(before, paths[0]))["models"][str(paths[0])]
-    assert several[str(paths[0])]["ci95"] == alone["ci95"]  # the others change nothing
+    alone = build_results(compare_logs(before, paths[0]))["models"][str(paths[0])]
+    assert several[str(paths[0])]["ci95"] == alone["ci95"]  # other models have no effect
     assert alone["p_holm"] is None
-    by_flag = build_results(compared(before, *paths, seeds=True))["models"]
+    by_flag = build_results(compare_logs(before, *paths, seeds=True))["models"]
     assert {name: model["seeds"] for name, model in by_flag.items()} == {"after": 3}
-    named = build_results(compared(before, f"mine={tmp_path}/s*", f"other={paths[0]}"))["models"]
-    assert {name: model["seeds"] for name, model in named.items()} == {"mine": 3, "other": 1}
-    assert named["mine"]["difference"] == by_flag["after"]["difference"]
+    by_name = build_results(compare_logs(before, f"mine={tmp_path}/s*", f"other={paths[0]}"))[
+        "models"
+    ]
+    assert {name: model["seeds"] for name, model in by_name.items()} == {"mine": 3, "other": 1}
+    assert by_name["mine"]["difference"] == by_flag["after"]["difference"]
 
 
-def test_any_number_is_compared_and_the_test_is_of_its_kind(tmp_path: Path) -> None:
-    before = write(tmp_path / "a", [0.25, 0.5, 0.75, 1.0], higher=False)
-    after = write(tmp_path / "b", [0.5, 0.5, 1.0, 1.25], higher=False)
-    comparison = compared(before, after)
-    found = of(comparison)
-    assert found["difference"] == pytest.approx(0.1875)
-    assert (found["test"], found["p"]) == ("sign_flip", 2 / 2**3)
-    assert (found["higher"], found["lower"]) == (3, 0)
-    assert "gained" not in found
+def test_compares_numeric_metrics(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "a", [0.25, 0.5, 0.75, 1.0], higher=False)
+    after = write_log(tmp_path / "b", [0.5, 0.5, 1.0, 1.25], higher=False)
+    comparison = compare_logs(before, after)
+    results = read_model_results(comparison)
+    assert results["difference"] == pytest.approx(0.1875)
+    assert (results["test"], results["p"]) == ("sign_flip", 2 / 2**3)
+    assert (results["higher"], results["lower"]) == (3, 0)
+    assert "gained" not in results
     assert any("other than 0 and 1" in note.text for note in comparison.notes)
     assert any("lower is better" in note.text for note in comparison.notes)
 
 
-def test_several_tasks_are_compared_task_by_task(tmp_path: Path) -> None:
+def test_compares_several_tasks(tmp_path: Path) -> None:
     for side, value in (("a", 0), ("b", 1)):
-        write(tmp_path / side, [value] * 6, task="one")
-        write(tmp_path / side, [1] * 3, task="two", date="2026-01-02T00-00-00.1")
-    found = build_results(compared(tmp_path / "a", tmp_path / "b"))
-    (model,) = found["models"].values()
-    assert (found["n"], found["by"]) == (9, "task")
-    assert {name: one["difference"] for name, one in model["by"].items()} == {"one": 1, "two": 0}
+        write_log(tmp_path / side, [value] * 6, task="one")
+        write_log(tmp_path / side, [1] * 3, task="two", date="2026-01-02T00-00-00.1")
+    results = build_results(compare_logs(tmp_path / "a", tmp_path / "b"))
+    (model,) = results["models"].values()
+    assert (results["n"], results["by"]) == (9, "task")
+    assert {name: second_task["difference"] for name, second_task in model["by"].items()} == {
+        "one": 1,
+        "two": 0,
+    }
     assert model["by"]["one"]["p_holm"] == pytest.approx(2 * 2 / 2**6)
-    one = build_results(compared(tmp_path / "a", tmp_path / "b", tasks=["two"]))
-    assert ([*one["tasks"]], one["n"]) == (["two"], 3)
+    second_task = build_results(compare_logs(tmp_path / "a", tmp_path / "b", tasks=["two"]))
+    assert ([*second_task["tasks"]], second_task["n"]) == (["two"], 3)
 
 
-def test_repeated_documents_are_paired_by_content_and_number(tmp_path: Path) -> None:
+def test_pairs_repeated_documents(tmp_path: Path) -> None:
     twin = row(0, 1, doc_id=7)
-    before = write(tmp_path / "a", rows=[row(0, 0), row(1, 0), twin])
-    after = write(tmp_path / "b", rows=[twin | {"exact_match": 0}, row(0, 1), row(1, 0)])
-    comparison = compared(before, after)
-    assert (of(comparison)["gained"], of(comparison)["lost"]) == (1, 1)
+    before = write_log(tmp_path / "a", rows=[row(0, 0), row(1, 0), twin])
+    after = write_log(tmp_path / "b", rows=[twin | {"exact_match": 0}, row(0, 1), row(1, 0)])
+    comparison = compare_logs(before, after)
+    assert (read_model_results(comparison)["gained"], read_model_results(comparison)["lost"]) == (
+        1,
+        1,
+    )
     assert any("share their content" in note.text for note in comparison.notes)
 
 
-def test_chosen_fields_join_where_documents_differ(tmp_path: Path) -> None:
+def test_joins_documents_on_chosen_fields(tmp_path: Path) -> None:
     rows = [row(i, i % 2) for i in range(4)]
     other = [line | {"doc": line["doc"] | {"shuffled": i}} for i, line in enumerate(rows)]
-    before, after = write(tmp_path / "a", rows=rows), write(tmp_path / "b", rows=other)
-    assert of(compared(before, after, on=["question"]))["difference"] == 0
+    before, after = write_log(tmp_path / "a", rows=rows), write_log(tmp_path / "b", rows=other)
+    assert read_model_results(compare_logs(before, after, on=["question"]))["difference"] == 0
 
 
-def test_common_leaves_out_what_not_all_hold(tmp_path: Path) -> None:
-    before = write(tmp_path / "a", [0, 0, 0, 0])
-    short = write(tmp_path / "b", [1, 1])
-    shorter = write(tmp_path / "c", [1])
-    found = build_results(compared(before, short, shorter, common=True))
-    assert found["n"] == 1
-    assert any(note.startswith("3 documents") for note in found["notes"])
+def test_common_drops_unshared_documents(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "a", [0, 0, 0, 0])
+    short = write_log(tmp_path / "b", [1, 1])
+    shorter = write_log(tmp_path / "c", [1])
+    results = build_results(compare_logs(before, short, shorter, common=True))
+    assert results["n"] == 1
+    assert any(note.startswith("3 documents") for note in results["notes"])
 
 
-def test_metric_and_filter_are_chosen_or_told(tmp_path: Path) -> None:
+def test_reports_default_metric_and_filter(tmp_path: Path) -> None:
     def rows(strict: int, loose: int) -> list[dict[str, Any]]:
         both = {"metrics": ["exact_match", "f1"], "f1": 0.5}
         return [
@@ -216,22 +229,28 @@ def test_metric_and_filter_are_chosen_or_told(tmp_path: Path) -> None:
             for i in range(3)
         ]
 
-    before, after = write(tmp_path / "a", rows=rows(0, 1)), write(tmp_path / "b", rows=rows(1, 1))
-    first = compared(before, after)
-    assert (first.figure.metric, first.figure.filter) == ("exact_match", "strict")
-    assert of(first)["difference"] == 1
-    told = " ".join(note.text for note in first.notes)
-    assert "others: f1 (--metric)" in told
-    assert "others: loose (--filter)" in told
-    assert of(compared(before, after, filter="loose"))["difference"] == 0
-    assert of(compared(before, after, metric="f1", filter="strict"))["difference"] == 0
+    before, after = (
+        write_log(tmp_path / "a", rows=rows(0, 1)),
+        write_log(tmp_path / "b", rows=rows(1, 1)),
+    )
+    first = compare_logs(before, after)
+    assert (first.metric.metric, first.metric.filter) == ("exact_match", "strict")
+    assert read_model_results(first)["difference"] == 1
+    notes = " ".join(note.text for note in first.notes)
+    assert "others: f1 (--metric)" in notes
+    assert "others: loose (--filter)" in notes
+    assert read_model_results(compare_logs(before, after, filter="loose"))["difference"] == 0
+    assert (
+        read_model_results(compare_logs(before, after, metric="f1", filter="strict"))["difference"]
+        == 0
+    )
 
 
-def test_other_prompts_and_gold_answers_are_told(tmp_path: Path) -> None:
-    before = write(tmp_path / "a", [0, 1, 1])
+def test_warns_about_changed_prompts_and_golds(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "a", [0, 1, 1])
     rows = [row(i, 1, prompt_hash="few-shot") for i in range(3)]
     rows[2]["target_hash"] = "another"
-    notes = compared(before, write(tmp_path / "b", rows=rows)).notes
-    told = [note.text for note in notes if note.role == "warning"]
-    assert [note for note in told if "prompt" in note and "3 of 3" in note]
-    assert [note for note in told if "gold" in note and "1 of 3" in note]
+    notes = compare_logs(before, write_log(tmp_path / "b", rows=rows)).notes
+    warnings = [note.text for note in notes if note.role == "warning"]
+    assert [note for note in warnings if "prompt" in note and "3 of 3" in note]
+    assert [note for note in warnings if "gold" in note and "1 of 3" in note]

@@ -1,6 +1,6 @@
-"""Logs that Inspect itself writes, and lm_eval's command for one and the same task.
+"""Logs written by Inspect, and by lm_eval's command for the same task.
 
-``make test-inspect`` installs Inspect in a folder of its own, which comes first on the path.
+``make test-inspect`` installs Inspect in a separate folder, which comes first on the path.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import read_rows
 
-#: Sums to ask; the answer to each is right where a digit is 1.
+#: Number of sums; an answer is right where its digit is 1.
 SUMS = 6
 BEFORE, AFTER = "110010", "011010"
 EPOCHS = ["110000", "000001", "100010"]
 
-#: lm_eval's own command with a model of fixed answers.
+#: lm_eval's command with a model of fixed answers.
 COMMAND = """\
 import sys
 from lm_eval.api.model import LM
@@ -67,12 +67,12 @@ metric_list: [{metric: exact_match}]
 """
 
 
-def by_lm_eval(folder: Path, right: str) -> str:
-    """A log of the sums, by ``lm_eval`` in a process without Inspect's folder on its path."""
+def evaluate_with_lm_eval(folder: Path, right: str) -> str:
+    """Write a log of the sums with ``lm_eval``, in a process without Inspect's folder."""
     folder.mkdir()
     data = folder / "sums.data"
-    asked = [{"question": f"{n}+{n}?", "answer": f"{2 * n}"} for n in range(1, SUMS + 1)]
-    data.write_text("".join(json.dumps(one) + "\n" for one in asked))
+    documents = [{"question": f"{n}+{n}?", "answer": f"{2 * n}"} for n in range(1, SUMS + 1)]
+    data.write_text("".join(json.dumps(document) + "\n" for document in documents))
     (folder / "sums.yaml").write_text(TASK.replace("DATA", str(data)))
     (folder / "command.py").write_text(COMMAND)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
@@ -89,16 +89,16 @@ def by_lm_eval(folder: Path, right: str) -> str:
     return str(folder / "logs")
 
 
-def by_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
-    """A folder with a log of the sums, by ``inspect_ai.eval``: an epoch for each row of digits."""
+def evaluate_with_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
+    """Write a log of the sums with ``inspect_ai.eval``, one epoch for each row of digits."""
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
     from inspect_ai.scorer import includes, match
 
-    def said(right: str, number: int) -> ModelOutput:
+    def build_output(right: str, number: int) -> ModelOutput:
         output = ModelOutput.from_content("mockllm/model", f"{2 * number if right == '1' else 99}")
-        output.usage = ModelUsage()  # else it downloads a tokenizer to count
+        output.usage = ModelUsage()  # otherwise Inspect downloads a tokenizer to count tokens
         return output
 
     samples = [
@@ -109,7 +109,7 @@ def by_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
         dataset=samples, scorer=[includes(), match(location="exact")], name="sums",
         epochs=len(epochs),
     )  # fmt: skip
-    outputs = [said(digit, n) for right in epochs for n, digit in enumerate(right, 1)]
+    outputs = [build_output(digit, n) for right in epochs for n, digit in enumerate(right, 1)]
     (log,) = inspect.eval(
         task, model=get_model("mockllm/model", custom_outputs=outputs), log_dir=str(folder),
         display="none", max_samples=1, max_connections=1, **settings,
@@ -118,38 +118,46 @@ def by_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
     return str(folder)
 
 
-def told(found: Comparison) -> str:
-    return "\n".join(str(note.text) for note in found.notes)
+def join_notes(comparison: Comparison) -> str:
+    return "\n".join(str(note.text) for note in comparison.notes)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_one_task_by_the_two_programs_is_compared(turned: bool, tmp_path: Path) -> None:
-    """The figures are those of either program's logs alone; a note says what joined them."""
-    first, second = by_inspect(tmp_path / "inspect", BEFORE), by_lm_eval(tmp_path / "lm", AFTER)
+def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
+    """The results equal those of each program's own logs; a note explains the join."""
+    first, second = (
+        evaluate_with_inspect(tmp_path / "inspect", BEFORE),
+        evaluate_with_lm_eval(tmp_path / "lm", AFTER),
+    )
     before, after = (second, first) if turned else (first, second)
-    found = compare(before, [f"tuned={after}"], CompareChoice())
-    (paired,) = found.findings.models.values()
+    comparison = compare(before, [f"tuned={after}"], CompareChoice())
+    (paired,) = comparison.findings.models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     downs = sum(a > b for a, b in zip(BEFORE, AFTER, strict=True))
     if turned:
         ups, downs = downs, ups
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, ups, downs)
-    assert "differ: 6 of 6 documents before and 6 after" in told(found)
-    assert found.higher_is_better is (True if turned else None)  # lm_eval's results are of its own
+    assert "differ: 6 of 6 documents before and 6 after" in join_notes(comparison)
+    assert comparison.higher_is_better is (
+        True if turned else None
+    )  # lm_eval's results file has the direction
     on = ["question=input" if turned else "input=question"]
-    (again,) = compare(before, [after], CompareChoice(on=on)).findings.models.values()
-    assert (again.gained, again.lost) == (ups, downs)
+    (joined,) = compare(before, [after], CompareChoice(on=on)).findings.models.values()
+    assert (joined.gained, joined.lost) == (ups, downs)
 
 
-def test_epochs_are_samples_in_every_command(tmp_path: Path) -> None:
-    before, samples = by_inspect(tmp_path / "a", BEFORE), by_inspect(tmp_path / "b", *EPOCHS)
-    found = compare(before, [before], CompareChoice(source_samples=[samples]))
-    assert found.samples is not None
+def test_reads_epochs_as_samples(tmp_path: Path) -> None:
+    before, samples = (
+        evaluate_with_inspect(tmp_path / "a", BEFORE),
+        evaluate_with_inspect(tmp_path / "b", *EPOCHS),
+    )
+    comparison = compare(before, [before], CompareChoice(source_samples=[samples]))
+    assert comparison.samples is not None
     passing = [sum(int(right[n]) for right in EPOCHS) for n in range(SUMS)]
-    by_document = dict(zip(found.before.doc_ids, passing, strict=True))
-    order = [found.before.doc_ids[row] for row in found.rows_before.tolist()]
-    assert found.samples.k == len(EPOCHS)
-    assert found.samples.passing.tolist() == [by_document[name] for name in order]
+    by_document = dict(zip(comparison.before.doc_ids, passing, strict=True))
+    order = [comparison.before.doc_ids[row] for row in comparison.rows_before.tolist()]
+    assert comparison.samples.k == len(EPOCHS)
+    assert comparison.samples.passing.tolist() == [by_document[name] for name in order]
     (path,) = Path(samples).iterdir()
     rows = list(read_rows(open_log(path)))
     assert [row.doc_id for row in rows] == [f"q{n}" for n in range(1, SUMS + 1)]
@@ -165,20 +173,23 @@ def test_epochs_are_samples_in_every_command(tmp_path: Path) -> None:
     ]
 
 
-def test_a_chosen_scorer_counts_for_epochs_too(tmp_path: Path) -> None:
-    before, samples = by_inspect(tmp_path / "a", BEFORE), by_inspect(tmp_path / "b", *EPOCHS)
+def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:
+    before, samples = (
+        evaluate_with_inspect(tmp_path / "a", BEFORE),
+        evaluate_with_inspect(tmp_path / "b", *EPOCHS),
+    )
     choice = CompareChoice(metric="match", source_samples=[samples])
-    found = compare(before, [before], choice)
-    assert str(found.figure) == "match"
-    assert found.samples is not None
-    assert found.samples.k == len(EPOCHS)
+    comparison = compare(before, [before], choice)
+    assert str(comparison.metric) == "match"
+    assert comparison.samples is not None
+    assert comparison.samples.k == len(EPOCHS)
 
 
-def test_logs_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
-    (log,) = Path(by_inspect(tmp_path / "a", BEFORE)).iterdir()
+def test_rejects_unreadable_logs(tmp_path: Path) -> None:
+    (log,) = Path(evaluate_with_inspect(tmp_path / "a", BEFORE)).iterdir()
     newer, cut, torn = (tmp_path / f"{name}.eval" for name in ("newer", "cut", "torn"))
-    _rewritten(log, newer, lambda header: {**header, "version": 99})
-    _rewritten(log, cut, lambda header: None)
+    _rewrite_header(log, newer, lambda header: {**header, "version": 99})
+    _rewrite_header(log, cut, lambda header: None)
     torn.write_bytes(log.read_bytes()[:-100])
     packed = tmp_path / "log.eval.gz"
     packed.write_bytes(gzip.compress(log.read_bytes()))
@@ -193,11 +204,11 @@ def test_logs_that_cannot_be_read_are_told_in_a_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-def _rewritten(log: Path, to: Path, change: Any) -> None:
-    """A log with another header; None: without one, as Inspect leaves it where it was stopped."""
+def _rewrite_header(log: Path, copy: Path, change: Any) -> None:
+    """Copy a log with a changed header; None: without one, like a log of a stopped run."""
     import zipfile_zstd  # noqa: F401 (Inspect's; it teaches zipfile what Inspect packs by)
 
-    with zipfile.ZipFile(log) as source, zipfile.ZipFile(to, "w") as target:
+    with zipfile.ZipFile(log) as source, zipfile.ZipFile(copy, "w") as target:
         for name in source.namelist():
             content = source.read(name)
             if name == "header.json":
@@ -208,15 +219,15 @@ def _rewritten(log: Path, to: Path, change: Any) -> None:
             target.writestr(name, content)
 
 
-def scored(folder: Path, kind: str, right: str, form: str = "eval") -> str:
-    """A folder with a log of the sums by a scorer of ours, of which the fourth sample is odd."""
+def write_scored_log(folder: Path, kind: str, right: str, log_format: str = "eval") -> str:
+    """Write a log of the sums with our own scorer; the fourth sample has a fault of this kind."""
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput
     from inspect_ai.scorer import CORRECT, INCORRECT, Score, accuracy, mean, scorer
     from inspect_ai.solver import solver
 
-    def says(number: int) -> str:
+    def build_answer(number: int) -> str:
         return str(2 * number if right[number - 1] == "1" else 99)
 
     @solver
@@ -225,7 +236,7 @@ def scored(folder: Path, kind: str, right: str, form: str = "eval") -> str:
             number = int(state.sample_id)
             if kind == "error" and number == 4:
                 raise RuntimeError("hiccup")
-            state.output = ModelOutput.from_content("mock", says(number))
+            state.output = ModelOutput.from_content("mock", build_answer(number))
             return state
 
         return solve
@@ -258,22 +269,23 @@ def scored(folder: Path, kind: str, right: str, form: str = "eval") -> str:
     )
     inspect.eval(
         task, model="mockllm/model", log_dir=str(folder), fail_on_error=False, display="none",
-        log_format=form,
+        log_format=log_format,
     )  # fmt: skip
     return str(folder)
 
 
 @pytest.mark.parametrize("kind", ["nan", "none", "error"])
-def test_samples_without_a_score_are_named_and_left_out_on_request(
-    kind: str, tmp_path: Path
-) -> None:
-    before, after = scored(tmp_path / "b", kind, BEFORE), scored(tmp_path / "a", kind, AFTER)
+def test_names_samples_without_score(kind: str, tmp_path: Path) -> None:
+    before, after = (
+        write_scored_log(tmp_path / "b", kind, BEFORE),
+        write_scored_log(tmp_path / "a", kind, AFTER),
+    )
     with pytest.raises(UserError, match=r"Inspect's sample 4.*1 of 6.*--common") as caught:
         compare(before, [after], CompareChoice())
     assert "lm_eval" not in str(caught.value)
-    found = compare(before, [after], CompareChoice(common=True))
-    assert len(found.items) == SUMS - 1
-    assert "1 of 6 (before)" in told(found)
+    comparison = compare(before, [after], CompareChoice(common=True))
+    assert len(comparison.items) == SUMS - 1
+    assert "1 of 6 (before)" in join_notes(comparison)
     rule = RejudgeChoice(Rule("math", {"workers": 1}))
     if kind == "error":
         with pytest.raises(UserError, match=r"Inspect's sample 4.*ended in an error"):
@@ -284,8 +296,11 @@ def test_samples_without_a_score_are_named_and_left_out_on_request(
 
 
 @pytest.mark.parametrize("metric", [None, "correct", "parts.correct"])
-def test_entries_of_a_score_are_metrics(metric: str | None, tmp_path: Path) -> None:
-    before, after = scored(tmp_path / "b", "parts", BEFORE), scored(tmp_path / "a", "parts", AFTER)
+def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> None:
+    before, after = (
+        write_scored_log(tmp_path / "b", "parts", BEFORE),
+        write_scored_log(tmp_path / "a", "parts", AFTER),
+    )
     (paired,) = compare(before, [after], CompareChoice(metric=metric)).findings.models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     assert (paired.before, paired.after, paired.gained) == (0.5, 0.5, ups)
@@ -294,11 +309,11 @@ def test_entries_of_a_score_are_metrics(metric: str | None, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"parts\.correct, parts\.short; choose one"):
         [*read_inspect(next(Path(before).iterdir()), ImportChoice([]), False)]
     rows = read_inspect(next(Path(before).iterdir()), ImportChoice([], metric="correct"), False)
-    assert [bool(one.verdict and one.verdict.passed) for one in rows] == [d == "1" for d in BEFORE]
+    assert [bool(row.verdict and row.verdict.passed) for row in rows] == [d == "1" for d in BEFORE]
 
 
-def test_a_folder_of_logs_in_json_is_found(tmp_path: Path) -> None:
-    folder = scored(tmp_path / "b", "whole", BEFORE, "json")
+def test_finds_json_logs(tmp_path: Path) -> None:
+    folder = write_scored_log(tmp_path / "b", "whole", BEFORE, "json")
     (tmp_path / "b" / "notes.json").write_text("{}")
     (paired,) = compare(folder, [folder], CompareChoice()).findings.models.values()
     assert paired.before == 0.5

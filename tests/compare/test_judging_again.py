@@ -1,4 +1,4 @@
-"""``gapft rejudge`` of sample logs: hand-worked flips, laws, real logs, and what is refused."""
+"""``gapft rejudge`` of sample logs: flips computed by hand, laws, real logs, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import LogsJudged, judge_logs
 from gapft_harness.report.rendering import terminal
-from tests.compare.logs import row, write
+from tests.compare.logs import row, write_log
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("lm_eval_logs")
@@ -32,23 +32,26 @@ STRICT = Rule("option_letter", {"rule": "whole_response"})
 EXPLICIT = Rule("option_letter", {"rule": "first_explicit"})
 
 
-def run(*arguments: object) -> Result:
+def run_rejudge(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["rejudge", *map(str, arguments)], env={"COLUMNS": "160"})
 
 
-def letters(texts: list[list[str]], gold: str = "B", **changes: Any) -> list[dict[str, Any]]:
-    return [row(number, 0, resps=[of], target=gold, **changes) for number, of in enumerate(texts)]
+def build_rows(texts: list[list[str]], gold: str = "B", **changes: Any) -> list[dict[str, Any]]:
+    return [
+        row(number, 0, resps=[responses], target=gold, **changes)
+        for number, responses in enumerate(texts)
+    ]
 
 
-def judged(log: Path, now: Rule, was: Rule | None = None) -> LogsJudged:
-    return judge_logs([str(log)], RejudgeChoice(now, was), Flips(10**6))
+def rejudge(log: Path, rule: Rule, earlier_rule: Rule | None = None) -> LogsJudged:
+    return judge_logs([str(log)], RejudgeChoice(rule, earlier_rule), Flips(10**6))
 
 
-def keyed(found: LogsJudged) -> set[tuple[str, int, bool]]:
-    return {(flip.document, flip.index, flip.is_right) for flip in found.flips.kept}
+def list_flips(judged: LogsJudged) -> set[tuple[str, int, bool]]:
+    return {(flip.document, flip.index, flip.is_right) for flip in judged.flips.kept}
 
 
-#: Text, and whether whole_response and first_explicit take it for B (docs/verifiers.md).
+#: Text, and whether whole_response and first_explicit read it as B (docs/verifiers.md).
 FORMS = {
     "B": (True, True),
     "(B)": (True, True),
@@ -60,30 +63,30 @@ FORMS = {
 }
 
 
-def test_who_reads_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into ``| head`` rich ends with 1, which is no failure."""
+def test_closed_pipe_is_not_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``| head`` rich exits with 1, which is not a failure."""
 
-    def closed(*_: object) -> None:
+    def exit_early(*_: object) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr(terminal, "print_sections", closed)
-    log = write(tmp_path / "log", rows=letters([["B"], ["C"]]))
-    done = run(log, "--verifier", "option_letter", "--was", "option_letter")
+    monkeypatch.setattr(terminal, "print_sections", exit_early)
+    log = write_log(tmp_path / "log", rows=build_rows([["B"], ["C"]]))
+    done = run_rejudge(log, "--verifier", "option_letter", "--was", "option_letter")
     assert done.exit_code == 0, (done.output, done.exception)
 
 
-def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:
-    values = [0, 1, 0, 1]  # what the log says
+def test_flips_match_hand_computation(tmp_path: Path) -> None:
+    values = [0, 1, 0, 1]  # the log's values
     texts = ["The answer is (B)", "B", "C", "The answer is (C)"]
     rows = [
         row(number, value, resps=[[text]], filtered_resps=[text[:3]], target="B")
         for number, (value, text) in enumerate(zip(values, texts, strict=True))
     ]
-    log = write(tmp_path / "log", rows=rows)
+    log = write_log(tmp_path / "log", rows=rows)
     rule = ("--verifier", "option_letter", "--param", "rule=first_explicit")
-    done = run(log, *rule, "--out", tmp_path / "out")
+    done = run_rejudge(log, *rule, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert "--overwrite" in str(run(log, *rule, "--out", tmp_path / "out").exception)
+    assert "--overwrite" in str(run_rejudge(log, *rule, "--out", tmp_path / "out").exception)
     flips = list(csv.DictReader((tmp_path / "out" / "flips.csv").open()))
     assert [
         (f["document"], f["flip"], f["was_answer"], f["now_answer"], f["text"]) for f in flips
@@ -92,72 +95,76 @@ def test_flips_are_those_worked_out_by_hand(tmp_path: Path) -> None:
         ("3", "wrong now", "The", "C", texts[3]),
     ]
     assert [flip["where"] for flip in flips] == [f"{log}, line 1", f"{log}, line 4"]
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert (found["before"], found["after"], found["n"]) == (0.5, 0.5, 4)
-    assert (found["right_now"], found["wrong_now"], found["p"]) == (1, 1, 1.0)
-    assert found["verdicts"] == {"fail": 2, "pass": 2}
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["before"], results["after"], results["n"]) == (0.5, 0.5, 4)
+    assert (results["right_now"], results["wrong_now"], results["p"]) == (1, 1, 1.0)
+    assert results["verdicts"] == {"fail": 2, "pass": 2}
     assert "The answer is (B)" in done.output
     (line,) = csv.DictReader((tmp_path / "out" / "rejudged.csv").open())
     assert float(line["after"]) == 0.5
 
 
-def test_several_responses_of_a_document(tmp_path: Path) -> None:
-    log = write(tmp_path, rows=letters([["B", "The answer is (B)", "C"], ["C", "**B**", "(B)"]]))
-    found = judged(log, EXPLICIT, STRICT)
-    assert keyed(found) == {("0", 1, True), ("1", 1, True)}
-    assert found.before.tolist() == [1 / 3, 1 / 3]
-    assert found.after.tolist() == [2 / 3, 2 / 3]
-    done = run(log, "--verifier", "option_letter")
+def test_rejudges_several_responses(tmp_path: Path) -> None:
+    log = write_log(
+        tmp_path, rows=build_rows([["B", "The answer is (B)", "C"], ["C", "**B**", "(B)"]])
+    )
+    results = rejudge(log, EXPLICIT, STRICT)
+    assert list_flips(results) == {("0", 1, True), ("1", 1, True)}
+    assert results.before.tolist() == [1 / 3, 1 / 3]
+    assert results.after.tolist() == [2 / 3, 2 / 3]
+    done = run_rejudge(log, "--verifier", "option_letter")
     assert isinstance(done.exception, UserError)
     assert "line 1: 3 responses, and exact_match does not say how many" in str(done.exception)
     verdicts = [{"status": s, "reason": ""} for s in ("pass", "pass", "fail")]
-    log = write(tmp_path, rows=letters([["B", "C", "B"]], verdicts=verdicts))
-    assert keyed(judged(log, STRICT)) == {("0", 1, False), ("0", 2, True)}
+    log = write_log(tmp_path, rows=build_rows([["B", "C", "B"]], verdicts=verdicts))
+    assert list_flips(rejudge(log, STRICT)) == {("0", 1, False), ("0", 2, True)}
 
 
-cells = st.lists(
+response_lists = st.lists(
     st.lists(st.sampled_from(sorted(FORMS)), min_size=1, max_size=3), min_size=1, max_size=8
 )
 
 
 @settings(max_examples=25)
-@given(cells, st.randoms())
-def test_laws(tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], rng: Any) -> None:
-    """The same rule flips nothing, A to B mirrors B to A, and the order of rows plays no part."""
+@given(response_lists, st.randoms())
+def test_rejudge_laws_hold(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]], rng: Any
+) -> None:
+    """The same rule flips nothing, A to B mirrors B to A, and the order of rows does not matter."""
     folder = tmp_path_factory.mktemp("laws")
-    rows = letters(texts)
-    log = write(folder / "a", rows=rows)
+    rows = build_rows(texts)
+    log = write_log(folder / "a", rows=rows)
     for rule in (STRICT, EXPLICIT):
-        assert keyed(judged(log, rule, rule)) == set()
-    there, back = judged(log, EXPLICIT, STRICT), judged(log, STRICT, EXPLICIT)
+        assert list_flips(rejudge(log, rule, rule)) == set()
+    forward, backward = rejudge(log, EXPLICIT, STRICT), rejudge(log, STRICT, EXPLICIT)
     expected = {
         (str(number), index, True)
-        for number, of in enumerate(texts)
-        for index, text in enumerate(of)
+        for number, responses in enumerate(texts)
+        for index, text in enumerate(responses)
         if FORMS[text] == (False, True)
     }
-    assert keyed(there) == expected
-    assert keyed(back) == {(document, index, False) for document, index, _ in expected}
-    assert there.before == back.after
-    shares = [sum(FORMS[text][1] for text in of) / len(of) for of in texts]
-    assert there.after.tolist() == shares
+    assert list_flips(forward) == expected
+    assert list_flips(backward) == {(document, index, False) for document, index, _ in expected}
+    assert forward.before == backward.after
+    shares = [sum(FORMS[text][1] for text in responses) / len(responses) for responses in texts]
+    assert forward.after.tolist() == shares
     rng.shuffle(rows)
-    assert keyed(judged(write(folder / "b", rows=rows), EXPLICIT, STRICT)) == expected
+    assert list_flips(rejudge(write_log(folder / "b", rows=rows), EXPLICIT, STRICT)) == expected
 
 
-def test_other_processes_judge_as_this_one_does(
+def test_worker_processes_give_equal_verdicts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(3)
     texts = [[f"{rng.choice(sorted(FORMS))}{' ' * rng.randrange(9)}"] for _ in range(5000)]
-    log = write(tmp_path, rows=letters(texts))
-    by_processes = judged(log, EXPLICIT, STRICT)
+    log = write_log(tmp_path, rows=build_rows(texts))
+    by_processes = rejudge(log, EXPLICIT, STRICT)
     monkeypatch.setattr(judging_module, "_MIN_POOLED", 10**9)
-    here = judged(log, EXPLICIT, STRICT)
-    assert by_processes.flips.kept == here.flips.kept
-    assert len(here.flips.kept) > 1000
-    assert by_processes.after == here.after
-    assert here.after.tolist() == [float(FORMS[text.rstrip()][1]) for (text,) in texts]
+    in_process = rejudge(log, EXPLICIT, STRICT)
+    assert by_processes.flips.kept == in_process.flips.kept
+    assert len(in_process.flips.kept) > 1000
+    assert by_processes.after == in_process.after
+    assert in_process.after.tolist() == [float(FORMS[text.rstrip()][1]) for (text,) in texts]
 
 
 HANGS = """
@@ -181,43 +188,41 @@ def register_verifiers(register):
 """
 
 
-def test_a_response_that_hangs_or_kills_costs_itself_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_response_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging_module, "_MIN_POOLED", 2)
     monkeypatch.setattr(judging_module, "_TIMEOUT_S", 2.0)
     (tmp_path / "odd.py").write_text(HANGS)
-    log = write(tmp_path, rows=letters([["a"], ["hang"], ["b"], ["die"], ["c"]]))
-    found = judge_logs(
+    log = write_log(tmp_path, rows=build_rows([["a"], ["hang"], ["b"], ["die"], ["c"]]))
+    judged = judge_logs(
         [str(log)], RejudgeChoice(Rule("odd"), plugin_files=[str(tmp_path / "odd.py")]), Flips(9)
     )
-    assert found.reasons.statuses == {"pass": 3, "timeout": 1, "error": 1}
-    assert found.after.tolist() == [1, 0, 1, 0, 1]
+    assert judged.reasons.statuses == {"pass": 3, "timeout": 1, "error": 1}
+    assert judged.after.tolist() == [1, 0, 1, 0, 1]
 
 
-def test_math_finds_what_an_extraction_missed(tmp_path: Path) -> None:
-    """GSM8K's golds are whole solutions, and its strict filter reads what follows ####."""
-    said = ["So the answer is 18.", "#### 18", "I get $\\frac{36}{2}$", "17", "\\boxed{18}"]
+def test_math_verifier_reads_missed_answers(tmp_path: Path) -> None:
+    """GSM8K's golds are complete solutions, and its strict filter reads the text after ####."""
+    texts = ["So the answer is 18.", "#### 18", "I get $\\frac{36}{2}$", "17", "\\boxed{18}"]
     rows = [
         row(
             number, float("####" in text), resps=[[text]], target="9 * 2 = 18\n#### 18",
             filtered_resps=["[invalid]"],
         )
-        for number, text in enumerate(said)
+        for number, text in enumerate(texts)
     ]  # fmt: skip
-    log = write(tmp_path, rows=rows)
-    found = judged(log, Rule("math"))
-    assert keyed(found) == {("0", 0, True), ("2", 0, True), ("4", 0, True)}
-    assert [flip.now_answer for flip in found.flips.kept] == ["18", "\\frac{36}{2}", "18"]
-    assert [flip.was_answer for flip in found.flips.kept] == ["[invalid]"] * 3
+    log = write_log(tmp_path, rows=rows)
+    results = rejudge(log, Rule("math"))
+    assert list_flips(results) == {("0", 0, True), ("2", 0, True), ("4", 0, True)}
+    assert [flip.now_answer for flip in results.flips.kept] == ["18", "\\frac{36}{2}", "18"]
+    assert [flip.was_answer for flip in results.flips.kept] == ["[invalid]"] * 3
 
 
-def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
+def test_documented_commands_rejudge_real_logs(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (ROOT / "docs" / "comparing.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
-    commands = [line for of in blocks for line in of.splitlines() if "rejudge before" in line]
+    commands = [line for block in blocks for line in block.splitlines() if "rejudge before" in line]
     assert len(commands) == 3
     monkeypatch.chdir(tmp_path)
     (tmp_path / "before").symlink_to(logs / "before")
@@ -225,45 +230,47 @@ def test_real_logs_of_lm_eval_and_the_commands_of_the_page(
     (plugin,) = re.findall(r"```python title=exact.py\n(.*?)```", own, flags=re.DOTALL)
     (tmp_path / "exact.py").write_text(plugin)
     for command in commands:
-        done = run(*shlex.split(command)[2:])
+        done = run_rejudge(*shlex.split(command)[2:])
         assert done.exit_code == 0, done.output
     (log,) = (logs / "before").rglob("samples_gapft_demo_2*.jsonl")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
-    found = json.loads((tmp_path / "again" / "results.json").read_text())
-    assert found["n"] == len(rows) == 16
-    assert found["before"] == sum(of["pass@1"] for of in rows) / 16  # boxed_math judged the log
-    assert found["after"] >= found["before"]  # what it passes, math passes
-    assert found["p"] == pytest.approx(
-        stats.binomtest(found["gained"], found["gained"] + found["lost"]).pvalue
-        if found["gained"] + found["lost"]
+    results = json.loads((tmp_path / "again" / "results.json").read_text())
+    assert results["n"] == len(rows) == 16
+    assert (
+        results["before"] == sum(line["pass@1"] for line in rows) / 16
+    )  # the log has verdicts of boxed_math
+    assert results["after"] >= results["before"]  # math passes whatever boxed_math passes
+    assert results["p"] == pytest.approx(
+        stats.binomtest(results["gained"], results["gained"] + results["lost"]).pvalue
+        if results["gained"] + results["lost"]
         else 1.0
     )
-    same = run(log, "--verifier", "boxed_math")  # the verifier of the task: nothing flips
+    same = run_rejudge(log, "--verifier", "boxed_math")  # the task's own verifier, so nothing flips
     assert "0 changed from wrong to right, 0 from right to wrong" in " ".join(same.output.split())
     (several,) = (logs / "before").rglob("samples_gapft_demo_passk_2*.jsonl")
-    same = judged(several, Rule("boxed_math"))
+    same = rejudge(several, Rule("boxed_math"))
     assert (same.responses, same.flips.right, same.flips.wrong) == (16 * 8, 0, 0)
     (options,) = (logs / "before").rglob("samples_two_options_2*.jsonl")
-    done = run(options, "--verifier", "math")
+    done = run_rejudge(options, "--verifier", "math")
     assert isinstance(done.exception, UserError)
     assert "multiple-choice and perplexity tasks" in str(done.exception)
 
 
-GOOD = letters([["B"], ["C"]])
+GOOD = build_rows([["B"], ["C"]])
 OWN = {**GOOD[0], "doc": {"key": "B"}}
 
 
-def without(key: str) -> dict[str, Any]:
+def drop_key(key: str) -> dict[str, Any]:
     return {name: value for name, value in GOOD[1].items() if name != key}
 
 
 @pytest.mark.parametrize(
-    ("rows", "arguments", "said"),
+    ("rows", "arguments", "expected"),
     [
         ([GOOD[0], '{"doc_id": 1, "resps": [["B"'], [], ", line 2"),
-        ([GOOD[0], without("resps")], [], ", line 2: has no resps"),
-        ([OWN, without("doc")], ["--gold", "key"], ", line 2: has no doc"),
-        ([GOOD[0], without("target")], [], ", line 2: target is missing"),
+        ([GOOD[0], drop_key("resps")], [], ", line 2: has no resps"),
+        ([OWN, drop_key("doc")], ["--gold", "key"], ", line 2: has no doc"),
+        ([GOOD[0], drop_key("target")], [], ", line 2: target is missing"),
         ([GOOD[0], {**GOOD[1], "target": "Z9"}], [], ", line 2: the gold answer 'Z9' is"),
         ([GOOD[0], {**GOOD[1], "exact_match": 0.5}], [], ", line 2: exact_match is 0.5, expected"),
         ([GOOD[0], {**GOOD[1], "resps": [[["-1.5", "False"]]]}], [], ", line 2: resps are not"),
@@ -280,33 +287,33 @@ def without(key: str) -> dict[str, Any]:
         (GOOD, ["--was", "lettr"], "unknown verifier 'lettr'"),
     ],
 )  # fmt: skip
-def test_what_is_refused_names_its_place_and_leaves_nothing(
-    tmp_path: Path, rows: list[Any], arguments: list[str], said: str
+def test_errors_name_their_place(
+    tmp_path: Path, rows: list[Any], arguments: list[str], expected: str
 ) -> None:
-    log = write(tmp_path / "log", rows=[])
+    log = write_log(tmp_path / "log", rows=[])
     lines = [line if isinstance(line, str) else json.dumps(line) for line in rows]
     log.write_text("".join(line + "\n" for line in lines))
-    done = run(log, "--verifier", "option_letter", *arguments, "--out", tmp_path / "out")
+    done = run_rejudge(log, "--verifier", "option_letter", *arguments, "--out", tmp_path / "out")
     assert isinstance(done.exception, UserError), done.output
     assert done.exception.exit_status == 2
-    assert said in str(done.exception)
-    if said.startswith(", line"):
-        assert str(done.exception).startswith(f"{log}{said.partition(':')[0]}")
+    assert expected in str(done.exception)
+    if expected.startswith(", line"):
+        assert str(done.exception).startswith(f"{log}{expected.partition(':')[0]}")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_verifier_and_a_log_named_twice(tmp_path: Path) -> None:
-    log = write(tmp_path, rows=GOOD)
+def test_rejects_unknown_verifier_and_duplicate_log(tmp_path: Path) -> None:
+    log = write_log(tmp_path, rows=GOOD)
     assert "unknown verifier 'maths'; did you mean 'math'?" in str(
-        run(log, "--verifier", "maths").exception
+        run_rejudge(log, "--verifier", "maths").exception
     )
-    assert "duplicate log" in str(run(log, log, "--verifier", "option_letter").exception)
+    assert "duplicate log" in str(run_rejudge(log, log, "--verifier", "option_letter").exception)
 
 
-def test_a_run_directory_is_refused_with_the_command_that_judges_it(tmp_path: Path) -> None:
+def test_rejects_run_directory_with_remedy(tmp_path: Path) -> None:
     for name in ("recipe.yaml", "manifest.json"):
         (tmp_path / name).touch()
-    done = run(tmp_path, "--verifier", "math", "--out", tmp_path / "out")
+    done = run_rejudge(tmp_path, "--verifier", "math", "--out", tmp_path / "out")
     assert isinstance(done.exception, UserError)
     assert done.exception.exit_status == 2
     remedy = f"gapft run {tmp_path}/recipe.yaml --set verifier.name=math --run-dir"
@@ -317,9 +324,9 @@ def test_a_run_directory_is_refused_with_the_command_that_judges_it(tmp_path: Pa
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800 B"
 
 
-def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) -> None:
-    log = write(tmp_path / "log", rows=letters([[HOSTILE]], exact_match=1))
-    done = run(log, "--verifier", "option_letter", "--out", tmp_path / "out")
+def test_escapes_hostile_responses(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log", rows=build_rows([[HOSTILE]], exact_match=1))
+    done = run_rejudge(log, "--verifier", "option_letter", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     for text in (done.output, (tmp_path / "out" / "rejudged.md").read_text()):
         assert "\x1b" not in text
@@ -334,10 +341,10 @@ def test_what_a_model_wrote_moves_no_cursor_and_breaks_no_table(tmp_path: Path) 
     assert flip["text"] == HOSTILE.replace("\ud800", "\ufffd")
 
 
-def test_a_document_in_several_logs_is_one(tmp_path: Path) -> None:
-    """A second log of the same documents says nothing new of how sure the first is."""
-    rows = letters([["B" if number < 5 else "C"] for number in range(20)], exact_match=0)
-    logs = [str(write(tmp_path / name, rows=rows)) for name in "ab"]
+def test_repeated_documents_form_one_unit(tmp_path: Path) -> None:
+    """A second log of the same documents does not narrow the interval."""
+    rows = build_rows([["B" if number < 5 else "C"] for number in range(20)], exact_match=0)
+    logs = [str(write_log(tmp_path / name, rows=rows)) for name in "ab"]
     (once,) = (
         judge_logs(logs[:1], RejudgeChoice(STRICT), Flips(9)).compute_findings().models.values()
     )
@@ -350,15 +357,15 @@ def test_a_document_in_several_logs_is_one(tmp_path: Path) -> None:
     assert twice.interval
     width = once.interval.high - once.interval.low
     assert twice.interval.high - twice.interval.low == pytest.approx(width, abs=0.06)
-    for by in both.compute_findings().groups.values():
-        assert [(one.units, one.test, one.p_value) for one in by.values()] == [
+    for groups in both.compute_findings().groups.values():
+        assert [(group.units, group.test, group.p_value) for group in groups.values()] == [
             (20, "mcnemar", 0.0625)
         ]
-    done = run(*logs, "--verifier", "option_letter", "--param", "rule=whole_response")
+    done = run_rejudge(*logs, "--verifier", "option_letter", "--param", "rule=whole_response")
     assert "40 responses to 20 documents in 2 logs" in " ".join(done.output.split())
 
 
-def test_errors_of_the_rule_before_are_said_to_be_its_own(tmp_path: Path) -> None:
+def test_reports_errors_of_earlier_rule(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(
         "from gapft_harness.api import Verdict, hookimpl\n"
         "class Odd:\n"
@@ -368,8 +375,8 @@ def test_errors_of_the_rule_before_are_said_to_be_its_own(tmp_path: Path) -> Non
         "def register_verifiers(register):\n"
         "    register('odd', Odd)\n"
     )
-    log = write(tmp_path / "log", rows=letters([["B"], ["B"]]))
-    done = run(
+    log = write_log(tmp_path / "log", rows=build_rows([["B"], ["B"]]))
+    done = run_rejudge(
         log, "--verifier", "option_letter", "--was", "odd", "--plugin", tmp_path / "odd.py",
         "--out", tmp_path / "out",
     )  # fmt: skip
@@ -377,26 +384,26 @@ def test_errors_of_the_rule_before_are_said_to_be_its_own(tmp_path: Path) -> Non
     assert "odd: none of 2 responses passed; 2 of 2 responses could not be judged" in " ".join(
         done.output.split()
     )
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert (found["verdicts"], found["was_verdicts"]) == ({"pass": 2}, {"timeout": 2})
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert (results["verdicts"], results["was_verdicts"]) == ({"pass": 2}, {"timeout": 2})
 
 
-def test_a_metric_that_is_named_is_read_though_there_are_verdicts(tmp_path: Path) -> None:
-    rows = letters([["B"], ["B"]], exact_match=0, verdicts=[{"status": "pass", "reason": ""}])
-    log = write(tmp_path / "log", rows=rows)
+def test_metric_option_overrides_verdicts(tmp_path: Path) -> None:
+    rows = build_rows([["B"], ["B"]], exact_match=0, verdicts=[{"status": "pass", "reason": ""}])
+    log = write_log(tmp_path / "log", rows=rows)
     rule = ("--verifier", "option_letter", "--param", "rule=whole_response")
-    by_verdicts = " ".join(run(log, *rule).output.split())
+    by_verdicts = " ".join(run_rejudge(log, *rule).output.split())
     assert "earlier verdicts: the log's verdicts; --metric: exact_match" in by_verdicts
     assert "0 changed from wrong to right" in by_verdicts
-    by_metric = " ".join(run(log, *rule, "--metric", "exact_match").output.split())
+    by_metric = " ".join(run_rejudge(log, *rule, "--metric", "exact_match").output.split())
     assert "earlier verdicts: exact_match of the log" in by_metric
     assert "2 changed from wrong to right" in by_metric
     del rows[1]["verdicts"]
-    done = run(write(tmp_path / "log", rows=rows), *rule)
+    done = run_rejudge(write_log(tmp_path / "log", rows=rows), *rule)
     assert "line 2: lacks a verdict on each response" in str(done.exception)
 
 
-def test_a_task_in_a_folder_of_ones_own_judges(tmp_path: Path) -> None:
+def test_task_metric_reads_include_path(tmp_path: Path) -> None:
     folder = tmp_path / "tasks"
     folder.mkdir()
     data = folder / "test.jsonl"
@@ -409,10 +416,10 @@ def test_a_task_in_a_folder_of_ones_own_judges(tmp_path: Path) -> None:
         "metric_list: [{metric: exact_match}]\n"
     )
     rows = [
-        row(i, 0, doc={"question": f"{i}?", "answer": "42"}, resps=[[said]], filtered_resps=[said])
-        for i, said in enumerate(("42", "7"))
+        row(i, 0, doc={"question": f"{i}?", "answer": "42"}, resps=[[text]], filtered_resps=[text])
+        for i, text in enumerate(("42", "7"))
     ]
-    log = write(tmp_path / "logs", rows=rows, task="mine")
+    log = write_log(tmp_path / "logs", rows=rows, task="mine")
     words = ["rejudge", str(log), "--verifier", "task_metric", "--param", "task=mine"]
     missing = CliRunner().invoke(app, words)
     assert "mine" in str(missing.exception)

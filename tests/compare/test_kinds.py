@@ -1,4 +1,4 @@
-"""Logs of two kinds, one before and another after: joined by prompt and gold answer, and told."""
+"""Logs of two formats before and after: joined by prompt and gold answer, with a note."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.mixed import normalise
 from gapft_harness.core.errors import UserError
-from tests.compare.logs import row, write
-from tests.verdicts.made import copied
+from tests.compare.logs import row, write_log
+from tests.verdicts.made import copy_details
 
 
-def sums(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
-    """Rows of lm_eval on the sums that the other logs hold: right below three, with a template."""
+def build_rows(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
+    """Build lm_eval rows for the sums of the other logs: right below three, with a template."""
     return [
         {
             **row(number, int(number < 3)),
@@ -32,53 +32,55 @@ def sums(numbers: list[int], **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def mixed(
+def compare_mixed(
     tmp_path: Path, rows: list[dict[str, Any]], *, turned: bool = False, **choice: Any
 ) -> Comparison:
-    """Lm_eval's rows held against lighteval's details, or the other way round."""
-    before = str(write(tmp_path / "before", rows=rows))
-    after = str(copied(tmp_path / "after", "lighteval_after"))
+    """Compare lm_eval's rows with lighteval's details, or the other way round."""
+    before = str(write_log(tmp_path / "before", rows=rows))
+    after = str(copy_details(tmp_path / "after", "lighteval_after"))
     sides = (after, before) if turned else (before, after)
     return compare(sides[0], [f"tuned={sides[1]}"], CompareChoice(**choice))
 
 
-def told(found: Comparison) -> str:
-    return "\n".join(str(note.text) for note in found.notes)
+def join_notes(comparison: Comparison) -> str:
+    return "\n".join(str(note.text) for note in comparison.notes)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_logs_of_two_kinds_are_joined_by_question_and_gold(turned: bool, tmp_path: Path) -> None:
-    """Whichever is before, in whatever order; each by its own metric; and a note says so."""
-    found = mixed(tmp_path, sums([4, 2, 1, 3]), turned=turned)
-    (paired,) = found.findings.models.values()
+def test_joins_two_formats_by_question_and_gold(turned: bool, tmp_path: Path) -> None:
+    """Either format may be before, in any order; each has its own metric; a note explains it."""
+    comparison = compare_mixed(tmp_path, build_rows([4, 2, 1, 3]), turned=turned)
+    (paired,) = comparison.findings.models.values()
     # before: 1 and 2 are right; after: 2 and 4
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 1, 1)
     kinds = ("lighteval", "lm-eval") if turned else ("lm-eval", "lighteval")
     metrics = ("em", "exact_match") if turned else ("exact_match", "em")
-    assert f"tuned: {metrics[1]} of its {kinds[1]} logs is compared with {metrics[0]}" in told(
-        found
+    assert (
+        f"tuned: {metrics[1]} of its {kinds[1]} logs is compared with {metrics[0]}"
+        in join_notes(comparison)
     )
     assert (
         f"tuned: matched by prompt and gold answer, since documents of {kinds[0]} and of "
         f"{kinds[1]} differ: 4 of 4 documents before and 4 after"
-    ) in told(found)
+    ) in join_notes(comparison)
 
 
-def test_one_kind_is_never_joined_so(tmp_path: Path) -> None:
-    rows = sums([1, 2])
-    other = [{**one, "doc": {"q": one["doc"]["question"]}} for one in rows]
+def test_single_format_joins_by_document(tmp_path: Path) -> None:
+    rows = build_rows([1, 2])
+    other = [{**line, "doc": {"q": line["doc"]["question"]}} for line in rows]
     before, after = (
-        str(write(tmp_path / side, rows=of)) for side, of in (("before", rows), ("after", other))
+        str(write_log(tmp_path / side, rows=lines))
+        for side, lines in (("before", rows), ("after", other))
     )
     with pytest.raises(UserError, match="no common document"):
         compare(before, [after], CompareChoice())
 
 
-def test_what_does_not_join_stands_side_by_side(tmp_path: Path) -> None:
-    rows = sums([1, 2, 3, 5])
+def test_shows_unmatched_documents(tmp_path: Path) -> None:
+    rows = build_rows([1, 2, 3, 5])
     rows[1]["target"] = "5"
     with pytest.raises(UserError) as refused:
-        mixed(tmp_path, rows)
+        compare_mixed(tmp_path, rows)
     first, *lines = str(refused.value).splitlines()
     assert "2 of 4 documents before and 4 after matched" in first
     assert "--common compares the matched ones" in first
@@ -88,61 +90,63 @@ def test_what_does_not_join_stands_side_by_side(tmp_path: Path) -> None:
     ]
 
 
-def test_common_compares_those_that_joined(tmp_path: Path) -> None:
-    rows = sums([1, 2, 3, 5])
-    found = mixed(tmp_path, rows, common=True)
-    assert len(found.items) == 3
-    assert "3 of 4 documents before and 4 after" in told(found)
+def test_common_compares_matched_documents(tmp_path: Path) -> None:
+    rows = build_rows([1, 2, 3, 5])
+    comparison = compare_mixed(tmp_path, rows, common=True)
+    assert len(comparison.items) == 3
+    assert "3 of 4 documents before and 4 after" in join_notes(comparison)
 
 
-def test_nothing_joined_is_refused_in_spite_of_common(tmp_path: Path) -> None:
+def test_rejects_logs_without_matches(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"0 of 2 documents before and 4 after matched") as refused:
-        mixed(tmp_path, sums([7, 8]), common=True)
+        compare_mixed(tmp_path, build_rows([7, 8]), common=True)
     assert "--common" not in str(refused.value)
     assert len(str(refused.value).splitlines()) == 4
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_question_that_stands_twice_has_no_counterpart(turned: bool, tmp_path: Path) -> None:
-    """Unless the gold answers tell them apart."""
-    rows = sums([1, 2, 3, 4, 4])
-    said = "3 of 4 documents before and 5" if turned else "3 of 5 documents before and 4"
-    with pytest.raises(UserError, match=said):
-        mixed(tmp_path, rows, turned=turned)
+def test_repeated_question_stays_unmatched(turned: bool, tmp_path: Path) -> None:
+    """Different gold answers distinguish repeated questions."""
+    rows = build_rows([1, 2, 3, 4, 4])
+    message = "3 of 4 documents before and 5" if turned else "3 of 5 documents before and 4"
+    with pytest.raises(UserError, match=message):
+        compare_mixed(tmp_path, rows, turned=turned)
     rows[4] |= {"target": "9", "doc": {**rows[4]["doc"], "level": 9}}
-    assert len(mixed(tmp_path / "b", rows, turned=turned, common=True).items) == 4
+    assert len(compare_mixed(tmp_path / "b", rows, turned=turned, common=True).items) == 4
 
 
-def test_on_two_fields_joins_instead(tmp_path: Path) -> None:
-    rows = sums([1, 2, 3, 4])
-    for one in rows:
-        one["doc"] = {"asked": one["doc"]["question"].strip(), "level": 1}
-        one["target"] = "unlike"
-    found = mixed(tmp_path, rows, on=["asked=query"], by="level", cluster="asked")
-    assert len(found.items) == 4
-    assert "matched by prompt" not in told(found)
+def test_joins_on_two_fields(tmp_path: Path) -> None:
+    rows = build_rows([1, 2, 3, 4])
+    for line in rows:
+        line["doc"] = {"asked": line["doc"]["question"].strip(), "level": 1}
+        line["target"] = "unlike"
+    comparison = compare_mixed(tmp_path, rows, on=["asked=query"], by="level", cluster="asked")
+    assert len(comparison.items) == 4
+    assert "matched by prompt" not in join_notes(comparison)
     with pytest.raises(UserError, match="doc has no field 'asked'"):
-        mixed(tmp_path / "b", rows, on=["asked"])
+        compare_mixed(tmp_path / "b", rows, on=["asked"])
 
 
-def test_a_chosen_metric_that_only_one_side_has_is_that_sides(tmp_path: Path) -> None:
-    rows = [{**one, "metrics": ["exact_match", "f1"], "f1": 0.5} for one in sums([1, 2, 3, 4])]
-    found = mixed(tmp_path, rows, metric="f1")
-    (paired,) = found.findings.models.values()
+def test_metric_may_exist_on_one_side(tmp_path: Path) -> None:
+    rows = [
+        {**line, "metrics": ["exact_match", "f1"], "f1": 0.5} for line in build_rows([1, 2, 3, 4])
+    ]
+    comparison = compare_mixed(tmp_path, rows, metric="f1")
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (0.5, 0.5)
-    assert "em of its lighteval logs is compared with f1" in told(found)
+    assert "em of its lighteval logs is compared with f1" in join_notes(comparison)
 
 
 @given(st.lists(st.text(alphabet="aé ́\n\t ", max_size=4), max_size=6))
-def test_normalising_is_done_once_and_for_all(parts: list[str]) -> None:
-    """It is its own repetition, and blind to white space around words."""
+def test_normalise_is_idempotent(parts: list[str]) -> None:
+    """Normalising twice has no effect, and white space around words is ignored."""
     text = normalise(" ".join(parts))
     assert normalise(text) == text
     assert normalise("\n\n".join(parts) + " ") == text
 
 
-def judged(folder: Path, name: str, **last: Any) -> str:
-    """An output of NeMo-Skills, whose last line differs."""
+def write_judged_log(folder: Path, name: str, **last: Any) -> str:
+    """Write an output of NeMo-Skills whose last line has these changes."""
     lines = [
         {
             "problem": f"{n}+{n}?",
@@ -154,7 +158,7 @@ def judged(folder: Path, name: str, **last: Any) -> str:
         for n in range(4)
     ]
     path = folder / name
-    path.write_text("".join(json.dumps(one) + "\n" for one in [*lines[:-1], lines[-1] | last]))
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:-1], lines[-1] | last]))
     return str(path)
 
 
@@ -167,17 +171,18 @@ def judged(folder: Path, name: str, **last: Any) -> str:
         {"judgement": ""},
     ],
 )
-def test_only_the_compared_field_of_nemo_skills_is_read(
-    last: dict[str, Any], tmp_path: Path
-) -> None:
-    before, after = judged(tmp_path, "b.jsonl"), judged(tmp_path, "a.jsonl", **last)
+def test_reads_only_compared_nemo_skills_field(last: dict[str, Any], tmp_path: Path) -> None:
+    before, after = (
+        write_judged_log(tmp_path, "b.jsonl"),
+        write_judged_log(tmp_path, "a.jsonl", **last),
+    )
     for choice in ({}, {"metric": "symbolic_correct"}):
-        found = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
-        assert len(found.items) == 4
-        assert found.table.before.mean() == 0.5
+        comparison = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
+        assert len(comparison.items) == 4
+        assert comparison.numbers.before.mean() == 0.5
     with pytest.raises(UserError, match=r"a\.jsonl, line 4: metric 'judgement'"):
         compare(before, [after], CompareChoice(metric="judgement"))
     some = compare(before, [after], CompareChoice(metric="judgement", common=True))
     assert len(some.items) == 3
-    unknown = judged(tmp_path, "c.jsonl", symbolic_correct=None)
+    unknown = write_judged_log(tmp_path, "c.jsonl", symbolic_correct=None)
     assert len(compare(before, [unknown], CompareChoice(metric="judgement")).items) == 4

@@ -1,6 +1,6 @@
-"""Where ``gapft compare`` overlaps with other tools, its figures are theirs.
+"""``gapft compare`` agrees with other tools where their methods overlap.
 
-``other_tools.json`` holds what they said of four pairs of runs, with their versions.
+``other_tools.json`` contains their results for four pairs of runs, with their versions.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.findings import Paired
-from tests.compare.logs import write
+from tests.compare.logs import write_log
 
 TABLES: dict[str, Any] = json.loads(Path(__file__).with_name("other_tools.json").read_text())[
     "tables"
 ]
-#: Of an interval's width: by how much ends may differ that are drawn, or come by other formulas.
+#: Tolerance of interval ends, as a share of the width: ends may be resampled or use other formulas.
 NEAR = 0.1
 
 
-def values(text: str) -> list[float]:
-    """A digit, or a number, for each item."""
+def parse_values(text: str) -> list[float]:
+    """Parse a digit or a number for each item."""
     return [float(value) for value in (text.split() if " " in text else text)]
 
 
-def ours(name: str, folder: Path) -> Paired:
-    of = TABLES[name]
+def compute_paired(name: str, folder: Path) -> Paired:
+    table = TABLES[name]
     for side in ("before", "after"):
-        write(folder / side, values(of[side]))
+        write_log(folder / side, parse_values(table[side]))
     choice = CompareChoice(cluster="passage" if name == "passages of four" else None)
-    found = compare(str(folder / "before"), [str(folder / "after")], choice)
-    (model,) = found.findings.models.values()
+    comparison = compare(str(folder / "before"), [str(folder / "after")], choice)
+    (model,) = comparison.findings.models.values()
     return model
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_differences_and_intervals_are_those_of_others(name: str, tmp_path: Path) -> None:
-    found = ours(name, tmp_path)
-    assert found.interval is not None
-    ends = found.interval.low, found.interval.high
-    for tool, said in TABLES[name]["figures"].items():
-        if "difference" in said:
-            assert found.difference == pytest.approx(said["difference"], abs=1e-9), tool
-        if "ci" in said:
-            width = said["ci"][1] - said["ci"][0]
-            assert ends == pytest.approx(said["ci"], abs=NEAR * width), tool
+def test_differences_and_intervals_match_other_tools(name: str, tmp_path: Path) -> None:
+    paired = compute_paired(name, tmp_path)
+    assert paired.interval is not None
+    ends = paired.interval.low, paired.interval.high
+    for tool, figures in TABLES[name]["figures"].items():
+        if "difference" in figures:
+            assert paired.difference == pytest.approx(figures["difference"], abs=1e-9), tool
+        if "ci" in figures:
+            width = figures["ci"][1] - figures["ci"][0]
+            assert ends == pytest.approx(figures["ci"], abs=NEAR * width), tool
 
 
 @pytest.mark.parametrize("name", ["few changes", "many changes"])
-def test_mcnemars_p_is_that_of_others(name: str, tmp_path: Path) -> None:
-    found, figures = ours(name, tmp_path), TABLES[name]["figures"]
-    assert found.test == "mcnemar"
-    assert found.p_value == pytest.approx(figures["evalstats mcnemar_p"]["p"], rel=1e-9)
+def test_mcnemar_p_matches_other_tools(name: str, tmp_path: Path) -> None:
+    paired, figures = compute_paired(name, tmp_path), TABLES[name]["figures"]
+    assert paired.test == "mcnemar"
+    assert paired.p_value == pytest.approx(figures["evalstats mcnemar_p"]["p"], rel=1e-9)
     evalsig = figures["evalsig mcnemar_test"]
     exact = evalsig["method"] == "mcnemar_exact"
-    # with more than 25 changes evalsig takes the chi-squared approximation
-    assert found.p_value == pytest.approx(evalsig["p"], rel=1e-9 if exact else 0.05)
+    # with more than 25 changes evalsig uses the chi-squared approximation
+    assert paired.p_value == pytest.approx(evalsig["p"], rel=1e-9 if exact else 0.05)
     assert exact == (name == "few changes")
 
 
-def test_sign_flips_of_a_graded_metric_say_what_others_do(tmp_path: Path) -> None:
-    found, figures = ours("graded", tmp_path), TABLES["graded"]["figures"]
-    assert found.test == "sign_flip"
+def test_sign_flip_p_matches_other_tools(tmp_path: Path) -> None:
+    paired, figures = compute_paired("graded", tmp_path), TABLES["graded"]["figures"]
+    assert paired.test == "sign_flip"
     for tool in ("evalsig paired_permutation_test", "lmms-eval paired_ttest"):
-        assert found.p_value == pytest.approx(figures[tool]["p"], abs=0.02), tool
+        assert paired.p_value == pytest.approx(figures[tool]["p"], abs=0.02), tool

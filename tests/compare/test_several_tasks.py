@@ -1,6 +1,6 @@
-"""Folders that hold several tasks, each with metrics and filters of its own, and their groups.
+"""Logs of several tasks with different metrics and filters, and groups of tasks.
 
-Logs and results are lm_eval's own, of a canned model on tasks of multiple choice and of words.
+lm_eval writes logs and results, with a canned model on multiple-choice and generation tasks.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import CURVES_FILE, FILES, build_results
 from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
-from tests.compare.logs import row, write
-from tests.compare.test_gate import refused, run
+from tests.compare.logs import row, write_log
+from tests.compare.test_gate import read_refusal, run_compare
 
-#: Task -> its number of documents.
+#: Number of documents by task.
 SIZES = {"said_2": 14, "said_10": 40, "chosen": 9}
-#: Group -> whether lm_eval weights its mean; the first holds the second.
+#: Whether lm_eval weights the mean, by group; the first group contains the second.
 GROUPS = {"by_size": True, "alike": False}
 
 
 class Answers(CannedModel):
-    """Says 7, or 8 where a question's number is in ``wrong``; an option is scored likewise."""
+    """Answer 7, or 8 for questions with a number in ``wrong``; score options likewise."""
 
     def __init__(self, wrong: set[int]) -> None:
         super().__init__(lambda prompt: f"It is {7 + self.errs(prompt)}")
@@ -42,7 +42,7 @@ class Answers(CannedModel):
         return int(prompt.split("#")[1].split()[0]) in self._wrong
 
     def loglikelihood(self, requests: Any) -> Any:
-        """The second option is the likelier, except where it errs."""
+        """Make the second option likelier, except for wrong answers."""
         return [
             (-1.0 - ((request.args[1].strip() == "7") != self.errs(request.args[0])), False)
             for request in requests
@@ -50,27 +50,27 @@ class Answers(CannedModel):
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders ``before``, ``after`` and ``hot``, as lm_eval's command writes them."""
+def lm_eval_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the folders ``before``, ``after`` and ``hot`` as lm_eval's command does."""
     folder = tmp_path_factory.mktemp("several")
     for task, size in SIZES.items():
         data = folder / f"{task}.jsonl"
         data.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(size)))
-        shared = f"task: {task}\ndataset_path: json\ntest_split: test\n"
-        shared += f"dataset_kwargs: {{data_files: {{test: {data}}}}}\nmetadata: {{version: 1}}\n"
-        shared += 'doc_to_text: "Question #{{n}} of TASK"\n'.replace("TASK", task)
+        text = f"task: {task}\ndataset_path: json\ntest_split: test\n"
+        text += f"dataset_kwargs: {{data_files: {{test: {data}}}}}\nmetadata: {{version: 1}}\n"
+        text += 'doc_to_text: "Question #{{n}} of TASK"\n'.replace("TASK", task)
         if task == "chosen":
-            shared += 'output_type: multiple_choice\ndoc_to_choice: ["7", "8"]\ndoc_to_target: 1\n'
-            shared += "metric_list: [{metric: acc}, {metric: acc_norm}]\n"
+            text += 'output_type: multiple_choice\ndoc_to_choice: ["7", "8"]\ndoc_to_target: 1\n'
+            text += "metric_list: [{metric: acc}, {metric: acc_norm}]\n"
         else:
-            shared += 'output_type: generate_until\ndoc_to_target: "7"\n'
-            shared += "generation_kwargs: {until: ['\\n'], max_gen_toks: 8}\n"
-            shared += "filter_list: [{name: strict, filter: [{function: regex, "
-            shared += 'regex_pattern: "(\\\\d)"}, {function: take_first}]}]\n'
-            shared += (
+            text += 'output_type: generate_until\ndoc_to_target: "7"\n'
+            text += "generation_kwargs: {until: ['\\n'], max_gen_toks: 8}\n"
+            text += "filter_list: [{name: strict, filter: [{function: regex, "
+            text += 'regex_pattern: "(\\\\d)"}, {function: take_first}]}]\n'
+            text += (
                 "metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]\n"
             )
-        (folder / f"{task}.yaml").write_text(shared)
+        (folder / f"{task}.yaml").write_text(text)
     for (group, weighted), tasks in zip(GROUPS.items(), ("alike", "said_2, said_10"), strict=True):
         (folder / f"{group}.yaml").write_text(
             f"group: {group}\ntask: [{tasks}]\nmetadata: {{version: 1}}\n"
@@ -95,36 +95,40 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def reported(folder: Path) -> dict[str, dict[str, Any]]:
-    """What lm_eval itself says of tasks and groups."""
+def read_reported(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read lm_eval's own results of tasks and groups."""
     (path,) = folder.rglob("results_*.json")
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text())["results"]
-    return found
+    results: dict[str, dict[str, Any]] = json.loads(path.read_text())["results"]
+    return results
 
 
-def test_each_task_by_its_own_metric_and_filter_and_groups_as_lm_eval_has_them(
-    evaluated: Path, tmp_path: Path
-) -> None:
-    done = run(evaluated / "before", f"new={evaluated / 'after'}", "--out", tmp_path / "out")
+def test_tasks_and_groups_match_lm_eval(lm_eval_logs: Path, tmp_path: Path) -> None:
+    done = run_compare(
+        lm_eval_logs / "before", f"new={lm_eval_logs / 'after'}", "--out", tmp_path / "out"
+    )
     assert done.exit_code == 0, (done.output, done.exception)
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert {task: (of["metric"], of["filter"]) for task, of in found["tasks"].items()} == {
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {
+        task: (entry["metric"], entry["filter"]) for task, entry in results["tasks"].items()
+    } == {
         "said_2": ("exact_match", "strict"),
         "said_10": ("exact_match", "strict"),
         "chosen": ("acc", "none"),
     }
-    assert [*found["models"]["new"]["by"]] == ["chosen", "said_2", "said_10"], "2 before 10"
-    assert (found["metric"], found["by"]) == (None, "task")
-    told = [reported(evaluated / side) for side in ("before", "after")]
-    for name, of in (found["models"]["new"]["by"] | found["models"]["new"]["groups"]).items():
+    assert [*results["models"]["new"]["by"]] == ["chosen", "said_2", "said_10"], "2 before 10"
+    assert (results["metric"], results["by"]) == (None, "task")
+    results_by_side = [read_reported(lm_eval_logs / side) for side in ("before", "after")]
+    for name, entry in (
+        results["models"]["new"]["by"] | results["models"]["new"]["groups"]
+    ).items():
         key = "acc,none" if name == "chosen" else "exact_match,strict"
-        before, after = (side[name][key] for side in told)
-        assert (of["before"], of["after"]) == pytest.approx((before, after))
-        assert of["difference"] == pytest.approx(after - before)
-        assert of["ci95"][0] < of["difference"] < of["ci95"][1]
-    assert {name: of["weight_by_size"] for name, of in found["groups"].items()} == GROUPS
-    by_size, alike = (found["models"]["new"]["groups"][name] for name in GROUPS)
-    assert not math.isclose(by_size["difference"], alike["difference"]), "the means are the same"
+        before, after = (side[name][key] for side in results_by_side)
+        assert (entry["before"], entry["after"]) == pytest.approx((before, after))
+        assert entry["difference"] == pytest.approx(after - before)
+        assert entry["ci95"][0] < entry["difference"] < entry["ci95"][1]
+    assert {name: entry["weight_by_size"] for name, entry in results["groups"].items()} == GROUPS
+    by_size, alike = (results["models"]["new"]["groups"][name] for name in GROUPS)
+    assert not math.isclose(by_size["difference"], alike["difference"]), "the two means must differ"
     assert (by_size["test"], alike["test"]) == ("mcnemar", "sign_flip")
     words = " ".join(done.output.split())
     assert "weighted by documents; in alike with equal weights" in words
@@ -135,73 +139,81 @@ def test_each_task_by_its_own_metric_and_filter_and_groups_as_lm_eval_has_them(
     assert '<a href="#by-task">By task</a>' in contents.partition("</nav>")[0]
 
 
-def test_the_python_face_takes_them_too(evaluated: Path, tmp_path: Path) -> None:
-    found = gapft_harness.compare(evaluated / "before", {"new": evaluated / "after"})
-    assert {*found.aggregates} == {*GROUPS}
-    assert {*found.groups} == {*SIZES}
-    assert "said_10" in repr(found)
-    found.write(tmp_path / "out")
+def test_python_api_compares_several_tasks(lm_eval_logs: Path, tmp_path: Path) -> None:
+    comparison = gapft_harness.compare(lm_eval_logs / "before", {"new": lm_eval_logs / "after"})
+    assert {*comparison.aggregates} == {*GROUPS}
+    assert {*comparison.groups} == {*SIZES}
+    assert "said_10" in repr(comparison)
+    comparison.write(tmp_path / "out")
     with pytest.raises(UserError, match="overwrite=True"):
-        found.write(tmp_path / "out")
-    found.write(tmp_path / "out", overwrite=True)
+        comparison.write(tmp_path / "out")
+    comparison.write(tmp_path / "out", overwrite=True)
 
 
-def test_an_interval_of_tasks_that_count_alike_is_that_of_their_means(evaluated: Path) -> None:
-    """Against a bootstrap of its own, which draws documents within each task."""
-    of = compare(str(evaluated / "before"), [str(evaluated / "after")], CompareChoice())
-    (found,) = of.findings.aggregates["alike"].values()
-    (after,) = of.table.after.values()
-    tasks = np.array([task for task, _, _ in of.items])
+def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:
+    """Compare with an independent bootstrap that draws documents within each task."""
+    comparison = compare(
+        str(lm_eval_logs / "before"), [str(lm_eval_logs / "after")], CompareChoice()
+    )
+    (group,) = comparison.findings.aggregates["alike"].values()
+    (after,) = comparison.numbers.after.values()
+    tasks = np.array([task for task, _, _ in comparison.items])
     generator = np.random.default_rng(1)
     means = np.zeros(20_000)
     for task in ("said_2", "said_10"):
-        values = (after[0] - of.table.before)[tasks == task]
+        values = (after[0] - comparison.numbers.before)[tasks == task]
         means += generator.choice(values, (len(means), len(values))).mean(axis=1) / 2
     low, high = np.quantile(means, [0.025, 0.975])
-    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=0.03)
+    assert (group.interval.low, group.interval.high) == pytest.approx((low, high), abs=0.03)
 
 
-def test_what_one_task_lacks_is_told_of_its_own_log(evaluated: Path) -> None:
-    told = refused(evaluated / "before", evaluated / "after", "--filter", "none")
-    assert "samples_said_2" in told
-    assert "no row under filter 'none'; known: strict" in told
-    told = refused(evaluated / "before", evaluated / "after", "--metric", "acc_norm")
-    assert "samples_said_2" in told
-    one = run(evaluated / "before", evaluated / "after", "--task", "chosen", "--metric", "acc_norm")
-    assert one.exit_code == 0, (one.output, one.exception)
+def test_error_names_log_of_task(lm_eval_logs: Path) -> None:
+    error = read_refusal(lm_eval_logs / "before", lm_eval_logs / "after", "--filter", "none")
+    assert "samples_said_2" in error
+    assert "no row under filter 'none'; known: strict" in error
+    error = read_refusal(lm_eval_logs / "before", lm_eval_logs / "after", "--metric", "acc_norm")
+    assert "samples_said_2" in error
+    single_task = run_compare(
+        lm_eval_logs / "before", lm_eval_logs / "after", "--task", "chosen", "--metric", "acc_norm"
+    )
+    assert single_task.exit_code == 0, (single_task.output, single_task.exception)
 
 
-def test_metrics_that_have_no_mean_in_common_have_a_row_each_and_no_other(tmp_path: Path) -> None:
+def test_different_metrics_have_no_common_mean(tmp_path: Path) -> None:
     loss = [{"metrics": ["loss"], "loss": n / 8} for n in range(40)]
     for side, worse in (("a", 0), ("b", 4)):
-        write(tmp_path / side, [1] * (40 - worse) + [0] * worse, task="right")
-        rows = [row(n, 0, **of | {"loss": of["loss"] + worse}) for n, of in enumerate(loss)]
-        path = write(tmp_path / side, rows=rows, task="loss", date="2026-01-02T00-00-00.1")
+        write_log(tmp_path / side, [1] * (40 - worse) + [0] * worse, task="right")
+        rows = [
+            row(n, 0, **fields | {"loss": fields["loss"] + worse}) for n, fields in enumerate(loss)
+        ]
+        path = write_log(tmp_path / side, rows=rows, task="loss", date="2026-01-02T00-00-00.1")
         facts = {"higher_is_better": {"loss": {"loss": False}}, "versions": {"loss": 1}}
         (path.parent / "results_2026-01-02T00-00-00.1.json").write_text(json.dumps(facts))
-    of = compare(str(tmp_path / "a"), [f"b={tmp_path / 'b'}"], CompareChoice())
-    found = build_results(of)
-    assert "difference" not in found["models"]["b"]
-    assert found["before"]["mean"] is None
-    assert found["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
-    assert found["models"]["b"]["by"]["right"]["difference"] == pytest.approx(-0.1)
-    assert beyond(of, 0.5) == ["b on loss"], "better when lower, and no share"
-    assert beyond(of, 0.001) == ["b on loss", "b on right"]
-    done = run(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
+    comparison = compare(str(tmp_path / "a"), [f"b={tmp_path / 'b'}"], CompareChoice())
+    results = build_results(comparison)
+    assert "difference" not in results["models"]["b"]
+    assert results["before"]["mean"] is None
+    assert results["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
+    assert results["models"]["b"]["by"]["right"]["difference"] == pytest.approx(-0.1)
+    assert list_worse(comparison, 0.5) == ["b on loss"], (
+        "lower is better, and the metric is not a share"
+    )
+    assert list_worse(comparison, 0.001) == ["b on loss", "b on right"]
+    done = run_compare(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
     assert done.exit_code == 0, (done.output, done.exception)
     words = " ".join(done.output.split())
     assert "−10.0" in words
     assert "+4" in words
     assert "loss (loss): lower is better" in words
-    assert "no common mean" in refused(tmp_path / "a", tmp_path / "b", "--by", "subject")
-    told = refused(tmp_path / "a", tmp_path / "b", "--source-samples", tmp_path / "b")
-    assert "choose one task" in told
+    assert "no common mean" in read_refusal(tmp_path / "a", tmp_path / "b", "--by", "subject")
+    error = read_refusal(tmp_path / "a", tmp_path / "b", "--source-samples", tmp_path / "b")
+    assert "choose one task" in error
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES} - {CURVES_FILE}
 
 
-def test_options_are_counted_from_1_in_answers_and_golds(evaluated: Path, tmp_path: Path) -> None:
-    done = run(
-        evaluated / "before", evaluated / "hot", "--task", "chosen", "--out", tmp_path / "out"
+def test_counts_options_from_one(lm_eval_logs: Path, tmp_path: Path) -> None:
+    done = run_compare(
+        lm_eval_logs / "before", lm_eval_logs / "hot", "--task", "chosen", "--out", tmp_path / "out"
     )
     assert done.exit_code == 0, (done.output, done.exception)
     words = " ".join(done.output.split())
@@ -212,5 +224,5 @@ def test_options_are_counted_from_1_in_answers_and_golds(evaluated: Path, tmp_pa
     assert ",option 2: 8,option 2: 8,option 1: 7" in (tmp_path / "out" / "items.csv").read_text()
 
 
-def beyond(of: Comparison, margin: float) -> list[str]:
-    return [held.name for held in of.check_margin(margin) if held.verdict == "worse"]
+def list_worse(comparison: Comparison, margin: float) -> list[str]:
+    return [check.name for check in comparison.check_margin(margin) if check.verdict == "worse"]

@@ -49,10 +49,10 @@ ascii_text = st.lists(
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Two threads on a loaded machine are slower than one for a model as small as this."""
-    before = torch.get_num_threads()
+    thread_count = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(thread_count)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,12 @@ def verifier() -> Iterator[ProgramTests]:
         yield running
 
 
-def answers(problem: CodeProblem) -> list[Answer]:
-    shown = problem.tests.tests[0].answer
-    return [Answer("whole"), Answer("unfinished"), Answer("constant", shown)]
+def list_answers(problem: CodeProblem) -> list[Answer]:
+    first_answer = problem.tests.tests[0].answer
+    return [Answer("whole"), Answer("unfinished"), Answer("constant", first_answer)]
 
 
-def test_the_folder_is_small_float32_and_standard(tokenizer: Any) -> None:
+def test_policy_folder_is_small_float32_and_standard(tokenizer: Any) -> None:
     from transformers import AutoModelForCausalLM
 
     assert resolve_model("bundled:demo-code") == str(find_code_policy())
@@ -92,11 +92,11 @@ def test_the_folder_is_small_float32_and_standard(tokenizer: Any) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(text=ascii_text)
-def test_decoding_gives_back_any_ascii_text(tokenizer: Any, text: str) -> None:
+def test_decoding_restores_ascii_text(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_the_shipped_tokenizer_is_the_one_that_is_built(tokenizer: Any, tmp_path: Path) -> None:
+def test_shipped_tokenizer_equals_built_one(tokenizer: Any, tmp_path: Path) -> None:
     build_tokenizer().save_pretrained(tmp_path)
     shipped = json.loads((find_code_policy() / "tokenizer.json").read_text("utf-8"))
     assert shipped == json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
@@ -105,7 +105,7 @@ def test_the_shipped_tokenizer_is_the_one_that_is_built(tokenizer: Any, tmp_path
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1_000))
-def test_three_attempts_are_few_tokens_that_join(tokenizer: Any, seed: int) -> None:
+def test_three_attempts_fit_context_and_tokens_join(tokenizer: Any, seed: int) -> None:
     rng = Random(seed)
     for problem in generate("tuning", 5, seed):
         turns = list(episode(problem, rng))
@@ -115,22 +115,24 @@ def test_three_attempts_are_few_tokens_that_join(tokenizer: Any, seed: int) -> N
             assert prompt + response == tokenizer.encode(turn.prompt + turn.response)
             assert len(response) + 1 <= MAX_NEW_TOKENS
             assert len(prompt) + MAX_NEW_TOKENS <= CONTEXT_TOKENS
-        for before, after in pairwise(turns):
-            told = after.prompt.removeprefix(f"{before.prompt}{before.response}\n\n")
-            assert len(tokenizer.encode(told)) <= 60
+        for turn_before, turn_after in pairwise(turns):
+            feedback_text = turn_after.prompt.removeprefix(
+                f"{turn_before.prompt}{turn_before.response}\n\n"
+            )
+            assert len(tokenizer.encode(feedback_text)) <= 60
 
 
-def test_taught_feedback_is_what_the_verifier_says(verifier: ProgramTests) -> None:
+def test_taught_feedback_equals_verifier_feedback(verifier: ProgramTests) -> None:
     problems = generate("tuning", 30, 7)
-    asked = [(problem, answer) for problem in problems for answer in answers(problem)]
-    told = verifier.feedback([a.text(p) for p, a in asked], [gold(p) for p, _ in asked])
+    pairs = [(problem, answer) for problem in problems for answer in list_answers(problem)]
+    feedback_texts = verifier.feedback([a.text(p) for p, a in pairs], [gold(p) for p, _ in pairs])
     expected = []
-    for problem, answer in asked:
+    for problem, answer in pairs:
         number = answer.failed(problem)
         expected.append(None if number is None else feedback(problem, answer, number))
-    assert told == expected
-    assert sum(text is None for text in told) > len(problems)
-    assert sum(text is not None for text in told) > 10
+    assert feedback_texts == expected
+    assert sum(text is None for text in feedback_texts) > len(problems)
+    assert sum(text is not None for text in feedback_texts) > 10
 
 
 def test_episodes_end_when_public_tests_pass_or_attempts_run_out() -> None:
@@ -141,14 +143,14 @@ def test_episodes_end_when_public_tests_pass_or_attempts_run_out() -> None:
         lengths.append(len(turns))
         attempts: list[Attempt] = []
         for turn, after in pairwise(turns):
-            told = after.prompt.removeprefix(f"{turn.prompt}{turn.response}\n\n")
-            attempts.append(Attempt(turn.response, (), "stop", told.removesuffix("\n\n")))
-            assert "failed public test" in told
+            feedback_text = after.prompt.removeprefix(f"{turn.prompt}{turn.response}\n\n")
+            attempts.append(Attempt(turn.response, (), "stop", feedback_text.removesuffix("\n\n")))
+            assert "failed public test" in feedback_text
             assert conversation(problem, attempts) == after.prompt
     assert set(lengths) == set(range(1, MAX_ATTEMPTS + 1))
 
 
-def test_habits_are_as_frequent_as_they_say() -> None:
+def test_habit_frequencies_match_settings() -> None:
     rng = Random(0)
     base = next(stream("tuning", 2))
     for opening in OPENINGS:
@@ -162,24 +164,24 @@ def test_habits_are_as_frequent_as_they_say() -> None:
         assert whole_probability(problem, 1) > whole_probability(problem, 0)
 
 
-def test_the_two_phases_meet_different_problems_of_the_pretrain_part() -> None:
+def test_training_phases_use_different_problems() -> None:
     skill = {turn.prompt.split("\n")[0] for turn in islice(skill_examples(0), 60)}
     habit = {turn.prompt.split("\n")[0] for turn in islice(habit_examples(0), 60)}
     assert skill != habit
 
 
-def test_the_gap_is_there_and_programs_fail_in_both_ways() -> None:
+def test_gap_exists_with_both_kinds_of_failure() -> None:
     searched = search(find_code_policy(), generate("tuning", 90, 5), k=8, seed=2)
     states = [item.state for item in searched]
     assert 0.35 < states.count("G") / len(states) < 0.65
     assert states.count("S") / len(states) > 0.15
     assert states.count("U") > 0
     greedy = [item.greedy for item in searched]
-    assert {"whole", "unfinished", "constant"} <= {one.kind for one in greedy}
-    failed_public = [one for one in greedy if one.attempts]
-    assert any(one.passed for one in failed_public)
-    assert not all(one.passed for one in failed_public)
-    assert any(one.stopped and not one.passed for one in greedy)
+    assert {"whole", "unfinished", "constant"} <= {trial.kind for trial in greedy}
+    failed_public = [trial for trial in greedy if trial.attempts]
+    assert any(trial.passed for trial in failed_public)
+    assert not all(trial.passed for trial in failed_public)
+    assert any(trial.stopped and not trial.passed for trial in greedy)
     often = [item.state == "G" for item in searched if item.greedy.problem.opening == OPENINGS[0]]
     seldom = [item.state == "G" for item in searched if item.greedy.problem.opening == OPENINGS[-1]]
     assert sum(often) / len(often) > 0.8 > 0.4 > sum(seldom) / len(seldom)
@@ -187,22 +189,22 @@ def test_the_gap_is_there_and_programs_fail_in_both_ways() -> None:
 
 
 @pytest.mark.parametrize("phase", [SKILL, HABIT])
-def test_a_schedule_rises_to_its_peak_and_falls_to_zero(phase: Phase) -> None:
+def test_schedule_rises_to_peak_and_falls_to_zero(phase: Phase) -> None:
     rates = [phase.learning_rate(step) for step in range(phase.steps)]
     assert max(rates) == pytest.approx(phase.peak)
     assert rates.index(max(rates)) in (phase.warmup - 1, phase.warmup)
     assert 0 <= rates[-1] < phase.peak / 1_000
 
 
-def test_pre_training_repeats_itself() -> None:
+def test_pretraining_is_deterministic() -> None:
     tokenizer = build_tokenizer()
     inputs = torch.tensor([tokenizer.encode(next(stream("tuning", 1)).question)])
-    found = []
+    logits = []
     for _ in range(2):
         model = build_model(tokenizer, seed=7)
         train(model, tokenizer, skill_examples(7), Phase("skill", 3, 1e-3, 2, 4), lambda line: None)
         with torch.inference_mode():
-            found.append(model(inputs).logits)
-    assert torch.equal(*found)
+            logits.append(model(inputs).logits)
+    assert torch.equal(*logits)
     untrained = build_model(tokenizer, seed=7)(inputs).logits
-    assert not torch.equal(found[0], untrained)
+    assert not torch.equal(logits[0], untrained)

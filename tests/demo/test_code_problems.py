@@ -39,27 +39,27 @@ EVEN, ADD = STEPS["line"][0], STEPS["line"][5]
 SUM = ENDINGS["line"][0]
 
 
-def records(name: str) -> list[dict[str, Any]]:
+def read_records(name: str) -> list[dict[str, Any]]:
     lines = (SHIPPED / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
-def request(record: dict[str, Any]) -> str:
+def extract_request(record: dict[str, Any]) -> str:
     return str(record["question"]).split("\n")[0].removeprefix(f"{record['opening']}: ")
 
 
-def gold(record: dict[str, Any]) -> dict[str, Any]:
+def extract_gold(record: dict[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in ("kind", "function", "tests", "public")}
 
 
-def as_tests(problem: CodeProblem) -> list[Test]:
+def build_tests(problem: CodeProblem) -> list[Test]:
     return [Test(f"{test.line}\n", f"{test.answer}\n") for test in problem.tests.tests]
 
 
-def source(response: str) -> Program:
-    found = last_program(response)
-    assert found is not None
-    return Program(found)
+def extract_program(response: str) -> Program:
+    program_text = last_program(response)
+    assert program_text is not None
+    return Program(program_text)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,12 @@ def sandbox() -> Any:
         yield running
 
 
-def test_a_problem_reads_as_its_words_say() -> None:
+def test_builds_question_and_programs() -> None:
     problem = CodeProblem("Sketch", "line", (Step(EVEN), Step(ADD, 3)), SUM)
-    shown = problem.tests.tests[0]
+    example = problem.tests.tests[0]
     assert problem.question == (
         "Sketch: read a line of integers, keep the even ones, add 3 to each, print the sum.\n"
-        f"Example: {shown.line} gives {shown.answer}\n\n"
+        f"Example: {example.line} gives {example.answer}\n\n"
     )
     assert problem.whole == (
         "```python\nx = list(map(int, input().split()))\nx = [v for v in x if v % 2 == 0]\n"
@@ -85,7 +85,7 @@ def test_a_problem_reads_as_its_words_say() -> None:
     assert unfinished_answer(problem, [3, 4, 10]) == 14
 
 
-def test_each_kind_of_step_and_ending_means_what_its_code_does(sandbox: Sandbox) -> None:
+def test_step_meanings_match_their_code(sandbox: Sandbox) -> None:
     inputs = {"line": [[3, 14, 0, 25, 14, 8], [40, 1, 7]], "pair": [[13, 40], [40, 13], [6, 6]]}
     items = []
     for family, kinds in STEPS.items():
@@ -105,19 +105,19 @@ def test_each_kind_of_step_and_ending_means_what_its_code_does(sandbox: Sandbox)
     ]
 
 
-def test_tests_accept_whole_programs_and_reject_lazy_ones(sandbox: Sandbox) -> None:
+def test_tests_accept_whole_and_reject_lazy_programs(sandbox: Sandbox) -> None:
     problems = generate("tuning", 24, 3)
     lazy = [(problem, problem.unfinished) for problem in problems]
     lazy += [(p, constant(t.answer)) for p in problems for t in p.tests.tests[: p.tests.public]]
     whole = [(problem, problem.whole) for problem in problems]
-    results = sandbox.judge([(source(text), as_tests(p)) for p, text in whole + lazy])
+    results = sandbox.judge([(extract_program(text), build_tests(p)) for p, text in whole + lazy])
     verdicts = [result.verdict for result in results]
     assert verdicts == ["accepted"] * len(whole) + ["wrong_answer"] * len(lazy)
 
 
 @settings(max_examples=40, deadline=None)
 @given(split=splits, seed=seeds)
-def test_hidden_tests_tell_each_missing_step_and_every_constant(split: Split, seed: int) -> None:
+def test_hidden_tests_detect_missing_steps_and_constants(split: Split, seed: int) -> None:
     for problem in generate(split, 6, seed):
         hidden = problem.tests.tests[problem.tests.public :]
         assert (len(hidden), problem.tests.public in (1, 2)) == (HIDDEN, True)
@@ -131,7 +131,7 @@ def test_hidden_tests_tell_each_missing_step_and_every_constant(split: Split, se
             assert test.answer == evaluate(problem.steps, problem.ending, [*test.values])
 
 
-def test_public_tests_miss_the_last_step_of_some_problems_and_show_it_in_most() -> None:
+def test_public_tests_miss_some_last_steps() -> None:
     problems = generate("tuning", 300, 1)
     blind = [
         all(
@@ -145,7 +145,7 @@ def test_public_tests_miss_the_last_step_of_some_problems_and_show_it_in_most() 
     assert 0.3 < sum(two) / len(two) < 0.6
 
 
-def test_a_step_without_effect_makes_no_problem() -> None:
+def test_rejects_step_without_effect() -> None:
     sort, count = STEPS["line"][11], ENDINGS["line"][1]
     problem = CodeProblem("Sketch", "line", (Step(sort),), count)
     assert problem.suite is None
@@ -154,17 +154,17 @@ def test_a_step_without_effect_makes_no_problem() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(one=splits, other=splits, seed=seeds, another=seeds)
-def test_no_two_splits_share_a_request(one: Split, other: Split, seed: int, another: int) -> None:
-    problems = generate(one, 40, seed)
-    assert {problem.split for problem in problems} == {one}
-    shared = {p.request for p in problems} & {p.request for p in generate(other, 40, another)}
-    assert not shared or one == other
+@given(first=splits, second=splits, seed=seeds, second_seed=seeds)
+def test_splits_share_no_request(first: Split, second: Split, seed: int, second_seed: int) -> None:
+    problems = generate(first, 40, seed)
+    assert {problem.split for problem in problems} == {first}
+    shared = {p.request for p in problems} & {p.request for p in generate(second, 40, second_seed)}
+    assert not shared or first == second
 
 
 @given(opening=st.sampled_from(OPENINGS), seed=seeds)
 @settings(deadline=None)
-def test_the_opening_moves_neither_split_nor_tests(opening: str, seed: int) -> None:
+def test_opening_does_not_change_split_or_tests(opening: str, seed: int) -> None:
     problem = next(stream("pool", seed))
     renamed = CodeProblem(opening, problem.family, problem.steps, problem.ending)
     assert (renamed.split, renamed.tests) == ("pool", problem.tests)
@@ -172,7 +172,7 @@ def test_the_opening_moves_neither_split_nor_tests(opening: str, seed: int) -> N
 
 @settings(max_examples=20, deadline=None)
 @given(split=splits, seed=seeds, count=st.integers(0, 30), more=st.integers(0, 30))
-def test_problems_are_distinct_balanced_and_a_prefix_of_a_longer_draw(
+def test_problems_are_distinct_balanced_and_extendable(
     split: Split, seed: int, count: int, more: int
 ) -> None:
     problems = generate(split, count, seed)
@@ -182,7 +182,7 @@ def test_problems_are_distinct_balanced_and_a_prefix_of_a_longer_draw(
     assert generate(split, count + more, seed)[:count] == problems
 
 
-def test_there_are_thousands_of_programs_of_every_length() -> None:
+def test_generates_thousands_of_programs_of_every_length() -> None:
     problems = list(islice(stream("pretrain", 5), 6_000))
     assert len({problem.whole for problem in problems}) > 4_000
     lengths = Counter(len(problem.steps) for problem in problems)
@@ -191,40 +191,44 @@ def test_there_are_thousands_of_programs_of_every_length() -> None:
     assert {problem.family for problem in problems} == set(READINGS)
 
 
-def test_an_unknown_split_is_named_with_the_known_ones() -> None:
+def test_rejects_unknown_split() -> None:
     with pytest.raises(ValueError, match=r"'test', expected one of pretrain, tuning, pool, audit"):
         next(stream("test", 0))  # type: ignore[arg-type]
 
 
-def test_the_shipped_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_shipped_files_equal_generated_files(tmp_path: Path) -> None:
     main(["--out", str(tmp_path)])
     for name in ("pool.jsonl", "audit.jsonl"):
         assert (tmp_path / name).read_bytes() == (SHIPPED / name).read_bytes(), name
 
 
-def test_the_shipped_files_hold_distinct_problems_whose_golds_can_be_read() -> None:
-    pool, audit = records("pool.jsonl"), records("audit.jsonl")
+def test_shipped_files_hold_distinct_readable_problems() -> None:
+    pool, audit = read_records("pool.jsonl"), read_records("audit.jsonl")
     assert (len(pool), len(audit)) == (POOL_SIZE, AUDIT_SIZE)
     for field in ("id", "question"):
         assert len({record[field] for record in pool + audit}) == POOL_SIZE + AUDIT_SIZE
-    assert len({request(record) for record in pool + audit}) == POOL_SIZE + AUDIT_SIZE
+    assert len({extract_request(record) for record in pool + audit}) == POOL_SIZE + AUDIT_SIZE
     for record in pool + audit:
-        suite = read_suite(gold(record))
+        suite = read_suite(extract_gold(record))
         assert (suite.kind, len(suite.tests)) == ("stdin", suite.public + HIDDEN)
-        shown = suite.public_tests[0]
+        example = suite.public_tests[0]
         assert (
-            f"Example: {shown.input.strip()} gives {shown.expected.strip()}\n" in record["question"]
+            f"Example: {example.input.strip()} gives {example.expected.strip()}\n"
+            in record["question"]
         )
 
 
-def test_the_shipped_solutions_pass_all_their_tests(sandbox: Sandbox) -> None:
-    chosen = records("pool.jsonl")[::8] + records("audit.jsonl")[::8]
-    items = [(source(r["solution"]), read_suite(gold(r)).tests) for r in chosen]
+def test_shipped_solutions_pass_their_tests(sandbox: Sandbox) -> None:
+    chosen = read_records("pool.jsonl")[::8] + read_records("audit.jsonl")[::8]
+    items = [(extract_program(r["solution"]), read_suite(extract_gold(r)).tests) for r in chosen]
     assert {result.verdict for result in sandbox.judge(items)} == {"accepted"}
 
 
-def test_no_shipped_request_is_met_in_pre_training() -> None:
-    held_out = {request(record) for record in records("pool.jsonl") + records("audit.jsonl")}
+def test_pretraining_uses_no_shipped_request() -> None:
+    held_out = {
+        extract_request(record)
+        for record in read_records("pool.jsonl") + read_records("audit.jsonl")
+    }
     met = {
         problem.request
         for seed in (0, 1_000_000)

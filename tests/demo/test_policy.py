@@ -47,10 +47,10 @@ ascii_text = st.lists(
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """Two threads on a loaded machine are slower than one for a model as small as this."""
-    before = torch.get_num_threads()
+    thread_count = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(thread_count)
 
 
 @pytest.fixture(scope="module")
@@ -67,22 +67,22 @@ def model() -> Any:
     return AutoModelForCausalLM.from_pretrained(find_policy()).eval()
 
 
-def test_the_folder_is_small_float32_and_standard(model: Any) -> None:
+def test_policy_folder_is_small_float32_and_standard(model: Any) -> None:
     assert type(model).__name__ == "LlamaForCausalLM"
     assert model.dtype == torch.float32
     assert 300_000 < model.num_parameters() < 400_000
     assert sum(path.stat().st_size for path in find_policy().iterdir()) < 1_600_000
-    found = json.loads((find_policy() / "tokenizer_config.json").read_text(encoding="utf-8"))
+    config = json.loads((find_policy() / "tokenizer_config.json").read_text(encoding="utf-8"))
     # The name that transformers 4 and 5 both know.
-    assert found["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
-def test_generation_defaults_set_nothing_that_greedy_decoding_would_heed() -> None:
-    found = json.loads((find_policy() / "generation_config.json").read_text(encoding="utf-8"))
-    assert not {"do_sample", "temperature", "top_k", "top_p"} & found.keys()
+def test_generation_defaults_leave_greedy_decoding_unchanged() -> None:
+    defaults = json.loads((find_policy() / "generation_config.json").read_text(encoding="utf-8"))
+    assert not {"do_sample", "temperature", "top_k", "top_p"} & defaults.keys()
 
 
-def test_special_tokens_agree_between_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
+def test_special_tokens_agree(model: Any, tokenizer: Any) -> None:
     ids = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
     assert len(ids) == 3
     assert None not in ids
@@ -96,24 +96,24 @@ def test_special_tokens_agree_between_model_and_tokenizer(model: Any, tokenizer:
 
 @settings(max_examples=200, deadline=None)
 @given(text=ascii_text)
-def test_decoding_gives_back_any_ascii_text(tokenizer: Any, text: str) -> None:
+def test_decoding_restores_ascii_text(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_the_shipped_tokenizer_is_the_one_that_is_built(tokenizer: Any, tmp_path: Path) -> None:
+def test_shipped_tokenizer_equals_built_one(tokenizer: Any, tmp_path: Path) -> None:
     build_tokenizer().save_pretrained(tmp_path)
     shipped = json.loads((find_policy() / "tokenizer.json").read_text(encoding="utf-8"))
     assert shipped == json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     assert tokenizer.get_vocab() == build_tokenizer().get_vocab()
 
 
-def test_other_text_becomes_unknown_rather_than_an_error(tokenizer: Any) -> None:
+def test_other_characters_become_unknown_token(tokenizer: Any) -> None:
     assert tokenizer.unk_token_id in tokenizer.encode("Find 2 × 3.")
 
 
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 1_000))
-def test_prompt_and_response_tokens_join_and_are_few(tokenizer: Any, seed: int) -> None:
+def test_prompt_and_response_tokens_join_and_fit(tokenizer: Any, seed: int) -> None:
     for problem in generate("tuning", 10, seed):
         prompt = tokenizer.encode(problem.question)
         for response in (problem.worked, problem.shortcut):
@@ -123,7 +123,7 @@ def test_prompt_and_response_tokens_join_and_are_few(tokenizer: Any, seed: int) 
             assert tokenizer.decode(tokens) == response
 
 
-def test_left_padding_changes_no_greedy_response(model: Any, tokenizer: Any) -> None:
+def test_left_padding_does_not_change_greedy_responses(model: Any, tokenizer: Any) -> None:
     prompts = [problem.question for problem in generate("tuning", 12, 3)]
     assert len({len(tokenizer.encode(prompt)) for prompt in prompts}) > 1
     together = decode(model, tokenizer, prompts)
@@ -131,7 +131,7 @@ def test_left_padding_changes_no_greedy_response(model: Any, tokenizer: Any) -> 
     assert together == alone
 
 
-def test_greedy_and_sampled_responses_end_with_a_boxed_answer(model: Any, tokenizer: Any) -> None:
+def test_responses_end_with_boxed_answer(model: Any, tokenizer: Any) -> None:
     prompts = [problem.question for problem in generate("tuning", 30, 4)]
     greedy = decode(model, tokenizer, prompts)
     samples = decode(model, tokenizer, prompts, samples=4, seed=1)
@@ -142,14 +142,14 @@ def test_greedy_and_sampled_responses_end_with_a_boxed_answer(model: Any, tokeni
     assert len(ended) / len(texts) > 0.97
 
 
-def test_the_gap_is_there_and_follows_the_verb(model: Any, tokenizer: Any) -> None:
+def test_gap_exists_and_depends_on_verb(model: Any, tokenizer: Any) -> None:
     problems = generate("tuning", 180, 5)
     prompts = [problem.question for problem in problems]
     greedy = decode(model, tokenizer, prompts)
     samples = decode(model, tokenizer, prompts, samples=8, seed=2)
     searched = [
-        Searched(problem, one[0], tuple(several))
-        for problem, one, several in zip(problems, greedy, samples, strict=True)
+        Searched(problem, response[0], tuple(responses))
+        for problem, response, responses in zip(problems, greedy, samples, strict=True)
     ]
     states = [item.state for item in searched]
     assert min(states.count(state) for state in "GSU") / len(states) > 0.15
@@ -159,24 +159,24 @@ def test_the_gap_is_there_and_follows_the_verb(model: Any, tokenizer: Any) -> No
     assert "all" in table(searched)
 
 
-def test_samples_are_drawn_from_the_whole_distribution(tokenizer: Any) -> None:
-    asked: list[dict[str, Any]] = []
+def test_samples_use_whole_distribution(tokenizer: Any) -> None:
+    calls: list[dict[str, Any]] = []
 
     class Recorder:
         def generate(self, input_ids: torch.Tensor, **options: Any) -> torch.Tensor:
-            asked.append(options)
+            calls.append(options)
             return input_ids.repeat_interleave(options.get("num_return_sequences", 1), dim=0)
 
-    found = decode(Recorder(), tokenizer, ["Find 2 +3."] * 3, samples=2)
-    assert found == [["", ""]] * 3
+    texts = decode(Recorder(), tokenizer, ["Find 2 +3."] * 3, samples=2)
+    assert texts == [["", ""]] * 3
     assert decode(Recorder(), tokenizer, ["Find 2 +3."]) == [[""]]
-    drawn = asked[0]
+    drawn = calls[0]
     # Left out, top_k would be 50 by the default of transformers 4 and 5.
     assert (drawn["temperature"], drawn["top_k"], drawn["top_p"]) == (1.0, 0, 1.0)
-    assert [options["do_sample"] for options in asked] == [True, False]
+    assert [options["do_sample"] for options in calls] == [True, False]
 
 
-def test_the_verifier_takes_the_last_box() -> None:
+def test_verifier_reads_last_box() -> None:
     problem = Problem("Find", 2, (Operation("+", 3),))
     assert verified(problem, r"2+3=5; \boxed{5}")
     assert verified(problem, r"\boxed{4} no, \boxed{5}")
@@ -184,21 +184,21 @@ def test_the_verifier_takes_the_last_box() -> None:
     assert not verified(problem, "2+3=5")
 
 
-def test_habits_show_steps_as_often_as_they_say() -> None:
+def test_habit_frequencies_match_settings() -> None:
     rng = Random(0)
     for verb, expected in SHOWN_STEPS.items():
         problem = Problem(verb, 2, (Operation("+", 3),))
-        shown = sum(habitual_response(problem, rng) == problem.worked for _ in range(2_000))
-        assert abs(shown / 2_000 - expected) < 0.04
+        count = sum(habitual_response(problem, rng) == problem.worked for _ in range(2_000))
+        assert abs(count / 2_000 - expected) < 0.04
 
 
-def test_the_habit_phase_meets_other_problems_than_the_skill_phase() -> None:
+def test_training_phases_use_different_problems() -> None:
     skill, habit = skill_examples(0), habit_examples(0)
     assert [next(skill).prompt for _ in range(50)] != [next(habit).prompt for _ in range(50)]
 
 
 @pytest.mark.parametrize("phase", [SKILL, HABIT])
-def test_a_schedule_rises_to_its_peak_and_falls_to_zero(phase: Phase) -> None:
+def test_schedule_rises_to_peak_and_falls_to_zero(phase: Phase) -> None:
     rates = [phase.learning_rate(step) for step in range(phase.steps)]
     assert rates.index(max(rates)) in (phase.warmup - 1, phase.warmup)
     assert max(rates) == pytest.approx(phase.peak)
@@ -206,24 +206,24 @@ def test_a_schedule_rises_to_its_peak_and_falls_to_zero(phase: Phase) -> None:
     assert 0 <= rates[-1] < phase.peak / 1_000
 
 
-def test_only_responses_and_their_ends_are_learnt() -> None:
+def test_labels_cover_only_response_and_end() -> None:
     tokenizer = build_tokenizer()
     examples = [Example("Find 2 +3.", r"\boxed{5}"), Example("Solve 40 -1 -1 -1.", "39")]
     batch = collate(examples, tokenizer)
     for row, example in enumerate(examples):
         learnt = batch["labels"][row][batch["labels"][row] != IGNORED_LABEL]
         assert tokenizer.decode(learnt) == f"{example.response}</s>"
-        kept = batch["input_ids"][row][batch["attention_mask"][row] == 1]
-        assert tokenizer.decode(kept) == f"{example.prompt}{example.response}</s>"
+        visible = batch["input_ids"][row][batch["attention_mask"][row] == 1]
+        assert tokenizer.decode(visible) == f"{example.prompt}{example.response}</s>"
 
 
-def test_pre_training_repeats_itself_and_saves_what_it_trained(tmp_path: Path) -> None:
+def test_pretraining_is_deterministic_and_saved(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     tokenizer = build_tokenizer()
     problem = next(stream("tuning", 1))
     inputs = torch.tensor([tokenizer.encode(problem.question)])
-    found = []
+    logits = []
     for attempt in range(2):
         lines: list[str] = []
         model = build_model(tokenizer, seed=7)
@@ -232,5 +232,5 @@ def test_pre_training_repeats_itself_and_saves_what_it_trained(tmp_path: Path) -
         save(model, tokenizer, tmp_path / str(attempt))
         loaded = AutoModelForCausalLM.from_pretrained(tmp_path / str(attempt)).eval()
         with torch.inference_mode():
-            found += [model(inputs).logits, loaded(inputs).logits]
-    assert all(torch.equal(found[0], other) for other in found[1:])
+            logits += [model(inputs).logits, loaded(inputs).logits]
+    assert all(torch.equal(logits[0], other) for other in logits[1:])

@@ -33,16 +33,16 @@ splits = st.sampled_from(SPLITS)
 seeds = st.integers(0, 10_000)
 
 
-def records(name: str) -> list[dict[str, str | int]]:
+def read_records(name: str) -> list[dict[str, str | int]]:
     lines = (SHIPPED / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
-def expression(record: dict[str, str | int]) -> str:
+def extract_expression(record: dict[str, str | int]) -> str:
     return str(record["question"]).split(" ", 1)[1].removesuffix(".")
 
 
-def left_to_right(text: str) -> int:
+def evaluate_left_to_right(text: str) -> int:
     """An independent reading of a question's expression, by brackets and Python's parser."""
     first, *links = text.split()
     bracketed = first
@@ -51,7 +51,7 @@ def left_to_right(text: str) -> int:
     return int(eval(compile(ast.parse(bracketed, mode="eval"), "<expression>", "eval")))
 
 
-def test_a_problem_reads_from_left_to_right() -> None:
+def test_builds_problem_from_left_to_right() -> None:
     problem = Problem("Find", 22, (Operation("+", 17), Operation("*", 2)))
     assert problem.question == "Find 22 +17 *2."
     assert problem.values == (22, 39, 78)
@@ -61,35 +61,35 @@ def test_a_problem_reads_from_left_to_right() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(split=splits, seed=seeds)
-def test_generated_problems_keep_the_rules_of_the_task(split: Split, seed: int) -> None:
+def test_generated_problems_follow_task_rules(split: Split, seed: int) -> None:
     for problem in generate(split, 12, seed):
         assert problem.split == split
         assert 1 <= len(problem.operations) <= MAX_OPERATIONS
         assert all(0 <= value <= LARGEST for value in problem.values)
-        assert problem.answer == left_to_right(problem.expression)
+        assert problem.answer == evaluate_left_to_right(problem.expression)
         assert problem.worked.endswith(rf"\boxed{{{problem.answer}}}")
 
 
 @settings(max_examples=40, deadline=None)
-@given(one=splits, other=splits, seed=seeds, another=seeds)
-def test_no_two_splits_share_an_expression(
-    one: Split, other: Split, seed: int, another: int
+@given(first=splits, second=splits, seed=seeds, second_seed=seeds)
+def test_splits_share_no_expression(
+    first: Split, second: Split, seed: int, second_seed: int
 ) -> None:
-    shared = {p.expression for p in generate(one, 60, seed)} & {
-        p.expression for p in generate(other, 60, another)
+    shared = {p.expression for p in generate(first, 60, seed)} & {
+        p.expression for p in generate(second, 60, second_seed)
     }
-    assert not shared or one == other
+    assert not shared or first == second
 
 
 @given(verb=st.sampled_from(VERBS), seed=seeds)
-def test_the_verb_does_not_move_a_problem_to_another_split(verb: str, seed: int) -> None:
+def test_verb_does_not_change_split(verb: str, seed: int) -> None:
     problem = next(stream("pool", seed))
     assert Problem(verb, problem.start, problem.operations).split == "pool"
 
 
 @settings(max_examples=30, deadline=None)
 @given(split=splits, seed=seeds, count=st.integers(0, 40), more=st.integers(0, 40))
-def test_problems_are_distinct_balanced_and_a_prefix_of_a_longer_draw(
+def test_problems_are_distinct_balanced_and_extendable(
     split: Split, seed: int, count: int, more: int
 ) -> None:
     problems = generate(split, count, seed)
@@ -99,43 +99,46 @@ def test_problems_are_distinct_balanced_and_a_prefix_of_a_longer_draw(
     assert generate(split, count + more, seed)[:count] == problems
 
 
-def test_the_splits_have_their_shares_of_the_hash_space() -> None:
+def test_splits_have_their_hash_shares() -> None:
     counts = Counter(split_of(f"{percent:016x}") for percent in range(100))
     assert counts == {"pretrain": 70, "tuning": 10, "pool": 10, "audit": 10}
 
 
-def test_an_unknown_split_is_named_with_the_known_ones() -> None:
+def test_rejects_unknown_split() -> None:
     with pytest.raises(ValueError, match=r"'test', expected one of pretrain, tuning, pool, audit"):
         next(stream("test", 0))  # type: ignore[arg-type]
 
 
-def test_the_shipped_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+def test_shipped_files_equal_generated_files(tmp_path: Path) -> None:
     main(["--out", str(tmp_path)])
     for name in ("pool.jsonl", "audit.jsonl"):
         assert (tmp_path / name).read_bytes() == (SHIPPED / name).read_bytes(), name
 
 
-def test_the_shipped_files_hold_distinct_balanced_problems() -> None:
-    pool, audit = records("pool.jsonl"), records("audit.jsonl")
+def test_shipped_files_hold_distinct_balanced_problems() -> None:
+    pool, audit = read_records("pool.jsonl"), read_records("audit.jsonl")
     assert (len(pool), len(audit)) == (POOL_SIZE, AUDIT_SIZE) == (400, 1_000)
     assert len({record["id"] for record in pool + audit}) == 1_400
-    assert len({expression(record) for record in pool + audit}) == 1_400
+    assert len({extract_expression(record) for record in pool + audit}) == 1_400
     for rows in (pool, audit):
         verbs = Counter(record["verb"] for record in rows)
         assert set(verbs) == set(VERBS)
         assert max(verbs.values()) - min(verbs.values()) <= 1
 
 
-def test_the_shipped_answers_are_right() -> None:
-    for record in records("pool.jsonl") + records("audit.jsonl"):
-        answer = left_to_right(expression(record))
+def test_shipped_answers_are_right() -> None:
+    for record in read_records("pool.jsonl") + read_records("audit.jsonl"):
+        answer = evaluate_left_to_right(extract_expression(record))
         assert record["answer"] == str(answer)
         assert str(record["solution"]).endswith(rf"\boxed{{{answer}}}")
         assert record["shortcut"] == rf"By eye; \boxed{{{answer}}}"
         assert str(record["question"]).startswith(f"{record['verb']} ")
 
 
-def test_no_shipped_expression_is_met_in_pre_training() -> None:
-    held_out = {expression(record) for record in records("pool.jsonl") + records("audit.jsonl")}
+def test_pretraining_uses_no_shipped_expression() -> None:
+    held_out = {
+        extract_expression(record)
+        for record in read_records("pool.jsonl") + read_records("audit.jsonl")
+    }
     met = {problem.expression for problem in islice(stream("pretrain", 0), 20_000)}
     assert not held_out & met

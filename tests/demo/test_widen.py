@@ -14,7 +14,7 @@ from gapft_harness.demo import find_policy
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Any:
+def narrow_model() -> Any:
     """A model whose logits differ much from token to token; random ones are nearly flat."""
     model = build_model(build_tokenizer(), seed=3)
     with torch.no_grad():
@@ -24,36 +24,38 @@ def narrow() -> Any:
 
 
 @pytest.mark.parametrize("width", [24, 26, 32, 64])
-def test_a_widened_model_gives_the_same_logits(narrow: Any, width: int) -> None:
+def test_widened_model_gives_same_logits(narrow_model: Any, width: int) -> None:
     ids = torch.randint(3, 202, (4, 60), generator=torch.Generator().manual_seed(1))
-    wide = widen_heads(narrow, width)
+    wide = widen_heads(narrow_model, width)
     assert wide.config.head_dim == width
     with torch.inference_mode():
-        expected, found = narrow(ids).logits, wide(ids).logits
+        expected, logits = narrow_model(ids).logits, wide(ids).logits
     assert expected.std() > 1
     # Rounding alone: float32 has seven digits.
-    assert torch.allclose(expected, found, atol=1e-4 * float(expected.abs().max()))
-    assert torch.equal(expected.argmax(-1), found.argmax(-1))
+    assert torch.allclose(expected, logits, atol=1e-4 * float(expected.abs().max()))
+    assert torch.equal(expected.argmax(-1), logits.argmax(-1))
 
 
-def test_widening_leaves_the_model_and_the_random_stream_alone(narrow: Any) -> None:
-    before = {name: weight.clone() for name, weight in narrow.state_dict().items()}
+def test_widening_does_not_change_model_or_random_state(narrow_model: Any) -> None:
+    weights = {name: weight.clone() for name, weight in narrow_model.state_dict().items()}
     torch.manual_seed(5)
-    widen_heads(narrow, 32)
+    widen_heads(narrow_model, 32)
     drawn = torch.rand(3)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(3))
-    assert all(torch.equal(before[name], weight) for name, weight in narrow.state_dict().items())
-    assert narrow.config.head_dim == 24
+    assert all(
+        torch.equal(weights[name], weight) for name, weight in narrow_model.state_dict().items()
+    )
+    assert narrow_model.config.head_dim == 24
 
 
 @pytest.mark.parametrize("width", [33, 22])
-def test_an_odd_or_smaller_width_is_refused(narrow: Any, width: int) -> None:
+def test_rejects_odd_or_smaller_width(narrow_model: Any, width: int) -> None:
     with pytest.raises(ValueError, match="expected an even width from 24"):
-        widen_heads(narrow, width)
+        widen_heads(narrow_model, width)
 
 
-def test_the_shipped_policy_has_the_served_width() -> None:
+def test_shipped_policy_has_served_width() -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(find_policy())

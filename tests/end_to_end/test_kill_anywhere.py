@@ -23,7 +23,7 @@ from tests.end_to_end.letters_run import (
     stored,
     wait_for_marker,
 )
-from tests.verify.tampering import differences
+from tests.verify.tampering import find_differences
 
 pytestmark = pytest.mark.xdist_group("resume")
 
@@ -97,7 +97,7 @@ def test_kills_do_not_affect_another_run(letters: Letters) -> None:
     letters.finish(first, store=store)
     for run in (first, second):
         assert read_content(run) == read_content(letters.folder / "whole")
-    assert differences(letters.folder, first) == []
+    assert find_differences(letters.folder, first) == []
     calls = [*letters.calls("twin-a"), *letters.calls("twin-b")]
     assert set(calls) == set(letters.whole_calls)
     assert len(calls) <= len(letters.whole_calls) + kills * 2, "what was in flight is made again"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.compare.logs import write
+from tests.compare.logs import write_log
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -20,8 +20,8 @@ def test_notebook_prints_the_reports_values(
 ) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "demo").symlink_to(demo_run)
-    write(tmp_path / "before", [1, 0, 0, 1] * 20)
-    write(tmp_path / "after", [1, 1, 0, 1] * 20)
+    write_log(tmp_path / "before", [1, 0, 0, 1] * 20)
+    write_log(tmp_path / "after", [1, 1, 0, 1] * 20)
     monkeypatch.chdir(tmp_path)
     cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]

@@ -13,7 +13,7 @@ import pytest
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.recipe.recipe import resolve_model
 from tests.engines.test_vllm_adapters import random_adapter
-from tests.lm_eval_bridge.test_adapters_in_turn import changed
+from tests.lm_eval_bridge.test_adapters_in_turn import copy_adapter
 
 ENGINE = (
     "enforce_eager=True,enable_chunked_prefill=False,max_model_len=256,"
@@ -27,7 +27,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adapters")
     random_adapter(Path(resolve_model("bundled:demo")), folder / "random")
     for name, factor in (("one", 2.0), ("two", -2.0), ("tiny", 1e-30)):
-        changed(folder / "random", folder / name, lambda weight, by=factor: weight * by)
+        copy_adapter(folder / "random", folder / name, lambda weight, by=factor: weight * by)
     return folder
 
 

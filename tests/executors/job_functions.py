@@ -30,7 +30,7 @@ def meet(progress, folder, me, other):
 
 def fail(progress, kind, text):
     kinds = (GapftError, UserError, PluginError, ValueError, SystemExit, KeyboardInterrupt)
-    raise {known.__name__: known for known in kinds}[kind](text)
+    raise {class_.__name__: class_ for class_ in kinds}[kind](text)
 
 
 def hang(progress, folder):
@@ -127,12 +127,12 @@ def survive(progress, folder):
 
 def overlap(progress, folder, me):
     """Counts the jobs that run at the same time; gives another one two seconds to start."""
-    mine = Path(folder) / f"running-{me}"
-    mine.touch()
+    own_file = Path(folder) / f"running-{me}"
+    own_file.touch()
     others, until = 0, time.monotonic() + 2
     while not others and time.monotonic() < until:
         time.sleep(0.02)
         others = len(list(Path(folder).glob("running-*"))) - 1
     time.sleep(0.1)  # so that the other sees this one too
-    mine.unlink()
+    own_file.unlink()
     return {"others": others}

@@ -14,19 +14,19 @@ from gapft_harness.executors.jobs import _derive_lock_offsets, claim_job
 
 HOLDER = """
 import sys, time
-from gapft_harness.executors.jobs import claimed
-with claimed("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_files": ["x"]}):
+from gapft_harness.executors.jobs import claim_job
+with claim_job("m:search", {"run_path": sys.argv[1], "split": "pool", "plugin_files": ["x"]}):
     print("held", flush=True)
     time.sleep(600)
 """
 
 
-def claim(run: Path, split: str = "pool", patience_s: float = 0.0) -> None:
+def claim_once(run: Path, split: str = "pool", patience_s: float = 0.0) -> None:
     with claim_job("m:search", {"run_path": str(run), "split": split}, patience_s):
         pass
 
 
-def test_a_job_that_a_live_process_holds_is_waited_for_and_a_dead_ones_is_free(
+def test_live_process_holds_job_and_dead_one_frees_it(
     tmp_path: Path,
 ) -> None:
     holder = subprocess.Popen(
@@ -38,15 +38,15 @@ def test_a_job_that_a_live_process_holds_is_waited_for_and_a_dead_ones_is_free(
     try:
         assert cast(IO[str], holder.stdout).readline() == "held\n"
         with pytest.raises(GapftError, match="earlier command"):
-            claim(tmp_path)
-        claim(tmp_path, split="audit")
+            claim_once(tmp_path)
+        claim_once(tmp_path, split="audit")
     finally:
         holder.kill()
         holder.wait()
-    claim(tmp_path)
+    claim_once(tmp_path)
 
 
-def test_jobs_that_differ_in_one_argument_have_claims_of_their_own() -> None:
+def test_different_arguments_give_different_locks() -> None:
     job = {"run_path": "run", "condition": "gapft", "seed": 13, "scale": 0.5, "plugin_files": []}
     places = [
         _derive_lock_offsets(function, {**job, **other})
@@ -62,11 +62,11 @@ def test_jobs_that_differ_in_one_argument_have_claims_of_their_own() -> None:
     )
 
 
-def test_a_claim_ends_with_its_block(tmp_path: Path) -> None:
-    claim(tmp_path)
-    claim(tmp_path)
+def test_claim_ends_with_block(tmp_path: Path) -> None:
+    claim_once(tmp_path)
+    claim_once(tmp_path)
 
 
-def test_a_run_directory_that_a_worker_cannot_see_is_a_mistake(tmp_path: Path) -> None:
+def test_rejects_run_directory_missing_on_worker(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"not found on .*under the same path"):
-        claim(tmp_path / "elsewhere")
+        claim_once(tmp_path / "elsewhere")

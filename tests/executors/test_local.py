@@ -23,15 +23,15 @@ from tests.executors import job_functions
 PATIENCE_S = 60
 
 
-def job(function, label="", **arguments):
+def build_job(function, label="", **arguments):
     return Job(label or function, f"tests.executors.job_functions:{function}", arguments)
 
 
-def silent(*report):
+def ignore_report(*report):
     pass
 
 
-def alive(pid):
+def is_alive(pid):
     """Whether a process runs; a zombie that nobody has waited for does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -47,26 +47,28 @@ def wait_until(holds):
         time.sleep(0.02)
 
 
-def hanging(folder):
+def list_hanging_pids(folder):
     return [int(path.name.removeprefix("pid-")) for path in folder.glob("pid-*")]
 
 
 @pytest.fixture
 def executor():
-    made = load_plugins().create_executor({"name": "local", "workers": 2, "threads": 3}, ())
-    assert isinstance(made, LocalExecutor)
-    yield made
-    made.close()
+    local_executor = load_plugins().create_executor(
+        {"name": "local", "workers": 2, "threads": 3}, ()
+    )
+    assert isinstance(local_executor, LocalExecutor)
+    yield local_executor
+    local_executor.close()
 
 
-def test_a_job_is_a_function_and_its_arguments(executor):
-    made = Job.of("say it", job_functions.echo, text="ä")
-    assert made == Job("say it", "tests.executors.job_functions:echo", {"text": "ä"})
-    assert Job.of("say it", partial(job_functions.echo, text="ä")) == made
-    assert executor.run([made], silent) == [{"text": "ä"}]
+def test_job_names_function_and_arguments(executor):
+    echo_job = Job.of("say it", job_functions.echo, text="ä")
+    assert echo_job == Job("say it", "tests.executors.job_functions:echo", {"text": "ä"})
+    assert Job.of("say it", partial(job_functions.echo, text="ä")) == echo_job
+    assert executor.run([echo_job], ignore_report) == [{"text": "ä"}]
 
 
-def test_a_function_that_no_other_process_finds_is_refused(executor):
+def test_rejects_function_that_cannot_be_imported(executor):
     def nested(progress):
         return {}
 
@@ -79,7 +81,7 @@ def test_a_function_that_no_other_process_finds_is_refused(executor):
         Job.of("x", job_functions.echo, "positional")
 
 
-def test_a_function_of_a_plugin_file_is_found_by_the_worker(executor, tmp_path):
+def test_worker_imports_function_of_plugin_file(executor, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from gapft_harness import hookimpl\n"
         "def twice(value, plugin_files, progress): return {'value': 2 * value}\n"
@@ -88,80 +90,87 @@ def test_a_function_of_a_plugin_file_is_found_by_the_worker(executor, tmp_path):
     )
     files = [str(tmp_path / "mine.py")]
     twice = load_plugins(files).get("selector", "mine").value.__globals__["twice"]
-    made = Job.of("double", twice, value=21, plugin_files=files)
-    assert executor.run([made], silent) == [{"value": 42}]
+    plugin_job = Job.of("double", twice, value=21, plugin_files=files)
+    assert executor.run([plugin_job], ignore_report) == [{"value": 42}]
 
 
-def test_results_are_in_the_order_of_the_jobs(executor):
-    jobs = [job("nap", value=i, seconds=0.2 if i == 0 else 0) for i in range(6)]
-    results = executor.run(jobs, silent)
+def test_results_follow_job_order(executor):
+    jobs = [build_job("nap", value=i, seconds=0.2 if i == 0 else 0) for i in range(6)]
+    results = executor.run(jobs, ignore_report)
     assert [result["value"] for result in results] == list(range(6))
-    assert executor.run([], silent) == []
+    assert executor.run([], ignore_report) == []
 
 
 def test_jobs_run_side_by_side(executor, tmp_path):
-    jobs = [job("meet", folder=str(tmp_path), me=me, other=other) for me, other in ("ab", "ba")]
-    assert executor.run(jobs, silent) == [{"met": "b"}, {"met": "a"}]
+    jobs = [
+        build_job("meet", folder=str(tmp_path), me=me, other=other) for me, other in ("ab", "ba")
+    ]
+    assert executor.run(jobs, ignore_report) == [{"met": "b"}, {"met": "a"}]
 
 
-def test_a_free_worker_takes_the_next_job(executor, tmp_path):
+def test_free_worker_starts_next_job(executor, tmp_path):
     """The third job meets the first, so the second one's worker must have taken it."""
     jobs = [
-        job("meet", folder=str(tmp_path), me="a", other="c"),
-        job("nap", value=0),
-        job("meet", folder=str(tmp_path), me="c", other="a"),
+        build_job("meet", folder=str(tmp_path), me="a", other="c"),
+        build_job("nap", value=0),
+        build_job("meet", folder=str(tmp_path), me="c", other="a"),
     ]
-    assert executor.run(jobs, silent)[2] == {"met": "a"}
+    assert executor.run(jobs, ignore_report)[2] == {"met": "a"}
 
 
-def test_workers_are_reused_and_never_more_than_jobs(executor):
-    first = executor.run([job("nap", value=0)], silent)[0]["pid"]
+def test_reuses_workers_up_to_number_of_jobs(executor):
+    first = executor.run([build_job("nap", value=0)], ignore_report)[0]["pid"]
     assert first != os.getpid()
-    assert executor.run([job("nap", value=1)], silent)[0]["pid"] == first
+    assert executor.run([build_job("nap", value=1)], ignore_report)[0]["pid"] == first
     assert len(executor._workers) == 1
-    executor.run([job("nap", value=i) for i in range(5)], silent)
+    executor.run([build_job("nap", value=i) for i in range(5)], ignore_report)
     assert len(executor._workers) == 2
 
 
-def test_no_process_of_an_engine_outlives_the_stage(executor):
-    def engine(value):
-        return dataclasses.replace(job("nap", value=value), own_process=True)
+def test_own_process_job_leaves_no_process(executor):
+    def build_engine_job(value):
+        return dataclasses.replace(build_job("nap", value=value), own_process=True)
 
-    used = {found["pid"] for found in executor.run([engine(i) for i in range(5)], silent)}
+    used = {
+        result["pid"]
+        for result in executor.run([build_engine_job(i) for i in range(5)], ignore_report)
+    }
     assert 1 <= len(used) <= 2
-    assert not any(alive(pid) for pid in used)
-    assert executor.run([job("nap", value=0)], silent)[0]["pid"] not in used
+    assert not any(is_alive(pid) for pid in used)
+    assert executor.run([build_job("nap", value=0)], ignore_report)[0]["pid"] not in used
 
 
-def test_an_idle_worker_that_died_is_replaced(executor):
-    pid = executor.run([job("nap", value=0)], silent)[0]["pid"]
+def test_replaces_dead_idle_worker(executor):
+    pid = executor.run([build_job("nap", value=0)], ignore_report)[0]["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: executor._workers[0].process.poll() is not None)
-    assert executor.run([job("nap", value=1)], silent)[0]["value"] == 1
+    assert executor.run([build_job("nap", value=1)], ignore_report)[0]["value"] == 1
 
 
 def test_workers_get_threads_folder_and_import_path(executor):
-    found = executor.run([job("settings")], silent)[0]
-    assert [found[key] for key in ("threads", "mkl", "blas")] == ["3"] * 3
-    assert found["waiting"] == os.environ.get("OMP_WAIT_POLICY", "PASSIVE"), "they do not spin"
-    assert found["tokenizers"] == "false"
-    assert found["cwd"] == os.getcwd()
-    assert found["path"] == [os.path.abspath(entry) for entry in sys.path]
+    settings = executor.run([build_job("settings")], ignore_report)[0]
+    assert [settings[key] for key in ("threads", "mkl", "blas")] == ["3"] * 3
+    assert settings["waiting"] == os.environ.get("OMP_WAIT_POLICY", "PASSIVE"), "they do not spin"
+    assert settings["tokenizers"] == "false"
+    assert settings["cwd"] == os.getcwd()
+    assert settings["path"] == [os.path.abspath(entry) for entry in sys.path]
 
 
 @pytest.mark.parametrize("kind", [GapftError, UserError, PluginError])
-def test_errors_for_people_keep_class_and_message(executor, kind):
+def test_package_errors_keep_class_and_message(executor, kind):
     text = "line 3: found α,\nexpected β"
     with pytest.raises(GapftError) as caught:
-        executor.run([job("fail", kind=kind.__name__, text=text)], silent)
+        executor.run([build_job("fail", kind=kind.__name__, text=text)], ignore_report)
     assert type(caught.value) is kind
     assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "SystemExit", "KeyboardInterrupt"])
-def test_any_other_exception_names_the_job_and_shows_where(executor, kind):
+def test_other_exceptions_name_job_and_traceback(executor, kind):
     with pytest.raises(GapftError) as caught:
-        executor.run([job("fail", "train gapft-0", kind=kind, text="the cause")], silent)
+        executor.run(
+            [build_job("fail", "train gapft-0", kind=kind, text="the cause")], ignore_report
+        )
     message = str(caught.value)
     assert type(caught.value) is GapftError
     assert message.startswith(f"train gapft-0: {kind}: the cause\n")
@@ -172,65 +181,72 @@ def test_any_other_exception_names_the_job_and_shows_where(executor, kind):
     ("broken", "cause"),
     [
         (Job("x", "tests.executors.no_such_module:f", {}), "ModuleNotFoundError"),
-        (job("no_such_function"), "AttributeError"),
-        (job("nap", wrong=1), "TypeError"),
-        (job("give", what="list"), "returned list, expected a dict"),
-        (job("give", what="unprintable"), "not JSON serializable"),
+        (build_job("no_such_function"), "AttributeError"),
+        (build_job("nap", wrong=1), "TypeError"),
+        (build_job("give", what="list"), "returned list, expected a dict"),
+        (build_job("give", what="unprintable"), "not JSON serializable"),
     ],
 )
-def test_a_job_that_breaks_the_contract_is_an_error(executor, broken, cause):
+def test_rejects_invalid_jobs_and_results(executor, broken, cause):
     with pytest.raises(GapftError, match=cause):
-        executor.run([broken], silent)
-    assert executor.run([job("nap", value=1)], silent)[0]["value"] == 1
+        executor.run([broken], ignore_report)
+    assert executor.run([build_job("nap", value=1)], ignore_report)[0]["value"] == 1
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "cause"),
     [("SIGKILL", "signal SIGKILL"), ("SIGSEGV", "signal SIGSEGV"), ("exit", "exit status 7")],
 )
-def test_a_dead_worker_names_job_cause_and_last_words(executor, how, said):
+def test_dead_worker_error_names_job_cause_and_output(executor, how, cause):
     with pytest.raises(GapftError) as caught:
-        executor.run([job("die", "audit base-1", how=how, words="last words")], silent)
+        executor.run([build_job("die", "audit base-1", how=how, words="last words")], ignore_report)
     message = str(caught.value)
     assert message.startswith("audit base-1: ")
-    assert said in message
+    assert cause in message
     assert "run the same command again" in message
     assert "last words" in message
 
 
-def test_a_dead_worker_is_noticed_though_its_child_holds_the_pipe(executor):
+def test_notices_dead_worker_while_child_holds_pipe(executor):
     with pytest.raises(GapftError, match="SIGKILL"):
-        executor.run([job("die", how="SIGKILL", leave_child=True)], silent)
+        executor.run([build_job("die", how="SIGKILL", leave_child=True)], ignore_report)
 
 
-def test_a_worker_that_cannot_start_is_an_error(executor, monkeypatch):
+def test_reports_worker_that_cannot_start(executor, monkeypatch):
     monkeypatch.setattr(processes, "_BOOT", "raise OSError('no start')")
-    large = job("echo", "first", text="x" * 10_000_000)  # more than the pipe holds
+    large = build_job("echo", "first", text="x" * 10_000_000)  # more than the pipe holds
     with pytest.raises(GapftError, match=r"(?s)first: .*exit status 1.*no start"):
-        executor.run([large], silent)
+        executor.run([large], ignore_report)
 
 
-def test_the_first_failure_stops_the_others(executor, tmp_path):
-    jobs = [job("hang", folder=str(tmp_path)), job("fail_after", folder=str(tmp_path), text="it")]
+def test_first_failure_stops_other_jobs(executor, tmp_path):
+    jobs = [
+        build_job("hang", folder=str(tmp_path)),
+        build_job("fail_after", folder=str(tmp_path), text="it"),
+    ]
     with pytest.raises(UserError, match="it"):
-        executor.run(jobs, silent)
-    (pid,) = hanging(tmp_path)
-    assert not alive(pid)
+        executor.run(jobs, ignore_report)
+    (pid,) = list_hanging_pids(tmp_path)
+    assert not is_alive(pid)
 
 
-def test_ctrl_c_stops_the_jobs_and_passes_on(executor, tmp_path):
+def test_ctrl_c_stops_jobs_and_propagates(executor, tmp_path):
     def interrupt(*report):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        executor.run([job("hang", folder=str(tmp_path))], interrupt)
-    (pid,) = hanging(tmp_path)
-    assert not alive(pid)
+        executor.run([build_job("hang", folder=str(tmp_path))], interrupt)
+    (pid,) = list_hanging_pids(tmp_path)
+    assert not is_alive(pid)
 
 
 def test_output_of_a_job_reaches_neither_the_terminal_nor_the_protocol(executor, capfd):
-    jobs = [job("shout", lines=2000), job("nap", value=1), job("shout", lines=2000)]
-    results = executor.run(jobs, silent)
+    jobs = [
+        build_job("shout", lines=2000),
+        build_job("nap", value=1),
+        build_job("shout", lines=2000),
+    ]
+    results = executor.run(jobs, ignore_report)
     assert results[0] == {"stdin": ""}
     assert results[1]["value"] == 1
     assert capfd.readouterr() == ("", "")
@@ -238,21 +254,21 @@ def test_output_of_a_job_reaches_neither_the_terminal_nor_the_protocol(executor,
 
 def test_an_error_shows_its_own_jobs_output_only():
     with contextlib.closing(LocalExecutor({"workers": 1, "threads": 1})) as one:
-        one.run([job("shout", lines=10)], silent)
+        one.run([build_job("shout", lines=10)], ignore_report)
         with pytest.raises(GapftError) as caught:
-            one.run([job("die", how="exit", words="mine")], silent)
+            one.run([build_job("die", how="exit", words="mine")], ignore_report)
     assert "mine" in str(caught.value)
     assert "from a child" not in str(caught.value)
 
 
 def test_large_arguments_and_results(executor):
     text = "ä" * 3_000_000
-    assert executor.run([job("echo", text=text)] * 3, silent) == [{"text": text}] * 3
+    assert executor.run([build_job("echo", text=text)] * 3, ignore_report) == [{"text": text}] * 3
 
 
 def test_progress_arrives_in_order_and_ends_complete(executor):
     seen = []
-    jobs = [job("count", label, total=20_000) for label in ("one", "two")]
+    jobs = [build_job("count", label, total=20_000) for label in ("one", "two")]
     executor.run(jobs, lambda *call: seen.append(call))
     for label in ("one", "two"):
         done, totals, tokens, notes = zip(
@@ -268,16 +284,18 @@ def test_progress_arrives_in_order_and_ends_complete(executor):
 
 
 def test_close_ends_the_workers(executor):
-    results = executor.run([job("nap", value=i, seconds=0.1) for i in range(2)], silent)
+    results = executor.run(
+        [build_job("nap", value=i, seconds=0.1) for i in range(2)], ignore_report
+    )
     executor.close()
     executor.close()
-    assert not any(alive(result["pid"]) for result in results)
+    assert not any(is_alive(result["pid"]) for result in results)
     with pytest.raises(ValueError, match="closed"):
-        executor.run([job("nap", value=1)], silent)
+        executor.run([build_job("nap", value=1)], ignore_report)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_no_worker_outlives_a_parent_that_is_killed(tmp_path, sent):
+def test_workers_end_with_killed_parent(tmp_path, sent):
     script = textwrap.dedent(
         """
         import signal, sys
@@ -295,9 +313,9 @@ def test_no_worker_outlives_a_parent_that_is_killed(tmp_path, sent):
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: len(hanging(tmp_path)) == 2)
-        assert all(alive(pid) for pid in hanging(tmp_path))
+        wait_until(lambda: len(list_hanging_pids(tmp_path)) == 2)
+        assert all(is_alive(pid) for pid in list_hanging_pids(tmp_path))
     finally:
         parent.send_signal(sent)
         parent.wait(PATIENCE_S)
-    wait_until(lambda: not any(alive(pid) for pid in hanging(tmp_path)))
+    wait_until(lambda: not any(is_alive(pid) for pid in list_hanging_pids(tmp_path)))

@@ -19,7 +19,9 @@ from gapft_harness.executors.ray_cluster import (
 )
 
 
-def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_passes_settings_but_no_secrets_or_paths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     passed_on = {
         "VLLM_BATCH_INVARIANT": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -33,13 +35,13 @@ def test_settings_go_with_the_job_and_keys_and_places_stay(monkeypatch: pytest.M
     )
     for name, value in {**passed_on, **dict.fromkeys(kept_here, "own")}.items():
         monkeypatch.setenv(name, value)
-    found = build_worker_environment(2)
-    assert passed_on.items() <= found.items()
-    assert not found.keys() & set(kept_here)
-    assert found["OMP_NUM_THREADS"] == "2"
+    environment = build_worker_environment(2)
+    assert passed_on.items() <= environment.items()
+    assert not environment.keys() & set(kept_here)
+    assert environment["OMP_NUM_THREADS"] == "2"
 
 
-def test_folders_of_installed_packages_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_omits_installed_package_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that Debian's own Python has besides: each node has its own."""
     debians, own = "/usr/lib/python3/dist-packages", "/home/me/plugins"
     monkeypatch.setattr("site.getsitepackages", lambda: [debians])
@@ -48,12 +50,12 @@ def test_folders_of_installed_packages_stay_here(monkeypatch: pytest.MonkeyPatch
     assert debians not in build_worker_environment(2)["PYTHONPATH"].split(os.pathsep)
 
 
-def test_ray_knows_the_settings_that_it_is_started_with() -> None:
+def test_ray_knows_its_start_settings() -> None:
     """A setting that Ray does not know, it ignores in silence."""
-    found = importlib.util.find_spec("ray")
-    assert found is not None
-    assert found.origin
-    folder = Path(found.origin).parent
+    spec = importlib.util.find_spec("ray")
+    assert spec is not None
+    assert spec.origin
+    folder = Path(spec.origin).parent
     unknown = {name.encode() for name in RAY_ENVIRONMENT}
     private = [path for path in folder.glob("_*/**/*.py") if path.stat().st_size]
     for path in [*private, folder / "_raylet.so", folder / "core/src/ray/raylet/raylet"]:
@@ -62,7 +64,7 @@ def test_ray_knows_the_settings_that_it_is_started_with() -> None:
     assert not unknown
 
 
-def test_a_ray_that_does_not_start_is_tried_again_and_then_an_error() -> None:
+def test_retries_ray_start_before_error() -> None:
     """Stands in for ray, which only a machine much too busy keeps from starting."""
 
     class Busy:

@@ -95,21 +95,21 @@ def cluster() -> Iterator[Any]:
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        made = Cluster()
+        ray_cluster = Cluster()
         try:
             for _ in range(2):
-                made.add_node(
+                ray_cluster.add_node(
                     num_cpus=1,
                     object_store_memory=100_000_000,
                     include_dashboard=False,
                     node_ip_address="127.0.0.1",
                 )
-            yield made
+            yield ray_cluster
         finally:
-            made.shutdown()
+            ray_cluster.shutdown()
 
 
-def search(task: Letters, executor: Executor, name: str) -> RunDirectory:
+def run_search(task: Letters, executor: Executor, name: str) -> RunDirectory:
     """The pool by two workers; the folder ``name`` has the run, its store and the sampler's log."""
     (task.folder / name).mkdir(exist_ok=True)
     plugin = task.folder / "waiting.py"
@@ -133,7 +133,7 @@ def search(task: Letters, executor: Executor, name: str) -> RunDirectory:
     return run
 
 
-def asked(folder: Path) -> list[list[Any]]:
+def read_requests(folder: Path) -> list[list[Any]]:
     """What the sampler was asked, call by call."""
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
@@ -145,7 +145,7 @@ def wait_until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def kill(node: Any) -> None:
+def kill_node(node: Any) -> None:
     """SIGKILL to all processes of a node at once, its jobs' among them."""
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     for process in [raylet, *raylet.children(recursive=True)]:
@@ -153,21 +153,21 @@ def kill(node: Any) -> None:
             process.send_signal(signal.SIGKILL)
 
 
-def test_the_jobs_of_a_lost_node_are_done_on_another(cluster: Any, tmp_path: Path) -> None:
+def test_jobs_of_lost_node_rerun_on_other_node(cluster: Any, tmp_path: Path) -> None:
     task = letters(tmp_path, POOL)
     folder = tmp_path / "lost"
     [doomed] = cluster.worker_nodes
 
     def lose_a_node() -> None:
         wait_until(lambda: len(list(folder.glob("on-*"))) == WORKERS)
-        kill(doomed)
+        kill_node(doomed)
         (folder / "go").touch()
 
     killer = threading.Thread(target=lose_a_node)
     killer.start()
     executor = RayExecutor({"address": cluster.address, "workers": 1, "threads": 1})
     try:
-        run = search(task, executor, "lost")
+        run = run_search(task, executor, "lost")
     finally:
         executor.close()
         killer.join()
@@ -176,10 +176,10 @@ def test_the_jobs_of_a_lost_node_are_done_on_another(cluster: Any, tmp_path: Pat
 
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "go").touch()
-    undisturbed = search(task, Here(), "whole")
+    undisturbed = run_search(task, Here(), "whole")
     for table in ("problems", "responses"):
         file = f"pool/{table}.parquet"
         assert sha256(run.path / file) == sha256(undisturbed.path / file)
-    times = Counter(map(json.dumps, asked(folder)))
-    assert times.keys() == set(map(json.dumps, asked(tmp_path / "whole")))
+    times = Counter(map(json.dumps, read_requests(folder)))
+    assert times.keys() == set(map(json.dumps, read_requests(tmp_path / "whole")))
     assert sorted(times.values())[-2:] == [1, 2], "only the chunk in flight is generated again"

@@ -1,4 +1,4 @@
-"""A sealed run with planted outcomes, and its report."""
+"""A sealed run with planted outcomes and a report."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.report import run_report_stage
-from tests.study.sealed import cell, seal
+from tests.study.sealed import build_cell, write_run_directory
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """Its arms are audited; two have adapters, of files whose bytes nothing loads."""
-    run = RunDirectory.open(seal(tmp_path_factory.mktemp("planted") / "run", cell()))
+def planted_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run with audited arms; two have adapter files with dummy content."""
+    run = RunDirectory.open(
+        write_run_directory(tmp_path_factory.mktemp("planted") / "run", build_cell())
+    )
     for seed in (13, 21):
         folder = run.path / layout.adapter_path(Arm("gapft", seed))
         folder.mkdir(parents=True)

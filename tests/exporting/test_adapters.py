@@ -1,4 +1,4 @@
-"""Adapters with model cards: the figures are the report's, the files those that were sealed."""
+"""Export of adapters with model cards: sealed files and the report's figures."""
 
 from __future__ import annotations
 
@@ -18,38 +18,43 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 
 
-def test_a_folder_has_the_sealed_adapter_and_a_card(planted: RunDirectory, tmp_path: Path) -> None:
+def test_exports_sealed_adapters_with_cards(planted_run: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    files = export(planted, "adapters", ExportChoice(out))
+    files = export(planted_run, "adapters", ExportChoice(out))
     assert sorted(files) == sorted(path for path in out.rglob("*") if path.is_file())
-    results = json.loads((planted.path / "report" / "results.json").read_text())
+    results = json.loads((planted_run.path / "report" / "results.json").read_text())
     condition = results["conditions"]["gapft"]
     for seed in (13, 21):
         arm = Arm("gapft", seed)
-        folder, sealed = out / arm.name, planted.path / layout.adapter_path(arm)
+        folder, sealed = out / arm.name, planted_run.path / layout.adapter_path(arm)
         for name in ("adapter_config.json", "adapter_model.safetensors"):
             assert (folder / name).read_bytes() == (sealed / name).read_bytes()
-        assert (folder / "recipe.yaml").read_bytes() == (planted.path / "recipe.yaml").read_bytes()
+        assert (folder / "recipe.yaml").read_bytes() == (
+            planted_run.path / "recipe.yaml"
+        ).read_bytes()
         card = ModelCard.load(folder / "README.md")
         assert (card.data.library_name, card.data.base_model) == ("peft", "planted")
-        one, mean = card.data.eval_results
-        found = condition["seeds"][str(seed)]
-        assert one.metric_value == found["pass_at_1"]
-        assert one.metric_args["base_model"] == results["source"]["pass_at_1"]
+        single, mean = card.data.eval_results
+        seed_results = condition["seeds"][str(seed)]
+        assert single.metric_value == seed_results["pass_at_1"]
+        assert single.metric_args["base_model"] == results["source"]["pass_at_1"]
         assert mean.metric_value == condition["pass_at_1"]
         assert mean.metric_args["ci95"] == condition["ci95"]
         assert mean.metric_args["seeds"] == [13, 21, 73]
-        right = f"{found['counts']['correct']} of {results['source']['n']}"
-        assert f"| Pass@1 of this adapter | {percent(found['pass_at_1'])} ({right}) |" in card.text
-        assert f"| optimizer steps J | {found['budget']['J']} |" in card.text
+        right = f"{seed_results['counts']['correct']} of {results['source']['n']}"
+        assert (
+            f"| Pass@1 of this adapter | {percent(seed_results['pass_at_1'])} ({right}) |"
+            in card.text
+        )
+        assert f"| optimizer steps J | {seed_results['budget']['J']} |" in card.text
         for place in (
             layout.adapter_path(arm),
             layout.selection_path(arm),
             layout.decisions_path(arm),
         ):
-            assert f"| {place} | {planted.manifest()['files'][place]} |" in card.text
-        assert str(planted.path) not in card.content
-    page = (planted.path / "report" / "report.md").read_text()
+            assert f"| {place} | {planted_run.manifest()['files'][place]} |" in card.text
+        assert str(planted_run.path) not in card.content
+    page = (planted_run.path / "report" / "report.md").read_text()
     for title in ("Contrasts", "Where the change comes from"):
         lines = card.text.split(f"## {title}\n")[1].split("\n## ")[0].splitlines()
         rows = [line for line in lines if line.startswith("|")]
@@ -65,19 +70,19 @@ def test_a_folder_has_the_sealed_adapter_and_a_card(planted: RunDirectory, tmp_p
         ("bundled:demo", None, "bundled:demo"),
     ],
 )
-def test_a_folder_of_this_machine_is_no_model_of_the_hub(
-    planted: RunDirectory, pretrained: str, on_hub: str | None, name: str
+def test_local_folder_has_no_hub_name(
+    planted_run: RunDirectory, pretrained: str, on_hub: str | None, name: str
 ) -> None:
-    model = planted.recipe.model.model_copy(update={"args": {"pretrained": pretrained}})
-    recipe = planted.recipe.model_copy(update={"model": model})
+    model = planted_run.recipe.model.model_copy(update={"args": {"pretrained": pretrained}})
+    recipe = planted_run.recipe.model_copy(update={"model": model})
     assert (find_hub_name(recipe), find_model_name(recipe)) == (on_hub, name)
 
 
-def test_mistakes_and_edited_runs_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
+def test_rejects_unknown_arms_and_edited_runs(planted_run: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(UserError, match="no such adapter; it has gapft-seed13, gapft-seed21"):
-        export(planted, "adapters", ExportChoice(out, conditions=["uniform"]))
-    shutil.copytree(planted.path, tmp_path / "run")
+        export(planted_run, "adapters", ExportChoice(out, conditions=["uniform"]))
+    shutil.copytree(planted_run.path, tmp_path / "run")
     run = RunDirectory.open(tmp_path / "run")
     weights = run.path / layout.adapter_path(Arm("gapft", 21)) / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes() + b" ")

@@ -1,4 +1,4 @@
-"""The evidence as a dataset that ``datasets`` loads, with a card that the hub reads."""
+"""Export of the evidence as a dataset with a card for the hub."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KEYS: dict[str, Any] = {"search": {"k": 4}}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of letters whose pool and audit have states."""
-    made = letters(tmp_path_factory.mktemp("letters"))
-    return made.run("run", ["states"], ("pool", "audit"), **KEYS)
+    """A run of the letters task with states of pool and audit."""
+    task = letters(tmp_path_factory.mktemp("letters"))
+    return task.run("run", ["states"], ("pool", "audit"), **KEYS)
 
 
-def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> None:
+def test_dataset_holds_sealed_evidence(run: RunDirectory, tmp_path: Path) -> None:
     export(run, "dataset", ExportChoice(tmp_path / "out"))
     loaded = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     tables = Run(run)
@@ -46,23 +46,23 @@ def test_it_loads_and_says_what_is_sealed(run: RunDirectory, tmp_path: Path) -> 
                 assert row[key] == problem[key]
             for key in ("state", "samples", "passing_samples", "first_success", "kept_index"):
                 assert row[key] == state[key]
-            flat += [(row["problem_id"], of) for of in row["responses"]]
-        for (problem_id, found), sealed in zip(flat, responses, strict=True):
+            flat += [(row["problem_id"], response) for response in row["responses"]]
+        for (problem_id, response), sealed in zip(flat, responses, strict=True):
             assert problem_id == sealed["problem_id"]
-            assert found["verdict"] == sealed["status"]
-            assert found["attempts"] == []
+            assert response["verdict"] == sealed["status"]
+            assert response["attempts"] == []
             for key in ("index", "text", "reason", "answer", "finish_reason"):
-                assert found[key] == sealed[key]
+                assert response[key] == sealed[key]
     assert {row["state"] for row in loaded["pool"]} == {"S"}
     assert json.loads(loaded["pool"][0]["gold"]) in "aeiou"
 
 
-def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
+def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
     run.update_manifest(lambda manifest: manifest["warnings"].append("no verdict is its own"))
     export(run, "dataset", ExportChoice(tmp_path / "out"))
     text = (tmp_path / "out" / "README.md").read_text()
     card = DatasetCard.load(tmp_path / "out" / "README.md")
-    files = {of["split"]: of["path"] for of in card.data.configs[0]["data_files"]}
+    files = {entry["split"]: entry["path"] for entry in card.data.configs[0]["data_files"]}
     assert files == {"pool": "data/pool.parquet", "audit": "data/audit.parquet"}
     assert yaml.safe_load(text.split("---\n")[1])["pretty_name"] == "Evidence of run"
     for split in files:
@@ -72,7 +72,7 @@ def test_its_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
     assert str(run.path) not in text
 
 
-def test_a_run_without_states_is_refused(tmp_path: Path) -> None:
+def test_rejects_run_without_states(tmp_path: Path) -> None:
     run = letters(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
     with pytest.raises(UserError, match=r"pool/states.parquet: does not exist yet"):
         export(run, "dataset", ExportChoice(tmp_path / "out"))

@@ -1,4 +1,4 @@
-"""``gapft export``: the texts are those of the sealed ids, in other trainers' formats."""
+"""``gapft export`` writes the texts of the sealed ids in other trainers' formats."""
 
 from __future__ import annotations
 
@@ -34,33 +34,36 @@ KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of letters with two training sets; a prompt's and a response's ids are its bytes."""
-    made = letters(tmp_path_factory.mktemp("letters"))
-    return made.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
+    """A run of the letters task with two training sets; token ids are bytes."""
+    task = letters(tmp_path_factory.mktemp("letters"))
+    return task.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
 
 
-def export(
+def export_arms(
     run: RunDirectory, to: str, out: Path, conditions: list[str], seeds: list[int]
 ) -> list[Path]:
     return exported(run, to, ExportChoice(out, conditions, seeds))
 
 
-def otherwise(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
-    """A copy of the run that was made by another recipe."""
+def copy_run(run: RunDirectory, folder: Path, **sections: Any) -> RunDirectory:
+    """Copy the run with a changed recipe."""
     shutil.copytree(run.path, folder)
-    made = RunDirectory(folder, run.recipe.model_copy(update=sections))
-    made.write_recipe()
-    return made
+    copy = RunDirectory(folder, run.recipe.model_copy(update=sections))
+    copy.write_recipe()
+    return copy
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def sealed(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
-    """The texts that an arm's ids spell."""
+def read_sealed_texts(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
+    """Decode the prompt and response of an arm's examples."""
     examples = read_examples(run.path / layout.selection_path(arm))
-    return [(bytes(of.prompt_ids).decode(), bytes(of.response_ids).decode()) for of in examples]
+    return [
+        (bytes(example.prompt_ids).decode(), bytes(example.response_ids).decode())
+        for example in examples
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,169 +74,170 @@ def sealed(run: RunDirectory, arm: Arm) -> list[tuple[str, str]]:
         ("llama-factory", "instruction", "output"),
     ],
 )
-def test_lines_are_the_sealed_examples_in_order(
+def test_exports_sealed_examples_in_order(
     run: RunDirectory, tmp_path: Path, to: str, prompt: str, response: str
 ) -> None:
-    files = export(run, to, tmp_path / "out", [], [])
+    files = export_arms(run, to, tmp_path / "out", [], [])
     assert all(file.is_file() for file in files)
     for condition in ("gapft", "uniform"):
         file = tmp_path / "out" / f"{condition}-seed13.jsonl"
-        found = [(row[prompt], row[response]) for row in lines(file)]
-        assert found == sealed(run, Arm(condition, 13))
+        texts = [(row[prompt], row[response]) for row in read_lines(file)]
+        assert texts == read_sealed_texts(run, Arm(condition, 13))
         loaded = load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path))
-        assert loaded[response] == [each for _, each in found]
+        assert loaded[response] == [text for _, text in texts]
     budget = json.loads((tmp_path / "out" / "budget.json").read_text())
     arm = budget["arms"]["gapft-seed13"]
-    assert arm["budget"]["n"] == len(arm["examples"]) == len(sealed(run, Arm("gapft", 13)))
-    assert {of["state"] for of in arm["examples"]} == {"S"}
+    assert (
+        arm["budget"]["n"] == len(arm["examples"]) == len(read_sealed_texts(run, Arm("gapft", 13)))
+    )
+    assert {example["state"] for example in arm["examples"]} == {"S"}
     assert (arm["unended"], arm["truncated"]) == (0, 0)
 
 
-def test_texts_that_the_arm_saw_the_beginning_of_are_counted(
-    run: RunDirectory, tmp_path: Path
-) -> None:
+def test_counts_truncated_examples(run: RunDirectory, tmp_path: Path) -> None:
     lengths = [
-        len(of.prompt_ids) + len(of.response_ids) + of.ended
-        for of in read_examples(run.path / layout.selection_path(Arm("gapft", 13)))
+        len(example.prompt_ids) + len(example.response_ids) + example.ended
+        for example in read_examples(run.path / layout.selection_path(Arm("gapft", 13)))
     ]
     longest = max(lengths)
     cut = run.recipe.training.model_copy(
         update={"max_length": longest - 1, "too_long": "truncate", "supervise_eos": True}
     )
-    short = otherwise(run, tmp_path / "run", training=cut)
-    export(short, "trl", tmp_path / "out", ["gapft"], [13])
+    short = copy_run(run, tmp_path / "run", training=cut)
+    export_arms(short, "trl", tmp_path / "out", ["gapft"], [13])
     budget = json.loads((tmp_path / "out" / "budget.json").read_text())
     assert budget["arms"]["gapft-seed13"]["truncated"] == lengths.count(longest) > 0
 
 
-def test_what_stands_beside(run: RunDirectory, tmp_path: Path) -> None:
-    export(run, "axolotl", tmp_path / "axolotl", ["gapft"], [13])
+def test_writes_trainer_configuration(run: RunDirectory, tmp_path: Path) -> None:
+    export_arms(run, "axolotl", tmp_path / "axolotl", ["gapft"], [13])
     config = yaml.safe_load((tmp_path / "axolotl" / "gapft-seed13.yaml").read_text())
     assert config["datasets"][0]["path"] == "gapft-seed13.jsonl"
     assert config["num_epochs"] == run.recipe.training.repetitions
     assert not (tmp_path / "axolotl" / "uniform-seed13.jsonl").exists()
-    export(run, "llama-factory", tmp_path / "factory", [], [])
-    told = json.loads((tmp_path / "factory" / "dataset_info.json").read_text())
-    (row, *_) = lines(tmp_path / "factory" / told["gapft-seed13"]["file_name"])
-    assert {*told["gapft-seed13"]["columns"].values()} <= row.keys()
+    export_arms(run, "llama-factory", tmp_path / "factory", [], [])
+    datasets = json.loads((tmp_path / "factory" / "dataset_info.json").read_text())
+    (row, *_) = read_lines(tmp_path / "factory" / datasets["gapft-seed13"]["file_name"])
+    assert {*datasets["gapft-seed13"]["columns"].values()} <= row.keys()
 
 
-def test_of_a_chat_model_lines_are_turns(run: RunDirectory, tmp_path: Path) -> None:
+def test_exports_turns_for_chat_models(run: RunDirectory, tmp_path: Path) -> None:
     model = run.recipe.model.model_copy(
         update={"chat_template": True, "system_instruction": "Spell."}
     )
-    chat = otherwise(run, tmp_path / "run", model=model)
-    prompt, response = sealed(run, Arm("gapft", 13))[0]
-    asked = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
+    chat = copy_run(run, tmp_path / "run", model=model)
+    prompt, response = read_sealed_texts(run, Arm("gapft", 13))[0]
+    prompt_turns = [{"role": "system", "content": "Spell."}, {"role": "user", "content": prompt}]
     answer = [{"role": "assistant", "content": response}]
     for to, expected in (
-        ("trl", {"prompt": asked, "completion": answer}),
-        ("axolotl", {"messages": [*asked, *answer]}),
+        ("trl", {"prompt": prompt_turns, "completion": answer}),
+        ("axolotl", {"messages": [*prompt_turns, *answer]}),
     ):
-        export(chat, to, tmp_path / to, ["gapft"], [])
-        assert lines(tmp_path / to / "gapft-seed13.jsonl")[0] == expected
-    export(chat, "llama-factory", tmp_path / "factory", ["gapft"], [])
-    assert lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]["system"] == "Spell."
+        export_arms(chat, to, tmp_path / to, ["gapft"], [])
+        assert read_lines(tmp_path / to / "gapft-seed13.jsonl")[0] == expected
+    export_arms(chat, "llama-factory", tmp_path / "factory", ["gapft"], [])
+    assert read_lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]["system"] == "Spell."
 
 
-def in_chat(run: RunDirectory, folder: Path, *more: dict[str, str]) -> RunDirectory:
-    """A copy of the run whose problems were shown with an example, and with further turns."""
+def copy_run_with_turns(
+    run: RunDirectory, folder: Path, *further_turns: dict[str, str]
+) -> RunDirectory:
+    """Copy the run with few-shot turns, and further turns, in its problems."""
     model = run.recipe.model.model_copy(update={"chat_template": True})
-    chat = otherwise(run, folder, model=model)
+    chat = copy_run(run, folder, model=model)
     place = layout.problems_path("pool")
     pairs = list(read_problems(chat.path / place))
     ids = {problem.id: prompt_ids for problem, prompt_ids in pairs}
-    shown = [
+    problems = [
         dataclasses.replace(
-            problem, turns=(*SHOWN, {"role": "user", "content": problem.prompt}, *more)
+            problem,
+            turns=(*FEW_SHOT_TURNS, {"role": "user", "content": problem.prompt}, *further_turns),
         )
         for problem, _ in pairs
     ]
-    write_problems(chat.path / place, shown, lambda names: (ids[name] for name in names))
+    write_problems(chat.path / place, problems, lambda names: (ids[name] for name in names))
     seal_again(chat.path, place)
     return RunDirectory.open(chat.path)
 
 
-SHOWN = [
+FEW_SHOT_TURNS = [
     {"role": "system", "content": "Spell."},
     {"role": "user", "content": "One?"},
     {"role": "assistant", "content": "one"},
 ]
 
 
-def test_few_shot_turns_are_exported_as_turns(run: RunDirectory, tmp_path: Path) -> None:
-    chat = in_chat(run, tmp_path / "run")
-    prompt, response = sealed(run, Arm("gapft", 13))[0]
-    asked = [*SHOWN, {"role": "user", "content": prompt}]
+def test_exports_few_shot_turns(run: RunDirectory, tmp_path: Path) -> None:
+    chat = copy_run_with_turns(run, tmp_path / "run")
+    prompt, response = read_sealed_texts(run, Arm("gapft", 13))[0]
+    prompt_turns = [*FEW_SHOT_TURNS, {"role": "user", "content": prompt}]
     answer = [{"role": "assistant", "content": response}]
-    export(chat, "trl", tmp_path / "trl", ["gapft"], [13])
-    assert lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0] == {
-        "prompt": asked, "completion": answer,
+    export_arms(chat, "trl", tmp_path / "trl", ["gapft"], [13])
+    assert read_lines(tmp_path / "trl" / "gapft-seed13.jsonl")[0] == {
+        "prompt": prompt_turns, "completion": answer,
     }  # fmt: skip
-    export(chat, "llama-factory", tmp_path / "factory", ["gapft"], [13])
-    row = lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]
+    export_arms(chat, "llama-factory", tmp_path / "factory", ["gapft"], [13])
+    row = read_lines(tmp_path / "factory" / "gapft-seed13.jsonl")[0]
     assert row == {
         "instruction": prompt, "input": "", "output": response, "system": "Spell.",
         "history": [["One?", "one"]],
     }  # fmt: skip
     exported(chat, "prime-rl", ExportChoice(tmp_path / "prime"))
-    row = lines(tmp_path / "prime" / "train.jsonl")[0]
+    row = read_lines(tmp_path / "prime" / "train.jsonl")[0]
     assert row["system_prompt"] == "Spell."
     assert [turn["role"] for turn in row["prompt"]] == ["user", "assistant", "user"]
     exported(chat, "nemo-gym", ExportChoice(tmp_path / "gym"))
-    row = lines(tmp_path / "gym" / "train.jsonl")[0]
-    assert row["responses_create_params"]["input"][:3] == SHOWN
+    row = read_lines(tmp_path / "gym" / "train.jsonl")[0]
+    assert row["responses_create_params"]["input"][:3] == FEW_SHOT_TURNS
 
 
 @pytest.mark.parametrize("to", ["trl", "verl"])
-def test_an_answer_that_the_task_begins_is_not_exported(
-    run: RunDirectory, tmp_path: Path, to: str
-) -> None:
-    chat = in_chat(run, tmp_path / "run", {"role": "assistant", "content": "It is"})
+def test_rejects_tasks_with_answer_prefix(run: RunDirectory, tmp_path: Path, to: str) -> None:
+    chat = copy_run_with_turns(run, tmp_path / "run", {"role": "assistant", "content": "It is"})
     with pytest.raises(UserError, match="gen_prefix"):
         exported(chat, to, ExportChoice(tmp_path / "out"))
 
 
-def test_trl_knows_its_format(run: RunDirectory, tmp_path: Path) -> None:
+def test_trl_recognizes_format(run: RunDirectory, tmp_path: Path) -> None:
     from trl.data_utils import is_conversational
 
     model = run.recipe.model.model_copy(update={"chat_template": True})
-    chat = otherwise(run, tmp_path / "run", model=model)
-    for of, conversational in ((run, False), (chat, True)):
+    chat = copy_run(run, tmp_path / "run", model=model)
+    for exported_run, conversational in ((run, False), (chat, True)):
         out = tmp_path / str(conversational)
-        export(of, "trl", out, ["gapft"], [])
-        for row in lines(out / "gapft-seed13.jsonl"):
+        export_arms(exported_run, "trl", out, ["gapft"], [])
+        for row in read_lines(out / "gapft-seed13.jsonl"):
             assert row.keys() == {"prompt", "completion"}
             assert is_conversational(row) is conversational
 
 
-def test_mistakes_are_told(run: RunDirectory, tmp_path: Path) -> None:
+def test_reports_wrong_options(run: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for wrong, told in [
+    for wrong, message in [
         (("tlr", tmp_path / "a", [], []), "did you mean 'trl'"),
         (("trl", tmp_path / "full", [], []), "full: the folder is not empty"),
         (("trl", tmp_path / "a", ["gatf"], []), "no such training set; it has gapft-seed13"),
         (("trl", tmp_path / "a", [], [7]), "--seed 7"),
     ]:
-        with pytest.raises(UserError, match=told):
-            export(run, *wrong)
+        with pytest.raises(UserError, match=message):
+            export_arms(run, *wrong)
     done = CliRunner().invoke(
         app, ["export", str(tmp_path / "full"), "--to", "trl", "--out", str(tmp_path / "b")]
     )
     assert "not a run directory" in str(done.exception)
 
 
-def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
+def test_rejects_forged_token_ids(tmp_path: Path) -> None:
     run = letters(tmp_path).run("run", ["states"], ("pool", "audit"), **KEYS)
     with pytest.raises(UserError, match="nothing is selected yet"):
-        export(run, "trl", tmp_path / "out", [], [])
+        export_arms(run, "trl", tmp_path / "out", [], [])
     (tmp_path / "second").mkdir()
     run = letters(tmp_path / "second").run("run", ["states", "select"], ("pool", "audit"), **KEYS)
     arm = Arm("gapft", 13)
     path = run.path / layout.selection_path(arm)
     examples = read_examples(path)
-    for change, told in [
+    for change, message in [
         (
             {"response_ids": examples[0].response_ids[:-1]},
             "example 0: it is not a complete response",
@@ -244,18 +248,16 @@ def test_ids_that_are_no_texts_of_the_run_are_refused(tmp_path: Path) -> None:
         run.unseal([layout.selection_path(arm)])
         write_examples(path, forged, Budget(1, 1, 1, 1, 1, 1))
         run.seal(layout.selection_path(arm))
-        with pytest.raises(UserError, match=told):
-            export(run, "trl", tmp_path / "out", ["gapft"], [])
+        with pytest.raises(UserError, match=message):
+            export_arms(run, "trl", tmp_path / "out", ["gapft"], [])
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(UserError, match="was changed after it was sealed"):
-        export(run, "trl", tmp_path / "out", ["gapft"], [])
+        export_arms(run, "trl", tmp_path / "out", ["gapft"], [])
 
 
 @pytest.mark.parametrize("to", KINDS)
-def test_a_recipe_that_is_not_the_manifests_is_refused(
-    run: RunDirectory, tmp_path: Path, to: str
-) -> None:
-    """Cards and training sets say what the recipe says, which no hash holds."""
+def test_rejects_edited_recipe(run: RunDirectory, tmp_path: Path, to: str) -> None:
+    """Cards and training sets quote the recipe, which no hash protects."""
     shutil.copytree(run.path, tmp_path / "run")
     path = tmp_path / "run" / layout.RECIPE
     content = yaml.safe_load(path.read_text())
@@ -264,5 +266,5 @@ def test_a_recipe_that_is_not_the_manifests_is_refused(
     path.write_text(yaml.safe_dump(content))
     keys = r"model\.args\.pretrained .*; search\.k 4 → 64; training\.rank"
     with pytest.raises(UserError, match=rf"recipe.* {keys}"):
-        export(RunDirectory.open(tmp_path / "run"), to, tmp_path / "out", [], [])
+        export_arms(RunDirectory.open(tmp_path / "run"), to, tmp_path / "out", [], [])
     assert not (tmp_path / "out").exists()

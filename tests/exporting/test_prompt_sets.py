@@ -1,4 +1,4 @@
-"""The pool's prompts for online training: what rows say is sealed, and libraries read them."""
+"""Export of the pool's prompts for online training, in the formats of several libraries."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import state_schema
 from tests.recording_run import Letters, letters
-from tests.study.sealed import reseal
+from tests.study.sealed import update_recorded_hash
 from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Letters:
+def task(tmp_path_factory: pytest.TempPathFactory) -> Letters:
     return letters(tmp_path_factory.mktemp("letters"))
 
 
 @pytest.fixture(scope="module")
-def run(made: Letters) -> RunDirectory:
-    """Every problem is in S: samples 0, 1 and 3 of four pass."""
-    return made.run("run", ["states"], ("pool", "audit"), search={"k": 4})
+def run(task: Letters) -> RunDirectory:
+    """A run with every problem in S: samples 0, 1 and 3 of four pass."""
+    return task.run("run", ["states"], ("pool", "audit"), search={"k": 4})
 
 
 @pytest.fixture(scope="module")
-def mixed(planted: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The planted run with samples of each state in its pool, from 0 to 4 of which pass."""
+def mixed_run(planted_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """The planted run with pool problems in each state, of which 0 to 4 samples pass."""
     folder = tmp_path_factory.mktemp("mixed") / "run"
-    shutil.copytree(planted.path, folder)
+    shutil.copytree(planted_run.path, folder)
     table = layout.states_path("pool")
     rows = pq.read_table(folder / table).to_pylist()
     for number, row in enumerate(rows):
         passing = {"G": number % 5, "S": 1 + number % 4, "U": 0}[row["state"]]
         row.update(samples=4, passing_samples=passing)
     pq.write_table(pa.Table.from_pylist(rows, state_schema()), folder / table)
-    reseal(folder, table)
+    update_recorded_hash(folder, table)
     return RunDirectory.open(folder)
 
 
-def read(run: RunDirectory, to: str, out: Path, *states: str) -> list[dict[str, Any]]:
-    """What an export holds, as ``datasets`` loads its folder."""
+def export_and_load(run: RunDirectory, to: str, out: Path, *states: str) -> list[dict[str, Any]]:
+    """Export a run and load the folder with ``datasets``."""
     export(run, to, ExportChoice(out, states=states))
     return list(load_dataset(str(out), split="train", cache_dir=f"{out}.cache"))
 
 
-def facts(to: str, row: dict[str, Any]) -> dict[str, Any]:
+def get_facts(to: str, row: dict[str, Any]) -> dict[str, Any]:
     under = PROMPT_FORMATS[to].facts_field
     within = row[under] if under else row
     return {name: within[name] for name in FACTS}
 
 
 @pytest.mark.parametrize("to", PROMPT_FORMATS)
-def test_rows_say_what_is_sealed(mixed: RunDirectory, tmp_path: Path, to: str) -> None:
-    rows = read(mixed, to, tmp_path / "out")
-    tables, task = Run(mixed), mixed.manifest()["task"]
+def test_rows_hold_sealed_facts(mixed_run: RunDirectory, tmp_path: Path, to: str) -> None:
+    rows = export_and_load(mixed_run, to, tmp_path / "out")
+    tables, task = Run(mixed_run), mixed_run.manifest()["task"]
     problems = tables.read("problems", split="pool").to_pylist()
     states = tables.read("states", split="pool").to_pylist()
     assert {(row["state"], row["passing_samples"]) for row in states} >= {("G", 0), ("S", 4)}
     for row, problem, state in zip(rows, problems, states, strict=True):
-        assert facts(to, row) == {
+        assert get_facts(to, row) == {
             **{key: state[key] for key in ("problem_id", "state", "samples", "passing_samples")},
             "origin": task["name"],
             "gold": problem["gold"],
@@ -83,10 +83,10 @@ def test_rows_say_what_is_sealed(mixed: RunDirectory, tmp_path: Path, to: str) -
         }
 
 
-def own(to: str, text: str, gold: str, system: str = "") -> dict[str, Any]:
-    """The fields that a library documents, of the first problem."""
-    said = [{"role": "system", "content": system}] if system else []
-    turns = [*said, {"role": "user", "content": text}]
+def build_expected_fields(to: str, text: str, gold: str, system: str = "") -> dict[str, Any]:
+    """Build the documented fields of the first problem."""
+    system_turns = [{"role": "system", "content": system}] if system else []
+    turns = [*system_turns, {"role": "user", "content": text}]
     name = "pool0-6012f0fbb316"
     return {
         "trl-grpo": {"prompt": turns if system else text},
@@ -111,9 +111,7 @@ def own(to: str, text: str, gold: str, system: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("to", PROMPT_FORMATS)
-def test_each_library_finds_the_fields_that_it_documents(
-    run: RunDirectory, tmp_path: Path, to: str
-) -> None:
+def test_rows_have_documented_library_fields(run: RunDirectory, tmp_path: Path, to: str) -> None:
     model = run.recipe.model.model_copy(
         update={"chat_template": True, "system_instruction": "Spell."}
     )
@@ -122,27 +120,30 @@ def test_each_library_finds_the_fields_that_it_documents(
     chat.write_recipe()
     chat.update_manifest(lambda manifest: manifest["task"]["episode"].update(attempts=3))
     form = PROMPT_FORMATS[to]
-    for of, system in ((run, ""), (chat, "Spell.")):
+    for exported_run, system in ((run, ""), (chat, "Spell.")):
         out = tmp_path / f"out{system}"
-        row = read(of, to, out)[0]
+        row = export_and_load(exported_run, to, out)[0]
         within = {form.facts_field} if form.facts_field else {*FACTS}
-        assert {key: row[key] for key in row.keys() - within} == own(to, "pool 0? a", "a", system)
+        assert {key: row[key] for key in row.keys() - within} == build_expected_fields(
+            to, "pool 0? a", "a", system
+        )
         card = (out / "README.md").read_text()
         assert ("applies a chat template" in card) == (form.chat and not system)
         assert ("an episode of several attempts" in card) == bool(system)
     if to == "verl":
-        assert [each["extra_info"]["index"] for each in read(run, to, tmp_path / "all")] == [
-            *range(24)
-        ]
+        assert [
+            exported_row["extra_info"]["index"]
+            for exported_row in export_and_load(run, to, tmp_path / "all")
+        ] == [*range(24)]
 
 
-def test_a_row_alone_judges_as_the_search_did(
-    made: Letters, run: RunDirectory, tmp_path: Path
+def test_exported_verifier_reproduces_solve_rate(
+    task: Letters, run: RunDirectory, tmp_path: Path
 ) -> None:
-    plugins = load_plugins(made.plugins)
+    plugins = load_plugins(task.plugins)
     sealed = Run(run).read("responses", split="pool").to_pylist()
-    for row in read(run, "trl-grpo", tmp_path / "out"):
-        texts = [each["text"] for each in sealed if each["problem_id"] == row["problem_id"]]
+    for row in export_and_load(run, "trl-grpo", tmp_path / "out"):
+        texts = [entry["text"] for entry in sealed if entry["problem_id"] == row["problem_id"]]
         verifier = plugins.create_verifier(row["verifier"], json.loads(row["verifier_params"]))
         passed = [
             verdict.status == "pass"
@@ -153,28 +154,26 @@ def test_a_row_alone_judges_as_the_search_did(
 
 
 @pytest.mark.parametrize("to", PROMPT_FORMATS)
-def test_only_problems_in_the_states_that_are_named(
-    mixed: RunDirectory, tmp_path: Path, to: str
-) -> None:
-    every = read(mixed, to, tmp_path / "all")
-    some = read(mixed, to, tmp_path / "some", "U", "S")
-    assert [facts(to, row) for row in some] == [
-        told for row in every if (told := facts(to, row))["state"] in "SU"
+def test_exports_only_chosen_states(mixed_run: RunDirectory, tmp_path: Path, to: str) -> None:
+    every = export_and_load(mixed_run, to, tmp_path / "all")
+    some = export_and_load(mixed_run, to, tmp_path / "some", "U", "S")
+    assert [get_facts(to, row) for row in some] == [
+        row_facts for row in every if (row_facts := get_facts(to, row))["state"] in "SU"
     ]
     assert "| pool | train | 0 | 100 | 7 | 107 |" in (tmp_path / "some" / "README.md").read_text()
 
 
-def test_a_search_that_stopped_early_gives_no_solve_rate(tmp_path: Path) -> None:
-    made = letters(tmp_path)
+def test_early_stopped_search_has_no_solve_rate(tmp_path: Path) -> None:
+    task = letters(tmp_path)
     keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
-    run = made.run("run", ["states"], ("pool", "audit"), **keys)
+    run = task.run("run", ["states"], ("pool", "audit"), **keys)
     for to in PROMPT_FORMATS:
-        rows = [facts(to, row) for row in read(run, to, tmp_path / to)]
+        rows = [get_facts(to, row) for row in export_and_load(run, to, tmp_path / to)]
         assert {(row["samples"], row["passing_samples"]) for row in rows} == {(1, 1)}
         assert {row["solve_rate"] for row in rows} == {None}
 
 
-def test_the_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
+def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
     export(run, "verl", ExportChoice(tmp_path / "out"))
     card = DatasetCard.load(tmp_path / "out" / "README.md")
     (files,) = card.data.configs[0]["data_files"]
@@ -186,14 +185,14 @@ def test_the_card_is_the_hubs(run: RunDirectory, tmp_path: Path) -> None:
     assert str(run.path) not in card.content
 
 
-def test_mistakes_and_edited_runs_are_refused(run: RunDirectory, tmp_path: Path) -> None:
+def test_rejects_wrong_states_and_edited_runs(run: RunDirectory, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for to, states, told in [
+    for to, states, message in [
         ("verl", ["S", "s"], "--states s: .*known: G, S, U"),
-        ("verl", ["U", "G"], r"--states U,G: no problem .* it has 0 in G, 24 in S, 0 in U"),
+        ("verl", ["U", "G"], r"--states U,G: .* 0 in G, 24 in S, 0 in U"),
         ("trl", ["S"], "--to trl: remove --states; it applies only to trl-grpo, verl, prime-rl"),
     ]:
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             export(run, to, ExportChoice(out, states=states))
     shutil.copytree(run.path, tmp_path / "edited")
     edited = RunDirectory.open(tmp_path / "edited")
@@ -204,7 +203,7 @@ def test_mistakes_and_edited_runs_are_refused(run: RunDirectory, tmp_path: Path)
     assert not out.exists()
 
 
-def test_verl_reads_them(run: RunDirectory, tmp_path: Path) -> None:
+def test_verl_reads_rows(run: RunDirectory, tmp_path: Path) -> None:
     dataset = pytest.importorskip("verl.utils.dataset.rl_dataset", reason="make test-readers")
     from omegaconf import OmegaConf
     from transformers import AutoTokenizer
@@ -222,8 +221,8 @@ def test_verl_reads_them(run: RunDirectory, tmp_path: Path) -> None:
     assert (rows[3]["index"], rows[3]["extra_info"]["state"]) == (3, "S")
 
 
-def test_verifiers_reads_them(run: RunDirectory, tmp_path: Path) -> None:
-    """A line is prime-rl's ``TaskData``; NeMo Gym's lines are read by the taskset for them."""
+def test_verifiers_reads_rows(run: RunDirectory, tmp_path: Path) -> None:
+    """prime-rl reads lines as ``TaskData``; NeMo Gym reads them with its taskset."""
     v1 = pytest.importorskip("verifiers.v1", reason="make test-readers")
     from verifiers.v1.tasksets.nemo_gym import NeMoGymTaskset
     from verifiers.v1.tasksets.nemo_gym.taskset import NeMoGymConfig

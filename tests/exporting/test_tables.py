@@ -1,4 +1,4 @@
-"""The report's tables as LaTeX and CSV: the cells that the page shows, character by character."""
+"""Export of the report's tables as LaTeX and CSV, with exactly the cells of the page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.exporting import latex_reader
 TEXT = st.text(st.sampled_from("a1 [*]\\{}$&#%_~^<>|\"`'-,!?−–≥κ†\n\t\x00\u202e字é"), max_size=12)
 
 
-def shown(text: str) -> str:
+def make_visible_line(text: str) -> str:
     return " ".join(make_visible(text).split())
 
 
@@ -34,11 +34,13 @@ def shown(text: str) -> str:
     note=TEXT,
     words=st.integers(1, 3),
 )
-def test_latex_prints_every_text_as_it_is(rows: list[list[str]], note: str, words: int) -> None:
+def test_latex_prints_text_unchanged(rows: list[list[str]], note: str, words: int) -> None:
     head, *body = rows
     tex = tables.render_latex(Table(head, body, words=words, note=note), "Title", "name")
-    assert latex_reader.rows(tex) == [[shown(text) for text in row] for row in rows]
-    assert latex_reader.caption(tex) == f"Title. {shown(note)}".strip()
+    assert latex_reader.read_table(tex) == [
+        [make_visible_line(text) for text in row] for row in rows
+    ]
+    assert latex_reader.read_caption(tex) == f"Title. {make_visible_line(note)}".strip()
 
 
 def read_csv(path: Path) -> list[list[str]]:
@@ -46,12 +48,10 @@ def read_csv(path: Path) -> list[list[str]]:
         return [*csv.reader(file)]
 
 
-def test_every_table_of_a_report_is_written_as_it_is_shown(
-    planted: RunDirectory, tmp_path: Path
-) -> None:
-    files = export(planted, "tables", ExportChoice(tmp_path / "out"))
+def test_exports_every_report_table(planted_run: RunDirectory, tmp_path: Path) -> None:
+    files = export(planted_run, "tables", ExportChoice(tmp_path / "out"))
     assert sorted(files) == sorted((tmp_path / "out").iterdir())
-    page = (planted.path / "report" / "report.md").read_text()
+    page = (planted_run.path / "report" / "report.md").read_text()
     names = re.findall(r"\\input\{(.+)\.tex\}", (tmp_path / "out" / "tables.tex").read_text())
     assert len(names) == len(re.findall(r"^\| :-", page, re.M)) == (len(files) - 1) / 2
     assert {"conditions", "contrasts", "where-the-change-comes-from-2", "settings"} <= {*names}
@@ -61,10 +61,10 @@ def test_every_table_of_a_report_is_written_as_it_is_shown(
         for row in rows:
             assert f"\n| {' | '.join(map(escape_markdown, row))} |\n" in page
         tex = (tmp_path / "out" / f"{name}.tex").read_text()
-        assert latex_reader.rows(tex) == [[*map(shown, row)] for row in rows]
+        assert latex_reader.read_table(tex) == [[*map(make_visible_line, row)] for row in rows]
 
 
-def test_names_are_of_ascii_and_no_two_are_one(tmp_path: Path) -> None:
+def test_file_names_are_ascii_and_unique(tmp_path: Path) -> None:
     table = Table(["a"], [["b"]])
     sections = [
         Section(title, [table, table]) for title in ("", "Tables", "GapFT − x", "GapFT x 2", "κ")
@@ -76,12 +76,12 @@ def test_names_are_of_ascii_and_no_two_are_one(tmp_path: Path) -> None:
     ) for kind in ("tex", "csv")] + ["tables.tex"]  # fmt: skip
 
 
-def test_an_edited_run_and_arms_are_refused(planted: RunDirectory, tmp_path: Path) -> None:
+def test_rejects_edited_runs_and_arm_options(planted_run: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match="--to tables: remove --condition; it applies only to trl, ax"
     ):
-        export(planted, "tables", ExportChoice(tmp_path / "out", conditions=["gapft"]))
-    shutil.copytree(planted.path, tmp_path / "edited")
+        export(planted_run, "tables", ExportChoice(tmp_path / "out", conditions=["gapft"]))
+    shutil.copytree(planted_run.path, tmp_path / "edited")
     edited = RunDirectory.open(tmp_path / "edited")
     path = edited.path / layout.responses_path("audit")
     path.write_bytes(path.read_bytes() + b" ")

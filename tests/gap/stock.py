@@ -1,7 +1,7 @@
-"""lm-eval's own tasks, their YAML with the data path overridden, and a model whose texts are known.
+"""lm-eval's own tasks with an overridden data path, and a model with known texts.
 
-Each document has a mark, ``[7]``. Which of its responses are right, and in which of a task's forms
-an answer stands, is planted by the mark's number and the response's index.
+Each document has a mark, such as ``[7]``. The mark's number and the response's index determine
+whether a response is right and which form its answer has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLICY = Path(__file__).parents[2] / "gapft_harness" / "demo" / "policy"
 #: Documents of the evaluated split, and samples of each.
 DOCUMENTS, K = 12, 4
 
-#: Says what the file says of the mark that stands last in a prompt; does jobs in this process.
+#: Answers with the file's texts for the last mark of a prompt; runs jobs in this process.
 PLUGIN = '''
 import json
 import pathlib
@@ -78,11 +78,11 @@ class Stock:
     """One of lm-eval's tasks on local data.
 
     Attributes:
-        file: its YAML, below lm-eval's tasks.
+        file: the YAML, relative to lm-eval's tasks.
         split: the split that is evaluated.
-        document: a record of its data, by number.
-        answers: (number) -> a right answer.
-        forms: how an answer may stand in a response.
+        document: builds a record of the data by number.
+        answers: returns a right and a wrong answer by number.
+        forms: templates of a response around its answer.
         trains: whether the task has a training split.
     """
 
@@ -94,7 +94,7 @@ class Stock:
     trains: bool = True
 
     def texts(self, number: int) -> list[str]:
-        """The greedy response to a document, then its samples."""
+        """Return the greedy response to a document, then its samples."""
         right, wrong = self.answers(number)
         return [
             self.forms[(number + index) % len(self.forms)].format(
@@ -104,15 +104,15 @@ class Stock:
         ]
 
 
-def _pears(i: int) -> dict[str, Any]:
+def _build_pears(i: int) -> dict[str, Any]:
     return {"question": f"[{i}] Ann has {i} pears. And twice?", "answer": f"2*{i}\n#### {2 * i}"}
 
 
-def _doubled(i: int) -> tuple[str, str]:
+def _double(i: int) -> tuple[str, str]:
     return str(2 * i), str(2 * i + 1)
 
 
-def _dropped(i: int) -> dict[str, Any]:
+def _build_drop(i: int) -> dict[str, Any]:
     answer = {
         "number": "",
         "date": {"day": "", "month": "", "year": ""},
@@ -127,10 +127,10 @@ def _dropped(i: int) -> dict[str, Any]:
 
 _COT = ("The answer is {}.", "It is {}, I think")
 STOCK: Mapping[str, Stock] = {
-    "gsm8k": Stock("gsm8k/gsm8k.yaml", "test", _pears, _doubled, ("so\n#### {}", "It is {}")),
-    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", "test", _pears, _doubled, _COT),
+    "gsm8k": Stock("gsm8k/gsm8k.yaml", "test", _build_pears, _double, ("so\n#### {}", "It is {}")),
+    "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", "test", _build_pears, _double, _COT),
     "gsm8k_cot_self_consistency": Stock(
-        "gsm8k/gsm8k-cot-self-consistency.yaml", "test", _pears, _doubled, _COT
+        "gsm8k/gsm8k-cot-self-consistency.yaml", "test", _build_pears, _double, _COT
     ),
     "hendrycks_math_algebra": Stock(
         "hendrycks_math/hendrycks_math_algebra.yaml",
@@ -162,7 +162,7 @@ STOCK: Mapping[str, Stock] = {
     "drop": Stock(
         "drop/default.yaml",
         "validation",
-        _dropped,
+        _build_drop,
         lambda i: (f"old town {chr(97 + i)}", "the old town"),
         ("{}",),
     ),
@@ -176,12 +176,12 @@ def write_task(
     splits: Mapping[str, Iterable[Mapping[str, Any]]],
     **changes: Any,
 ) -> None:
-    """Writes a task of lm-eval's with its data path overridden, and its data.
+    """Write one of lm-eval's tasks with an overridden data path, and its data.
 
     Args:
         tasks: the folder.
-        name: of the task here.
-        file: its YAML, below lm-eval's tasks.
+        name: the new task's name.
+        file: the YAML, relative to lm-eval's tasks.
         splits: records by the split's name.
         changes: further keys that override the YAML's.
     """
@@ -202,21 +202,24 @@ def write_task(
 
 
 def write_stock(folder: Path) -> Path:
-    """Writes every task with its data, the plugin, and what the model says; returns the tasks."""
+    """Write all tasks with their data, the plugin and the texts; return the tasks' folder."""
     tasks = folder / "tasks"
     tasks.mkdir()
-    for name, of in STOCK.items():
-        splits = {of.split: range(DOCUMENTS), **({"train": range(100, 120)} if of.trains else {})}
-        rows = {split: map(of.document, numbers) for split, numbers in splits.items()}
-        write_task(tasks, name, of.file, rows)
-        said = {f"[{i}]": of.texts(i) for i in range(DOCUMENTS)}
-        (folder / f"{name}.json").write_text(json.dumps(said))
+    for name, stock in STOCK.items():
+        splits = {
+            stock.split: range(DOCUMENTS),
+            **({"train": range(100, 120)} if stock.trains else {}),
+        }
+        rows = {split: map(stock.document, numbers) for split, numbers in splits.items()}
+        write_task(tasks, name, stock.file, rows)
+        texts = {f"[{i}]": stock.texts(i) for i in range(DOCUMENTS)}
+        (folder / f"{name}.json").write_text(json.dumps(texts))
     (folder / "canned.py").write_text(PLUGIN)
     return tasks
 
 
-def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
-    """Runs ``gapft gap`` on one of them."""
+def run_gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
+    """Run ``gapft gap`` on one of the tasks."""
     return CliRunner().invoke(
         app,
         [
@@ -229,17 +232,17 @@ def gap(folder: Path, task: str, *options: str, out: str = "") -> Result:
     )  # fmt: skip
 
 
-def lm_eval_logs(
+def evaluate_texts(
     folder: Path, task: str, first: int, name: str = "", out: Path | None = None
 ) -> list[dict[str, Any]]:
-    """The rows that lm_eval logs of a task's texts; also written, as its command does.
+    """Evaluate a task's texts with lm_eval; return the logged rows.
 
     Args:
-        folder: of ``write_stock``.
-        task: whose texts.
-        first: which of a document's texts is its first response; repeats are those after it.
-        name: the task that is evaluated, if it is another.
-        out: where the log goes; None: nowhere.
+        folder: the folder of ``write_stock``.
+        task: the task whose texts are evaluated.
+        first: index of a document's first response; repeats follow it.
+        name: the evaluated task, if different.
+        out: folder for the log; None writes no log.
     """
     from lm_eval import simple_evaluate
     from lm_eval.loggers import EvaluationTracker
@@ -247,9 +250,9 @@ def lm_eval_logs(
 
     from tests.canned_model import CannedModel
 
-    said = json.loads((folder / f"{task}.json").read_text())
-    left = {mark: iter(texts[first:]) for mark, texts in said.items()}
-    model = CannedModel(lambda prompt: next(left[max(left, key=prompt.rfind)]))
+    texts_by_mark = json.loads((folder / f"{task}.json").read_text())
+    remaining = {mark: iter(texts[first:]) for mark, texts in texts_by_mark.items()}
+    model = CannedModel(lambda prompt: next(remaining[max(remaining, key=prompt.rfind)]))
     tracker = EvaluationTracker(output_path=str(out)) if out else None
     manager = TaskManager(include_defaults=False, include_path=str(folder / "tasks"))
     done = simple_evaluate(
@@ -263,13 +266,13 @@ def lm_eval_logs(
     return list(rows)
 
 
-def evaluated(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """What the stock lm-eval makes of the same texts: rows by (filter, doc_id), greedy's first.
+def evaluate_each_response(folder: Path, task: str) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Evaluate all texts with the stock lm-eval: rows by (filter, doc_id), greedy first.
 
-    Each of the 1 + K responses is evaluated as a run of lm-eval's own.
+    Each of the 1 + K responses is evaluated in a separate run of lm-eval.
     """
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    rows_by_document: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for index in range(K + 1):
-        for row in lm_eval_logs(folder, task, index):
-            found.setdefault((row["filter"], row["doc_id"]), []).append(row)
-    return found
+        for row in evaluate_texts(folder, task, index):
+            rows_by_document.setdefault((row["filter"], row["doc_id"]), []).append(row)
+    return rows_by_document

@@ -1,4 +1,4 @@
-"""Prompts are those of the stock lm_eval, with and without a chat template, turn by turn."""
+"""Prompts equal those of the stock lm_eval, with and without a chat template."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 
 #: Trims every turn, as Llama's does.
 TRIMMING = CHAT_TEMPLATE.replace("message['content']", "message['content'] | trim")
-#: The few-shot examples are the first of their split, for lm_eval and for us.
+#: Both lm_eval and the package use the first records of the split as few-shot examples.
 FIRST: dict[str, Any] = {"fewshot_config": {"sampler": "first_n"}}
 Row = dict[str, Any]
 
@@ -41,12 +41,12 @@ class Stock:
     """One of lm-eval's task files on local records.
 
     Attributes:
-        file: its YAML, below lm-eval's tasks.
-        record: a record by number.
+        file: the YAML, relative to lm-eval's tasks.
+        record: builds a record by number.
         test: the split that is evaluated.
         train: a split with further records.
         changes: keys that override the YAML's.
-        begins: whether the task gives the beginning of an answer.
+        begins: whether the task has an answer prefix (gen_prefix).
     """
 
     file: str
@@ -57,19 +57,19 @@ class Stock:
     begins: bool = False
 
 
-def arc(i: int) -> Row:
+def build_arc(i: int) -> Row:
     texts = [f"{i}", f"{i + 1}", f"{i + 2}", f"{i + 3}"]
     choices = {"text": texts, "label": ["A", "B", "C", "D"]}
     return {"question": f"What is {i} + 1?", "choices": choices, "answerKey": "B"}
 
 
-def mbpp(i: int) -> Row:
+def build_mbpp(i: int) -> Row:
     tests = [f"assert add({n}) == {n + i}" for n in range(3)]
     code = f"def add(n):\n    return n + {i}"
     return {"task_id": i, "text": f"Add {i} to a number.", "code": code, "test_list": tests}
 
 
-def humaneval(i: int) -> Row:
+def build_humaneval(i: int) -> Row:
     prompt = f'def add(n):\n    """Adds {i}."""\n'
     test = f"def check(f):\n    assert f(1) == {i + 1}\n"
     return {
@@ -78,12 +78,12 @@ def humaneval(i: int) -> Row:
     }  # fmt: skip
 
 
-def mmlu(i: int) -> Row:
+def build_mmlu(i: int) -> Row:
     choices = [f"{i}", f"{i + 1}", "many", "none"]
     return {"question": f" How many is {i} + 1? ", "choices": choices, "answer": 1, "subject": "x"}
 
 
-def mmlu_pro(i: int) -> Row:
+def build_mmlu_pro(i: int) -> Row:
     return {
         "question": f"How many is {i} + 1?", "options": [f"{i}", f"{i + 1}", "many"],
         "answer": "B", "answer_index": 1, "category": "math", "question_id": i,
@@ -91,26 +91,26 @@ def mmlu_pro(i: int) -> Row:
     }  # fmt: skip
 
 
-def boolq(i: int) -> Row:
+def build_boolq(i: int) -> Row:
     return {"passage": f"{i} is a number.", "question": f"is {i} a number", "label": i % 2}
 
 
-def trivia(i: int) -> Row:
+def build_trivia(i: int) -> Row:
     return {"question": f"Which town is number {i}", "answer": {"aliases": [f"T{i}", f"Town {i}"]}}
 
 
-def mgsm(i: int) -> Row:
+def build_mgsm(i: int) -> Row:
     question = f"Question: Ann has {i} pears. And twice?"
     return {"question": question, "answer": f"{2 * i}", "answer_number": 2 * i}
 
 
-def gpqa(i: int) -> Row:
+def build_gpqa(i: int) -> Row:
     wrong = {f"Incorrect Answer {n}": f"{i + n}" for n in (1, 2, 3)}
     return {"Question": f"What is {i}?", "Correct Answer": f"{i}", **wrong}
 
 
 pears, bbh = STOCK["gsm8k"].document, STOCK["bbh_cot_fewshot_boolean_expressions"].document
-CODE = {"num_fewshot": 0, "unsafe_code": False}  # nothing is run here
+CODE = {"num_fewshot": 0, "unsafe_code": False}  # no code is executed
 TASKS = {
     "gsm8k": Stock("gsm8k/gsm8k.yaml", pears, train="train", changes=FIRST),
     "gsm8k_cot": Stock("gsm8k/gsm8k-cot.yaml", pears),
@@ -120,17 +120,17 @@ TASKS = {
         train="train", changes={**FIRST, "num_fewshot": 2},
     ),
     "mbpp_instruct": Stock(
-        "mbpp/mbpp_instruct.yaml", mbpp, changes={"unsafe_code": False}, begins=True
+        "mbpp/mbpp_instruct.yaml", build_mbpp, changes={"unsafe_code": False}, begins=True
     ),
     "humaneval_instruct": Stock(
-        "humaneval/humaneval_instruct.yaml", humaneval, changes=CODE, begins=True
+        "humaneval/humaneval_instruct.yaml", build_humaneval, changes=CODE, begins=True
     ),
     "arc_challenge_chat": Stock(
-        "arc/arc_challenge_chat.yaml", arc, train="train",
+        "arc/arc_challenge_chat.yaml", build_arc, train="train",
         changes={**FIRST, "num_fewshot": 2, "validation_split": None}, begins=True,
     ),
     "arc_challenge_llama": Stock(
-        "llama3/instruct/arc_challenge/arc_challenge_llama.yaml", arc, begins=True
+        "llama3/instruct/arc_challenge/arc_challenge_llama.yaml", build_arc, begins=True
     ),
     "nq_open": Stock(
         "nq_open/nq_open.yaml",
@@ -138,25 +138,27 @@ TASKS = {
         "validation", "train", {**FIRST, "num_fewshot": 3},
     ),
     "triviaqa": Stock(
-        "triviaqa/default.yaml", trivia, "validation", "train", {**FIRST, "num_fewshot": 2}
+        "triviaqa/default.yaml", build_trivia, "validation", "train", {**FIRST, "num_fewshot": 2}
     ),
     "mgsm_direct_en": Stock(
-        "mgsm/direct/mgsm_direct_en.yaml", mgsm, train="train", changes={**FIRST, "num_fewshot": 2}
+        "mgsm/direct/mgsm_direct_en.yaml", build_mgsm, train="train",
+        changes={**FIRST, "num_fewshot": 2},
     ),
     "bbh_cot_fewshot_boolean_expressions": Stock("bbh/cot_fewshot/boolean_expressions.yaml", bbh),
     "mmlu_generative": Stock(
-        "mmlu/generative/mmlu_anatomy.yaml", mmlu, train="dev", changes={"num_fewshot": 2}
+        "mmlu/generative/mmlu_anatomy.yaml", build_mmlu, train="dev", changes={"num_fewshot": 2}
     ),
-    "mmlu_pro_math": Stock("mmlu_pro/mmlu_pro_math.yaml", mmlu_pro, train="validation"),
+    "mmlu_pro_math": Stock("mmlu_pro/mmlu_pro_math.yaml", build_mmlu_pro, train="validation"),
     "boolq_seq2seq": Stock(
-        "super_glue/boolq/seq2seq.yaml", boolq, "validation", "train", {**FIRST, "num_fewshot": 2}
+        "super_glue/boolq/seq2seq.yaml", build_boolq, "validation", "train",
+        {**FIRST, "num_fewshot": 2},
     ),
     "gpqa_diamond_generative_n_shot": Stock(
-        "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", gpqa, "train",
+        "gpqa/generative/gpqa_diamond_generative_n_shot.yaml", build_gpqa, "train",
         changes={"num_fewshot": 0},
     ),
 }  # fmt: skip
-#: 0.5.0.dev1 makes numbers of answers of digits alone, and refuses them.
+#: 0.5.0.dev1 converts answers of digits to numbers, and then rejects them.
 NOT_NEXT = ("mgsm_direct_en",) if IS_NEXT else ()
 LAYOUTS = [
     ChatLayout(),
@@ -169,11 +171,11 @@ LAYOUTS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stock")
-    for name, of in TASKS.items():
-        rows: dict[str, Iterator[Row]] = {of.test: map(of.record, range(4))}
-        if of.train:
-            rows[of.train] = map(of.record, range(100, 112))
-        write_task(folder, name, of.file, rows, **of.changes)
+    for name, stock in TASKS.items():
+        rows: dict[str, Iterator[Row]] = {stock.test: map(stock.record, range(4))}
+        if stock.train:
+            rows[stock.train] = map(stock.record, range(100, 112))
+        write_task(folder, name, stock.file, rows, **stock.changes)
     return folder
 
 
@@ -187,8 +189,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def stock_prompts(folder: Path, name: str, model: Path, layout: ChatLayout | None) -> list[str]:
-    """The prompts that lm_eval itself gives its model."""
+def render_stock_prompts(
+    folder: Path, name: str, model: Path, layout: ChatLayout | None
+) -> list[str]:
+    """Render the prompts that lm_eval gives its model."""
     manager = TaskManager(include_defaults=False, include_path=str(folder))
     task = manager.load([name])["tasks"][name]
     task.set_fewshot_seed(1234)
@@ -205,35 +209,37 @@ def stock_prompts(folder: Path, name: str, model: Path, layout: ChatLayout | Non
     return [instance.args[0] for instance in task.instances]
 
 
-def our_prompts(folder: Path, name: str, model: Path, layout: ChatLayout | None) -> list[str]:
-    """The prompts that a sampler of ours gives its model."""
+def render_our_prompts(
+    folder: Path, name: str, model: Path, layout: ChatLayout | None
+) -> list[str]:
+    """Render the prompts that the package's sampler gives its model."""
     settings = SamplerSettings(
         "hf", {"pretrained": str(model)}, layout is not None, layout and layout.system_instruction
     )
     retokenizer = Retokenizer(settings)
     return [
-        retokenizer.render(request(problem))
+        retokenizer.render(build_request(problem))
         for problem in load_task(name, [folder], layout).read_audit()
     ]
 
 
-def request(problem: Problem) -> Request:
+def build_request(problem: Problem) -> Request:
     return request_for(problem.id, problem.prompt, (GREEDY,), turns=problem.turns)
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if name not in NOT_NEXT])
-def test_prompts_are_lm_evals_own(folder: Path, models: dict[str, Path], name: str) -> None:
-    plain = our_prompts(folder, name, models["plain"], None)
-    assert plain == stock_prompts(folder, name, models["plain"], None)
+def test_prompts_match_lm_eval(folder: Path, models: dict[str, Path], name: str) -> None:
+    plain = render_our_prompts(folder, name, models["plain"], None)
+    assert plain == render_stock_prompts(folder, name, models["plain"], None)
     assert len(set(plain)) == 4
     for model in models.values():
         for layout in LAYOUTS:
-            ours = our_prompts(folder, name, model, layout)
-            assert ours == stock_prompts(folder, name, model, layout), layout
+            ours = render_our_prompts(folder, name, model, layout)
+            assert ours == render_stock_prompts(folder, name, model, layout), layout
             assert all(text.endswith("<assistant>") != TASKS[name].begins for text in ours)
 
 
-def test_each_example_is_two_turns_and_the_description_the_systems(
+def test_examples_become_turns_and_description_system(
     folder: Path, models: dict[str, Path]
 ) -> None:
     (problem, *_) = load_task("nq_open", [folder], ChatLayout("Be brief.")).read_audit()
@@ -268,7 +274,7 @@ DROPPING = CHAT_TEMPLATE.replace(
 
 
 @pytest.mark.parametrize("template", [REFUSING + CHAT_TEMPLATE, DROPPING])
-def test_a_template_that_cannot_continue_an_answer_is_refused(template: str) -> None:
+def test_rejects_template_that_cannot_continue_answer(template: str) -> None:
     import jinja2
 
     def apply(turns: list[Row], add_generation_prompt: bool, continue_final_message: bool) -> str:
@@ -282,7 +288,7 @@ def test_a_template_that_cannot_continue_an_answer_is_refused(template: str) -> 
             raise_exception=refuse,
         )  # fmt: skip
         content = turns[-1]["content"]
-        if continue_final_message:  # as transformers has it
+        if continue_final_message:  # as in transformers
             if content not in text:
                 raise ValueError("the final message does not appear in the chat")
             text = text[: text.rindex(content) + len(content)]
@@ -313,7 +319,7 @@ SUMS = {
     "generation_kwargs": {"do_sample": False, "max_gen_toks": 4, "until": []},
     "metadata": {"version": 1, "gapft": {"verifier": "anything"}},
 }
-#: Passes one response in three, by its text alone.
+#: Passes about one response in three, depending only on its text.
 PLUGIN = """
 import zlib
 
@@ -336,7 +342,7 @@ def register_verifiers(register):
 
 @pytest.fixture
 def sums(tmp_path: Path) -> Path:
-    """A task of our own that begins answers, with two listed examples."""
+    """A GapTask with an answer prefix and two listed examples."""
     text = yaml.safe_dump(SUMS).replace(
         "'!function'", "!function gapft_harness.lm_eval_bridge.task.GapTask"
     )
@@ -348,9 +354,7 @@ def sums(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_searched_trained_on_and_audited_has_the_same_tokens(
-    sums: Path, models: dict[str, Path]
-) -> None:
+def test_search_training_and_audit_share_prompt_tokens(sums: Path, models: dict[str, Path]) -> None:
     succeed(
         "run", "--task", "sums", "--include-path", sums, "--plugin", sums / "anything.py",
         "--model-args", f"pretrained={models['plain']},dtype=float32,device=cpu",

@@ -1,4 +1,4 @@
-"""``gapft gap`` as a person runs it: mistakes, an interrupted run, our own tasks, a real model."""
+"""``gapft gap`` on the command line: wrong options, interruption, bundled tasks, a real model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.report.rendering import terminal
 from tests.command import succeed
-from tests.gap.stock import STOCK, K, gap, write_stock, write_task
+from tests.gap.stock import STOCK, K, run_gap, write_stock, write_task
 
 CHOICE = """\
 include: gsm8k.yaml
@@ -65,81 +65,79 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("gsm8k", ("--gen_kwargs", "temperature"), "expected key=value"),
     ],
 )
-def test_a_mistake_is_named_and_leaves_nothing(
+def test_reports_wrong_options_and_writes_nothing(
     folder: Path, task: str, options: tuple[str, ...], message: str
 ) -> None:
-    done = gap(folder, task, *options, out="mistake")
+    done = run_gap(folder, task, *options, out="mistake")
     assert isinstance(done.exception, UserError), done.output
     with pytest.raises(UserError, match=message):
         raise done.exception
     assert not (folder / "mistake").exists()
 
 
-def test_a_multiple_choice_task_is_made_one_that_answers(folder: Path) -> None:
-    done = gap(folder, "pears_said", "--limit", "3")
+def test_measures_converted_multiple_choice_task(folder: Path) -> None:
+    done = run_gap(folder, "pears_said", "--limit", "3")
     assert done.exit_code == 0, (done.output, done.exception)
     results = json.loads((folder / "pears_said" / "gap" / "results.json").read_text())
     assert (results["n"], results["filter"]) == (3, "letter")
 
 
-def test_an_interrupted_search_goes_on_where_it_stopped(folder: Path) -> None:
-    said = folder / "gsm8k.json"
-    whole = said.read_text()
+def test_resumes_interrupted_search(folder: Path) -> None:
+    texts_file = folder / "gsm8k.json"
+    whole = texts_file.read_text()
     marks = json.loads(whole)
-    said.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
+    texts_file.write_text(json.dumps({mark: texts[: K - 1] for mark, texts in marks.items()}))
     chunks = ("--set", "search.chunk=5")
-    broken = gap(folder, "gsm8k", *chunks, out="broken")  # the samples are not all there
+    broken = run_gap(folder, "gsm8k", *chunks, out="broken")  # some samples are missing
     assert isinstance(broken.exception, PluginError), broken.output
-    said.write_text(whole)
-    asked = folder / "gsm8k.asked"
-    before = asked.read_text().count("False")
-    done = gap(folder, "gsm8k", *chunks, out="broken")
+    texts_file.write_text(whole)
+    requests = folder / "gsm8k.asked"
+    before = requests.read_text().count("False")
+    done = run_gap(folder, "gsm8k", *chunks, out="broken")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert asked.read_text().count("False") == before, "greedy responses were generated again"
-    whole_run = gap(folder, "gsm8k", *chunks, out="whole")
+    assert requests.read_text().count("False") == before, "greedy responses were generated again"
+    whole_run = run_gap(folder, "gsm8k", *chunks, out="whole")
     assert whole_run.exit_code == 0, (whole_run.output, whole_run.exception)
     items = [(folder / name / "gap" / "items.csv").read_text() for name in ("broken", "whole")]
     assert items[0] == items[1]
 
 
-def test_another_k_is_drawn_in_the_same_folder_and_who_reads_may_stop_early(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = gap(folder, "triviaqa", out="bound")
+def test_draws_different_k_in_same_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run_gap(folder, "triviaqa", out="bound")
     assert done.exit_code == 0, (done.output, done.exception)
-    other = gap(folder, "triviaqa", "--k", "3", out="bound")
+    other = run_gap(folder, "triviaqa", "--k", "3", out="bound")
     assert other.exit_code == 0, (other.output, other.exception)
     assert "search.k" in other.output
 
-    def closed(*_: object) -> None:
-        raise SystemExit(1)  # as rich does into ``| head``
+    def close_output(*_: object) -> None:
+        raise SystemExit(1)  # rich does this when piped into ``head``
 
-    monkeypatch.setattr(terminal, "print_sections", closed)
-    again = gap(folder, "triviaqa", out="bound")
+    monkeypatch.setattr(terminal, "print_sections", close_output)
+    again = run_gap(folder, "triviaqa", out="bound")
     assert again.exit_code == 0, (again.output, again.exception)
 
 
-def test_a_problem_of_both_splits_is_refused_before_the_second_is_searched(folder: Path) -> None:
+def test_rejects_problems_shared_by_splits(folder: Path) -> None:
     gsm8k, name = STOCK["gsm8k"], "pears_twice"
     rows = [gsm8k.document(number) for number in range(4)]
     splits = {"test": rows, "train": rows[2:]}
     write_task(folder / "tasks", name, gsm8k.file, splits, num_fewshot=0)
     (folder / f"{name}.json").write_text((folder / "gsm8k.json").read_text())
-    audit = gap(folder, name)
+    audit = run_gap(folder, name)
     assert audit.exit_code == 0, (audit.output, audit.exception)
     items = (folder / name / "gap" / "items.csv").read_text()
-    asked = (folder / f"{name}.asked").read_text()
-    pool = gap(folder, name, "--split", "pool")
+    requests = (folder / f"{name}.asked").read_text()
+    pool = run_gap(folder, name, "--split", "pool")
     assert isinstance(pool.exception, UserError), pool.output
     assert "2 of 2 pool problems are also in the audit" in str(pool.exception)
-    assert (folder / f"{name}.asked").read_text() == asked, "searched, and then refused"
+    assert (folder / f"{name}.asked").read_text() == requests, "searched, and then refused"
     assert (folder / name / "gap" / "items.csv").read_text() == items
-    elsewhere = gap(folder, name, "--split", "pool", out="alone")
+    elsewhere = run_gap(folder, name, "--split", "pool", out="alone")
     assert elsewhere.exit_code == 0, "no audit is there to hold it apart from"
 
 
-def test_a_limit_takes_the_documents_that_lm_eval_takes(tmp_path: Path) -> None:
-    """With lm_eval's dummy model, which needs no ``pretrained``."""
+def test_limit_selects_same_documents_as_lm_eval(tmp_path: Path) -> None:
+    """lm_eval's dummy model needs no ``pretrained``."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -152,38 +150,38 @@ def test_a_limit_takes_the_documents_that_lm_eval_takes(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.exit_code == 0, (done.output, done.exception)
     manager = TaskManager(include_path=[str(tasks_path())], include_defaults=False)
-    theirs = simple_evaluate(
+    expected = simple_evaluate(
         model="dummy", tasks=["gapft_demo"], limit=7, task_manager=manager, bootstrap_iters=0
     )["samples"]["gapft_demo"]
     (log,) = (tmp_path / "gap" / "gap" / "greedy").glob("samples_*.jsonl")
-    ours = [json.loads(line) for line in log.read_text().splitlines()]
-    assert sorted(row["doc_id"] for row in ours) == [row["doc_id"] for row in theirs]
-    by_id = {row["doc_id"]: row["doc"] for row in ours}
-    assert all(by_id[row["doc_id"]] == row["doc"] for row in theirs)
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert sorted(row["doc_id"] for row in rows) == [row["doc_id"] for row in expected]
+    by_id = {row["doc_id"]: row["doc"] for row in rows}
+    assert all(by_id[row["doc_id"]] == row["doc"] for row in expected)
 
 
-def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:
-    """The demo policy, in processes of its own; the table on the terminal."""
+def test_measures_demo_policy(tmp_path: Path) -> None:
+    """Measure the demo policy in separate processes and read the terminal's table."""
     model = ("--model", "hf", "--model_args", "pretrained=bundled:demo,dtype=float32")
     done = succeed(
         "gap", "--tasks", "gapft_demo", *model, "--k", 4, "--limit", 24, "--gen_kwargs",
         "temperature=0.9", "--device", "cpu", cwd=tmp_path,
     )  # fmt: skip
     results = json.loads((tmp_path / "gaps/gapft_demo/gap/results.json").read_text())
-    found = results["filters"]["none"]
+    figures = results["filters"]["none"]
     assert (results["n"], results["metric"], results["search"]["temperature"]) == (
         24, "pass@1", 0.9,
     )  # fmt: skip
-    assert sum(found["states"].values()) == 24
-    assert 0 < found["greedy"]["value"] < 1
-    assert f"{100 * found['greedy']['value']:.1f}%" in done.stdout
+    assert sum(figures["states"].values()) == 24
+    assert 0 < figures["greedy"]["value"] < 1
+    assert f"{100 * figures['greedy']['value']:.1f}%" in done.stdout
     assert "Pass@4" in done.stdout
     for page in ("gap.html", "gap.md"):
-        told = (tmp_path / "gaps/gapft_demo/gap" / page).read_text()
-        assert f"{100 * found['greedy']['value']:.1f}%" in told
-        assert "Pass@4" in told
-    low, high = found["p_S"]["ci95"]
-    assert low <= found["p_S"]["value"] <= high
+        page_text = (tmp_path / "gaps/gapft_demo/gap" / page).read_text()
+        assert f"{100 * figures['greedy']['value']:.1f}%" in page_text
+        assert "Pass@4" in page_text
+    low, high = figures["p_S"]["ci95"]
+    assert low <= figures["p_S"]["value"] <= high
     compared = CliRunner().invoke(
         app,
         [
@@ -192,5 +190,5 @@ def test_a_real_model_on_a_task_of_ours(tmp_path: Path) -> None:
         ],
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output
-    counts = found["states"]
+    counts = figures["states"]
     assert f"G {counts['G']}" in compared.output

@@ -1,4 +1,4 @@
-"""What a log says of a response is what the figures count."""
+"""Logged verdicts are those that the figures count."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from gapft_harness.run_directory.tables import JudgedResponse
 
 
 @pytest.mark.parametrize(("pass_at", "column"), [(None, "em"), (0.5, "pass@1")])
-def test_the_sealed_verdict_is_the_one_that_is_logged(pass_at: float | None, column: str) -> None:
-    """The task says fail now of what was sealed as a pass."""
-    now = SimpleNamespace(verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5})
+def test_logs_sealed_verdict(pass_at: float | None, column: str) -> None:
+    """The task's verdict is now a fail, but a pass was sealed."""
+    outcome = SimpleNamespace(
+        verdict=Verdict("fail"), filtered="7", metrics={"em": 0.25, "f1": 0.5}
+    )
     stock: Any = SimpleNamespace(
-        metric="em", pass_at=pass_at, outcomes=lambda golds, texts, filter: [now] * len(texts)
+        metric="em", pass_at=pass_at, outcomes=lambda golds, texts, filter: [outcome] * len(texts)
     )
     problem = Problem("p", "?", {"q": "?"}, {})
     sealed = JudgedResponse(Response("p", GREEDY, "7", (), "stop", 0), Verdict("pass"))

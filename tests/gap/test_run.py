@@ -1,4 +1,4 @@
-"""``gapft gap RUN`` as a person runs it, on runs whose answers are known."""
+"""``gapft gap RUN`` on runs with known answers."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ RECIPE = {
 }
 
 
-def searched(greedy: object, passed: object, complete: bool = True) -> SearchedSplit:
-    made = np.array(passed, dtype=bool)
-    count = len(made)
-    tokens = GeneratedTokens(10 * count, 20 * made.size, count, made.size)
-    passing = made.sum(axis=1)
+def build_split(greedy: object, passed: object, complete: bool = True) -> SearchedSplit:
+    outcomes = np.array(passed, dtype=bool)
+    count = len(outcomes)
+    tokens = GeneratedTokens(10 * count, 20 * outcomes.size, count, outcomes.size)
+    passing = outcomes.sum(axis=1)
     return SearchedSplit(
-        np.array(greedy, dtype=bool), passing, made.shape[1], made, complete, tokens, 50.0
+        np.array(greedy, dtype=bool), passing, outcomes.shape[1], outcomes, complete, tokens, 50.0
     )
 
 
-def recovered(of: SearchedSplit) -> int:
-    return int((of.states == "S").sum())
+def count_recovered(split: SearchedSplit) -> int:
+    return int((split.states == "S").sum())
 
 
-def run_of(**splits: SearchedSplit) -> SearchedRun:
+def build_run(**splits: SearchedSplit) -> SearchedRun:
     k = next(iter(splits.values())).passed.shape[1]
     return SearchedRun("letters", "contains", k, splits, 100.0, (1000, 4.0), RECIPE)
 
 
-def drawn(problems: int, share: float, seed: int = 0, k: int = 8) -> SearchedSplit:
-    """Problems whose greedy decode fails; of ``share`` of them one sample or more may pass."""
+def draw_split(problems: int, share: float, seed: int = 0, k: int = 8) -> SearchedSplit:
+    """Draw problems whose greedy decode fails; samples of a ``share`` of them may pass."""
     rng = np.random.default_rng(seed)
     p = np.where(rng.random(problems) < share, rng.beta(2, 3, problems), 0.0)
-    return searched(np.zeros(problems), rng.random((problems, k)) < p[:, None])
+    return build_split(np.zeros(problems), rng.random((problems, k)) < p[:, None])
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the real command, to its report."""
+    """A finished run of the real command, with its report."""
     folder = tmp_path_factory.mktemp("run")
     command = prepare(folder)
     pool = folder / "tasks/pool.jsonl"
-    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small split
+    pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small pool
     succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)
     return folder / "run"
 
@@ -75,82 +75,82 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
-def command(*arguments: object) -> Result:
+def run_gap(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["gap", *map(str, arguments)])
 
 
-def said(done: Result) -> str:
-    """Its output without line ends, which fall anywhere."""
+def join_output_lines(done: Result) -> str:
+    """Join the output's lines, which wrap at any word."""
     return " ".join(done.output.split())
 
 
-def test_a_runs_gap_is_that_of_its_report_and_nothing_in_it_changes(
+def test_gap_matches_report_and_leaves_run_unchanged(
     finished: Path, run: Path, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = command(run, "--out", tmp_path / "out")
+    done = run_gap(run, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     report = json.loads((finished / "report/results.json").read_text())
-    found = json.loads((tmp_path / "out/results.json").read_text())
+    results = json.loads((tmp_path / "out/results.json").read_text())
     for split, states in (
         ("pool", report["pool"]["states"]),
         ("audit", report["source"]["states"]),
     ):
-        of = found["splits"][split]
-        assert of["states"] == states
-        low, high = of["beyond_k"]["16"]["p_S"]
+        figures = results["splits"][split]
+        assert figures["states"] == states
+        low, high = figures["beyond_k"]["16"]["p_S"]
         problems = sum(states.values())
-        assert 0 <= low <= of["p_S"]["value"] <= high <= (problems - states["G"]) / problems
-    measured = found["splits"]["audit"]["pass_at_k"]
+        assert 0 <= low <= figures["p_S"]["value"] <= high <= (problems - states["G"]) / problems
+    measured = results["splits"]["audit"]["pass_at_k"]
     reported = report["source"]["pass_at_k"]
     assert {k: pytest.approx(measured[k]["value"]) for k in ("1", "2", "4")} == reported
     drawn = json.loads((finished / "manifest.json").read_text())["drawn"]
     counted = {split: read_run(run).splits[split].tokens for split in ("pool", "audit")}
-    assert {s: of.samples for s, of in counted.items() if of} == {
+    assert {s: figures.samples for s, figures in counted.items() if figures} == {
         split: drawn[split]["tokens"] for split in ("pool", "audit")
     }
-    assert any(note.startswith("warning: pool: 24 problems") for note in found["notes"])
+    assert any(note.startswith("warning: pool: 24 problems") for note in results["notes"])
     for page in ("gap.html", "gap.md"):
         assert "Pass@16" in (tmp_path / "out" / page).read_text()
 
 
-def test_a_run_after_its_search_alone_is_enough(run: Path) -> None:
-    """States, selections and training are not there yet; training's rate is said to lack."""
+def test_needs_only_finished_search(run: Path) -> None:
+    """Without states, selections and training, the missing training rate is reported."""
     manifest = json.loads((run / "manifest.json").read_text())
-    kept = [name for name in manifest["files"] if "responses" in name or "problems" in name]
-    manifest["files"] = {name: manifest["files"][name] for name in kept}
+    names = [name for name in manifest["files"] if "responses" in name or "problems" in name]
+    manifest["files"] = {name: manifest["files"][name] for name in names}
     manifest |= {"training": {}, "budgets": {}, "stages": {}}
     (run / "manifest.json").write_text(json.dumps(manifest))
     for name in ("selections", "adapters", "decisions", "scaled", "report"):
         shutil.rmtree(run / name, ignore_errors=True)
     (run / "pool/states.parquet").unlink()
-    done = command(run)
+    done = run_gap(run)
     assert done.exit_code == 0, done.output
-    assert "the search's seconds are not recorded" in said(done)
-    assert "no training of this run has recorded its seconds" in said(done)
+    assert "the search's seconds are not recorded" in join_output_lines(done)
+    assert "no training of this run has recorded its seconds" in join_output_lines(done)
 
 
-def test_a_run_that_reused_responses_does_not_know_how_long_a_search_takes(run: Path) -> None:
+def test_reused_responses_leave_search_time_unknown(run: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["reused"]["pool"] = {"runs/other": 7}
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert read_run(run).seconds is None
-    assert "the search's seconds are not recorded" in said(command(run))
+    assert "the search's seconds are not recorded" in join_output_lines(run_gap(run))
 
 
-def test_a_run_without_a_gap_is_refused(run: Path, tmp_path: Path) -> None:
+def test_rejects_runs_without_gap(run: Path, tmp_path: Path) -> None:
     recipe = (run / "recipe.yaml").read_text()
     refused: list[tuple[str, Callable[[], object], str]] = [
         ("one sample", lambda: (run / "recipe.yaml").write_text(recipe.replace("k: 4", "k: 1")),
          "found 1 sample of each problem"),
-        ("no search", lambda: forget(run), "no finished search"),
+        ("no search", lambda: remove_sealed_files(run), "no finished search"),
         ("changed", lambda: (run / "pool/responses.parquet").write_bytes(b"x"), "was changed"),
     ]  # fmt: skip
     whole = {name: (run / name).read_bytes() for name in ("recipe.yaml", "manifest.json")}
-    for name, spoil, told in refused:
+    for name, spoil, message in refused:
         spoil()
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             read_run(run)
         for file, content in whole.items():
             (run / file).write_bytes(content)
@@ -159,13 +159,13 @@ def test_a_run_without_a_gap_is_refused(run: Path, tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def forget(run: Path) -> None:
+def remove_sealed_files(run: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**manifest, "files": {}}))
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--k", "16"], "its own K"),
         (["--training-seeds", "0"], "--training-seeds 0"),
@@ -175,123 +175,130 @@ def forget(run: Path) -> None:
         (["--discordance", "some"], "such as 0.1 or 71/500"),
     ],
 )
-def test_options_out_of_bounds_are_named(run: Path, options: list[str], told: str) -> None:
-    done = command(run, *options)
+def test_rejects_options_out_of_range(run: Path, options: list[str], message: str) -> None:
+    done = run_gap(run, *options)
     assert isinstance(done.exception, UserError)
-    assert told in str(done.exception)
+    assert message in str(done.exception)
 
 
-def of(run: SearchedRun, **choice: object) -> Document:
+def build_document(run: SearchedRun, **choice: object) -> Document:
     plan = Plan(**choice)  # type: ignore[arg-type]
-    return build_run_document(run, splits(run), assessed(run, **choice), estimate_costs(run, plan))
+    return build_run_document(
+        run, compute_split_findings(run), assess_run(run, **choice), estimate_costs(run, plan)
+    )
 
 
-def splits(run: SearchedRun) -> dict[str, GapFindings]:
+def compute_split_findings(run: SearchedRun) -> dict[str, GapFindings]:
     return {
         name: compute_findings(split, is_complete=split.complete)
         for name, split in run.splits.items()
     }
 
 
-def assessed(run: SearchedRun, **choice: object) -> Prospects | None:
-    return assess(Plan(**choice), splits(run), len(run.recipe["seeds"]))  # type: ignore[arg-type]
+def assess_run(run: SearchedRun, **choice: object) -> Prospects | None:
+    return assess(Plan(**choice), compute_split_findings(run), len(run.recipe["seeds"]))  # type: ignore[arg-type]
 
 
-def answer(run: SearchedRun, **choice: object) -> str:
-    found = assessed(run, **choice)
-    assert found is not None
-    return found.verdict.answer
+def get_answer(run: SearchedRun, **choice: object) -> str:
+    prospects = assess_run(run, **choice)
+    assert prospects is not None
+    return prospects.verdict.answer
 
 
-def test_none_and_all_solved_are_told() -> None:
-    none = run_of(pool=searched([0] * 40, np.zeros((40, 8))))
-    assert answer(none, items=40) == "not worth training"
-    low, high = of(none).results["splits"]["pool"]["beyond_k"]["16"]["pass_at_k"]
+def test_advises_against_training_without_recoverable_problems() -> None:
+    none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))))
+    assert get_answer(none, items=40) == "not worth training"
+    low, high = build_document(none).results["splits"]["pool"]["beyond_k"]["16"]["pass_at_k"]
     assert low == 0 < high < 0.5
-    everything = run_of(audit=searched([1] * 40, np.ones((40, 8))))
-    assert answer(everything) == "not worth training"
-    (found,) = of(everything).results["splits"].values()
-    assert found["beyond_k"]["16"]["p_S"] == [0, 0], "no greedy decode fails"
+    everything = build_run(audit=build_split([1] * 40, np.ones((40, 8))))
+    assert get_answer(everything) == "not worth training"
+    (figures,) = build_document(everything).results["splits"].values()
+    assert figures["beyond_k"]["16"]["p_S"] == [0, 0], "no greedy decode fails"
 
 
-def test_the_papers_cases_of_qwen_and_llama() -> None:
+def test_advice_matches_published_cases() -> None:
     """LogiQA 2.0, 1,367 items, 3 seeds, K = 8: p_S of 2.1% and of a quarter of the audit."""
 
-    def made(recovered: int, solved: int) -> SearchedRun:
+    def build_case(recovered: int, solved: int) -> SearchedRun:
         greedy = np.arange(1367) < solved
         passed = np.zeros((1367, 8), bool)
         passed[solved : solved + recovered, 0] = True
-        return run_of(audit=searched(greedy, passed))
+        return build_run(audit=build_split(greedy, passed))
 
-    assert answer(made(29, 937)) == "not worth training"
-    assert answer(made(362, 688)) == "worth training"
-    assert answer(made(60, 800)) == "may be too little to see"
+    assert get_answer(build_case(29, 937)) == "not worth training"
+    assert get_answer(build_case(362, 688)) == "worth training"
+    assert get_answer(build_case(60, 800)) == "may be too little to see"
     least = find_detectable_effect(seeds=3, items=1367, discordance=331 / 1367)
-    assert of(made(362, 688)).results["prospects"]["detectable"][3] == least
+    assert build_document(build_case(362, 688)).results["prospects"]["detectable"][3] == least
 
 
-def test_of_a_pool_that_stopped_early_only_states_are_told() -> None:
-    stopped = replace(drawn(90, 0.6, 2), complete=False)
-    run = run_of(pool=stopped, audit=drawn(60, 0.6, 1))
-    told = of(run)
-    found = told.results["splits"]
-    assert found["pool"]["pass_at_k"] == found["pool"]["beyond_k"] == {}
-    assert found["audit"]["beyond_k"].keys() == {"16", "32"}
-    assert found["pool"]["states"]["S"] == recovered(stopped)
-    assert any("search.stop" in note for note in told.results["notes"])
-    assert "Pass@16" not in of(run_of(pool=stopped)).to_markdown()
+def test_early_stopped_pool_has_states_only() -> None:
+    stopped = replace(draw_split(90, 0.6, 2), complete=False)
+    run = build_run(pool=stopped, audit=draw_split(60, 0.6, 1))
+    document = build_document(run)
+    split_results = document.results["splits"]
+    assert split_results["pool"]["pass_at_k"] == split_results["pool"]["beyond_k"] == {}
+    assert split_results["audit"]["beyond_k"].keys() == {"16", "32"}
+    assert split_results["pool"]["states"]["S"] == count_recovered(stopped)
+    assert any("search.stop" in note for note in document.results["notes"])
+    assert "Pass@16" not in build_document(build_run(pool=stopped)).to_markdown()
 
 
-def test_bounds_from_half_of_a_search_hold_what_the_whole_recovers() -> None:
+def test_half_search_bounds_cover_full_search() -> None:
     inside = []
     for seed in range(8):
-        whole = drawn(800, 0.7, seed, k=16)
-        (half,) = splits(run_of(pool=searched(whole.greedy, whole.passed[:, :8]))).values()
+        whole = draw_split(800, 0.7, seed, k=16)
+        (half,) = compute_split_findings(
+            build_run(pool=build_split(whole.greedy, whole.passed[:, :8]))
+        ).values()
         p_s = half.beyond[16].p_s
-        inside.append(p_s.low <= recovered(whole) / 800 <= p_s.high)
+        inside.append(p_s.low <= count_recovered(whole) / 800 <= p_s.high)
         assert p_s.high - p_s.low < 0.15
     assert sum(inside) >= 6, "95% bounds"
 
 
-def test_without_an_audit_its_items_must_be_given() -> None:
-    """A pool's size is no audit's: 2,000 items would see what 300 cannot."""
-    alone = run_of(pool=drawn(2000, 0.1))
-    assert assessed(alone) is None
-    assert "--items" in of(alone).to_markdown()
-    assert answer(alone, items=300) != answer(alone, items=30_000)
+def test_requires_audit_size_without_audit() -> None:
+    """The pool's size does not replace the audit's: 2,000 items show more than 300."""
+    alone = build_run(pool=draw_split(2000, 0.1))
+    assert assess_run(alone) is None
+    assert "--items" in build_document(alone).to_markdown()
+    assert get_answer(alone, items=300) != get_answer(alone, items=30_000)
 
 
-def test_costs_are_tokens_times_problems_at_the_runs_rates() -> None:
-    pool, audit = drawn(100, 0.5, 1), drawn(50, 0.5, 2)
-    found = cost(run_of(pool=pool, audit=audit))
-    assert found.search.tokens == 150 * 10 + 150 * 8 * 20
-    assert found.deeper[32].tokens == 150 * (32 * 20 + 10), "a new run: nothing is kept"
-    rate = found.search.tokens / 100
-    assert found.deeper[32].seconds == pytest.approx(150 * (32 * 20 + 10) / rate)
-    assert found.arms == 6
-    assert found.training.tokens == 6 * recovered(pool) * 8 * 50
+def test_costs_follow_from_tokens_and_rates() -> None:
+    pool, audit = draw_split(100, 0.5, 1), draw_split(50, 0.5, 2)
+    costs = estimate_run_costs(build_run(pool=pool, audit=audit))
+    assert costs.search.tokens == 150 * 10 + 150 * 8 * 20
+    assert costs.deeper[32].tokens == 150 * (32 * 20 + 10), "a new run: nothing is kept"
+    rate = costs.search.tokens / 100
+    assert costs.deeper[32].seconds == pytest.approx(150 * (32 * 20 + 10) / rate)
+    assert costs.arms == 6
+    assert costs.training.tokens == 6 * count_recovered(pool) * 8 * 50
     own = {"gapft": None, "two": {"selector": "uniform", "k": 2, "n": "verified"}}
     recipe = {**RECIPE, "conditions": own, "budget": {"n": "recovered", "replay": 3}}
-    other = replace(run_of(pool=pool, audit=audit), recipe=recipe)
+    other = replace(build_run(pool=pool, audit=audit), recipe=recipe)
     early = int(pool.passed[:, :2].any(axis=1).sum())
-    assert cost(other).training.tokens == 3 * (recovered(pool) + 3 + early + 3) * 8 * 50, (
-        "of a condition its own K and n count"
-    )
-    assert found.training.seconds == pytest.approx(found.training.tokens * 4 / 1000)
-    assert found.audit.tokens == 6 * 50 * 10
-    stopped = cost(run_of(pool=replace(pool, complete=False), audit=audit))
+    assert (
+        estimate_run_costs(other).training.tokens
+        == 3 * (count_recovered(pool) + 3 + early + 3) * 8 * 50
+    ), "of a condition its own K and n count"
+    assert costs.training.seconds == pytest.approx(costs.training.tokens * 4 / 1000)
+    assert costs.audit.tokens == 6 * 50 * 10
+    stopped = estimate_run_costs(build_run(pool=replace(pool, complete=False), audit=audit))
     assert stopped.deeper[32].tokens is stopped.deeper[32].seconds is None
-    assert stopped.training.tokens == found.training.tokens
-    assert cost(run_of(pool=pool)).audit.tokens is None, "of how many items nobody said"
-    assert cost(run_of(pool=pool), items=9).audit.tokens == 6 * 9 * 10
+    assert stopped.training.tokens == costs.training.tokens
+    assert estimate_run_costs(build_run(pool=pool)).audit.tokens is None, (
+        "of how many items nobody said"
+    )
+    assert estimate_run_costs(build_run(pool=pool), items=9).audit.tokens == 6 * 9 * 10
 
 
-def cost(run: SearchedRun, **choice: object) -> Costs:
+def estimate_run_costs(run: SearchedRun, **choice: object) -> Costs:
     return estimate_costs(run, Plan(**choice))  # type: ignore[arg-type]
 
 
-def test_results_hold_what_is_documented(run: Path, tmp_path: Path) -> None:
-    assert command(run, "--out", tmp_path).exit_code == 0
+def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:
+    assert run_gap(run, "--out", tmp_path).exit_code == 0
     page = (Path(__file__).parents[2] / "docs/gap.md").read_text("utf-8")
     for key in json.loads((tmp_path / "results.json").read_text()):
         assert f"`{key}`" in page, key

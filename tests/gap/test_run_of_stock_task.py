@@ -1,6 +1,6 @@
-"""``gapft run --task`` on a task of lm-eval's: its metric, under one filter, is the verifier.
+"""``gapft run --task`` on one of lm-eval's tasks: its metric under a filter is the verifier.
 
-gsm8k's YAML with its two filters and its metric; data and prompt are what the demo policy can do.
+gsm8k's YAML with its filters and metric; data and prompt suit the demo policy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def pears(name: str, count: int) -> Iterator[dict[str, str]]:
-    """The demo's questions, with answers as gsm8k has them."""
+def read_demo_records(name: str, count: int) -> Iterator[dict[str, str]]:
+    """Read the demo's questions, with answers in the form of gsm8k."""
     with (DEMO / f"{name}.jsonl").open() as file:
         for row in map(json.loads, islice(file, count)):
             answer = f"{row['solution']}\n#### {row['answer']}"
@@ -39,7 +39,7 @@ def pears(name: str, count: int) -> Iterator[dict[str, str]]:
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks = write_stock(tmp_path_factory.mktemp("stock"))
     (tasks / "choice.yaml").write_text(CHOICE)
-    data = {"train": pears("pool", 60), "test": pears("audit", 40)}
+    data = {"train": read_demo_records("pool", 60), "test": read_demo_records("audit", 40)}
     bare = {"doc_to_text": "{{question}}", "num_fewshot": 0}
     write_task(tasks, "sums", STOCK["gsm8k"].file, data, **bare)
     return tasks
@@ -60,17 +60,17 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused_before_anything_is_generated(
+def test_rejects_unusable_tasks_before_generation(
     tasks: Path, tmp_path: Path, task: str, options: tuple[str, ...], message: str
 ) -> None:
-    given = [part for option in options for part in ("--set", option)]
-    done = gapft(*command(tasks, task, *given), "--run-dir", tmp_path / "run")
+    overrides = [part for option in options for part in ("--set", option)]
+    done = gapft(*build_command(tasks, task, *overrides), "--run-dir", tmp_path / "run")
     assert done.returncode == 2, done.stderr
     assert re.search(message, done.stderr)
     assert not (tmp_path / "run").exists()
 
 
-def command(tasks: Path, task: str, *options: str) -> list[str]:
+def build_command(tasks: Path, task: str, *options: str) -> list[str]:
     model = "pretrained=bundled:demo,dtype=float32,device=cpu,batch_size=64"
     return [
         "run", "--task", task, "--include-path", str(tasks), "--model-args", model,
@@ -79,10 +79,8 @@ def command(tasks: Path, task: str, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_what_is_trained_and_told_is_by_the_filter_that_is_named(
-    tasks: Path, tmp_path: Path
-) -> None:
-    done = succeed(*command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
+def test_chosen_filter_judges_training_and_audit(tasks: Path, tmp_path: Path) -> None:
+    done = succeed(*build_command(tasks, "sums", *FLEXIBLE), cwd=tmp_path)
     judge = (
         "a response passes if exact_match is 1, filter flexible-extract "
         "(the task's others: strict-match)"
@@ -91,28 +89,28 @@ def test_what_is_trained_and_told_is_by_the_filter_that_is_named(
     assert judge in done.stdout
     assert judge in (run / "report" / "report.md").read_text()
     results = json.loads((run / "report" / "results.json").read_text())
-    assert {said["judge"] for said in results["judged_by"].values()} == {judge}
+    assert {facts["judge"] for facts in results["judged_by"].values()} == {judge}
     assert set(results["judged_by"]) == {"pool", "audit", "gapft-seed13"}
     assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] >= 5
 
     ours = {
-        "": decisions(run, "audit/responses.parquet"),
-        f",peft={run / 'adapters' / 'gapft-seed13'}": decisions(
+        "": read_decisions(run, "audit/responses.parquet"),
+        f",peft={run / 'adapters' / 'gapft-seed13'}": read_decisions(
             run, "decisions/gapft-seed13.parquet"
         ),
     }
-    for adapter, said in ours.items():
-        theirs = evaluated(tasks, adapter)
-        assert said == theirs["flexible-extract"]
-        assert not any(theirs["strict-match"].values()), "the other filter reads no answer at all"
+    for adapter, facts in ours.items():
+        expected = evaluate_with_lm_eval(tasks, adapter)
+        assert facts == expected["flexible-extract"]
+        assert not any(expected["strict-match"].values()), "the other filter reads no answer at all"
     source, trained = ours.values()
     assert 0 < sum(source.values()) < len(source) == 40
     assert source != trained, "the adapter changes no answer: nothing was compared"
     succeed("verify", run, cwd=tmp_path)
 
 
-def decisions(run: Path, table: str) -> dict[str, bool]:
-    """Whether each question's greedy response passes."""
+def read_decisions(run: Path, table: str) -> dict[str, bool]:
+    """Read whether each question's greedy response passes."""
     questions = {
         problem.id: problem.document["question"]
         for problem, _ in read_problems(run / "audit" / "problems.parquet")
@@ -120,8 +118,8 @@ def decisions(run: Path, table: str) -> dict[str, bool]:
     return {questions[name]: judged[0].verdict.passed for name, judged in read_judged(run / table)}
 
 
-def evaluated(tasks: Path, adapter: str) -> dict[str, dict[str, bool]]:
-    """What lm-eval itself says of the test split: by filter, whether each question is right."""
+def evaluate_with_lm_eval(tasks: Path, adapter: str) -> dict[str, dict[str, bool]]:
+    """Evaluate the test split with lm-eval: by filter, whether each question is right."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -130,7 +128,7 @@ def evaluated(tasks: Path, adapter: str) -> dict[str, dict[str, bool]]:
         task_manager=TaskManager(include_defaults=False, include_path=str(tasks)), device="cpu",
         batch_size=64, gen_kwargs="max_gen_toks=32", log_samples=True, bootstrap_iters=0,
     )  # fmt: skip
-    found: dict[str, dict[str, bool]] = {}
+    verdicts: dict[str, dict[str, bool]] = {}
     for row in out["samples"]["sums"]:
-        found.setdefault(row["filter"], {})[row["doc"]["question"]] = row["exact_match"] == 1
-    return found
+        verdicts.setdefault(row["filter"], {})[row["doc"]["question"]] = row["exact_match"] == 1
+    return verdicts

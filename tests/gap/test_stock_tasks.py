@@ -22,9 +22,9 @@ from tests.gap.stock import (
     POLICY,
     STOCK,
     K,
-    evaluated,
-    gap,
-    lm_eval_logs,
+    evaluate_each_response,
+    evaluate_texts,
+    run_gap,
     write_stock,
     write_task,
 )
@@ -42,7 +42,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All tasks with their data, and what is measured of them."""
+    """A folder with all tasks, their data and their measurements."""
     folder = tmp_path_factory.mktemp("stock")
     write_stock(folder)
     return folder
@@ -54,24 +54,24 @@ no_f1 = pytest.mark.skipif(IS_NEXT, reason="lm_eval 0.5.0.dev1 refuses drop: f1 
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=no_f1 if task == "drop" else ()) for task in FILTERS]
 )
-def test_every_decision_is_lm_evals_own(folder: Path, task: str) -> None:
-    done = gap(folder, task)
+def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
+    done = run_gap(folder, task)
     assert done.exit_code == 0, (done.output, done.exception)
-    theirs = evaluated(folder, task)
+    expected = evaluate_each_response(folder, task)
     metric = "em" if task == "drop" else "exact_match"
     results = json.loads((folder / task / "gap" / "results.json").read_text())
     assert tuple(results["filters"]) == FILTERS[task]
     assert (results["n"], results["k"], results["metric"]) == (DOCUMENTS, K, metric)
     items = read_items(folder / task)
-    assert len(items) == len(theirs) == DOCUMENTS * len(FILTERS[task])
+    assert len(items) == len(expected) == DOCUMENTS * len(FILTERS[task])
     states = set()
-    for (name, number), rows in theirs.items():
+    for (name, number), rows in expected.items():
         greedy, *samples = [row[metric] for row in rows]
-        ours = items[name, number]
-        assert (int(ours["greedy"]), int(ours["passing"])) == (greedy, sum(samples))
+        item = items[name, number]
+        assert (int(item["greedy"]), int(item["passing"])) == (greedy, sum(samples))
         states.add("G" if greedy else "S" if any(samples) else "U")
-        assert ours["state"] == ("G" if greedy else "S" if any(samples) else "U")
-    # lm_eval 0.5.0.dev1 takes triviaqa's list of answers for one text, and everything is wrong
+        assert item["state"] == ("G" if greedy else "S" if any(samples) else "U")
+    # lm_eval 0.5.0.dev1 reads triviaqa's list of answers as one text: every response is wrong
     assert len(states) > 1 or (IS_NEXT and task == "triviaqa"), "the planted responses tell nothing"
     for name in FILTERS[task]:
         counts = [int(items[name, number]["passing"]) for number in range(DOCUMENTS)]
@@ -82,10 +82,14 @@ def test_every_decision_is_lm_evals_own(folder: Path, task: str) -> None:
         assert results["filters"][name]["gap"]["value"] == pytest.approx(
             rates[str(K)]["value"] - rates["1"]["value"]
         )
-    # the greedy log is the one that lm-eval would have written of these responses
+    # the greedy log equals lm-eval's log of these responses
     logged = {(row["filter"], row["doc_id"]): row for row in read_log(folder / task, "greedy")}
-    for key, (row, *_) in theirs.items():
-        filtered = [one for (one,) in row["filtered_resps"]] if IS_NEXT else row["filtered_resps"]
+    for key, (row, *_) in expected.items():
+        filtered = (
+            [response for (response,) in row["filtered_resps"]]
+            if IS_NEXT
+            else row["filtered_resps"]
+        )
         assert logged[key]["filtered_resps"] == filtered
         for same in ("doc", "doc_hash", metric):
             assert logged[key][same] == json.loads(json.dumps(row[same])), same
@@ -95,21 +99,21 @@ def test_every_decision_is_lm_evals_own(folder: Path, task: str) -> None:
 
 def test_compare_reads_the_logs(folder: Path) -> None:
     place = folder / "gsm8k" / "gap"
-    found = compare(
+    comparison = compare(
         str(place / "greedy"),
         [str(place / "greedy")],
         CompareChoice(source_samples=[str(place / "samples")]),
     )
     results = json.loads((place / "results.json").read_text())
-    assert found.findings.states is not None
-    states = {state: int((found.findings.states == state).sum()) for state in "GSU"}
+    assert comparison.findings.states is not None
+    states = {state: int((comparison.findings.states == state).sum()) for state in "GSU"}
     assert states == results["filters"]["strict-match"]["states"]
-    assert found.figure.filter == "strict-match"
-    assert found.higher_is_better is True
+    assert comparison.metric.filter == "strict-match"
+    assert comparison.higher_is_better is True
 
 
-def test_another_filter_is_chosen(folder: Path) -> None:
-    done = gap(folder, "gsm8k", "--filter", "flexible-extract", out="flexible")
+def test_uses_chosen_filter(folder: Path) -> None:
+    done = run_gap(folder, "gsm8k", "--filter", "flexible-extract", out="flexible")
     assert done.exit_code == 0, (done.output, done.exception)
     results = json.loads((folder / "flexible" / "gap" / "results.json").read_text())
     other = json.loads((folder / "gsm8k" / "gap" / "results.json").read_text())
@@ -118,18 +122,18 @@ def test_another_filter_is_chosen(folder: Path) -> None:
     assert next(iter(results["filters"])) == "flexible-extract"
 
 
-def test_the_same_command_generates_nothing_and_gives_the_same_files(folder: Path) -> None:
-    asked = (folder / "gsm8k.asked").read_text()
-    before = contents(folder / "gsm8k")
-    done = gap(folder, "gsm8k")
+def test_rerun_reuses_responses_and_files(folder: Path) -> None:
+    requests = (folder / "gsm8k.asked").read_text()
+    before = read_files(folder / "gsm8k")
+    done = run_gap(folder, "gsm8k")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert (folder / "gsm8k.asked").read_text() == asked
-    assert contents(folder / "gsm8k") == before
+    assert (folder / "gsm8k.asked").read_text() == requests
+    assert read_files(folder / "gsm8k") == before
 
 
 @no_f1
-def test_a_graded_metric_is_refused_before_anything_is_generated(folder: Path) -> None:
-    done = gap(folder, "drop", "--metric", "f1", out="graded")
+def test_rejects_graded_metric_before_generation(folder: Path) -> None:
+    done = run_gap(folder, "drop", "--metric", "f1", out="graded")
     assert done.exit_code != 0
     assert "expected 0 or 1" in str(done.exception)
     assert "--pass-at" in str(done.exception)
@@ -137,11 +141,11 @@ def test_a_graded_metric_is_refused_before_anything_is_generated(folder: Path) -
 
 
 @no_f1
-def test_a_graded_metric_passes_from_a_value_on(folder: Path) -> None:
-    done = gap(folder, "drop", "--metric", "f1", "--pass-at", "0.9", out="at")
+def test_pass_at_sets_threshold_of_graded_metric(folder: Path) -> None:
+    done = run_gap(folder, "drop", "--metric", "f1", "--pass-at", "0.9", out="at")
     assert done.exit_code == 0, (done.output, done.exception)
     items = read_items(folder / "at")
-    for (_, number), (greedy, *samples) in evaluated(folder, "drop").items():
+    for (_, number), (greedy, *samples) in evaluate_each_response(folder, "drop").items():
         assert int(items["none", number]["greedy"]) == (greedy["f1"] >= 0.9)
         assert int(items["none", number]["passing"]) == sum(row["f1"] >= 0.9 for row in samples)
     grades = {row["f1"] for row in read_log(folder / "at", "greedy")}
@@ -149,34 +153,36 @@ def test_a_graded_metric_passes_from_a_value_on(folder: Path) -> None:
     assert all(row["metrics"][0] == "pass@1" for row in read_log(folder / "at", "greedy"))
 
 
-def test_a_tasks_own_repeats_and_votes_are_named(folder: Path) -> None:
+def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     task = "gsm8k_cot_self_consistency"
-    refused = gap(folder, task)
+    refused = run_gap(folder, task)
     assert "search.temperature" in str(refused.exception)
-    done = gap(folder, task, "--gen_kwargs", "temperature=0.2,do_sample=true")
+    done = run_gap(folder, task, "--gen_kwargs", "temperature=0.2,do_sample=true")
     assert done.exit_code == 0, (done.output, done.exception)
     results = json.loads((folder / task / "gap" / "results.json").read_text())
     assert list(results["filters"]) == ["score-first"]
-    told = " ".join(results["notes"])
-    assert "own repeats (64) are not used" in told
-    assert "maj@64" in told
-    assert "maj@8" in told
+    notes = " ".join(results["notes"])
+    assert "own repeats (64) are not used" in notes
+    assert "maj@64" in notes
+    assert "maj@8" in notes
     assert (folder / f"{task}.asked").read_text().count("True 0.2") == DOCUMENTS
-    voted = gap(folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted")
+    voted = run_gap(
+        folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted"
+    )
     assert "needs several responses" in str(voted.exception)
 
 
-def test_a_stock_log_with_repeats_gives_the_states_that_gap_gives(folder: Path) -> None:
-    """Its one number is the first response's; of the others the task's own metric tells."""
-    of, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
-    splits = {split: map(of.document, numbers) for split, numbers in numbers_of.items()}
-    write_task(folder / "tasks", "repeated", of.file, splits, repeats=K)
+def test_imported_repeats_give_same_states(folder: Path) -> None:
+    """The log's number is that of the first response; the task's metric judges the others."""
+    stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
+    splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
+    write_task(folder / "tasks", "repeated", stock.file, splits, repeats=K)
     greedy, samples = folder / "repeats" / "greedy", folder / "repeats" / "samples"
-    lm_eval_logs(folder, "gsm8k", 0, out=greedy)
-    rows = lm_eval_logs(folder, "gsm8k", 1, "repeated", samples)
+    evaluate_texts(folder, "gsm8k", 0, out=greedy)
+    rows = evaluate_texts(folder, "gsm8k", 1, "repeated", samples)
     assert {len(responses) for row in rows for responses in row["resps"]} == {K}
-    told = "does not say how many of them passed.*gapft import --judge"
-    with pytest.raises(UserError, match=told):
+    message = "does not say how many of them passed.*gapft import --judge"
+    with pytest.raises(UserError, match=message):
         compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
     for name in FILTERS["gsm8k"]:
         run = folder / f"imported-{name}"
@@ -204,22 +210,22 @@ def test_a_stock_log_with_repeats_gives_the_states_that_gap_gives(folder: Path) 
 
 
 def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:
-    """items.csv by filter and doc_id."""
+    """Read items.csv by filter and doc_id."""
     with (folder / "gap" / "items.csv").open(newline="") as file:
         return {(row["filter"], int(row["doc_id"])): row for row in csv.DictReader(file)}
 
 
 def read_log(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of one of the logs."""
+    """Read the rows of a log."""
     (log,) = (folder / "gap" / kind).glob("samples_*.jsonl")
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file that ``gap`` writes."""
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Read every file that ``gap`` writes."""
     files = sorted(path for path in (folder / "gap").rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_every_task_is_tried() -> None:
+def test_covers_every_stock_task() -> None:
     assert set(STOCK) == {*FILTERS, "gsm8k_cot_self_consistency"}

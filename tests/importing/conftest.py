@@ -1,4 +1,4 @@
-"""A model's folder, for its tokenizer."""
+"""A model folder and its tokenizer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.tiny_models import byte_llama
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A byte is one token."""
+    """A model folder; its tokenizer has one token per byte."""
     return byte_llama(tmp_path_factory.mktemp("byte_llama"))
 
 
 @pytest.fixture(scope="session")
 def tokenizer(model: Path) -> Retokenizer:
-    """Its tokenizer."""
+    """The model's tokenizer."""
     return Retokenizer(SamplerSettings("import", {"pretrained": str(model)}))

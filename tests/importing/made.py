@@ -1,9 +1,10 @@
-"""Files of responses whose verdicts are known, and runs that import them."""
+"""Write files of responses with known verdicts, and import them into runs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 Line = dict[str, Any]
 
 
-def plain(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
-    """A line for each verdict: of each problem the greedy response's first, then the samples'."""
+def build_lines(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
+    """Build a line for each verdict: the greedy response of a problem, then its samples."""
     return [
         {
             "prompt": f"{split} {row * row}? {'aeiou'[row % 5]}",
@@ -41,15 +42,15 @@ def plain(verdicts: Sequence[Sequence[int]], split: str = "pool") -> list[Line]:
     ]
 
 
-def write(path: Path, lines: Sequence[Line | str]) -> str:
-    """Writes lines, or what is no JSON; returns the path."""
+def write_lines(path: Path, lines: Sequence[Line | str]) -> str:
+    """Write JSON lines, or strings as they are; return the path."""
     text = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("".join(f"{line}\n" for line in text), "utf-8")
     return str(path)
 
 
-def imported(
-    made: Letters,
+def import_and_run(
+    task: Letters,
     model: Path,
     name: str,
     files: Sequence[str],
@@ -59,34 +60,33 @@ def imported(
     keys: dict[str, Any] | None = None,
     **choice: Any,
 ) -> RunDirectory:
-    """Imports files into a run of letters, in this process, and runs stages after it."""
-    args = {"pretrained": str(model), "log": str(made.folder / "log")}
+    """Import files into a run of the letters task in this process, then run stages."""
+    args = {"pretrained": str(model), "log": str(task.folder / "log")}
     content = {
         "name": name, "data": {"task": "letters"}, "model": {"backend": "recording", "args": args},
         "search": {"k": k}, "seeds": [13], **(keys or {}),
     }  # fmt: skip
-    run = RunDirectory.create_or_open(made.folder / name, check_recipe(content, "test"))
-    how = ImportChoice(files, **choice).to_arguments()
-    context = made.context(run, (split,))
-    object.__setattr__(context, "searching", partial(import_split, choice=how))
-    run_stages(context, ["search"], lambda stage: None)
-    object.__setattr__(context, "searching", None)
+    run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
+    arguments = ImportChoice(files, **choice).to_arguments()
+    context = task.context(run, (split,))
+    importing = replace(context, import_search=partial(import_split, choice=arguments))
+    run_stages(importing, ["search"], lambda stage: None)
     run_stages(context, stages, lambda stage: None)
     return run
 
 
-def states_of(run: RunDirectory, split: str = "pool") -> dict[str, str]:
-    """Each problem's state, by the name that its record has."""
+def get_states(run: RunDirectory, split: str = "pool") -> dict[str, str]:
+    """Read each problem's state by the name in its record."""
     table = run.path / split / "states.parquet"
-    return {of.problem_id.rpartition("-")[0]: of.state for of in read_states(table)}
+    return {states.problem_id.rpartition("-")[0]: states.state for states in read_states(table)}
 
 
-def gather(
+def gather_responses(
     tokenizer: Retokenizer,
     choice: ImportChoice,
     progress: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Gathers files for the problems of ``VERDICTS``, of which K is 2."""
-    prompts = dict.fromkeys(line["prompt"] for line in plain(VERDICTS))
+    """Gather files for the problems of ``VERDICTS`` with K = 2."""
+    prompts = dict.fromkeys(line["prompt"] for line in build_lines(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
     Gathering(choice, problems, "pool", 2).gather(DraftResponses().add, tokenizer, progress)

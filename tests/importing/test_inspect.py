@@ -1,4 +1,4 @@
-"""Logs of Inspect, read by its own reader. ``make test-inspect`` installs it."""
+"""Logs of Inspect, read by Inspect itself. ``make test-inspect`` installs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.importing.job import seal_states
 from gapft_harness.run_directory.tables import read_judged
-from tests.importing.made import Line, imported, plain, states_of, write
+from tests.importing.made import Line, build_lines, get_states, import_and_run, write_lines
 from tests.recording_run import Letters, letters
 
 VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
@@ -18,21 +18,21 @@ STATES = {"pool0": "G", "pool1": "S", "pool2": "U"}
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Letters:
+def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=3, audit=3)
 
 
-def test_without_the_package_it_is_said_how_to_have_it(
-    made: Letters, model: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_inspect_package_names_install_command(
+    task: Letters, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    log = write(made.folder / "log.eval", ["PK"])
+    log = write_lines(task.folder / "log.eval", ["PK"])
     with pytest.raises(UserError, match=r"log.eval: .* pip install 'gapft-harness\[inspect\]'"):
-        imported(made, model, "run", [], greedy=log)
+        import_and_run(task, model, "run", [], greedy=log)
 
 
 def write_log(path: Path, lines: list[Line]) -> str:
-    """Write responses as a log of Inspect: a sample for each, of which the index is the epoch."""
+    """Write responses as a log of Inspect: one sample each, with the index as the epoch."""
     from inspect_ai import log
     from inspect_ai.model import ModelOutput
     from inspect_ai.scorer import Score
@@ -65,35 +65,35 @@ def write_log(path: Path, lines: list[Line]) -> str:
     return str(path)
 
 
-def test_logs_are_a_search(made: Letters, model: Path) -> None:
-    """By the input, and by a field; damaged, twice and with other scores they are refused."""
+def test_imports_inspect_logs(task: Letters, model: Path) -> None:
+    """Damaged or repeated logs and unknown scores are rejected."""
     log = pytest.importorskip("inspect_ai.log")
-    lines = plain(VERDICTS)
-    first = imported(made, model, "first", [write(made.folder / "r.jsonl", lines)])
+    lines = build_lines(VERDICTS)
+    first = import_and_run(task, model, "first", [write_lines(task.folder / "r.jsonl", lines)])
     greedy, samples = (
         write_log(
-            made.folder / f"{name}.eval",
+            task.folder / f"{name}.eval",
             [line for line in lines if (line["index"] == "greedy") == (name == "greedy")],
         )
         for name in ("greedy", "samples")
     )
-    run = imported(made, model, "run", [samples], greedy=greedy)
-    seal_states(run.path, "pool", made.plugins)
-    assert states_of(run) == STATES
+    run = import_and_run(task, model, "run", [samples], greedy=greedy)
+    seal_states(run.path, "pool", task.plugins)
+    assert get_states(run) == STATES
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
-    assert run.manifest()["imported"]["pool"]["told_by"] == "score exact"
+    assert run.manifest()["imported"]["pool"]["verdict_field"] == "score exact"
     with pytest.raises(UserError, match=r"the greedy response of problem .* again"):
-        imported(made, model, "other", [greedy], greedy=samples)
+        import_and_run(task, model, "other", [greedy], greedy=samples)
     with pytest.raises(UserError, match="unknown score 'f1'; known: exact"):
-        imported(made, model, "other", [samples], greedy=greedy, metric="f1")
+        import_and_run(task, model, "other", [samples], greedy=greedy, metric="f1")
     content = Path(samples).read_bytes()
     Path(samples).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="Inspect cannot read the file as a complete log"):
-        imported(made, model, "other", [samples], greedy=greedy)
+        import_and_run(task, model, "other", [samples], greedy=greedy)
     edited = log.read_eval_log(greedy)
     edited.samples[0].scores["exact"].value = "P"
     log.write_eval_log(edited, greedy)
     with pytest.raises(UserError, match='score exact is "P"; expected a verdict'):
-        imported(made, model, "other", [], greedy=greedy)
+        import_and_run(task, model, "other", [], greedy=greedy)

@@ -1,4 +1,4 @@
-"""Plain JSON lines become states and selections; what is damaged is refused by file and line."""
+"""Import of plain JSON lines; errors name the file and line."""
 
 from __future__ import annotations
 
@@ -21,26 +21,34 @@ from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
-from tests.importing.made import VERDICTS, Line, gather, imported, plain, states_of, write
+from tests.importing.made import (
+    VERDICTS,
+    Line,
+    build_lines,
+    gather_responses,
+    get_states,
+    import_and_run,
+    write_lines,
+)
 from tests.recording_run import Letters, letters
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Letters:
+def task(tmp_path: Path) -> Letters:
     return letters(tmp_path, pool=3, audit=3)
 
 
-def defined(of_problem: list[int]) -> str:
-    """By the definition (Equations 3 to 6), written again."""
+def classify_by_definition(of_problem: list[int]) -> str:
+    """Classify by the definition (Equations 3 to 6)."""
     return "G" if of_problem[0] == 1 else "S" if 1 in of_problem[1:] else "U"
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_states_are_those_of_the_verdicts_whatever_the_order_of_lines(
+def test_states_follow_from_verdicts_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, model: Path, data: st.DataObject
 ) -> None:
-    made = letters(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
+    task = letters(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
     k = data.draw(st.integers(1, 4))
     table = data.draw(
         st.lists(
@@ -49,85 +57,92 @@ def test_states_are_those_of_the_verdicts_whatever_the_order_of_lines(
             max_size=5,
         )
     )
-    lines = plain(table)
+    lines = build_lines(table)
     random.Random(data.draw(st.integers())).shuffle(lines)
-    run = imported(made, model, "run", [write(made.folder / "r.jsonl", lines)], k=k)
-    seal_states(run.path, "pool", made.plugins)
-    assert states_of(run) == {f"pool{row}": defined(of) for row, of in enumerate(table)}
+    run = import_and_run(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], k=k)
+    seal_states(run.path, "pool", task.plugins)
+    assert get_states(run) == {
+        f"pool{row}": classify_by_definition(problem_verdicts)
+        for row, problem_verdicts in enumerate(table)
+    }
 
 
-def test_what_was_imported_is_said_everywhere(made: Letters, model: Path) -> None:
-    """Texts, ids and verdicts are the file's; verify judges again, and counts what differs."""
-    file = write(made.folder / "r.jsonl", plain(VERDICTS))
-    run = imported(made, model, "run", [file])
+def test_records_imported_responses(task: Letters, model: Path) -> None:
+    """Texts, ids and verdicts come from the file; verify judges again and counts differences."""
+    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
+    run = import_and_run(task, model, "run", [file])
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
         assert [int(j.verdict.passed) for j in judged] == VERDICTS[row]
-        for column, each in enumerate(judged):
-            assert each.verdict.reason == IMPORTED_PREFIX
-            assert each.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
-            assert each.response.tokens_from == "retokenized"
-            assert len(each.response.token_ids) == len(each.response.text.encode())
+        for column, response in enumerate(judged):
+            assert response.verdict.reason == IMPORTED_PREFIX
+            assert response.response.text == f"pool {row}, {column}{'!' * (column % 3)}"
+            assert response.response.tokens_from == "retokenized"
+            assert len(response.response.token_ids) == len(response.response.text.encode())
     facts = run.manifest()["imported"]["pool"]
-    assert (facts["verdicts"], facts["told_by"], facts["responses"]) == ("file", "passed", 9)
+    assert (facts["verdicts"], facts["verdict_field"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
     assert "pool" not in run.manifest()["judged_by"]
     assert sum("verdicts imported from" in warning for warning in run.manifest()["warnings"]) == 1
     assert run.manifest()["stages"].keys() == {"import"}, "no time of a search is told"
-    found = verify(run.path, made.plugins)
-    assert found.differences == []
-    # the task's verifier passes what holds the gold letter: a, e and i; "pool" holds none of them
-    (line,) = [line for line in found.checked if "imported" in line]
+    report = verify(run.path, task.plugins)
+    assert report.differences == []
+    # the task's verifier looks for the gold letter: a, e or i; "pool" has none of them
+    (line,) = [line for line in report.checked if "imported" in line]
     assert f"{file} (sha256 {facts['files'][0]['sha256'][:12]})" in line
     assert "judged again, 3 of them differ, the first: pool/responses.parquet: problem" in line
 
 
-def test_the_tasks_verifier_judges_if_it_is_asked_to(made: Letters, model: Path) -> None:
-    lines = [{**line, "text": "an a"} for line in plain(VERDICTS)]
+def test_judge_option_uses_task_verifier(task: Letters, model: Path) -> None:
+    lines = [{**line, "text": "an a"} for line in build_lines(VERDICTS)]
     for line in lines[1:]:
         del line["passed"]
-    run = imported(made, model, "run", [write(made.folder / "r.jsonl", lines)], judge=True)
-    seal_states(run.path, "pool", made.plugins)
-    assert states_of(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
+    run = import_and_run(
+        task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], judge=True
+    )
+    seal_states(run.path, "pool", task.plugins)
+    assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
     assert run.manifest()["imported"]["pool"]["verdicts"] == "judged"
     assert "pool" in run.manifest()["judged_by"]
-    found = verify(run.path, made.plugins)
-    assert found.differences == []
-    assert "9 verdicts of contains were judged again" in found.checked
+    report = verify(run.path, task.plugins)
+    assert report.differences == []
+    assert "9 verdicts of contains were judged again" in report.checked
 
 
-def test_a_forged_origin_is_found(made: Letters, model: Path) -> None:
-    run = imported(made, model, "run", [write(made.folder / "r.jsonl", plain(VERDICTS))])
+def test_verify_finds_forged_origin(task: Letters, model: Path) -> None:
+    run = import_and_run(
+        task, model, "run", [write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))]
+    )
     manifest = run.path / "manifest.json"
     content = json.loads(manifest.read_text())
     for change in ({"verdicts": "judged"}, {"files": []}):
         forged = {**content, "imported": {"pool": {**content["imported"]["pool"], **change}}}
         manifest.write_text(json.dumps(forged))
-        differences = verify(run.path, made.plugins).differences
+        differences = verify(run.path, task.plugins).differences
         assert any("imported: does not match" in line for line in differences)
     del content["imported"]
     manifest.write_text(json.dumps(content))
-    differences = verify(run.path, made.plugins).differences
+    differences = verify(run.path, task.plugins).differences
     assert sum("recorded source of this verdict" in line for line in differences) == 9
 
 
-def greedy_apart(lines: list[Line]) -> list[Line]:
+def drop_greedy(lines: list[Line]) -> list[Line]:
     return [line for line in lines if line["index"] != "greedy"]
 
 
 Change = Callable[[list[Line]], list[Any]]
 
 
-def without(key: str) -> Change:
+def drop_key(key: str) -> Change:
     return lambda lines: [*lines[:4], {k: v for k, v in lines[4].items() if k != key}, *lines[5:]]
 
 
-def changed(**keys: Any) -> Change:
+def change_keys(**keys: Any) -> Change:
     return lambda lines: [*lines[:4], {**lines[4], **keys}, *lines[5:]]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda lines: [*lines, lines[4]], "line 10: found the sample 0 of problem pool1-"),
         (lambda lines: [*lines, lines[4]], "first in {file}, line 5"),
@@ -136,103 +151,103 @@ def changed(**keys: Any) -> Change:
         (lambda lines: lines[:-1], "has 1 samples (the last: {file}, line 8), but problem pool0-"),
         (lambda lines: [*lines[:4], *lines[5:]], ": sample 0 of problem pool1-"),
         (lambda lines: [*lines[:3], *lines[4:]], "no greedy response for 1 of 3 problems"),
-        (greedy_apart, "found no greedy response"),
+        (drop_greedy, "found no greedy response"),
         (lambda lines: [*lines[:4], json.dumps(lines[4])[:30]], "line 5: malformed JSON"),
-        (changed(passed=0.5), "line 5: passed is 0.5; expected a verdict"),
-        (changed(passed="1"), 'line 5: passed is "1"'),
-        (changed(passed=None), "line 5: passed is null"),
-        (without("passed"), "line 5: the response has no verdict"),
-        (without("prompt"), "line 5: identifies its problem by nothing"),
-        (changed(id="pool1"), "line 5: identifies its problem by id and prompt"),
-        (without("index"), "line 5: index is null"),
-        (changed(index=-1), "line 5: index is -1"),
-        (changed(index=True), "line 5: index is true"),
-        (changed(text=7), "line 5: key 'text': found 7; expected a string"),
-        (changed(finish_reason="why"), "line 5: finish_reason is 'why'"),
-        (changed(score=1), "line 5: "),
-        (changed(prompt="another"), "line 5: the task's pool has no problem with this prompt"),
+        (change_keys(passed=0.5), "line 5: passed is 0.5; expected a verdict"),
+        (change_keys(passed="1"), 'line 5: passed is "1"'),
+        (change_keys(passed=None), "line 5: passed is null"),
+        (drop_key("passed"), "line 5: the response has no verdict"),
+        (drop_key("prompt"), "line 5: identifies its problem by nothing"),
+        (change_keys(id="pool1"), "line 5: identifies its problem by id and prompt"),
+        (drop_key("index"), "line 5: index is null"),
+        (change_keys(index=-1), "line 5: index is -1"),
+        (change_keys(index=True), "line 5: index is true"),
+        (change_keys(text=7), "line 5: key 'text': found 7; expected a string"),
+        (change_keys(finish_reason="why"), "line 5: finish_reason is 'why'"),
+        (change_keys(score=1), "line 5: "),
+        (change_keys(prompt="another"), "line 5: the task's pool has no problem with this prompt"),
         (lambda lines: [], "is empty"),
         (lambda lines: [{"a": 1}], "line 1: unknown kind of log (its keys: a)"),
     ],
 )
-def test_what_is_damaged_is_refused_by_file_and_line(
-    tokenizer: Retokenizer, tmp_path: Path, change: Change, said: str
+def test_reports_file_and_line_of_damage(
+    tokenizer: Retokenizer, tmp_path: Path, change: Change, message: str
 ) -> None:
-    file = write(tmp_path / "r.jsonl", change(plain(VERDICTS)))
+    file = write_lines(tmp_path / "r.jsonl", change(build_lines(VERDICTS)))
     with pytest.raises(UserError) as refused:
-        gather(tokenizer, ImportChoice([file]))
+        gather_responses(tokenizer, ImportChoice([file]))
     assert str(refused.value).startswith(file)
-    assert said.replace("{file}", file) in str(refused.value)
+    assert message.replace("{file}", file) in str(refused.value)
 
 
-def test_k_may_be_lower_than_the_files_samples_and_not_higher(made: Letters, model: Path) -> None:
-    file = write(made.folder / "r.jsonl", plain(VERDICTS))
+def test_k_is_at_most_samples_per_problem(task: Letters, model: Path) -> None:
+    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     with pytest.raises(UserError, match=r"2 samples of each problem, but search\.k is 3"):
-        imported(made, model, "more", [file], k=3)
-    assert not list((made.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
-    run = imported(made, model, "fewer", [file], k=1)
-    seal_states(run.path, "pool", made.plugins)
-    assert states_of(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "the first sample alone"
+        import_and_run(task, model, "more", [file], k=3)
+    assert not list((task.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
+    run = import_and_run(task, model, "fewer", [file], k=1)
+    seal_states(run.path, "pool", task.plugins)
+    assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "the first sample alone"
     assert "the first 1 of 2 samples" in " ".join(run.manifest()["warnings"])
 
 
-def test_responses_of_other_problems_may_be_left_out(made: Letters, model: Path) -> None:
-    lines = [*plain(VERDICTS), {"id": "another", "index": 0, "text": "x", "passed": 1}]
-    file = write(made.folder / "r.jsonl", lines)
-    run = imported(made, model, "run", [file], ignore_unknown=True)
+def test_ignores_unknown_problems_on_request(task: Letters, model: Path) -> None:
+    lines = [*build_lines(VERDICTS), {"id": "another", "index": 0, "text": "x", "passed": 1}]
+    file = write_lines(task.folder / "r.jsonl", lines)
+    run = import_and_run(task, model, "run", [file], ignore_unknown=True)
     assert run.manifest()["imported"]["pool"]["left_out"] == 1
     assert "1 responses left out" in " ".join(run.manifest()["warnings"])
 
 
-def test_problems_are_found_by_document_or_a_field_of_it(made: Letters, model: Path) -> None:
-    records = [json.loads(line) for line in (made.folder / "tasks/pool.jsonl").open()]
-    lines = plain(VERDICTS)
+def test_joins_problems_by_document_or_field(task: Letters, model: Path) -> None:
+    records = [json.loads(line) for line in (task.folder / "tasks/pool.jsonl").open()]
+    lines = build_lines(VERDICTS)
     for row, line in enumerate(lines):
         del line["prompt"]
         line["doc"] = records[row // 3]
-    run = imported(made, model, "whole", [write(made.folder / "r.jsonl", lines)])
-    seal_states(run.path, "pool", made.plugins)
-    expected = states_of(run)
+    run = import_and_run(task, model, "whole", [write_lines(task.folder / "r.jsonl", lines)])
+    seal_states(run.path, "pool", task.plugins)
+    expected = get_states(run)
     assert sorted(expected.values()) == ["G", "S", "U"]
     for line in lines:
         line["doc"] = {"asked": line["doc"]["question"], "answer": "another spelling"}
-    file = write(made.folder / "r.jsonl", lines)
+    file = write_lines(task.folder / "r.jsonl", lines)
     with pytest.raises(
-        UserError, match=r"answers no problem .* by its doc \(compared: .*; --on FIELD"
+        UserError, match=r"line 1: .* doc \(compared: id, question, answer; --on FIELD"
     ):
-        imported(made, model, "other", [file])
-    run = imported(made, model, "field", [file], on=[("asked", "question")])
-    seal_states(run.path, "pool", made.plugins)
-    assert states_of(run) == expected
+        import_and_run(task, model, "other", [file])
+    run = import_and_run(task, model, "field", [file], on=[("asked", "question")])
+    seal_states(run.path, "pool", task.plugins)
+    assert get_states(run) == expected
 
 
-def test_pool_imported_and_audit_searched_are_one_run(made: Letters, model: Path) -> None:
-    """What the model says of itself is the run's source, in whatever order the splits come."""
-    (made.folder / "weights").write_text(weights_hash(model))
-    file = write(made.folder / "r.jsonl", plain(VERDICTS))
-    run = imported(made, model, "run", [file])
-    run_stages(made.context(run), ["search", "states", "select"], lambda stage: None)
+def test_combines_imported_pool_with_searched_audit(task: Letters, model: Path) -> None:
+    """The sampler's description of the model is the run's source, in any order of splits."""
+    (task.folder / "weights").write_text(weights_hash(model))
+    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
+    run = import_and_run(task, model, "run", [file])
+    run_stages(task.context(run), ["search", "states", "select"], lambda stage: None)
     assert run.manifest()["source"]["weights_sha256"] == weights_hash(model)
-    log = [json.loads(line) for line in (made.folder / "log").open()]
+    log = [json.loads(line) for line in (task.folder / "log").open()]
     assert {call["id"].partition("-")[0] for call in log if "id" in call} == {
         f"audit{row}" for row in range(3)
     }, "nothing was generated for the pool"
-    found = verify(run.path, made.plugins)
-    assert found.differences == []
+    report = verify(run.path, task.plugins)
+    assert report.differences == []
     with pytest.raises(UserError, match="the audit was searched already"):
         require_not_searched(str(run.path), "audit", ImportChoice([file]))
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "message"),
     [
         ({"filter": "none"}, "remove --filter"),
         ({"on": [("a", "b")]}, "line 1: identifies its problem by prompt, but --on joins by"),
     ],
 )
-def test_an_option_without_use_is_refused(
-    tokenizer: Retokenizer, tmp_path: Path, choice: dict[str, Any], said: str
+def test_rejects_unused_options(
+    tokenizer: Retokenizer, tmp_path: Path, choice: dict[str, Any], message: str
 ) -> None:
-    file = write(tmp_path / "r.jsonl", plain(VERDICTS))
-    with pytest.raises(UserError, match=said):
-        gather(tokenizer, ImportChoice([file], **choice))
+    file = write_lines(tmp_path / "r.jsonl", build_lines(VERDICTS))
+    with pytest.raises(UserError, match=message):
+        gather_responses(tokenizer, ImportChoice([file], **choice))

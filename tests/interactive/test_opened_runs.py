@@ -1,4 +1,4 @@
-"""A run's tables in Python: what is sealed, with what it is of; all else is told to people."""
+"""A run's tables in Python: sealed rows with their split or arm, and clear errors."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 
 
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run of letters with planted decisions: PASSED says which audit problems are right."""
-    made = letters(tmp_path_factory.mktemp("letters"))
-    run = made.run(
+def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of the letters task with planted decisions: PASSED lists the solved problems."""
+    task = letters(tmp_path_factory.mktemp("letters"))
+    run = task.run(
         "run",
         ["states", "select"],
         ("pool", "audit"),
         search={"k": 4},
         conditions={"gapft": {}, "uniform": {}},
     )
-    return plant(run, PASSED)
+    return plant_decisions(run, PASSED)
 
 
-def plant(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
-    """Seals decisions: the source's greedy rows with other verdicts."""
+def plant_decisions(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
+    """Seal decisions: the source's greedy rows with planted verdicts."""
     table = pq.read_table(run.path / layout.responses_path("audit"))
     greedy = table.filter(pc.equal(table["index"], -1)).to_pylist()
     for condition, right in passed.items():
@@ -51,13 +51,15 @@ def plant(run: RunDirectory, passed: dict[str, set[int]]) -> RunDirectory:
     return run
 
 
-def test_tables_hold_what_is_sealed_and_say_what_it_is_of(audited: RunDirectory) -> None:
-    run = g.open_run(audited.path)
+def test_tables_hold_sealed_rows_with_arm_columns(audited_run: RunDirectory) -> None:
+    run = g.open_run(audited_run.path)
     states = run.states.to_pylist()
     for split in ("audit", "pool"):
-        told = [(row["problem_id"], row["state"]) for row in states if row["split"] == split]
-        sealed = read_states(audited.path / layout.states_path(split))
-        assert told == [(of.problem_id, of.state) for of in sealed]
+        rows_of_split = [
+            (row["problem_id"], row["state"]) for row in states if row["split"] == split
+        ]
+        sealed = read_states(audited_run.path / layout.states_path(split))
+        assert rows_of_split == [(entry.problem_id, entry.state) for entry in sealed]
     assert run.responses.num_rows == 5 * (24 + 21)
     assert {*run.problems["split"].to_pylist()} == {"audit", "pool"}
     assert {*run.selections["condition"].to_pylist()} == set(PASSED)
@@ -70,15 +72,15 @@ def test_tables_hold_what_is_sealed_and_say_what_it_is_of(audited: RunDirectory)
     assert run.states.to_pandas().shape == (45, 7)
 
 
-def test_less_of_a_table(audited: RunDirectory) -> None:
-    run = g.open_run(str(audited.path))
+def test_reads_chosen_columns_and_split(audited_run: RunDirectory) -> None:
+    run = g.open_run(str(audited_run.path))
     table = run.read("responses", ["index"], split="audit")
     assert table.column_names == ["split", "index"]
     assert table["index"].to_pylist() == [-1, 0, 1, 2, 3] * 21
 
 
-def test_pass_at_k_and_terms_of_a_run_are_those_of_its_verdicts(audited: RunDirectory) -> None:
-    run = g.open_run(audited.path)
+def test_pass_at_k_and_decomposition_match_verdicts(audited_run: RunDirectory) -> None:
+    run = g.open_run(audited_run.path)
     rows = run.read("responses", ["problem_id", "index", "status"], split="audit").to_pylist()
     passed = {(row["problem_id"], row["index"]): row["status"] == "pass" for row in rows}
     ids = sorted({row["problem_id"] for row in rows})
@@ -89,15 +91,17 @@ def test_pass_at_k_and_terms_of_a_run_are_those_of_its_verdicts(audited: RunDire
         "G" if passed[name, -1] else "S" if any(passed[name, n] for n in range(4)) else "U"
         for name in ids
     ]
-    found = g.decompose(run)
-    told = {name: [n in right for n in range(len(ids))] for name, right in PASSED.items()}
-    assert found == g.decompose(states, told)
-    assert found["gapft"].correct == len(PASSED["gapft"])
+    decompositions = g.decompose(run)
+    passed_by_condition = {
+        name: [n in right for n in range(len(ids))] for name, right in PASSED.items()
+    }
+    assert decompositions == g.decompose(states, passed_by_condition)
+    assert decompositions["gapft"].correct == len(PASSED["gapft"])
 
 
-def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> None:
-    run = g.open_run(audited.path)
-    for wrong, told in [
+def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> None:
+    run = g.open_run(audited_run.path)
+    for wrong, message in [
         (lambda: g.open_run(tmp_path / "none"), "none: not a run directory"),
         (lambda: run.read("state"), "unknown table 'state'; did you mean 'states'?"),
         (lambda: run.read("states", ["sate"]), "unknown column 'sate'; did you mean 'state'?"),
@@ -116,35 +120,35 @@ def test_what_is_not_there_is_told(audited: RunDirectory, tmp_path: Path) -> Non
         (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "a: .* rows of one length"),
         (lambda: g.decompose(["G", "S"], np.zeros((0, 2), bool)), "at least one seed"),
         (lambda: g.decompose(["G", "S"], {}), "'passed' is empty"),
-        (lambda: g.decompose(["G", "S"], [1]), "one state and one decision a problem"),
+        (lambda: g.decompose(["G", "S"], [1]), "one state and one decision"),
         (lambda: g.decompose(["G", "X"], [1, 0]), "states must be G, S or U"),
         (lambda: g.decompose(["G"]), "'passed' is missing"),
         (lambda: g.decompose(run, [1]), "has its own decisions"),
         (lambda: g.compare("before", []), "'after' is empty"),
         (lambda: g.compare(tmp_path / "before", "x"), "no such file or folder"),
     ]:
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             wrong()
 
 
-def test_a_run_under_way_shows_what_is_sealed_and_names_the_stage_to_come(tmp_path: Path) -> None:
-    made = letters(tmp_path)
+def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
+    task = letters(tmp_path)
     keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
-    run = g.open_run(made.run("run", **keys).path)
+    run = g.open_run(task.run("run", **keys).path)
     assert run.responses.num_rows > 0
     with pytest.raises(UserError, match=f"no states yet; .* gapft run {run.path} --only states"):
         _ = run.states
     with pytest.raises(UserError, match="nothing is selected yet"):
         g.decompose(run)
-    made.run("run", ["states"], splits=("pool", "audit"), **keys)
+    task.run("run", ["states"], splits=("pool", "audit"), **keys)
     with pytest.raises(UserError, match="the search of pool stopped early"):
         g.pass_at_k(run, split="pool")
 
 
-def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path) -> None:
+def test_decompose_requires_every_arm_unchanged(tmp_path: Path) -> None:
     keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
     run = letters(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
-    plant(run, {"gapft": {1}})
+    plant_decisions(run, {"gapft": {1}})
     with pytest.raises(UserError, match=r"uniform-seed13\.parquet: does not exist yet"):
         g.decompose(g.open_run(run.path))
     with (run.path / layout.states_path("audit")).open("ab") as file:
@@ -153,7 +157,7 @@ def test_decompose_wants_every_arm_and_files_as_they_were_sealed(tmp_path: Path)
         _ = g.open_run(run.path).states
 
 
-def test_compare_is_the_function_whatever_was_imported() -> None:
+def test_compare_is_function_after_module_import() -> None:
     import gapft_harness.compare.comparison  # noqa: F401 - sets the attribute
     from gapft_harness import compare
 

@@ -1,4 +1,4 @@
-"""``gapft eval --adapters``: each adapter's answers are those of lm_eval's own ``peft=``."""
+"""``gapft eval --adapters``: each adapter answers as with lm_eval's ``peft=``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ metadata: {version: 1}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tasks, a base, two adapters that differ, one that is zero, one of another base."""
+    """Write two tasks, a base model, and adapters: two different, zero, tiny, of another base."""
     folder = tmp_path_factory.mktemp("adapters")
     records = [{"question": f"{i} +{i}", "answer": str(2 * i)} for i in range(6)]
     (folder / "tasks").mkdir()
@@ -58,9 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "tasks" / f"{task}.yaml").write_text(yaml.replace("DATA", str(data)))
     model = byte_llama(folder / "model")
     byte_adapter(model, folder / "one")
-    changed(folder / "one", folder / "two", lambda weight: -weight)
-    changed(folder / "one", folder / "zero", torch.zeros_like)
-    changed(folder / "one", folder / "tiny", lambda weight: weight * 1e-30)
+    copy_adapter(folder / "one", folder / "two", lambda weight: -weight)
+    copy_adapter(folder / "one", folder / "zero", torch.zeros_like)
+    copy_adapter(folder / "one", folder / "tiny", lambda weight: weight * 1e-30)
     byte_adapter(byte_llama(folder / "other", hidden=64), folder / "foreign")
     (folder / "ia3").mkdir()
     (folder / "ia3" / "adapter_config.json").write_text('{"peft_type": "IA3"}')
@@ -69,88 +69,90 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def without_stock_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading the index of lm_eval's own tasks takes seconds, and none of them is asked for."""
+    """Skip the index of lm_eval's own tasks, which takes seconds and is not needed."""
     import lm_eval.tasks
 
     few = functools.partial(lm_eval.tasks.TaskManager, include_defaults=False)
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", few)
 
 
-def changed(source: Path, target: Path, change: Callable[[Any], Any]) -> None:
-    """A copy of an adapter with another ``lora_B``."""
+def copy_adapter(source: Path, target: Path, change: Callable[[Any], Any]) -> None:
+    """Copy an adapter with a changed ``lora_B``."""
     shutil.copytree(source, target)
     file = target / "adapter_model.safetensors"
     save_file({n: change(w) if "lora_B" in n else w for n, w in load_file(file).items()}, file)
 
 
-def evaluate(folder: Path, out: Path, *others: str, model: str = "") -> int:
+def evaluate(folder: Path, out: Path, *options: str, model: str = "") -> int:
     return run_lm_eval(
         [
             *("--model", "hf", "--device", "cpu", "--batch_size", "4", "--tasks", "written,chosen"),
             *("--model_args", f"pretrained={folder / 'model'},dtype=float32{model}"),
             *("--include_path", str(folder / "tasks"), "--output_path", str(out)),
-            *others,
+            *options,
         ]
     )
 
 
-def answers(folder: Path) -> list[Any]:
+def read_answers(folder: Path) -> list[Any]:
     logs = [next(folder.rglob(f"samples_{task}_*.jsonl")) for task in ("written", "chosen")]
     return [json.loads(line)["resps"] for log in logs for line in log.read_text().splitlines()]
 
 
-def test_each_adapter_answers_as_alone_and_the_base_as_without(
+def test_adapters_answer_as_if_alone(
     folder: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
-    given = f"{folder / 'one'},{folder / 'zero'},second={folder / 'two'}"
-    assert evaluate(folder, out, "--adapters", given) == 0
+    adapters = f"{folder / 'one'},{folder / 'zero'},second={folder / 'two'}"
+    assert evaluate(folder, out, "--adapters", adapters) == 0
     printed = capsys.readouterr().out
-    assert " object at 0x" not in printed, "a model has no name in its table's heading"
+    assert " object at 0x" not in printed, "a table heading must name its model"
     for name in ("base", "one", "zero", "second"):
         assert f"\n{name}: hf ({{'pretrained': " in f"\n{printed}"
     assert sorted(path.name for path in out.iterdir()) == ["base", "one", "second", "zero"]
     assert evaluate(folder, tmp_path / "alone", "--log_samples") == 0
-    assert answers(out / "base") == answers(tmp_path / "alone")
-    assert answers(out / "zero") == answers(out / "base")
+    assert read_answers(out / "base") == read_answers(tmp_path / "alone")
+    assert read_answers(out / "zero") == read_answers(out / "base")
     for name, adapter in (("one", "one"), ("second", "two")):
         alone = tmp_path / adapter
         assert evaluate(folder, alone, "--log_samples", model=f",peft={folder / adapter}") == 0
-        assert answers(out / name) == answers(alone)
-        assert answers(out / name) != answers(out / "base")
-        (told,) = (out / name).rglob("results_*.json")
-        assert json.loads(told.read_text())["config"]["model_args"]["peft"] == str(folder / adapter)
-    assert answers(out / "one") != answers(out / "second")
+        assert read_answers(out / name) == read_answers(alone)
+        assert read_answers(out / name) != read_answers(out / "base")
+        (results_file,) = (out / name).rglob("results_*.json")
+        assert json.loads(results_file.read_text())["config"]["model_args"]["peft"] == str(
+            folder / adapter
+        )
+    assert read_answers(out / "one") != read_answers(out / "second")
     assert "zero: all updates are zero" in caplog.text
-    found = compare(str(out / "base"), [str(out / "one")], CompareChoice(tasks=["written"]))
-    assert len(found.items) == 6
+    comparison = compare(str(out / "base"), [str(out / "one")], CompareChoice(tasks=["written"]))
+    assert len(comparison.items) == 6
     with pytest.raises(UserError, match="base: already contains logs"):
         evaluate(folder, out, "--adapters", str(folder / "one"))
 
 
-def test_an_adapter_that_changes_nothing_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_rejects_ineffective_adapter(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(GapftError, match=r"tiny: not applied: .* not zero"):
         evaluate(folder, tmp_path, "--adapters", str(folder / "tiny"))
 
 
-def test_a_base_that_an_adapter_left_changed_is_found(
+def test_detects_base_changed_by_adapter(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from peft import PeftModel
 
-    def merged(worn: PeftModel) -> Any:
-        return worn.base_model.merge_and_unload()
+    def merge(adapted: PeftModel) -> Any:
+        return adapted.base_model.merge_and_unload()
 
-    monkeypatch.setattr(PeftModel, "unload", merged, raising=False)
+    monkeypatch.setattr(PeftModel, "unload", merge, raising=False)
     with pytest.raises(GapftError, match="after an adapter was removed"):
         evaluate(folder, tmp_path, "--adapters", f"{folder / 'one'},{folder / 'two'}")
 
 
 @pytest.mark.parametrize(
-    ("adapters", "others", "told"),
+    ("adapters", "options", "message"),
     [
         ("{0}/model", [], "model: adapter of model: adapter_config.json"),
         ("{0}/foreign", [], "foreign does not fit the model"),
@@ -166,25 +168,25 @@ def test_a_base_that_an_adapter_left_changed_is_found(
         ("{0}/one", ["--output_path", ""], "expected a folder for the logs"),
     ],
 )
-def test_mistakes_are_told_before_the_model_is_loaded(
+def test_checks_arguments_before_loading(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     adapters: str,
-    others: list[str],
-    told: str,
+    options: list[str],
+    message: str,
 ) -> None:
     monkeypatch.setattr(adapter_evaluation, "_AdapterSwitch", None)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         evaluate(
             folder,
             tmp_path,
             *("--adapters", adapters.format(folder)),
-            *(other.format(folder) for other in others),
+            *(other.format(folder) for other in options),
         )
 
 
-def test_an_adapter_of_a_base_with_another_name_is_told(
+def test_warns_about_different_base_name(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = json.loads((folder / "one" / "adapter_config.json").read_text())
@@ -198,7 +200,7 @@ def test_an_adapter_of_a_base_with_another_name_is_told(
     assert "trained on 'somewhere/else'" in caplog.text
 
 
-def test_an_embeddings_update_is_zero_if_a_factor_is(folder: Path, tmp_path: Path) -> None:
+def test_detects_zero_embedding_update(folder: Path, tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

@@ -15,7 +15,7 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
 
 class Point:
-    """An entry point of a package that may not be there."""
+    """An entry point of a package that need not be installed."""
 
     dist = None
 
@@ -24,11 +24,11 @@ class Point:
 
 
 @pytest.fixture
-def points(monkeypatch):
-    """Stands for the installed packages' entry points, which a test cannot install."""
-    found = [Point("gapft_harness", "gapft_harness.tasks")]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found)
-    return found
+def entry_points(monkeypatch):
+    """Replace the entry points of installed packages, because a test cannot install any."""
+    points = [Point("gapft_harness", "gapft_harness.tasks")]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    return points
 
 
 def module_with_manager(**attributes) -> ModuleType:
@@ -56,31 +56,31 @@ OURS = os.path.realpath(tasks_path())
         ({"include_defaults": False, "include_path": "/mine"}, "/mine"),
     ],
 )
-def test_our_folder_comes_before_the_users(points, arguments, expected):
+def test_prepends_own_task_folder(entry_points, arguments, expected):
     module = module_with_manager()
     autoload.extend_task_manager(module)
     assert module.TaskManager(**arguments).include_path == expected
 
 
-def test_nothing_is_done_where_lm_eval_reads_the_group_itself(points):
+def test_leaves_lm_eval_with_entry_points_unchanged(entry_points):
     module = module_with_manager(discover_plugin_task_paths=list)
-    before = module.TaskManager.__init__
+    original = module.TaskManager.__init__
     autoload.extend_task_manager(module)
-    assert module.TaskManager.__init__ is before
+    assert module.TaskManager.__init__ is original
 
 
-def test_a_package_that_cannot_be_found_is_warned_of_and_the_others_are_used(points):
-    points.append(Point("zz_gone", "no_such_package_at_all.tasks"))
+def test_warns_about_missing_package(entry_points):
+    entry_points.append(Point("zz_gone", "no_such_package_at_all.tasks"))
     with pytest.warns(RuntimeWarning, match="zz_gone"):
         assert autoload.find_task_folders() == [OURS]
 
 
-def test_a_failure_is_warned_of_and_does_not_stop_lm_eval():
+def test_failure_only_warns():
     with pytest.warns(RuntimeWarning, match="not available by name"):
         autoload._extend_or_warn(ModuleType("lm_eval_without_a_manager"))
 
 
-def test_the_hook_lets_all_other_imports_pass_and_can_be_switched_off(monkeypatch):
+def test_hook_ignores_other_imports(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv("GAPFT_NO_AUTOLOAD", "1")
     before = list(sys.meta_path)
@@ -93,10 +93,8 @@ def test_the_hook_lets_all_other_imports_pass_and_can_be_switched_off(monkeypatc
     assert hook.find_spec("json") is None
 
 
-def test_a_package_folder_without_the_hooks_file_leaves_the_start_of_python_alone(
-    tmp_path, monkeypatch
-):
-    """An older version of this package, or a folder of its name, may come first on the path."""
+def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):
+    """An older version of this package, or a folder with its name, may come first on the path."""
     line = (Path(autoload.__file__).parent / "gapft_harness_autoload.pth").read_text()
     monkeypatch.delenv("GAPFT_NO_AUTOLOAD", raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -111,21 +109,21 @@ def test_a_package_folder_without_the_hooks_file_leaves_the_start_of_python_alon
     assert sys.meta_path == before
 
 
-def test_a_metric_of_another_package_is_not_imported(tmp_path, monkeypatch):
-    """Its module may do anything, such as ending the program."""
+def test_does_not_import_foreign_metrics(tmp_path, monkeypatch):
+    """Importing a foreign module may end the program."""
     (tmp_path / "ends_python.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    theirs = EntryPoint("theirs", "ends_python:metric", "lm_eval.metrics")
+    entry_point = EntryPoint("theirs", "ends_python:metric", "lm_eval.metrics")
     monkeypatch.setattr(
         "importlib.metadata.entry_points",
-        lambda group: [theirs] if group == theirs.group else [],
+        lambda group: [entry_point] if group == entry_point.group else [],
     )
     autoload.register_entry_points()
-    known = import_module("lm_eval.api.registry")
-    assert "theirs" not in known.metric_registry
+    registry = import_module("lm_eval.api.registry")
+    assert "theirs" not in registry.metric_registry
 
 
-def test_gapft_eval_passes_flags_and_subcommands_through(tmp_path, capsys, monkeypatch):
+def test_eval_passes_flags_through(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.yaml").write_text(
@@ -149,7 +147,7 @@ def test_gapft_eval_passes_flags_and_subcommands_through(tmp_path, capsys, monke
         assert text in table
 
 
-def test_gapft_eval_gives_lm_evals_exit_status(capsys):
+def test_eval_returns_lm_eval_exit_status(capsys):
     assert run_lm_eval(["run", "--no-such-flag"]) == 2
     assert "--no-such-flag" in capsys.readouterr().err
     assert run_lm_eval(["--help"]) == 0

@@ -1,4 +1,4 @@
-"""Models that cannot be searched are refused before anything is generated, with key and remedy."""
+"""Unusable models are rejected before generation, with recipe key and remedy."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tests.tiny_models import CHAT_TEMPLATE, byte_llama
 SHORT = Decoding(do_sample=False, max_gen_toks=6)
 
 
-def sampler(folder: Path, *, chat_template: bool = False) -> HfSampler:
+def build_sampler(folder: Path, *, chat_template: bool = False) -> HfSampler:
     arguments = {"pretrained": str(folder), "dtype": "float32", "device": "cpu", "batch_size": 4}
     return HfSampler(SamplerSettings("hf", arguments, chat_template=chat_template), None)
 
 
-def change(file: Path, **values: Any) -> None:
+def update_json(file: Path, **values: Any) -> None:
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | values))
 
 
-def resize(folder: Path, size: int) -> None:
+def resize_vocabulary(folder: Path, size: int) -> None:
     model = LlamaForCausalLM.from_pretrained(folder)
     model.resize_token_embeddings(size)
     model.save_pretrained(folder)
@@ -53,44 +53,50 @@ def raise_in_template(folder: Path) -> None:
 
 
 def remove_ends(folder: Path) -> None:
-    change(folder / "tokenizer_config.json", eos_token=None)
+    update_json(folder / "tokenizer_config.json", eos_token=None)
     for name in ("config.json", "generation_config.json"):
-        change(folder / name, eos_token_id=None)
+        update_json(folder / name, eos_token_id=None)
 
 
 def rename_architecture(folder: Path) -> None:
-    change(folder / "config.json", model_type="nonesuch", architectures=["NonesuchForCausalLM"])
+    update_json(
+        folder / "config.json", model_type="nonesuch", architectures=["NonesuchForCausalLM"]
+    )
 
 
-#: What is wrong, and the key and the value that the message names.
+#: By fault: how to create it, and the key and the value that the message names.
 BAD: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a template that raises": (raise_in_template, "model.chat_template", "str"),
     "no end token": (remove_ends, "model.args: pretrained", "eos_token"),
     "an unknown architecture": (rename_architecture, "model.args: pretrained", "nonesuch"),
-    "ids beyond the vocabulary": (lambda folder: resize(folder, 200), "model.args", "200 entries"),
+    "ids beyond the vocabulary": (
+        lambda folder: resize_vocabulary(folder, 200),
+        "model.args",
+        "200 entries",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_it_is_one_error_with_its_key(tmp_path: Path, fault: str) -> None:
-    damage, key, found = BAD[fault]
+def test_error_names_key(tmp_path: Path, fault: str) -> None:
+    damage, key, value = BAD[fault]
     folder = byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
     damage(folder)
     with pytest.raises(UserError) as refused:
-        sampler(folder, chat_template=fault == "a template that raises")
+        build_sampler(folder, chat_template=fault == "a template that raises")
     assert key in str(refused.value)
-    assert found in str(refused.value)
+    assert value in str(refused.value)
 
 
-def test_a_vocabulary_larger_than_its_tokenizer_is_usual(tmp_path: Path) -> None:
+def test_accepts_vocabulary_larger_than_tokenizer(tmp_path: Path) -> None:
     folder = byte_llama(tmp_path / "model")
-    resize(folder, 320)
-    [answer] = generate_all(sampler(folder), [request_for("p", "Why?", (GREEDY,))], SHORT, 0)
+    resize_vocabulary(folder, 320)
+    [answer] = generate_all(build_sampler(folder), [request_for("p", "Why?", (GREEDY,))], SHORT, 0)
     assert answer.generations[0].token_ids
 
 
-class Narrow(SeededSampler):
-    """Has room for some problems alone."""
+class NarrowSampler(SeededSampler):
+    """Generate for some problems; all other prompts exceed the context."""
 
     def __init__(self, fits: Sequence[str]) -> None:
         super().__init__()
@@ -106,15 +112,17 @@ class Narrow(SeededSampler):
         ]
 
 
-def test_prompts_that_are_all_longer_than_the_context_are_one_error(tmp_path: Path) -> None:
-    of = [Problem(f"p{number}", "?", "gold") for number in range(10)]
+def test_rejects_prompts_beyond_context(tmp_path: Path) -> None:
+    problems = [Problem(f"p{number}", "?", "gold") for number in range(10)]
 
     def search(name: str, *fits: str) -> StoredResponses:
-        return generated(tmp_path / name, of, [build_greedy_phase(SHORT)], Narrow(fits), chunk=8)
+        return generated(
+            tmp_path / name, problems, [build_greedy_phase(SHORT)], NarrowSampler(fits), chunk=8
+        )
 
     with pytest.raises(UserError, match=r"search\.max_gen_toks"):
         search("none")
-    assert not parts_in(tmp_path / "none"), "nothing is kept of it"
-    fits = divide_into_chunks(of, 8)[0][3].id
-    entries = search("one", fits).read([problem.id for problem in of])
-    assert [len(entry.responses) for entry in entries] == [1] * 10, "one that fits is enough"
+    assert not parts_in(tmp_path / "none"), "a failed search keeps nothing"
+    fits = divide_into_chunks(problems, 8)[0][3].id
+    entries = search("one", fits).read([problem.id for problem in problems])
+    assert [len(entry.responses) for entry in entries] == [1] * 10, "one prompt that fits is enough"

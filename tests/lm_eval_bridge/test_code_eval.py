@@ -1,4 +1,4 @@
-"""lm-eval's own code tasks, whose ``code_eval`` the sandbox answers."""
+"""lm-eval's own code tasks, with ``code_eval`` in the sandbox."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import code_eval
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
-from tests.gap.stock import PLUGIN, POLICY, K, gap, lm_eval_logs, write_task
+from tests.gap.stock import PLUGIN, POLICY, K, evaluate_texts, run_gap, write_task
 
 no_dict = pytest.mark.skipif(IS_NEXT, reason="humaneval's metric of lm_eval fails in 0.5.0.dev1")
 
 DOCUMENTS = 4
 ADD = "def add(a, b):\n    return a + b"
 
-#: A candidate, and what comes of it with the test below it: as code_eval's rules have it.
+#: Candidates, and the outcome of each by code_eval's rules with the test below.
 CANDIDATES = {
     ADD: "passed",
     "def add(a, b):\n    return a * b": "failed: AssertionError",
@@ -52,23 +52,25 @@ def metric() -> CodeEval:
     return CodeEval()
 
 
-def test_each_candidate_comes_to_what_code_eval_says(metric: CodeEval) -> None:
+def test_judges_candidates_as_code_eval(metric: CodeEval) -> None:
     rates, results = metric.compute(
         predictions=[[*CANDIDATES]], references=["assert add(2, 3) == 5"], k=[1, 100], timeout=1.0
     )
-    told = [outcome["result"] for _, outcome in results[0]]
-    assert [a for a, b in zip(told, CANDIDATES.values(), strict=True) if not a.startswith(b)] == []
+    outcomes = [outcome["result"] for _, outcome in results[0]]
+    assert [
+        a for a, b in zip(outcomes, CANDIDATES.values(), strict=True) if not a.startswith(b)
+    ] == []
     passed = [outcome["passed"] for _, outcome in results[0]]
-    assert passed == [each == "passed" for each in CANDIDATES.values()]
+    assert passed == [expected == "passed" for expected in CANDIDATES.values()]
     assert rates == {"pass@1": sum(passed) / len(passed)}
 
 
-def test_a_text_in_place_of_candidates_is_no_list_of_programs(metric: CodeEval) -> None:
+def test_rejects_text_as_candidates(metric: CodeEval) -> None:
     with pytest.raises(TypeError, match="expected a list of candidates"):
         metric.compute(predictions=[ADD], references=["assert add(2, 3) == 5"])  # type: ignore[list-item]
 
 
-def test_tasks_may_have_different_numbers_of_candidates(metric: CodeEval) -> None:
+def test_accepts_different_candidate_counts(metric: CodeEval) -> None:
     wrong = "def add(a, b):\n    return 0"
     rates, results = metric.compute(
         predictions=[[ADD, wrong], [wrong, wrong, ADD]], references=["assert add(2, 3) == 5"] * 2
@@ -82,24 +84,24 @@ def test_tasks_may_have_different_numbers_of_candidates(metric: CodeEval) -> Non
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))))
-def test_the_mean_is_that_of_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
+def test_mean_is_unbiased_pass_at_k(counts: list[tuple[int, int]]) -> None:
     if not counts:
         return
     k = min(total for total, _ in counts)
-    each = [float(pass_at_k(np.array([passed]), total, k)[0]) for total, passed in counts]
+    rates = [float(pass_at_k(np.array([passed]), total, k)[0]) for total, passed in counts]
     assert code_eval._mean_pass_at_k(counts, k) == pytest.approx(
-        float(Fraction(sum(each)) / len(each))
+        float(Fraction(sum(rates)) / len(rates))
     )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """humaneval and mbpp on local data, and what the model says: every other response is right."""
+    """Write humaneval and mbpp with local data, and responses: every other one is right."""
     folder = tmp_path_factory.mktemp("code")
     tasks = folder / "tasks"
     tasks.mkdir()
     outside = folder / "outside"
-    said: dict[str, dict[str, list[str]]] = {"humaneval": {}, "mbpp": {}}
+    responses: dict[str, dict[str, list[str]]] = {"humaneval": {}, "mbpp": {}}
     human, mbpp = [], []
     for i in range(DOCUMENTS):
         test = f"def check(candidate):\n    assert candidate(1) == {1 + i}\n"
@@ -107,61 +109,61 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         human.append({"task_id": f"H/{i}", "prompt": prompt, "entry_point": "f", "test": test})
         tests = [f"assert g(1) == {1 + i}"] * 3
         mbpp.append({"task_id": i, "text": f"[{i}] Add.", "code": "", "test_list": tests})
-        # the first sample of the last document attacks: it writes where it must not
+        # the first sample of the last document is an attack: it writes outside the sandbox
         bodies = [f"    return x + {i + (i + index) % 2}\n" for index in range(K + 1)]
         if i == DOCUMENTS - 1:
             bodies[1] = f"    open({str(outside)!r}, 'w').write('here')\n    return x + {i}\n"
-        said["humaneval"][f"[{i}]"] = bodies
-        said["mbpp"][f"[{i}]"] = [f"def g(x):\n{body}" for body in bodies]
+        responses["humaneval"][f"[{i}]"] = bodies
+        responses["mbpp"][f"[{i}]"] = [f"def g(x):\n{body}" for body in bodies]
     write_task(tasks, "humaneval", "humaneval/humaneval.yaml", {"test": human})
     splits = dict.fromkeys(("train", "validation", "test", "prompt"), mbpp)
     write_task(tasks, "mbpp", "mbpp/mbpp.yaml", splits, num_fewshot=0)
     (folder / "canned.py").write_text(PLUGIN)
-    for name, texts in said.items():
+    for name, texts in responses.items():
         (folder / f"{name}.json").write_text(json.dumps(texts))
     return folder
 
 
-def right(document: int, index: int) -> bool:
-    """As planted: the attack is wrong, whatever it returns."""
+def is_right(document: int, index: int) -> bool:
+    """Return whether a response is right; the attack is wrong, whatever it returns."""
     attacks = document == DOCUMENTS - 1 and index == 1
     return not attacks and (document + index) % 2 == 0
 
 
 @pytest.mark.parametrize("task", [pytest.param("humaneval", marks=no_dict), "mbpp"])
-def test_gap_judges_every_response_in_the_sandbox(folder: Path, task: str) -> None:
-    done = gap(folder, task)
+def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
+    done = run_gap(folder, task)
     assert done.exit_code == 0, (done.output, done.exception)
     with (folder / task / "gap" / "items.csv").open() as file:
         rows = sorted(csv.DictReader(file), key=lambda row: int(row["doc_id"]))
     assert [(int(row["greedy"]), int(row["passing"])) for row in rows] == [
-        (int(right(i, 0)), sum(right(i, index) for index in range(1, K + 1)))
+        (int(is_right(i, 0)), sum(is_right(i, index) for index in range(1, K + 1)))
         for i in range(DOCUMENTS)
     ]
     assert not (folder / "outside").exists()
 
 
 @no_dict
-def test_lm_eval_itself_gives_the_same_without_being_told_to_run_unsafe_code(folder: Path) -> None:
+def test_lm_eval_agrees_without_unsafe_flag(folder: Path) -> None:
     install_code_eval()
     for index in range(K + 1):
-        rows = lm_eval_logs(folder, "humaneval", index)
-        assert [row["pass@1"] for row in rows] == [right(i, index) for i in range(DOCUMENTS)]
+        rows = evaluate_texts(folder, "humaneval", index)
+        assert [row["pass@1"] for row in rows] == [is_right(i, index) for i in range(DOCUMENTS)]
     assert not (folder / "outside").exists()
 
 
 @no_dict
-@pytest.mark.parametrize("asked", [True, False])
-def test_the_stock_command_does_so_only_if_it_is_asked_to(folder: Path, asked: bool) -> None:
+@pytest.mark.parametrize("enabled", [True, False])
+def test_stock_command_requires_environment_variable(folder: Path, enabled: bool) -> None:
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
-    env |= {"GAPFT_CODE_EVAL": "1"} if asked else {}
+    env |= {"GAPFT_CODE_EVAL": "1"} if enabled else {}
     done = subprocess.run(
         [sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args",
          f"pretrained={POLICY},dtype=float32", "--device", "cpu", "--gen_kwargs", "max_gen_toks=8",
          "--tasks", "humaneval", "--include_path", str(folder / "tasks"), "--limit", "1"],
         env=env, capture_output=True, text=True, check=False, cwd=folder, timeout=300,
     )  # fmt: skip
-    if asked:
+    if enabled:
         assert done.returncode == 0, done.stderr
         assert "code_eval: programs run in the sandbox, tier" in done.stderr
     else:
@@ -169,7 +171,7 @@ def test_the_stock_command_does_so_only_if_it_is_asked_to(folder: Path, asked: b
         assert "code_eval: programs run" not in done.stderr
 
 
-def test_where_no_tier_holds_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_machine_without_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: Any) -> None:
         raise UserError("generated programs cannot be run safely on this machine")
 
@@ -178,7 +180,7 @@ def test_where_no_tier_holds_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> 
         CodeEval().compute(predictions=[[ADD]], references=["assert add(2, 3) == 5"])
 
 
-def test_other_unsafe_tasks_stay_refused(tmp_path: Path) -> None:
+def test_rejects_other_unsafe_tasks(tmp_path: Path) -> None:
     write_task(
         tmp_path,
         "other",

@@ -1,4 +1,4 @@
-"""gapft eval: two mistakes end with one line and status 2; everything else goes to lm_eval."""
+"""gapft eval reports unknown tasks and models in one line; lm_eval handles the rest."""
 
 import sys
 
@@ -11,7 +11,7 @@ from tests.command import gapft
 
 @pytest.fixture
 def mistake(capsys):
-    """Runs a command that must end in a UserError before lm_eval does anything."""
+    """Run a command that must end with a UserError before lm_eval starts."""
 
     def run(*arguments: str) -> str:
         before = list(sys.argv)
@@ -23,7 +23,7 @@ def mistake(capsys):
     return run
 
 
-def test_a_users_own_task_and_a_config_file_are_known(mistake, tmp_path):
+def test_reads_own_task_and_config_file(mistake, tmp_path):
     (tmp_path / "mine.yaml").write_text("task: mine_alone\n", encoding="utf-8")
     config = tmp_path / "config.yaml"
     config.write_text(f"tasks: [mine_alone, mine_alne]\ninclude_path: {tmp_path}\n", "utf-8")
@@ -32,7 +32,7 @@ def test_a_users_own_task_and_a_config_file_are_known(mistake, tmp_path):
     assert "mine_alone" not in message
 
 
-def test_a_folder_that_is_no_model(mistake, tmp_path):
+def test_rejects_folder_without_model(mistake, tmp_path):
     (tmp_path / "weights.txt").touch()
     for arguments in ([f"pretrained={tmp_path},dtype=float32"], [f"pretrained={tmp_path}", "a=1"]):
         message = mistake("--model", "hf", "--model_args", *arguments, "--tasks", "gapft_demo")
@@ -42,13 +42,13 @@ def test_a_folder_that_is_no_model(mistake, tmp_path):
         )
 
 
-def test_the_model_of_a_config_file(mistake, tmp_path):
+def test_checks_model_of_config_file(mistake, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(f"tasks: gapft_demo\nmodel_args: pretrained={tmp_path}\n", "utf-8")
     assert "expected a config.json" in mistake("--config", str(config), "--model", "hf")
 
 
-def test_a_path_that_is_not_there(mistake, tmp_path):
+def test_rejects_missing_path(mistake, tmp_path):
     path = str(tmp_path / "nowhere")
     message = mistake("--model", "hf", "--model_args", f"pretrained={path}", "--tasks", "x")
     assert "folder not found" in message
@@ -67,7 +67,7 @@ def test_a_path_that_is_not_there(mistake, tmp_path):
         ["validate", "--tasks", "no_such_task"],
     ],
 )
-def test_all_else_goes_to_lm_eval(arguments, tmp_path, monkeypatch):
+def test_forwards_other_commands(arguments, tmp_path, monkeypatch):
     from lm_eval._cli import HarnessCLI
 
     reached = []
@@ -76,7 +76,7 @@ def test_all_else_goes_to_lm_eval(arguments, tmp_path, monkeypatch):
     assert len(reached) == 1
 
 
-def test_the_command_prints_one_line(tmp_path):
+def test_command_prints_one_line(tmp_path):
     done = gapft("eval", "--model", "dummy", "--tasks", "gapft_demo,gapft_dmeo", cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""The hf sampler's decode loop: lm-eval's own greedy texts, samples of their own, less work."""
+"""The hf sampler's decode loop: greedy texts as in lm-eval, samples, and cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TINY = {
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 
-#: Architectures, with settings: positions turned, learned or of slopes; shared and own key-value
+#: Architectures with settings: rotary, learned or ALiBi positions; shared and separate key-value
 #: heads; windows that are long enough; experts; softcapped logits.
 REPEATED: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -53,7 +53,8 @@ REPEATED: dict[str, dict[str, Any]] = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "cohere": {},
 }
-#: What is not repeated: a short window, a recurrent state, slopes by the place in the batch.
+#: Architectures without a repeated prompt cache: a short window, a recurrent state, ALiBi slopes by
+#: batch position.
 TOGETHER: dict[str, dict[str, Any]] = {
     "gemma3_text": {"head_dim": 8, "sliding_window": 16, "query_pre_attn_scalar": 8},
     "mamba": {"state_size": 8},
@@ -61,8 +62,8 @@ TOGETHER: dict[str, dict[str, Any]] = {
 }
 
 
-def architecture(folder: Path, name: str) -> Path:
-    """Write a random model of an architecture, with weights so wide that responses differ."""
+def write_model(folder: Path, name: str) -> Path:
+    """Write a random model of an architecture; large weights make responses differ."""
     byte_llama(folder)
     settings = {**TINY, **(REPEATED | TOGETHER)[name]}
     with torch.random.fork_rng(devices=[]):
@@ -75,31 +76,33 @@ def architecture(folder: Path, name: str) -> Path:
     return folder
 
 
-def sampler_of(folder: Path, **args: Any) -> HfSampler:
+def build_sampler(folder: Path, **args: Any) -> HfSampler:
     args = {"pretrained": str(folder), "dtype": "float32", "device": "cpu"} | args
     return HfSampler(SamplerSettings("hf", args), None)
 
 
-def asking(prompts: Sequence[str], *indices: int) -> list[Request]:
+def build_requests(prompts: Sequence[str], *indices: int) -> list[Request]:
     return [request_for(f"p{place}", prompt, indices) for place, prompt in enumerate(prompts)]
 
 
-def texts(answers: Sequence[Generated]) -> list[list[str]]:
+def list_texts(answers: Sequence[Generated]) -> list[list[str]]:
     return [[generation.text for generation in answer.generations] for answer in answers]
 
 
-def of_lm_eval(folder: Path, prompts: Sequence[str], decoding: Decoding, size: int) -> list[str]:
-    """lm-eval's own greedy texts."""
+def decode_with_lm_eval(
+    folder: Path, prompts: Sequence[str], decoding: Decoding, size: int
+) -> list[str]:
+    """Decode greedily with lm-eval."""
     lm = get_model("hf").create_from_arg_obj(
         {"pretrained": str(folder), "dtype": "float32", "device": "cpu", "batch_size": size}
     )
-    asked = build_instances(asking(prompts, GREEDY), prompts, decoding)
-    found: list[str] = lm.generate_until(asked, disable_tqdm=True)
-    return found
+    instances = build_instances(build_requests(prompts, GREEDY), prompts, decoding)
+    texts: list[str] = lm.generate_until(instances, disable_tqdm=True)
+    return texts
 
 
-def noted(sampler: HfSampler, requests: Sequence[Request], decoding: Decoding) -> list[str]:
-    """Generate, and return what was said meanwhile."""
+def read_notes(sampler: HfSampler, requests: Sequence[Request], decoding: Decoding) -> list[str]:
+    """Generate, and return the notes reported meanwhile."""
     notes: list[str] = []
 
     def report(finished: int, tokens: int, note: str = "") -> None:
@@ -114,124 +117,130 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("model"))
 
 
-# Greedy texts are lm-eval's
+# Agreement with lm-eval
 
 
 @pytest.mark.parametrize("name", [*REPEATED, *TOGETHER])
-def test_greedy_texts_are_lm_evals_and_samples_the_same_either_way(
-    tmp_path: Path, name: str
-) -> None:
-    folder = architecture(tmp_path, name)
-    sampler = sampler_of(folder, batch_size=3)
-    found = texts(generate_all(sampler, asking(PROMPTS, GREEDY), GREEDY_DECODE))
-    assert [text for [text] in found] == of_lm_eval(folder, PROMPTS, GREEDY_DECODE, 3)
-    samples = generate_all(sampler, asking(PROMPTS, *range(5)), SAMPLED)
-    assert len({text for row in texts(samples) for text in row}) > 5
+def test_decodes_as_lm_eval(tmp_path: Path, name: str) -> None:
+    folder = write_model(tmp_path, name)
+    sampler = build_sampler(folder, batch_size=3)
+    greedy_texts = list_texts(generate_all(sampler, build_requests(PROMPTS, GREEDY), GREEDY_DECODE))
+    assert [text for [text] in greedy_texts] == decode_with_lm_eval(
+        folder, PROMPTS, GREEDY_DECODE, 3
+    )
+    samples = generate_all(sampler, build_requests(PROMPTS, *range(5)), SAMPLED)
+    assert len({text for row in list_texts(samples) for text in row}) > 5
     if name in ("mamba", "mpt"):
         assert sampler._loop.reason
         assert sampler._loop.reason in sampler.describe()["prompt_cache"]
     else:
         assert sampler.describe()["prompt_cache"] == "repeated"
         sampler._loop.reason = "as if it were not repeated"
-        assert generate_all(sampler, asking(PROMPTS, *range(5)), SAMPLED) == samples
+        assert generate_all(sampler, build_requests(PROMPTS, *range(5)), SAMPLED) == samples
 
 
-def test_what_is_not_repeated_is_said_once(tmp_path: Path) -> None:
+def test_reports_missing_prompt_cache_once(tmp_path: Path) -> None:
     for name in ("gemma3_text", "mamba"):
-        sampler = sampler_of(architecture(tmp_path / name, name))
-        requests = asking(PROMPTS, GREEDY)
-        assert len(noted(sampler, requests, GREEDY_DECODE)) == 1
-        assert noted(sampler, requests, GREEDY_DECODE) == []
-    short = sampler_of(tmp_path / "gemma3_text")
+        sampler = build_sampler(write_model(tmp_path / name, name))
+        requests = build_requests(PROMPTS, GREEDY)
+        assert len(read_notes(sampler, requests, GREEDY_DECODE)) == 1
+        assert read_notes(sampler, requests, GREEDY_DECODE) == []
+    short = build_sampler(tmp_path / "gemma3_text")
     brief = replace(GREEDY_DECODE, max_gen_toks=3)
-    assert noted(short, asking("ab", GREEDY), brief) == [], "within the window it is repeated"
+    assert read_notes(short, build_requests("ab", GREEDY), brief) == [], (
+        "the prompt cache is repeated within the window"
+    )
 
 
 @pytest.mark.parametrize("stops", [("\n",), ("e",), ("ab", "th", "é"), (" the", "q")])
 @pytest.mark.parametrize("size", [1, 4])
-def test_stop_strings_cut_as_lm_eval_cuts(model: Path, stops: tuple[str, ...], size: int) -> None:
+def test_stop_strings_cut_as_in_lm_eval(model: Path, stops: tuple[str, ...], size: int) -> None:
     prompts = [f"{SHARED}{place}" for place in range(12)]
     decoding = replace(GREEDY_DECODE, until=stops, max_gen_toks=60)
-    found = generate_all(sampler_of(model, batch_size=size), asking(prompts, GREEDY), decoding)
-    assert [text for [text] in texts(found)] == of_lm_eval(model, prompts, decoding, size)
-    for answer in found:
-        [of] = answer.generations
-        assert of.finish_reason in FINISH_REASONS
-        assert (of.finish_reason == STOP_STRING) == (of.stop_string in stops)
+    answers = generate_all(
+        build_sampler(model, batch_size=size), build_requests(prompts, GREEDY), decoding
+    )
+    assert [text for [text] in list_texts(answers)] == decode_with_lm_eval(
+        model, prompts, decoding, size
+    )
+    for answer in answers:
+        [generation] = answer.generations
+        assert generation.finish_reason in FINISH_REASONS
+        assert (generation.finish_reason == STOP_STRING) == (generation.stop_string in stops)
 
 
-def test_a_stop_string_of_several_tokens_is_found(model: Path) -> None:
-    """Each byte is a token here; what follows the stop string is not computed."""
-    sampler = sampler_of(model)
-    [[text]] = texts(generate_all(sampler, asking(["Why?"], GREEDY), GREEDY_DECODE))
+def test_finds_stop_string_across_tokens(model: Path) -> None:
+    """Each byte is a token here; tokens after the stop string are not computed."""
+    sampler = build_sampler(model)
+    [[text]] = list_texts(generate_all(sampler, build_requests(["Why?"], GREEDY), GREEDY_DECODE))
     for start, length in ((3, 4), (10, 9)):
         stop = text[start : start + length]
-        with counting(sampler) as counts:
+        with CountSteps(sampler) as counts:
             [answer] = generate_all(
-                sampler, asking(["Why?"], GREEDY), replace(GREEDY_DECODE, until=(stop,))
+                sampler, build_requests(["Why?"], GREEDY), replace(GREEDY_DECODE, until=(stop,))
             )
         assert answer.generations[0].text == text.split(stop)[0]
         assert answer.generations[0].finish_reason == STOP_STRING
         assert counts.rows <= len((text.split(stop)[0] + stop).encode()) + 1
 
 
-# Samples depend on their seed and prompt alone
+# Determinism: samples depend only on seed and prompt
 
 
-def test_samples_are_the_same_in_any_batch_order_and_company(model: Path) -> None:
-    requests = [*asking(PROMPTS, GREEDY, *range(10)), request_for("one", "Short", (3, 12))]
-    whole = generate_all(sampler_of(model), requests, SAMPLED)
+def test_samples_do_not_depend_on_batch(model: Path) -> None:
+    requests = [*build_requests(PROMPTS, GREEDY, *range(10)), request_for("one", "Short", (3, 12))]
+    whole = generate_all(build_sampler(model), requests, SAMPLED)
     for size in (1, 2, 5, 7, 64):
-        assert generate_all(sampler_of(model, batch_size=size), requests, SAMPLED) == whole
-    sampler = sampler_of(model, batch_size=4)
+        assert generate_all(build_sampler(model, batch_size=size), requests, SAMPLED) == whole
+    sampler = build_sampler(model, batch_size=4)
     assert generate_all(sampler, requests[::-1], SAMPLED)[::-1] == whole
     for request, answer in zip(requests, whole, strict=True):
         [alone] = generate_all(sampler, [request], SAMPLED)
         assert alone == answer
-    one = replace(requests[2], indices=(7,), seeds=())
-    [single] = generate_all(sampler, [one], SAMPLED)
+    single_request = replace(requests[2], indices=(7,), seeds=())
+    [single] = generate_all(sampler, [single_request], SAMPLED)
     assert single.generations == whole[2].generations[8:9]
 
 
-def test_a_further_block_changes_none_that_is_there(model: Path) -> None:
-    """To the last bit of the logits: a block's batches are the same whichever others are drawn."""
-    seen: list[list[Any]] = []
+def test_additional_samples_keep_earlier_logits(model: Path) -> None:
+    """The logits are equal to the last bit: a block's batches do not depend on other blocks."""
+    answers: list[list[Any]] = []
 
-    def logits(indices: range) -> list[Any]:
-        sampler = sampler_of(model, batch_size=6)
+    def record_logits(indices: range) -> list[Any]:
+        sampler = build_sampler(model, batch_size=6)
         steps: list[Any] = []
         forward = sampler._loop._forward
-        sampler._loop._forward = lambda *given: steps.append(forward(*given)) or steps[-1]  # type: ignore[method-assign]
-        seen.append(generate_all(sampler, asking(PROMPTS, *indices), SAMPLED))
+        sampler._loop._forward = lambda *arguments: steps.append(forward(*arguments)) or steps[-1]  # type: ignore[method-assign]
+        answers.append(generate_all(sampler, build_requests(PROMPTS, *indices), SAMPLED))
         return steps
 
-    eight, sixteen = logits(range(8)), logits(range(16))
+    eight, sixteen = record_logits(range(8)), record_logits(range(16))
     assert all(torch.equal(a, b) for a, b in zip(eight, sixteen, strict=False))
-    for few, more in zip(*seen, strict=True):
+    for few, more in zip(*answers, strict=True):
         assert few.generations == more.generations[:8]
 
 
-def test_another_seed_and_another_problem_draw_others(model: Path) -> None:
-    sampler = sampler_of(model)
-    asked = [request_for("a", "Why?", range(8)), request_for("b", "Why?", range(8))]
-    first = texts(generate_all(sampler, asked, SAMPLED, seed=1))
-    second = texts(generate_all(sampler, asked, SAMPLED, seed=2))
+def test_seed_and_problem_change_samples(model: Path) -> None:
+    sampler = build_sampler(model)
+    requests = [request_for("a", "Why?", range(8)), request_for("b", "Why?", range(8))]
+    first = list_texts(generate_all(sampler, requests, SAMPLED, seed=1))
+    second = list_texts(generate_all(sampler, requests, SAMPLED, seed=2))
     assert len({text for row in (*first, *second) for text in row}) == 32
 
 
-# What is computed
+# Cost
 
 
 class Counts:
-    """What a model was given: rows of decoding steps, and tokens of prompts."""
+    """The inputs of a model: rows of decoding steps, and tokens of prompts."""
 
     rows = 0
     widest = 0
     prompt_tokens = 0
 
 
-class counting:
-    """Counts what a sampler's model computes inside."""
+class CountSteps:
+    """Count the inputs of a sampler's model in a ``with`` block."""
 
     def __init__(self, sampler: HfSampler) -> None:
         self._model = sampler._lm.model
@@ -239,60 +248,62 @@ class counting:
     def __enter__(self) -> Counts:
         self._counts = counts = Counts()
 
-        def look(module: Any, args: Any, given: Any) -> None:
-            ids = given["input_ids"]
+        def count_inputs(module: Any, args: Any, kwargs: Any) -> None:
+            ids = kwargs["input_ids"]
             if ids.shape[1] == 1:
                 counts.rows += len(ids)
                 counts.widest = max(counts.widest, len(ids))
             else:
-                mask = given["attention_mask"][:, -ids.shape[1] :]
+                mask = kwargs["attention_mask"][:, -ids.shape[1] :]
                 counts.prompt_tokens += int(mask.sum())
 
-        self._hook = self._model.register_forward_pre_hook(look, with_kwargs=True)
+        self._hook = self._model.register_forward_pre_hook(count_inputs, with_kwargs=True)
         return counts
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
 
 
-def test_a_prompt_is_computed_once_and_what_all_share_once_for_all(model: Path) -> None:
-    sampler = sampler_of(model, batch_size=16)
-    with counting(sampler) as counts:
-        answers = generate_all(sampler, asking(PROMPTS, GREEDY, *range(16)), SAMPLED)
+def test_computes_shared_prefix_once(model: Path) -> None:
+    sampler = build_sampler(model, batch_size=16)
+    with CountSteps(sampler) as counts:
+        answers = generate_all(sampler, build_requests(PROMPTS, GREEDY, *range(16)), SAMPLED)
     shared = len(SHARED)
     assert counts.prompt_tokens == shared + sum(len(a.prompt_ids) - shared for a in answers)
 
 
-def test_finished_rows_leave_and_others_take_their_place(tmp_path: Path) -> None:
-    """With the end token's row of the head enlarged, responses have very different lengths."""
+def test_refills_finished_rows(tmp_path: Path) -> None:
+    """An enlarged row of the end token in the head makes response lengths very different."""
     folder = byte_llama(tmp_path / "m")
     llama = AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         llama.lm_head.weight[2] *= 4
     llama.save_pretrained(folder)
-    sampler = sampler_of(folder, batch_size=16)
+    sampler = build_sampler(folder, batch_size=16)
     decoding = Decoding(True, 200, (), 2.0)
-    with counting(sampler) as counts:
-        answers = generate_all(sampler, asking(PROMPTS * 4, *range(8)), decoding)
+    with CountSteps(sampler) as counts:
+        answers = generate_all(sampler, build_requests(PROMPTS * 4, *range(8)), decoding)
     lengths = [len(g.token_ids) for answer in answers for g in answer.generations]
     assert max(lengths) > 3 * sum(lengths) / len(lengths), "a long tail"
     assert counts.rows < 1.3 * sum(lengths), "static batches would compute several times as many"
 
 
-def test_the_heads_input_is_contiguous(model: Path) -> None:
-    """Else torch expands the head's weight over the batch."""
-    sampler, seen = sampler_of(model), []
+def test_head_input_is_contiguous(model: Path) -> None:
+    """Otherwise torch expands the head's weight over the batch."""
+    sampler, inputs_seen = build_sampler(model), []
     sampler._lm.model.lm_head.register_forward_hook(
-        lambda module, inputs, output: seen.append((inputs[0].is_contiguous(), output.shape[1]))
+        lambda module, inputs, output: inputs_seen.append(
+            (inputs[0].is_contiguous(), output.shape[1])
+        )
     )
-    generate_all(sampler, asking(PROMPTS, GREEDY, 0, 1), SAMPLED)
-    assert set(seen) == {(True, 1)}, "and one position of each row"
+    generate_all(sampler, build_requests(PROMPTS, GREEDY, 0, 1), SAMPLED)
+    assert set(inputs_seen) == {(True, 1)}, "contiguous, with one position per row"
 
 
-def test_progress_moves_within_a_call(model: Path) -> None:
+def test_reports_progress_within_call(model: Path) -> None:
     reports: list[tuple[int, int]] = []
-    answers = sampler_of(model, batch_size=4).generate(
-        asking(PROMPTS, GREEDY, *range(4)), SAMPLED, lambda *report: reports.append(report)
+    answers = build_sampler(model, batch_size=4).generate(
+        build_requests(PROMPTS, GREEDY, *range(4)), SAMPLED, lambda *report: reports.append(report)
     )
     assert reports == sorted(reports)
     assert len(set(reports)) > 100
@@ -306,18 +317,18 @@ def test_progress_moves_within_a_call(model: Path) -> None:
 
 
 @pytest.fixture
-def cramped() -> dict[str, Any]:
-    """A device on which more than so many rows do not fit, with the error that says so."""
+def limited_memory() -> dict[str, Any]:
+    """Simulate a device with memory for a few rows, and its error."""
     limits: dict[str, Any] = {"rows": 3, "error": torch.OutOfMemoryError("CUDA out of memory.")}
 
-    def crowd(sampler: HfSampler) -> None:
-        def refuse(module: Any, args: Any, given: Any) -> None:
-            if len(given["input_ids"]) > limits["rows"]:
+    def install_limit(sampler: HfSampler) -> None:
+        def refuse(module: Any, args: Any, kwargs: Any) -> None:
+            if len(kwargs["input_ids"]) > limits["rows"]:
                 raise limits["error"]
 
         sampler._lm.model.register_forward_pre_hook(refuse, with_kwargs=True)
 
-    return {"limits": limits, "crowd": crowd}
+    return {"limits": limits, "install_limit": install_limit}
 
 
 @pytest.mark.parametrize(
@@ -330,51 +341,51 @@ def cramped() -> dict[str, Any]:
         MemoryError(),
     ],
 )
-def test_a_batch_that_does_not_fit_is_halved_once_per_size(
-    model: Path, cramped: dict[str, Any], error: Exception
+def test_halves_batch_beyond_memory(
+    model: Path, limited_memory: dict[str, Any], error: Exception
 ) -> None:
-    expected = generate_all(sampler_of(model), asking(PROMPTS, GREEDY, *range(8)), SAMPLED)
-    sampler = sampler_of(model, batch_size=16)
-    cramped["limits"]["error"] = error
-    cramped["crowd"](sampler)
-    requests = asking(PROMPTS, GREEDY, *range(8))
-    notes = noted(sampler, requests, SAMPLED)
+    expected = generate_all(
+        build_sampler(model), build_requests(PROMPTS, GREEDY, *range(8)), SAMPLED
+    )
+    sampler = build_sampler(model, batch_size=16)
+    limited_memory["limits"]["error"] = error
+    limited_memory["install_limit"](sampler)
+    requests = build_requests(PROMPTS, GREEDY, *range(8))
+    notes = read_notes(sampler, requests, SAMPLED)
     assert len(notes) == 3, "from 16 to 8, to 4, to 2, and never again"
     assert all("batch_size" in note for note in notes)
-    assert noted(sampler, requests, SAMPLED) == []
+    assert read_notes(sampler, requests, SAMPLED) == []
     assert generate_all(sampler, requests, SAMPLED) == expected
 
 
-def test_one_response_that_does_not_fit_is_an_error(model: Path, cramped: dict[str, Any]) -> None:
-    sampler = sampler_of(model)
-    cramped["limits"]["rows"] = 0
-    cramped["crowd"](sampler)
+def test_rejects_response_beyond_memory(model: Path, limited_memory: dict[str, Any]) -> None:
+    sampler = build_sampler(model)
+    limited_memory["limits"]["rows"] = 0
+    limited_memory["install_limit"](sampler)
     with pytest.raises(GapftError, match=r"max_gen_toks|memory"):
-        generate_all(sampler, asking(PROMPTS, 0, 1), SAMPLED)
+        generate_all(sampler, build_requests(PROMPTS, 0, 1), SAMPLED)
 
 
-def test_another_error_is_not_taken_for_want_of_memory(
-    model: Path, cramped: dict[str, Any]
-) -> None:
-    sampler = sampler_of(model)
-    cramped["limits"]["error"] = RuntimeError("size mismatch")
-    cramped["crowd"](sampler)
+def test_other_errors_are_not_memory_errors(model: Path, limited_memory: dict[str, Any]) -> None:
+    sampler = build_sampler(model)
+    limited_memory["limits"]["error"] = RuntimeError("size mismatch")
+    limited_memory["install_limit"](sampler)
     with pytest.raises(RuntimeError, match="size mismatch"):
-        generate_all(sampler, asking(PROMPTS, 0, 1), SAMPLED)
+        generate_all(sampler, build_requests(PROMPTS, 0, 1), SAMPLED)
 
 
-def test_auto_goes_by_the_memory_that_is_free(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = generate_all(sampler_of(model), asking(PROMPTS, *range(8)), SAMPLED)
+def test_auto_batch_size_follows_free_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = generate_all(build_sampler(model), build_requests(PROMPTS, *range(8)), SAMPLED)
     widest: dict[float, int] = {}
-    per_token = sampler_of(model)._loop.bytes_per_token
+    per_token = build_sampler(model)._loop.bytes_per_token
     assert per_token == 2 * 2 * 2 * 8 * 4, "layers, keys and values, heads, size, bytes"
     for free in (0.0, 8.0, 40.0, 1e9):
         monkeypatch.setattr(
             batch_sizes, "measure_free_memory", lambda device, f=free: f * 100 * 3 * per_token
         )
-        sampler = sampler_of(model, batch_size="auto")
-        with counting(sampler) as counts:
-            assert generate_all(sampler, asking(PROMPTS, *range(8)), SAMPLED) == expected
+        sampler = build_sampler(model, batch_size="auto")
+        with CountSteps(sampler) as counts:
+            assert generate_all(sampler, build_requests(PROMPTS, *range(8)), SAMPLED) == expected
         widest[free] = counts.widest
     assert widest[0.0] == 1
     assert 1 < widest[8.0] < widest[40.0] < widest[1e9] == 32

@@ -1,4 +1,4 @@
-"""GapTask: a task by YAML alone, its errors, its metrics, and how it judges."""
+"""GapTask: tasks in YAML, errors, metrics, and judging."""
 
 import json
 from types import SimpleNamespace
@@ -37,35 +37,35 @@ filter_list: [{name: samples, filter: [{function: take_first_k, k: 4}]}]
 """
 
 
-def record(number: int) -> dict:
+def build_record(number: int) -> dict:
     return {"number": number, "question": f"{number} + 1?", "answer": str(number + 1)}
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "data").mkdir()
-    pool = [json.dumps(record(n)) for n in range(5)]
+    pool = [json.dumps(build_record(n)) for n in range(5)]
     (tmp_path / "data" / "pool.jsonl").write_text("\n".join(pool), encoding="utf-8")
-    audit = json.dumps([record(n) for n in (7, 8, 8)])
+    audit = json.dumps([build_record(n) for n in (7, 8, 8)])
     (tmp_path / "data" / "audit.json").write_text(audit, encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(YAML, encoding="utf-8")
     (tmp_path / "mine_passk.yaml").write_text(PASSK, encoding="utf-8")
     return tmp_path
 
 
-def edit(folder, old, new):
+def edit_task(folder, old, new):
     assert old in YAML
     (folder / "mine.yaml").write_text(YAML.replace(old, new), encoding="utf-8")
 
 
-def error(folder, name="mine") -> str:
+def read_error(folder, name="mine") -> str:
     with pytest.raises(UserError) as caught:
         load_task(name, [folder])
     return str(caught.value)
 
 
-def test_a_task_by_yaml_alone(folder, monkeypatch):
-    monkeypatch.chdir("/")  # Data files stand beside the YAML, not in the working directory.
+def test_loads_task_from_yaml(folder, monkeypatch):
+    monkeypatch.chdir("/")  # Data files are next to the YAML, not in the working directory.
     task = load_task("mine", [folder])
     pool, audit = task.read_pool(), task.read_audit()
     assert (task.name, task.version, task.keep) == ("mine", "3", "first")
@@ -73,7 +73,7 @@ def test_a_task_by_yaml_alone(folder, monkeypatch):
     assert audit[0].prompt == "Add. 7 + 1?\nAnswer:"
     assert audit[0].id.startswith("n7-")
     assert audit[2].id == f"{audit[1].id}#2"
-    assert audit[0].document == record(7)
+    assert audit[0].document == build_record(7)
     assert task.dropped == [
         "mine audit: 1 of 3 problems repeat the content of another; they are kept, with #2, #3, "
         "... in their ids"
@@ -84,29 +84,30 @@ def test_a_task_by_yaml_alone(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "given", ["", "generation_kwargs: {max_gen_toks: 9}\n", "generation_kwargs: {until: null}\n"]
+    "line", ["", "generation_kwargs: {max_gen_toks: 9}\n", "generation_kwargs: {until: null}\n"]
 )
-def test_without_stop_strings_only_the_model_ends_a_response(folder, given):
-    """lm-eval's own default is a blank line, which cuts a chat model after its first sentence."""
-    (line,) = (line for line in YAML.splitlines(keepends=True) if "until" in line)
-    edit(folder, line, given)
+def test_has_no_default_stop_strings(folder, line):
+    """lm-eval's default, a blank line, would cut a chat model after its first paragraph."""
+    (old_line,) = (old_line for old_line in YAML.splitlines(keepends=True) if "until" in old_line)
+    edit_task(folder, old_line, line)
     task = load_task("mine", [folder])
     assert task.build_decoding().until == ()
-    assert task.resolve_config()["generation_kwargs"]["until"] == [], "for lm_eval, too"
+    assert task.resolve_config()["generation_kwargs"]["until"] == [], "also for lm_eval"
 
 
-def test_a_field_for_the_gold_alone_stays_out_of_the_record(folder):
-    edit(folder, "keep: first", "keep: first, gold: answer, gold_only: [answer]")
+def test_gold_only_field_is_not_recorded(folder):
+    edit_task(folder, "keep: first", "keep: first, gold: answer, gold_only: [answer]")
     (problem, *_) = load_task("mine", [folder]).read_audit()
     assert problem.gold == "8"
     assert problem.document == {"number": 7, "question": "7 + 1?"}
-    edit(folder, "keep: first", "keep: first, gold_only: answer")
-    assert "gold_only: found 'answer', expected a list of fields' names, e.g. [hidden]" in error(
-        folder
+    edit_task(folder, "keep: first", "keep: first, gold_only: answer")
+    assert (
+        "gold_only: found 'answer', expected a list of fields' names, e.g. [hidden]"
+        in read_error(folder)
     )
 
 
-def test_prompts_are_those_of_lm_eval_itself(folder):
+def test_prompts_match_lm_eval(folder):
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_defaults=False, include_path=[str(folder)])
@@ -117,23 +118,23 @@ def test_prompts_are_those_of_lm_eval_itself(folder):
     ]
 
 
-def test_the_fingerprint_follows_the_configuration_and_not_the_place(folder, tmp_path_factory):
-    before = load_task("mine", [folder]).compute_fingerprint()
+def test_fingerprint_depends_on_configuration(folder, tmp_path_factory):
+    fingerprint = load_task("mine", [folder]).compute_fingerprint()
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "copy"
     folder.rename(elsewhere)
-    assert load_task("mine", [elsewhere]).compute_fingerprint() == before
-    edit(elsewhere, "Answer:", "A:")
-    assert load_task("mine", [elsewhere]).compute_fingerprint() != before
+    assert load_task("mine", [elsewhere]).compute_fingerprint() == fingerprint
+    edit_task(elsewhere, "Answer:", "A:")
+    assert load_task("mine", [elsewhere]).compute_fingerprint() != fingerprint
 
 
-def test_a_split_that_neither_pool_nor_audit_is_read_from_changes_no_task(folder):
+def test_unused_split_keeps_fingerprint(folder):
     bare = load_task("mine", [folder]).compute_fingerprint()
     path = folder / "mine.yaml"
     plain = path.read_text()
     for split in ("calibration", "another"):
         path.write_text(f"{plain}validation_split: {split}\n")
         assert load_task("mine", [folder]).compute_fingerprint() == bare
-    edit(folder, "Answer:", "A:")
+    edit_task(folder, "Answer:", "A:")
     assert load_task("mine", [folder]).compute_fingerprint() != bare
 
 
@@ -159,9 +160,9 @@ def test_a_split_that_neither_pool_nor_audit_is_read_from_changes_no_task(folder
         ("doc_to_text", "output_type: multiple_choice\ndoc_to_text", "expected generate_until"),
     ],
 )
-def test_mistakes_in_the_yaml(old, new, expected, folder):
-    edit(folder, old, new)
-    assert expected in error(folder)
+def test_rejects_faulty_yaml(old, new, expected, folder):
+    edit_task(folder, old, new)
+    assert expected in read_error(folder)
 
 
 @pytest.mark.parametrize(
@@ -171,13 +172,13 @@ def test_mistakes_in_the_yaml(old, new, expected, folder):
         ("keep: first", "params: {speed: 1}", "speed"),
     ],
 )
-def test_a_wrong_verifier_shows_before_anything_is_generated(old, new, expected, folder):
-    edit(folder, old, new)
+def test_checks_verifier_before_generation(old, new, expected, folder):
+    edit_task(folder, old, new)
     with pytest.raises(UserError, match=expected):
-        opened(folder, "mine")
+        open_task(folder, "mine")
 
 
-def test_an_unknown_name_says_what_is_near_and_which_files_do_not_parse(folder):
+def test_unknown_name_lists_suggestions_and_broken_files(folder):
     (folder / "broken.yaml").write_text("task: broken\n  doc: [", encoding="utf-8")
     with pytest.raises(NoSuchTaskError) as caught:
         load_task("mien", [folder])
@@ -186,8 +187,8 @@ def test_an_unknown_name_says_what_is_near_and_which_files_do_not_parse(folder):
     assert f"{folder / 'broken.yaml'}, line 2, column 6: invalid YAML: " in message
 
 
-def test_a_group_and_a_missing_folder(folder):
-    assert "gapft_demo, gapft_demo_code, gapft_gsm8k" in error(folder, "gapft")
+def test_rejects_groups_and_missing_folders(folder):
+    assert "gapft_demo, gapft_demo_code, gapft_gsm8k" in read_error(folder, "gapft")
     with pytest.raises(UserError, match="folder not found"):
         load_task("mine", [folder / "nowhere"])
     with pytest.raises(UserError, match="expected a folder"):
@@ -204,23 +205,23 @@ def test_a_group_and_a_missing_folder(folder):
         ('[{"number": 1},\n {"number"]', "line 2: malformed JSON"),
     ],
 )
-def test_bad_data_files(text, expected, folder):
+def test_rejects_faulty_data_files(text, expected, folder):
     (folder / "data" / "audit.json").write_text(text, encoding="utf-8")
-    message = error(folder)
+    message = read_error(folder)
     assert expected in message
     assert "audit.json" in message
 
 
-def test_a_record_without_a_field_is_named(folder):
-    rows = [record(0), {"number": 1}]
+def test_names_record_without_field(folder):
+    rows = [build_record(0), {"number": 1}]
     text = "\n".join(json.dumps(row) for row in rows)
     (folder / "data" / "pool.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"pool\.jsonl, line 2: .*'question' is undefined"):
         load_task("mine", [folder]).read_pool()
 
 
-def opened(folder, name):
-    """The lm-eval task itself, with its requests built."""
+def open_task(folder, name):
+    """Load a task with lm-eval and build its requests."""
     from lm_eval.tasks import TaskManager
 
     manager = TaskManager(include_defaults=False, include_path=[str(folder)])
@@ -229,8 +230,8 @@ def opened(folder, name):
     return task
 
 
-def answer(task, texts):
-    """Gives every request its responses, and the results of all documents."""
+def process_responses(task, texts):
+    """Set the responses of every request; return the results of all documents."""
     for instance, responses in zip(task.instances, texts, strict=True):
         instance.resps = list(responses)
     task.apply_filters()
@@ -238,18 +239,18 @@ def answer(task, texts):
     return [task.process_results(i.doc, [i.filtered_resps[name]]) for i in task.instances]
 
 
-def test_pass_at_1_of_one_decode(folder):
-    task = opened(folder, "mine")
-    results = answer(task, [["\\boxed{8}"], ["8"], ["\\boxed{9}"]])
+def test_computes_pass_at_1(folder):
+    task = open_task(folder, "mine")
+    results = process_responses(task, [["\\boxed{8}"], ["8"], ["\\boxed{9}"]])
     assert [r["pass@1"] for r in results] == [1.0, 0.0, 1.0]
     assert set(task.aggregation()) == {"pass@1", "verifier_timeouts", "verifier_errors"}
     assert task.aggregation()["pass@1"]([1.0, 0.0]) == 0.5
 
 
-def test_pass_at_k_is_the_unbiased_one(folder):
-    task = opened(folder, "mine_passk")
+def test_computes_unbiased_pass_at_k(folder):
+    task = open_task(folder, "mine_passk")
     right = "\\boxed{8}"
-    results = answer(task, [[right, "no", right, "no"], ["no"] * 4, ["\\boxed{9}"] * 4])
+    results = process_responses(task, [[right, "no", right, "no"], ["no"] * 4, ["\\boxed{9}"] * 4])
     for passing, result in zip([2, 0, 4], results, strict=True):
         for k in (1, 2, 4):
             assert result[f"pass@{k}"] == pass_at_k(np.array([passing]), 4, k)[0]
@@ -257,16 +258,16 @@ def test_pass_at_k_is_the_unbiased_one(folder):
 
 
 @pytest.mark.skipif(IS_NEXT, reason="lm_eval 0.5 keeps all responses where no filter is named")
-def test_fewer_responses_than_repeats_is_an_error_that_names_the_problem(folder):
+def test_rejects_missing_responses(folder):
     text = PASSK.replace("filter_list", "# filter_list")
     (folder / "mine_passk.yaml").write_text(text, encoding="utf-8")
-    task = opened(folder, "mine_passk")
+    task = open_task(folder, "mine_passk")
     with pytest.raises(UserError, match=r"problem n7-\w+: found 1 responses, .* 4"):
-        answer(task, [["a"] * 4] * 3)
+        process_responses(task, [["a"] * 4] * 3)
 
 
-class Counting:
-    """Passes what equals its gold, and remembers how it was called."""
+class CountingVerifier:
+    """Pass responses that equal their gold, and record the calls."""
 
     def __init__(self):
         self.calls = []
@@ -277,39 +278,39 @@ class Counting:
         return [Verdict("pass" if text == gold else "fail") for text, gold in pairs]
 
 
-def test_all_responses_are_judged_in_one_call_and_each_pair_once(folder):
-    task = opened(folder, "mine_passk")
-    counting = Counting()
+def test_judges_distinct_responses_in_one_call(folder):
+    task = open_task(folder, "mine_passk")
+    counting = CountingVerifier()
     task.judge = CachingJudge(counting)
-    results = answer(task, [["8", "8", "x", "8"], ["9"] * 4, ["9"] * 4])
+    results = process_responses(task, [["8", "8", "x", "8"], ["9"] * 4, ["9"] * 4])
     assert counting.calls == [3]
     assert [r["pass@1"] for r in results] == [pytest.approx(0.75), 1.0, 1.0]
 
 
-def test_a_verifier_that_raises_is_counted_and_loses_no_run(folder, caplog):
+def test_counts_verifier_errors(folder, caplog):
     def fail(responses, golds):
         raise RuntimeError("worker gone")
 
-    task = opened(folder, "mine")
+    task = open_task(folder, "mine")
     task.judge = CachingJudge(SimpleNamespace(verify=fail))
-    results = answer(task, [["8"], ["9"], ["9"]])
+    results = process_responses(task, [["8"], ["9"], ["9"]])
     assert [r["verifier_errors"] for r in results] == [1, 1, 1]
     assert [r["pass@1"] for r in results] == [0.0, 0.0, 0.0]
     assert "worker gone" in caplog.text
 
 
-def test_predict_only_needs_no_verdict(folder):
-    task = opened(folder, "mine")
+def test_predict_only_skips_verdicts(folder):
+    task = open_task(folder, "mine")
     task.override_metric("bypass")
-    assert answer(task, [["8"], ["9"], ["9"]])[0] == {"bypass": 999}
+    assert process_responses(task, [["8"], ["9"], ["9"]])[0] == {"bypass": 999}
     assert list(task.aggregation()) == ["bypass"]
 
 
-def test_few_shot_examples_come_from_the_pool(folder):
-    task = opened(folder, "mine")
+def test_draws_few_shot_examples_from_pool(folder):
+    task = open_task(folder, "mine")
     task.set_config("num_fewshot", 2)
     task.set_fewshot_seed(1)
-    prompt = task.fewshot_context(record(7), num_fewshot=2)
+    prompt = task.fewshot_context(build_record(7), num_fewshot=2)
     assert prompt.count("Answer:") == 3
     assert prompt.endswith("7 + 1?\nAnswer:")
 
@@ -339,52 +340,54 @@ def stock(folder, monkeypatch):
     return load_task("stock_mine", [folder])
 
 
-def test_a_stock_task_is_judged_by_its_own_metric(stock, folder):
+def test_stock_task_uses_own_metric(stock, folder):
     assert stock.verifier == "task_metric"
     assert stock.verifier_params == {"task": "stock_mine", "include_path": str(folder)}
     assert stock.keep == "shortest"
-    problem = stock.audit()[0]
-    assert problem.gold == problem.document == record(7)
-    assert stock.decoding().max_gen_toks == 5
+    problem = stock.read_audit()[0]
+    assert problem.gold == problem.document == build_record(7)
+    assert stock.build_decoding().max_gen_toks == 5
     verifier = load_verifier(stock.verifier, **stock.verifier_params)
     verdicts = verifier.verify(["8 pears", "9 pears"], [problem.gold] * 2)
     assert [verdict.passed for verdict in verdicts] == [True, False]
 
 
-def test_a_stock_tasks_examples_never_hold_the_problem_itself(stock):
-    pool = stock.pool()
+def test_stock_examples_exclude_problem(stock):
+    pool = stock.read_pool()
     for problem in pool:
         assert problem.prompt.endswith(problem.document["question"])
         assert problem.prompt.count(problem.document["question"]) == 1
         assert problem.prompt.count("?") == 3
-    assert stock.pool() == pool
+    assert stock.read_pool() == pool
 
 
-def test_a_stock_task_says_what_its_examples_are_drawn_from(stock, folder):
-    assert {question for _, question in stock.examples()} == {
-        problem.document["question"] for problem in stock.pool()
+def test_stock_task_lists_examples(stock, folder):
+    assert {question for _, question in stock.list_examples()} == {
+        problem.document["question"] for problem in stock.read_pool()
     }
     text = (folder / "stock_mine.yaml").read_text(encoding="utf-8")
 
-    def examples(line):
+    def list_questions(line):
         written = text.replace("fewshot_split: train\n", line)
         (folder / "stock_mine.yaml").write_text(written, encoding="utf-8")
         return [question for _, question in load_task("stock_mine", [folder]).list_examples()]
 
-    audit = {problem.document["question"] for problem in stock.audit()}
-    assert set(examples("")) == {problem.document["question"] for problem in stock.pool()}
-    assert set(examples("fewshot_split: test\n")) == audit
-    assert examples("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == ["q?"]
+    audit = {problem.document["question"] for problem in stock.read_audit()}
+    assert set(list_questions("")) == {
+        problem.document["question"] for problem in stock.read_pool()
+    }
+    assert set(list_questions("fewshot_split: test\n")) == audit
+    assert list_questions("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == ["q?"]
 
 
-def test_option_letter_golds_of_a_choice_task(folder):
+def test_reads_option_letter_golds(folder):
     row = {"q": "Which?", "options": ["x", "y"], "label": 1}
     (folder / "data" / "pool.jsonl").write_text(json.dumps(row), encoding="utf-8")
     (folder / "data" / "audit.json").write_text(
         json.dumps([row, {**row, "label": 2}]), encoding="utf-8"
     )
     letters = "{{'ABCD'[label]}}"
-    edit(
+    edit_task(
         folder,
         'gapft: {verifier: boxed_math, keep: first, id: "n{{number}}"}',
         f'gapft: {{verifier: option_letter, gold: {{answer: "{letters}", options: options}}}}',

@@ -1,4 +1,4 @@
-"""Bad gold answers are refused before anything is generated, by file and line."""
+"""Bad gold answers are rejected before generation, with file and line."""
 
 import json
 from types import SimpleNamespace
@@ -29,8 +29,8 @@ GOOD = {"question": "29 + 1?", "answer": "30"}
 
 
 @pytest.fixture
-def written(tmp_path):
-    """Writes a task; a faulty record stands on line 2 of its audit."""
+def write_task(tmp_path):
+    """Write a task with a faulty record on line 2 of its audit."""
 
     def write(second, target='"{{answer}}"', verifier="boxed_math"):
         rows = [json.dumps(row) for row in (GOOD, {**GOOD, **second})]
@@ -43,8 +43,8 @@ def written(tmp_path):
     return write
 
 
-def requests(folder):
-    """What stock lm_eval does up to generation."""
+def load_lm_eval_task(folder):
+    """Load a task as stock lm_eval does; return it and the function that builds requests."""
     manager = TaskManager(include_defaults=False, include_path=[str(folder)])
     task = manager.load(["sums"])["tasks"]["sums"]
     return task, lambda: task.build_all_requests()
@@ -55,13 +55,13 @@ def requests(folder):
     ['"{{answer}}"', "answer", '"{{ answer }} "', "\"{{ answer if answer else '' }}\""],
 )
 @pytest.mark.parametrize("answer", [None, "", " \n"], ids=["null", "empty", "blank"])
-def test_a_null_or_empty_target_is_refused_by_file_and_line(written, target, answer):
-    folder = written({"answer": answer}, target)
+def test_rejects_empty_target(write_task, target, answer):
+    folder = write_task({"answer": answer}, target)
     task = load_task("sums", [folder])
     assert [problem.gold.strip() for problem in task.read_pool()] == ["30"]
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: .*(found|is) (null|empty)"):
         task.read_audit()
-    _, build = requests(folder)
+    _, build = load_lm_eval_task(folder)
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: "):
         build()
 
@@ -69,24 +69,24 @@ def test_a_null_or_empty_target_is_refused_by_file_and_line(written, target, ans
 @pytest.mark.parametrize(
     "gold", ["answer", '"{{answer}}"', "{answer: answer}", '{answer: "{{answer}}"}']
 )
-def test_so_is_one_that_the_key_gold_makes(written, gold):
-    folder = written({"answer": None}, verifier=f"boxed_math, gold: {gold}")
+def test_rejects_empty_gold(write_task, gold):
+    folder = write_task({"answer": None}, verifier=f"boxed_math, gold: {gold}")
     with pytest.raises(UserError, match=r"audit\.jsonl, line 2: .*null"):
         load_task("sums", [folder]).read_audit()
 
 
-def test_a_member_of_a_gold_that_is_no_answer_may_be_null(written):
+def test_accepts_null_beside_answer(write_task):
     spec = "mine, gold: {answer: answer, hidden: hidden}"
-    folder = written({"hidden": None}, verifier=spec)
+    folder = write_task({"hidden": None}, verifier=spec)
     (folder / "pool.jsonl").write_text(json.dumps({**GOOD, "hidden": None}), encoding="utf-8")
     assert load_task("sums", [folder]).read_pool()[0].gold == {"answer": "30", "hidden": None}
 
 
-def test_the_verifier_that_will_judge_is_asked_for_every_gold(written):
-    task = load_task("sums", [written({"answer": "B"})])
+def test_checks_golds_with_recipe_verifier(write_task):
+    task = load_task("sums", [write_task({"answer": "B"})])
     task.check_golds(load_verifier("boxed_math"), "pool")
     task.check_golds(load_verifier("boxed_math"), "audit")
-    # A recipe's verifier: 30 is no letter, and B is one.
+    # A recipe's verifier: 30 is not a letter, and B is one.
     with pytest.raises(
         UserError, match=r"pool\.jsonl, line 1: the gold answer '30' is not an option"
     ):
@@ -96,9 +96,9 @@ def test_the_verifier_that_will_judge_is_asked_for_every_gold(written):
         task.check_golds(refuse_b, "audit")
 
 
-def test_lm_eval_asks_it_too_before_it_generates(written):
-    folder = written({"answer": "B"}, verifier="option_letter")
-    task, build = requests(folder)
+def test_lm_eval_checks_golds_before_generation(write_task):
+    folder = write_task({"answer": "B"}, verifier="option_letter")
+    task, build = load_lm_eval_task(folder)
     with pytest.raises(
         UserError, match=r"audit\.jsonl, line 1: the gold answer '30' is not an option"
     ):
@@ -108,8 +108,8 @@ def test_lm_eval_asks_it_too_before_it_generates(written):
     assert len(task.instances) == 2
 
 
-def test_gapft_eval_ends_with_the_place_and_status_2(written):
-    folder = written({"answer": None})
+def test_eval_reports_place_and_exits_with_2(write_task):
+    folder = write_task({"answer": None})
     done = gapft(
         *("eval", "--model", "dummy", "--tasks", "sums", "--include_path", folder), cwd=folder
     )

@@ -1,4 +1,4 @@
-"""Tokens are cut as Transformers cuts them, and drawn by their place in the distribution."""
+"""Truncation as in Transformers, and drawing by inverting the cumulative distribution."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from gapft_harness.lm_eval_bridge.samplers.nucleus import (  # noqa: E402
 )
 
 
-def transformers_scores(logits: Any, decoding: Decoding) -> Any:
-    """The logits as Transformers leaves them for its draw."""
+def compute_transformers_scores(logits: Any, decoding: Decoding) -> Any:
+    """Truncate the logits with Transformers."""
     scores = TemperatureLogitsWarper(decoding.temperature)(None, logits)
     if decoding.top_k:
         scores = TopKLogitsWarper(decoding.top_k)(None, scores)
@@ -37,8 +37,8 @@ def transformers_scores(logits: Any, decoding: Decoding) -> Any:
     return scores
 
 
-def our_scores(logits: Any, decoding: Decoding, largest: int) -> tuple[Any, Any]:
-    """The logits as ``cut_largest`` leaves them, and the rows that are certain."""
+def compute_own_scores(logits: Any, decoding: Decoding, largest: int) -> tuple[Any, Any]:
+    """Truncate the logits with ``cut_largest``; return them and the rows that are certain."""
     cut = cut_largest(logits, decoding, largest)
     assert (cut.ids[:, 1:] > cut.ids[:, :-1]).all()
     return torch.full_like(logits, -torch.inf).scatter(1, cut.ids, cut.scores), cut.is_certain
@@ -69,81 +69,79 @@ def cases(draw: st.DrawFn) -> tuple[Any, Decoding, int]:
 
 @given(cases())
 @settings(max_examples=500)
-def test_what_is_certain_is_what_transformers_keeps(case: tuple[Any, Decoding, int]) -> None:
+def test_certain_rows_match_transformers(case: tuple[Any, Decoding, int]) -> None:
     logits, decoding, largest = case
     if decoding.top_k == 0 and decoding.top_p == 1:
-        return  # nothing is cut, and nothing looked for
-    expected = transformers_scores(logits, decoding)
-    found, certain = our_scores(logits, decoding, largest)
-    assert torch.equal(found[certain], expected[certain])
+        return  # nothing to truncate
+    expected = compute_transformers_scores(logits, decoding)
+    scores, certain = compute_own_scores(logits, decoding, largest)
+    assert torch.equal(scores[certain], expected[certain])
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.0]), st.sampled_from([0, 20, 200]))
 @settings(max_examples=40)
-def test_an_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: int) -> None:
-    """Without ties, and away from rounding, nothing is sorted; but for a few rows of many."""
+def test_ordinary_nucleus_is_certain(seed: int, temperature: float, top_k: int) -> None:
+    """Almost no row needs sorting without ties and rounding."""
     torch.manual_seed(seed)
     logits = 2 * torch.randn(32, 3000)
     logits[:, :30] += 9
     decoding = Decoding(True, 1, (), temperature, 0.95, top_k)
-    found, certain = our_scores(logits, decoding, 256)
-    assert torch.equal(found[certain], transformers_scores(logits, decoding)[certain])
+    scores, certain = compute_own_scores(logits, decoding, 256)
+    assert torch.equal(scores[certain], compute_transformers_scores(logits, decoding)[certain])
     assert certain.sum() >= 30
 
 
 @given(st.lists(st.integers(1, 50), min_size=12, max_size=12), st.integers(1, 11))
-def test_a_boundary_within_rounding_is_not_certain(weights: list[int], kept: int) -> None:
-    """The first tokens have a probability of p, to the last bit of some sum or other."""
+def test_boundary_within_rounding_is_uncertain(weights: list[int], count: int) -> None:
+    """The first tokens have a probability of p up to rounding."""
     weights.sort(reverse=True)
     logits = torch.tensor([weights]).log()
-    for off in (0.0, 3e-8, -3e-8, 0.5 * ROUNDING, -0.5 * ROUNDING):
-        top_p = sum(weights[:kept]) / sum(weights) + off
+    for offset in (0.0, 3e-8, -3e-8, 0.5 * ROUNDING, -0.5 * ROUNDING):
+        top_p = sum(weights[:count]) / sum(weights) + offset
         if not 0 < top_p < 1:
             continue
-        _, certain = our_scores(logits, Decoding(True, 1, top_p=top_p), 11)
+        _, certain = compute_own_scores(logits, Decoding(True, 1, top_p=top_p), 11)
         assert not certain.any()
 
 
-def test_a_nucleus_that_does_not_fit_is_not_certain() -> None:
+def test_oversized_nucleus_is_uncertain() -> None:
     logits = torch.zeros(2, 100)
     logits[0, :4] = torch.tensor([9.0, 8.0, 7.0, 6.0])
-    _, certain = our_scores(logits, Decoding(True, 1, top_p=0.9), 8)
+    _, certain = compute_own_scores(logits, Decoding(True, 1, top_p=0.9), 8)
     assert certain.tolist() == [True, False]
-    _, certain = our_scores(logits, Decoding(True, 1, top_k=8), 8)
-    assert certain.tolist() == [False, False], "further tokens may be tied with the eighth"
+    _, certain = compute_own_scores(logits, Decoding(True, 1, top_k=8), 8)
+    assert certain.tolist() == [False, False], "more tokens may be tied with the eighth"
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of 60 is a large one."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower the limits so that a vocabulary of 60 is large."""
     monkeypatch.setattr(nucleus, "LARGEST", 16)
     monkeypatch.setattr(nucleus, "_FIRST_LARGEST", 4)
     monkeypatch.setattr(nucleus, "_BLOCK_TOKENS", 7)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("top_p", "top_k"), [(1.0, 0), (0.9, 0), (1.0, 5), (0.8, 30), (0.99, 0)])
 @pytest.mark.parametrize("scale", [0.0, 0.3, 3.0])
-def test_a_draw_is_the_inverse_of_the_cumulative_distribution(
-    top_p: float, top_k: int, scale: float
-) -> None:
-    """Whichever way a row's tokens are found: among few, among more, or by sorting."""
+def test_draw_inverts_cumulative_distribution(top_p: float, top_k: int, scale: float) -> None:
+    """Test all ways to find a row's tokens: among few, among more, and by sorting."""
     torch.manual_seed(1)
     decoding = Decoding(True, 1, (), 0.7, top_p, top_k)
     uniforms = (torch.arange(400, dtype=torch.float64) + 0.377) / 400
     for row in scale * torch.randn(4, 60):
         drawn = draw_tokens(row.expand(400, 60), uniforms, decoding).numpy()
-        scores = transformers_scores(row[None], decoding)[0]
+        scores = compute_transformers_scores(row[None], decoding)[0]
         cumulative = scores.double().softmax(-1).cumsum(-1).numpy()
         expected = np.searchsorted(cumulative, uniforms.numpy(), side="right")
         near = np.abs(cumulative[:, None] - uniforms.numpy()).min(0) < 1e-6
         assert ((drawn == expected) | near).all()
         assert near.sum() < 5
-        assert (scores[torch.tensor(drawn)] > -torch.inf).all(), "also beside an edge"
+        assert (scores[torch.tensor(drawn)] > -torch.inf).all(), "impossible tokens are never drawn"
 
 
-@pytest.mark.usefixtures("small")
-def test_a_row_draws_the_same_in_any_company() -> None:
+@pytest.mark.usefixtures("small_blocks")
+def test_draw_does_not_depend_on_batch() -> None:
     torch.manual_seed(2)
     logits = torch.cat([3 * torch.randn(6, 60), torch.zeros(2, 60), 0.1 * torch.randn(4, 60)])
     uniforms = torch.rand(12, dtype=torch.float64)
@@ -156,7 +154,7 @@ def test_a_row_draws_the_same_in_any_company() -> None:
             assert draw_tokens(logits[alone], uniforms[alone], decoding) == together[alone]
 
 
-def test_uniforms_at_the_edges_draw_what_can_be_drawn() -> None:
+def test_edge_uniforms_draw_possible_tokens() -> None:
     logits = torch.full((2, 5000), -torch.inf)
     logits[:, 4000] = 1.0
     logits[:, 4100] = 1.0
@@ -165,16 +163,16 @@ def test_uniforms_at_the_edges_draw_what_can_be_drawn() -> None:
         assert draw_tokens(logits, edges, decoding).tolist() == [4000, 4100]
 
 
-def test_a_large_vocabulary_is_sorted_only_where_it_must_be(
+def test_sorts_only_uncertain_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sorted_rows = []
 
-    def note(logits: Any, decoding: Decoding) -> Any:
+    def record_rows(logits: Any, decoding: Decoding) -> Any:
         sorted_rows.append(len(logits))
-        return transformers_scores(logits, decoding)
+        return compute_transformers_scores(logits, decoding)
 
-    monkeypatch.setattr(nucleus, "_truncate_by_sorting", note)
+    monkeypatch.setattr(nucleus, "_truncate_by_sorting", record_rows)
     torch.manual_seed(3)
     logits = torch.randn(4, 151_936)
     logits[:3, :20] += 15

@@ -1,4 +1,4 @@
-"""Our verifiers in a stock YAML: a metric and a filter of lm_eval's entry-point groups."""
+"""Our verifiers in stock YAML: a metric and a filter from lm_eval's entry-point groups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 TEXTS = ["\\boxed{1/2}", "It is \\boxed{0.50}.", "\\boxed{3}", "none", "\\boxed{\\frac{1}{2}}"]
 GOLD = "1/2 "
 
-#: What the stock lm_eval makes of TEXTS, printed as JSON.
+#: Evaluate TEXTS with stock lm_eval and print the results as JSON.
 SCRIPT = """
 import json, sys
 from lm_eval import simple_evaluate
@@ -63,8 +63,8 @@ metric_list:
 
 
 @pytest.fixture
-def evaluated(tmp_path: Path) -> Any:
-    """Runs the stock lm_eval where a package offers what pyproject.toml says, and nothing more."""
+def run_stock_lm_eval(tmp_path: Path) -> Any:
+    """Run stock lm_eval with only the entry points that pyproject.toml declares."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     facts = tmp_path / "offers" / "offers-1.dist-info"
     facts.mkdir(parents=True)
@@ -93,29 +93,33 @@ def evaluated(tmp_path: Path) -> Any:
     return run
 
 
-def test_any_yaml_can_judge_by_a_verifier_and_read_its_answers(evaluated: Any) -> None:
-    done = evaluated()
+def test_stock_yaml_uses_verifier_and_filter(run_stock_lm_eval: Any) -> None:
+    done = run_stock_lm_eval()
     assert done.returncode == 0, done.stderr[-3000:]
     rows, results = json.loads(done.stdout.splitlines()[-1])
     verifier = load_verifier("boxed_math")
     passed = [v.passed for v in verifier.verify(TEXTS, [GOLD] * len(TEXTS))]
     assert passed == [True, True, False, False, True]
-    of = {(name, text): (found, score) for name, text, found, score in rows}
-    assert len(of) == 2 * len(TEXTS)
-    assert [of["whole", text][1] for text in TEXTS] == passed
+    outcomes = {(name, text): (answer_text, score) for name, text, answer_text, score in rows}
+    assert len(outcomes) == 2 * len(TEXTS)
+    assert [outcomes["whole", text][1] for text in TEXTS] == passed
     for text in TEXTS:
-        found = of["box", text][0]
+        answer_text = outcomes["box", text][0]
         answer = verifier.answer(text)
-        assert (found[0] if IS_NEXT else found) == ["[invalid]" if answer is None else answer]
+        assert (answer_text[0] if IS_NEXT else answer_text) == [
+            "[invalid]" if answer is None else answer
+        ]
     assert results["gapft_verified,whole"] == pytest.approx(sum(passed) / len(TEXTS))
-    assert results["gapft_verified,box"] == 0  # a box is asked for, and the filter took it away
+    assert (
+        results["gapft_verified,box"] == 0
+    )  # the filter removed the box that the verifier requires
 
 
-def test_without_the_hook_lm_eval_does_not_know_them(evaluated: Any) -> None:
-    assert evaluated(GAPFT_NO_AUTOLOAD="1").returncode != 0
+def test_lm_eval_needs_hook(run_stock_lm_eval: Any) -> None:
+    assert run_stock_lm_eval(GAPFT_NO_AUTOLOAD="1").returncode != 0
 
 
-def test_an_answer_may_be_a_list_and_mistakes_are_named() -> None:
+def test_accepts_answer_lists_and_names_mistakes() -> None:
     judged = offered.gapft_verified([["7", "8"]], ["\\boxed{8}"], verifier="boxed_math")
     assert judged == ([1.0] if IS_NEXT else 1.0)
     for options, message in (
@@ -136,10 +140,10 @@ def test_an_answer_may_be_a_list_and_mistakes_are_named() -> None:
         offered.AnswerFilter(verifier="program_tests")
 
 
-def test_the_filter_on_the_page_reads_a_letter_in_a_sentence() -> None:
+def test_documented_filter_reads_letter() -> None:
     page = (ROOT / "docs" / "verifiers.md").read_text()
     (example,) = re.findall(r"`(\{function: gapft_answer, .*?\})` in a `filter_list`", page)
-    said = yaml.safe_load(example)
-    del said["function"]
-    found = offered.AnswerFilter(**said).apply([["The answer is (C).", "No idea."]], [{}])
-    assert found == [["C", "[invalid]"]]
+    options = yaml.safe_load(example)
+    del options["function"]
+    answers = offered.AnswerFilter(**options).apply([["The answer is (C).", "No idea."]], [{}])
+    assert answers == [["C", "[invalid]"]]

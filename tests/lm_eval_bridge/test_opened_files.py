@@ -1,4 +1,4 @@
-"""Which of the files that a task opened are its own."""
+"""Which opened files belong to a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
 
 
-def test_named_data_count_wherever_they_lie(
+def test_finds_named_data_outside_task_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system, folder = tmp_path / "system", tmp_path / "tasks"
@@ -19,17 +19,17 @@ def test_named_data_count_wherever_they_lie(
         file.parent.mkdir(exist_ok=True)
         file.touch()
     monkeypatch.setattr(sys, "prefix", str(system))
-    named = {"data_files": {"train": str(system / "pool.jsonl"), "test": "../system/audit.jsonl"}}
-    task = SimpleNamespace(config=SimpleNamespace(dataset_kwargs=named))
+    dataset_kwargs = {
+        "data_files": {"train": str(system / "pool.jsonl"), "test": "../system/audit.jsonl"}
+    }
+    task = SimpleNamespace(config=SimpleNamespace(dataset_kwargs=dataset_kwargs))
     opened = [str(system / "zone"), str(folder / "t.yaml")]
-    found = find_data_files(opened, task, [folder])
-    assert found == [system / "audit.jsonl", system / "pool.jsonl", folder / "t.yaml"]
+    files = find_data_files(opened, task, [folder])
+    assert files == [system / "audit.jsonl", system / "pool.jsonl", folder / "t.yaml"]
 
 
-def test_only_modules_with_a_whole_path_are_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``torch.classes`` names its file "_classes.py", which lies in no folder of tasks."""
+def test_finds_code_with_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.classes`` has the file name "_classes.py", which is not in a task folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scoring.py").touch()
     for name, file in (("scoring", str(tmp_path / "scoring.py")), ("classes", "_classes.py")):
@@ -37,5 +37,5 @@ def test_only_modules_with_a_whole_path_are_code(
         module.__file__ = file
         monkeypatch.setitem(sys.modules, f"planted_{name}", module)
     config = SimpleNamespace(to_dict=lambda keep_callable: {})
-    found = find_code_files(SimpleNamespace(config=config), [tmp_path])
-    assert found == {"scoring.py": tmp_path / "scoring.py"}
+    files = find_code_files(SimpleNamespace(config=config), [tmp_path])
+    assert files == {"scoring.py": tmp_path / "scoring.py"}

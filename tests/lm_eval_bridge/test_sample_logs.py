@@ -1,4 +1,4 @@
-"""lm_eval's own logs of samples: the verdict on every response, and metrics as before."""
+"""lm_eval's sample logs contain the verdict on every response; its metrics do not change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.command import succeed
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_log_of_a_passk_task_holds_the_verdict_on_each_sample(tmp_path: Path) -> None:
+def test_logs_verdict_of_each_sample(tmp_path: Path) -> None:
     policy = ROOT / "gapft_harness/demo/policy"
     done = succeed(
         "eval", "--model", "hf", "--device", "cpu", "--batch_size", 16, "--tasks",
@@ -32,13 +32,13 @@ def test_the_log_of_a_passk_task_holds_the_verdict_on_each_sample(tmp_path: Path
         records = [json.loads(line) for line in file.read_text().splitlines()]
         assert len(records) == 6
         for record in records:
-            found = [verdict["status"] for verdict in record["verdicts"]]
-            statuses |= set(found)
-            assert len(found) == samples == len(np.ravel(record["filtered_resps"]))
+            record_statuses = [verdict["status"] for verdict in record["verdicts"]]
+            statuses |= set(record_statuses)
+            assert len(record_statuses) == samples == len(np.ravel(record["filtered_resps"]))
             for verdict in record["verdicts"]:
                 assert bool(verdict["reason"]) == (verdict["status"] != "pass")
                 assert ("answer" in verdict) == (" box" not in verdict["reason"])
-            passing = np.array([found.count("pass")])
+            passing = np.array([record_statuses.count("pass")])
             for k in (1, samples):
                 assert record[f"pass@{k}"] == pytest.approx(pass_at_k(passing, samples, k)[0])
     assert statuses == {"pass", "fail"}
@@ -46,7 +46,7 @@ def test_the_log_of_a_passk_task_holds_the_verdict_on_each_sample(tmp_path: Path
     assert "verdicts" not in results.read_text()
 
 
-def test_lm_eval_adds_up_the_metrics_alone_and_logs_the_verdicts() -> None:
+def test_lm_eval_aggregates_only_metrics() -> None:
     verdicts = [Verdict("pass"), Verdict("timeout", "slow"), Verdict("error", "odd")]
     scores = Scores({"pass@1": 1 / 3}, verdicts)
     metrics = {"pass@1": 1 / 3, "verifier_timeouts": 1, "verifier_errors": 1}
@@ -62,8 +62,8 @@ def test_lm_eval_adds_up_the_metrics_alone_and_logs_the_verdicts() -> None:
     }
 
 
-def test_a_task_beside_a_clone_of_the_harness_is_one_of_ours(tmp_path: Path) -> None:
-    """lm-eval takes a class from a file beside the YAML first: in a clone, from another copy."""
+def test_loads_task_beside_clone(tmp_path: Path) -> None:
+    """lm-eval prefers a class from a file next to the YAML, which in a clone is another copy."""
     (tmp_path / "gapft_harness").symlink_to(ROOT / "gapft_harness")
     (tmp_path / "pool.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     (tmp_path / "mine.yaml").write_text(

@@ -14,7 +14,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import (
-    CONTEXT,
+    CONTEXT_EXCEEDED,
     GREEDY,
     STOP_STRING,
     Adapter,
@@ -57,23 +57,23 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def sampler(model):
-    return HfSampler(settings(model), None)
+    return HfSampler(build_settings(model), None)
 
 
-def settings(model: Path, **args) -> SamplerSettings:
+def build_settings(model: Path, **args) -> SamplerSettings:
     args = {"pretrained": str(model), "dtype": "float32", "device": "cpu"} | args
     return SamplerSettings("hf", args)
 
 
-def greedy_requests(prompts=PROMPTS) -> list[Request]:
+def build_greedy_requests(prompts=PROMPTS) -> list[Request]:
     return [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(prompts)]
 
 
-def sample_requests(k: int, prompts=PROMPTS) -> list[Request]:
+def build_sample_requests(k: int, prompts=PROMPTS) -> list[Request]:
     return [request_for(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
 
 
-def responses(generated) -> list[list[Generation]]:
+def list_responses(generated) -> list[list[Generation]]:
     return [list(answer.generations) for answer in generated]
 
 
@@ -84,7 +84,7 @@ def test_greedy_equals_transformers(model, sampler):
     tokenizer = AutoTokenizer.from_pretrained(model)
     llama = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     for prompt, answer in zip(
-        PROMPTS, generate_all(sampler, greedy_requests(), GREEDY_DECODE, seed=0), strict=True
+        PROMPTS, generate_all(sampler, build_greedy_requests(), GREEDY_DECODE, seed=0), strict=True
     ):
         inputs = tokenizer(prompt, return_tensors="pt")
         ids = llama.generate(**inputs, do_sample=False, max_new_tokens=12)[0].tolist()
@@ -95,10 +95,10 @@ def test_greedy_equals_transformers(model, sampler):
         assert answer.generations[0].text == tokenizer.decode(expected, skip_special_tokens=True)
 
 
-def test_ids_decode_to_the_text_and_start_tokens_are_none(model, sampler):
+def test_ids_decode_to_text(model, sampler):
     tokenizer = AutoTokenizer.from_pretrained(model)
     for prompt, answer in zip(
-        PROMPTS, generate_all(sampler, sample_requests(16), SAMPLED, seed=3), strict=True
+        PROMPTS, generate_all(sampler, build_sample_requests(16), SAMPLED, seed=3), strict=True
     ):
         assert tokenizer.decode(answer.prompt_ids) == prompt
         for generation in answer.generations:
@@ -108,36 +108,40 @@ def test_ids_decode_to_the_text_and_start_tokens_are_none(model, sampler):
             assert 2 not in generation.token_ids
 
 
-def test_the_same_call_gives_the_same_and_another_seed_another(sampler):
-    first = generate_all(sampler, sample_requests(4), SAMPLED, seed=5)
-    torch.rand(7)  # another consumer of the process's generator in between
-    assert generate_all(sampler, sample_requests(4), SAMPLED, seed=5) == first
-    assert responses(generate_all(sampler, sample_requests(4), SAMPLED, seed=6)) != responses(first)
+def test_sampling_depends_on_seed(sampler):
+    first = generate_all(sampler, build_sample_requests(4), SAMPLED, seed=5)
+    torch.rand(7)  # another use of the global generator in between
+    assert generate_all(sampler, build_sample_requests(4), SAMPLED, seed=5) == first
+    assert list_responses(
+        generate_all(sampler, build_sample_requests(4), SAMPLED, seed=6)
+    ) != list_responses(first)
 
 
 def test_samples_of_a_prompt_differ(sampler):
-    [answer] = generate_all(sampler, sample_requests(8, ["Tell me."]), SAMPLED, seed=1)
+    [answer] = generate_all(sampler, build_sample_requests(8, ["Tell me."]), SAMPLED, seed=1)
     assert len({generation.token_ids for generation in answer.generations}) == 8
 
 
 def test_sampling_follows_temperature_and_top_k(sampler):
-    greedy = responses(generate_all(sampler, greedy_requests(), GREEDY_DECODE, 0))
+    greedy = list_responses(generate_all(sampler, build_greedy_requests(), GREEDY_DECODE, 0))
     for decoding in (replace(SAMPLED, top_k=1), replace(SAMPLED, temperature=1e-4)):
         for samples, [best] in zip(
-            responses(generate_all(sampler, sample_requests(2), decoding, 9)), greedy, strict=True
+            list_responses(generate_all(sampler, build_sample_requests(2), decoding, 9)),
+            greedy,
+            strict=True,
         ):
             assert [sample.token_ids for sample in samples] == [best.token_ids] * 2
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_greedy_does_not_depend_on_the_batch(model, sampler, batch_size):
-    other = HfSampler(settings(model, batch_size=batch_size), None)
-    assert generate_all(other, greedy_requests(), GREEDY_DECODE, 0) == generate_all(
-        sampler, greedy_requests(), GREEDY_DECODE, 0
+    other = HfSampler(build_settings(model, batch_size=batch_size), None)
+    assert generate_all(other, build_greedy_requests(), GREEDY_DECODE, 0) == generate_all(
+        sampler, build_greedy_requests(), GREEDY_DECODE, 0
     )
 
 
-def test_equal_prompts_of_two_problems_get_responses_of_their_own(sampler):
+def test_equal_prompts_get_separate_responses(sampler):
     requests = [
         request_for("a", "Same prompt", (0, 1, 2)),
         request_for("b", "Other", (0,)),
@@ -150,35 +154,37 @@ def test_equal_prompts_of_two_problems_get_responses_of_their_own(sampler):
     assert len(set(ids)) == 5
 
 
-def test_the_order_of_requests_changes_no_greedy_response(sampler):
-    there = generate_all(sampler, greedy_requests(), GREEDY_DECODE, 0)
-    back = generate_all(sampler, greedy_requests()[::-1], GREEDY_DECODE, 0)
-    assert back[::-1] == there
+def test_greedy_does_not_depend_on_order(sampler):
+    forward = generate_all(sampler, build_greedy_requests(), GREEDY_DECODE, 0)
+    backward = generate_all(sampler, build_greedy_requests()[::-1], GREEDY_DECODE, 0)
+    assert backward[::-1] == forward
 
 
 # hf: how responses end
 
 
-def test_a_response_without_end_stops_at_the_length(sampler):
+def test_response_stops_at_length_limit(sampler):
     decoding = replace(SAMPLED, max_gen_toks=3)
     generations = [
-        g for row in responses(generate_all(sampler, sample_requests(16), decoding, 0)) for g in row
+        g
+        for row in list_responses(generate_all(sampler, build_sample_requests(16), decoding, 0))
+        for g in row
     ]
     assert "length" in {g.finish_reason for g in generations}
     for generation in generations:
         assert (len(generation.token_ids) == 3) == (generation.finish_reason == "length")
 
 
-def test_the_end_of_sequence_is_left_out(tmp_path, model):
-    """With the end token's row of the head enlarged, most samples end by themselves."""
+def test_drops_end_token(tmp_path, model):
+    """An enlarged row of the end token in the head makes most samples end early."""
     llama = LlamaForCausalLM.from_pretrained(model)
     folder = byte_llama(tmp_path / "ending")
     with torch.no_grad():
         llama.lm_head.weight[2] *= 4
     llama.save_pretrained(folder)
     decoding = replace(SAMPLED, max_gen_toks=40, temperature=2.0)
-    rows = responses(
-        generate_all(HfSampler(settings(folder), None), sample_requests(8), decoding, 0)
+    rows = list_responses(
+        generate_all(HfSampler(build_settings(folder), None), build_sample_requests(8), decoding, 0)
     )
     ended = [g for row in rows for g in row if g.finish_reason == "stop"]
     assert len(ended) > 8
@@ -187,13 +193,13 @@ def test_the_end_of_sequence_is_left_out(tmp_path, model):
         assert 2 not in generation.token_ids
 
 
-def test_a_stop_string_cuts_text_and_ids(model, sampler):
+def test_stop_string_cuts_text_and_ids(model, sampler):
     tokenizer = AutoTokenizer.from_pretrained(model)
-    [free] = generate_all(sampler, greedy_requests(["Why?"]), GREEDY_DECODE, 0)
+    [free] = generate_all(sampler, build_greedy_requests(["Why?"]), GREEDY_DECODE, 0)
     text = free.generations[0].text
     stop = next(c for c in text[2:] if c not in text[:2] and c.isascii())
     [cut] = generate_all(
-        sampler, greedy_requests(["Why?"]), replace(GREEDY_DECODE, until=(stop,)), seed=0
+        sampler, build_greedy_requests(["Why?"]), replace(GREEDY_DECODE, until=(stop,)), seed=0
     )
     [generation] = cut.generations
     assert generation.text == text.split(stop)[0] != text
@@ -202,17 +208,17 @@ def test_a_stop_string_cuts_text_and_ids(model, sampler):
     assert free.generations[0].token_ids[: len(generation.token_ids)] == generation.token_ids
 
 
-def test_a_stop_string_that_is_a_special_token_ends_its_own_row(model, sampler):
-    """lm-eval drops special tokens before it looks for stop strings, and would go on past it."""
+def test_special_token_may_be_stop_string(model, sampler):
+    """lm-eval drops special tokens before it searches stop strings, so it would not stop."""
     decoding = replace(SAMPLED, max_gen_toks=60, temperature=3.0, until=("<s>",))
-    rows = responses(generate_all(sampler, sample_requests(16), decoding, seed=0))
+    rows = list_responses(generate_all(sampler, build_sample_requests(16), decoding, seed=0))
     ended = [g for row in rows for g in row if g.finish_reason == "stop"]
     assert ended
     assert all(1 not in g.token_ids for row in rows for g in row)
 
 
-def test_a_token_that_holds_text_and_stop_is_kept_whole(sampler):
-    tokenizer = sampler._lm.has_tokenizer
+def test_keeps_token_that_spans_stop_string(sampler):
+    tokenizer = sampler._lm.tokenizer
     ids = tokenizer("abcdef").input_ids
     assert ids_of_text(ids, "abc", tokenizer.decode) == ids[:3]
     assert ids_of_text(ids, "", tokenizer.decode) == []
@@ -223,126 +229,133 @@ def test_a_token_that_holds_text_and_stop_is_kept_whole(sampler):
 # hf: prompts
 
 
-def test_chat_template_and_system_turn(model):
+def test_renders_chat_template_and_system_turn(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
-    chat = replace(settings(model), chat_template=True, system_instruction="Be brief.")
-    [answer] = generate_all(HfSampler(chat, None), greedy_requests(["Why?"]), GREEDY_DECODE, 0)
+    chat = replace(build_settings(model), chat_template=True, system_instruction="Be brief.")
+    [answer] = generate_all(
+        HfSampler(chat, None), build_greedy_requests(["Why?"]), GREEDY_DECODE, 0
+    )
     assert tokenizer.decode(answer.prompt_ids) == "<s><system>Be brief.\n<user>Why?\n<assistant>"
     assert answer.prompt_ids.count(1) == 1  # a start token in the text is not added again
 
 
-def test_earlier_attempts_are_turns_of_the_chat_or_follow_the_prompt(model):
+def test_renders_earlier_attempts(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
-    said = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", "No!"))
+    attempts = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", "No!"))
     requests = [
-        request_for("a", "Why?", (0,), said),
-        request_for("a", "Why?", (1,), said[:1]),
-        request_for("a", "Why?", (2,), said[:1]),
+        request_for("a", "Why?", (0,), attempts),
+        request_for("a", "Why?", (1,), attempts[:1]),
+        request_for("a", "Why?", (2,), attempts[:1]),
     ]
-    chat = replace(settings(model), chat_template=True)
-    for sampler in (HfSampler(chat, None), LmEvalSampler(*of_lm_eval(chat))):
+    chat = replace(build_settings(model), chat_template=True)
+    for sampler in (HfSampler(chat, None), LmEvalSampler(*text_sampler_arguments(chat))):
         answers = generate_all(sampler, requests, SAMPLED, 0)
-        one = "<s><user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
+        first_turns = "<s><user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
         assert [tokenizer.decode(answer.prompt_ids) for answer in answers] == [
-            one + "Two.\n<user>No!\n<assistant>",
-            one,
-            one,
+            first_turns + "Two.\n<user>No!\n<assistant>",
+            first_turns,
+            first_turns,
         ]
-    plain = HfSampler(settings(model), None)
+    plain = HfSampler(build_settings(model), None)
     [answer, *_] = generate_all(plain, requests, SAMPLED, 0)
     assert tokenizer.decode(answer.prompt_ids) == "Why?One.\n\nNo.\n\nTwo.\n\nNo!\n\n"
 
 
-def test_turns_of_the_task_are_rendered_and_the_last_one_is_left_open(model):
+def test_renders_task_turns(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     turns = (
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Why?"},
         {"role": "assistant", "content": "It is"},
     )
-    chat = replace(settings(model), chat_template=True, system_instruction="Not this.")
-    for sampler in (HfSampler(chat, None), LmEvalSampler(*of_lm_eval(chat))):
-        asked = [request_for("a", "Why? It is", (0,), turns=turns)]
-        [answer] = generate_all(sampler, asked, SAMPLED)
+    chat = replace(build_settings(model), chat_template=True, system_instruction="Not this.")
+    for sampler in (HfSampler(chat, None), LmEvalSampler(*text_sampler_arguments(chat))):
+        requests = [request_for("a", "Why? It is", (0,), turns=turns)]
+        [answer] = generate_all(sampler, requests, SAMPLED)
         expected = "<s><system>Be brief.\n<user>Why?\n<assistant>It is"
         assert tokenizer.decode(answer.prompt_ids) == expected
 
 
-def of_lm_eval(chat: SamplerSettings):
+def text_sampler_arguments(chat: SamplerSettings):
     return replace(chat, backend="dummy", model_args=chat.model_args), None, Retokenizer(chat)
 
 
-def test_start_tokens_are_those_of_lm_eval_here_and_retokenized(tmp_path):
+def test_start_tokens_match_lm_eval(tmp_path):
     """A start token comes before a text, unless the text begins with one; responses have none."""
     folder = byte_llama(tmp_path / "bos", chat_template=CHAT_TEMPLATE, add_bos=True)
-    bytes_ids = byte_ids(folder, "Why?")
+    bytes_ids = encode_bytes(folder, "Why?")
     for prompt in ("Why?", "<s>Why?"):
-        generator = HfSampler(settings(folder), None)
-        again = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(folder)}), None)
-        for sampler in (generator, again):
-            [answer] = generate_all(sampler, greedy_requests([prompt]), GREEDY_DECODE, 0)
+        generator = HfSampler(build_settings(folder), None)
+        text_only = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(folder)}), None)
+        for sampler in (generator, text_only):
+            [answer] = generate_all(sampler, build_greedy_requests([prompt]), GREEDY_DECODE, 0)
             assert answer.prompt_ids == (1, *bytes_ids)
-        assert answer.generations[0].token_ids == byte_ids(folder, "lol")
-    chat = replace(settings(folder), chat_template=True)
-    [answer] = generate_all(HfSampler(chat, None), greedy_requests(["Why?"]), GREEDY_DECODE, 0)
-    assert answer.prompt_ids == (1, *byte_ids(folder, "<user>Why?\n<assistant>"))
+        assert answer.generations[0].token_ids == encode_bytes(folder, "lol")
+    chat = replace(build_settings(folder), chat_template=True)
+    [answer] = generate_all(
+        HfSampler(chat, None), build_greedy_requests(["Why?"]), GREEDY_DECODE, 0
+    )
+    assert answer.prompt_ids == (1, *encode_bytes(folder, "<user>Why?\n<assistant>"))
 
 
-def byte_ids(folder: Path, text: str) -> tuple[int, ...]:
+def encode_bytes(folder: Path, text: str) -> tuple[int, ...]:
     return tuple(AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False).input_ids)
 
 
-def test_a_template_that_refuses_the_system_turn_is_an_error(tmp_path):
+def test_rejects_template_without_system_turn(tmp_path):
     refusing = (
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "{{ messages[0]['content'] }}"
     )
     folder = byte_llama(tmp_path / "m", chat_template=refusing)
-    chat = replace(settings(folder), chat_template=True)
-    assert generate_all(HfSampler(chat, None), greedy_requests(), GREEDY_DECODE, 0)
+    chat = replace(build_settings(folder), chat_template=True)
+    assert generate_all(HfSampler(chat, None), build_greedy_requests(), GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"refuses a system and a user turn \(no system\)"):
         HfSampler(replace(chat, system_instruction="Be brief."), None)
 
 
-def test_chat_without_a_template_and_system_without_chat(tmp_path, model):
+def test_rejects_missing_chat_template(tmp_path, model):
     plain = byte_llama(tmp_path / "plain")
     with pytest.raises(UserError, match="has no chat template"):
-        HfSampler(replace(settings(plain), chat_template=True), None)
+        HfSampler(replace(build_settings(plain), chat_template=True), None)
     with pytest.raises(UserError, match=r"set model\.chat_template to true"):
-        HfSampler(replace(settings(model), system_instruction="Be brief."), None)
+        HfSampler(replace(build_settings(model), system_instruction="Be brief."), None)
 
 
-def test_a_prompt_that_does_not_fit_is_not_generated_and_the_others_are(tmp_path):
-    small = HfSampler(settings(byte_llama(tmp_path / "small", context=32)), None)
+def test_skips_prompt_beyond_context(tmp_path):
+    small = HfSampler(build_settings(byte_llama(tmp_path / "small", context=32)), None)
     fits, too_long = "x" * 20, "y" * 21
-    alone = generate_all(small, greedy_requests([fits]), GREEDY_DECODE, 0)
+    alone = generate_all(small, build_greedy_requests([fits]), GREEDY_DECODE, 0)
     assert alone[0].generations[0].text
-    both = generate_all(small, greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
-    assert both == [Generated((), (Generation("", (), CONTEXT),)), *alone]
+    both = generate_all(small, build_greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
+    assert both == [Generated((), (Generation("", (), CONTEXT_EXCEEDED),)), *alone]
     samples = generate_all(small, [request_for("p", too_long, (0, 1, 2))], SAMPLED, 0)
-    assert samples == [Generated((), (Generation("", (), CONTEXT),) * 3)]
+    assert samples == [Generated((), (Generation("", (), CONTEXT_EXCEEDED),) * 3)]
     prompt = request_for("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
     assert (
-        generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason == CONTEXT
+        generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason
+        == CONTEXT_EXCEEDED
     )
     with pytest.raises(UserError, match=r"max_gen_toks: found 32.* context of 32 tokens"):
-        generate_all(small, greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0)
-    assert generate_all(small, greedy_requests([fits]), GREEDY_DECODE, 0)  # still usable
+        generate_all(
+            small, build_greedy_requests([fits]), replace(GREEDY_DECODE, max_gen_toks=32), 0
+        )
+    assert generate_all(small, build_greedy_requests([fits]), GREEDY_DECODE, 0)  # still usable
 
 
-def test_an_empty_prompt_is_an_error(sampler):
+def test_rejects_empty_prompt(sampler):
     with pytest.raises(UserError, match="problem p1: empty prompt"):
-        generate_all(sampler, greedy_requests(["x", ""]), GREEDY_DECODE, 0)
+        generate_all(sampler, build_greedy_requests(["x", ""]), GREEDY_DECODE, 0)
 
 
-def test_no_requests(sampler):
+def test_accepts_no_requests(sampler):
     assert generate_all(sampler, [], GREEDY_DECODE, 0) == []
 
 
 # hf: the model folder
 
 
-def test_generation_config_of_the_folder_changes_nothing(tmp_path, model, sampler):
+def test_ignores_generation_config(tmp_path, model, sampler):
     folder = byte_llama(tmp_path / "opinionated")
     GenerationConfig(
         do_sample=True,
@@ -353,31 +366,36 @@ def test_generation_config_of_the_folder_changes_nothing(tmp_path, model, sample
         eos_token_id=[2, 77],
         pad_token_id=0,
     ).save_pretrained(folder)
-    other = HfSampler(settings(folder), None)
+    other = HfSampler(build_settings(folder), None)
     notes: list[str] = []
-    other.generate(greedy_requests(), GREEDY_DECODE, lambda _, __, note="": notes.append(note))
+    other.generate(
+        build_greedy_requests(), GREEDY_DECODE, lambda _, __, note="": notes.append(note)
+    )
     assert "repetition_penalty=5.0" in notes[0]
     assert other.describe()["generation_config_ignored"] == {
         "min_p": "0.9",
         "repetition_penalty": "5.0",
     }
     assert other.describe()["end_ids"] == [2, 77]
-    for requests, decoding in ((greedy_requests(), GREEDY_DECODE), (sample_requests(3), SAMPLED)):
-        plain = responses(generate_all(sampler, requests, decoding, 4))
-        ours = responses(generate_all(other, requests, decoding, 4))
+    for requests, decoding in (
+        (build_greedy_requests(), GREEDY_DECODE),
+        (build_sample_requests(3), SAMPLED),
+    ):
+        plain = list_responses(generate_all(sampler, requests, decoding, 4))
+        ours = list_responses(generate_all(other, requests, decoding, 4))
         for got, want in zip(chain(*ours), chain(*plain), strict=True):
             ids = want.token_ids
             assert got.token_ids == (ids[: ids.index(77)] if 77 in ids else ids)
 
 
-def test_description(model, sampler, tmp_path):
+def test_describes_model(model, sampler, tmp_path):
     facts = sampler.describe()
     assert facts["dtype"] == "float32"
     assert facts["device"] == "cpu"
     assert facts["max_length"] == 4096
     assert facts["versions"]["lm_eval"] == version("lm_eval")
-    same = HfSampler(settings(byte_llama(tmp_path / "same")), None).describe()
-    other = HfSampler(settings(byte_llama(tmp_path / "other", seed=1)), None).describe()
+    same = HfSampler(build_settings(byte_llama(tmp_path / "same")), None).describe()
+    other = HfSampler(build_settings(byte_llama(tmp_path / "other", seed=1)), None).describe()
     assert same["weights_sha256"] == facts["weights_sha256"] != other["weights_sha256"]
     assert facts["chat_template_sha256"] is not None
     assert same["chat_template_sha256"] is None
@@ -396,30 +414,30 @@ def test_description(model, sampler, tmp_path):
         ({"truncation": True}, "'truncation' is not supported"),
     ],
 )
-def test_bad_arguments(model, args, message):
+def test_rejects_bad_arguments(model, args, message):
     with pytest.raises(UserError, match=message):
-        HfSampler(settings(model, **args), None)
+        HfSampler(build_settings(model, **args), None)
 
 
-def test_folders_that_are_no_model(tmp_path):
+def test_rejects_folders_without_model(tmp_path):
     with pytest.raises(UserError, match=r"not a model folder: config\.json"):
-        HfSampler(settings(tmp_path), None)
+        HfSampler(build_settings(tmp_path), None)
     folder = byte_llama(tmp_path / "headless")
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"cannot load .*headless' .*safetensors"):
-        HfSampler(settings(folder), None)
+        HfSampler(build_settings(folder), None)
     (folder / "config.json").write_text("{not json")
     with pytest.raises(UserError, match=r"cannot load .*headless'"):
-        HfSampler(settings(folder), None)
+        HfSampler(build_settings(folder), None)
 
 
-def test_a_config_that_transformers_refuses_is_a_mistake_with_its_reason(tmp_path):
+def test_reports_reason_of_invalid_config(tmp_path):
     folder = byte_llama(tmp_path / "odd")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 7}))
     reason = r"hidden size \(32\) is not a multiple of the number of attention heads \(7\)"
     with pytest.raises(UserError, match=f"cannot load .*odd' .*{reason}"):
-        HfSampler(settings(folder), None)
+        HfSampler(build_settings(folder), None)
     with pytest.raises(UserError, match=f"odd' has no tokenizer .*{reason}"):
         load_tokenizer("pretrained", str(folder), {})
 
@@ -442,40 +460,44 @@ def adapter(model, tmp_path_factory) -> Adapter:
     return Adapter(Arm("gapft", 13), str(folder))
 
 
-def test_a_merged_adapter_generates_as_lm_eval_does_with_peft(model, adapter, sampler):
+def test_merged_adapter_matches_lm_eval_peft(model, adapter, sampler):
     from lm_eval.api.registry import get_model
 
     served = get_model("hf").create_from_arg_obj(
-        {**settings(model).model_args, "peft": adapter.path, "batch_size": 4}
+        {**build_settings(model).model_args, "peft": adapter.path, "batch_size": 4}
     )
-    requests = greedy_requests()
-    theirs = served.generate_until(
+    requests = build_greedy_requests()
+    expected = served.generate_until(
         build_instances(requests, PROMPTS, GREEDY_DECODE), disable_tqdm=True
     )
-    merged = HfSampler(settings(model), adapter)
-    ours = [row[0].text for row in responses(generate_all(merged, requests, GREEDY_DECODE, 0))]
-    source = [row[0].text for row in responses(generate_all(sampler, requests, GREEDY_DECODE, 0))]
-    assert ours == theirs
-    assert ours != source
+    merged = HfSampler(build_settings(model), adapter)
+    texts = [
+        row[0].text for row in list_responses(generate_all(merged, requests, GREEDY_DECODE, 0))
+    ]
+    source = [
+        row[0].text for row in list_responses(generate_all(sampler, requests, GREEDY_DECODE, 0))
+    ]
+    assert texts == expected
+    assert texts != source
     assert merged.describe()["adapter"]["arm"] == "gapft-seed13"
     assert merged.describe()["weights_sha256"] == sampler.describe()["weights_sha256"]
 
 
-def test_adapters_that_are_none_or_another_models(model, tmp_path, adapter):
+def test_rejects_unsuitable_adapters(model, tmp_path, adapter):
     with pytest.raises(UserError, match=r"gapft-seed13: adapter_config\.json"):
-        HfSampler(settings(model), Adapter(Arm("gapft", 13), str(tmp_path)))
+        HfSampler(build_settings(model), Adapter(Arm("gapft", 13), str(tmp_path)))
     wider = byte_llama(tmp_path / "wider", hidden=64)
     with pytest.raises(UserError, match="does not fit the model"):
-        HfSampler(settings(wider), adapter)
+        HfSampler(build_settings(wider), adapter)
     deeper = byte_llama(tmp_path / "deeper", layers=3)
     with pytest.raises(UserError, match="does not fit the model"):
-        HfSampler(settings(deeper), adapter)
+        HfSampler(build_settings(deeper), adapter)
 
 
 # Text-only models
 
 
-def test_dummy_answers_without_torch():
+def test_dummy_does_not_import_torch():
     script = (
         "import sys\n"
         "from gapft_harness.plugins.samplers.lm_eval_models import dummy\n"
@@ -494,7 +516,7 @@ def test_dummy_answers_without_torch():
     assert result.returncode == 0, result.stderr
 
 
-def test_dummy_takes_ids_from_a_model_folder(model):
+def test_dummy_tokenizes_with_model_folder(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     dummy = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(model)}), None)
     [answer] = generate_all(dummy, [request_for("a", "Why?", (GREEDY, 0))], GREEDY_DECODE, 0)
@@ -505,7 +527,7 @@ def test_dummy_takes_ids_from_a_model_folder(model):
     )
 
 
-def test_text_only_models_refuse_what_they_cannot_do(model, adapter):
+def test_text_only_models_reject_unsupported_settings(model, adapter):
     plain = SamplerSettings("dummy", {})
     with pytest.raises(UserError, match="trained adapters"):
         LmEvalSampler(plain, adapter, None)

@@ -1,4 +1,4 @@
-"""Servers that fail: nothing is lost, nothing is generated twice, and mistakes are named."""
+"""Failing servers: nothing is lost or generated twice, and errors name the cause."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def server():
         yield toy
 
 
-def settings(server: ToyServer, **args) -> SamplerSettings:
-    given = {"model": "toy", "base_url": server.url(), "tokenizer_backend": "None"} | args
-    return SamplerSettings("local-completions", given)
+def build_settings(server: ToyServer, **args) -> SamplerSettings:
+    model_args = {"model": "toy", "base_url": server.url(), "tokenizer_backend": "None"} | args
+    return SamplerSettings("local-completions", model_args)
 
 
-def sampler_of(server: ToyServer, patience: RetryPolicy = QUICK, **args) -> ServerSampler:
-    sampler = ServerSampler(settings(server, **args), None, patience)
+def build_sampler(server: ToyServer, patience: RetryPolicy = QUICK, **args) -> ServerSampler:
+    sampler = ServerSampler(build_settings(server, **args), None, patience)
     server.requests.clear()
     server.served.clear()
     return sampler
@@ -70,8 +70,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_failed_request_is_tried_again_and_the_others_are_not(server, fault):
-    sampler = sampler_of(server)
+def test_retries_only_failed_requests(server, fault):
+    sampler = build_sampler(server)
     expected = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
     server.served.clear()
@@ -82,24 +82,24 @@ def test_a_failed_request_is_tried_again_and_the_others_are_not(server, fault):
     assert sorted(answered.values()) == [1] * 6
 
 
-def test_a_server_that_hangs_is_left_after_the_timeout_and_asked_again(server):
-    sampler = sampler_of(server, timeout=2)
+def test_retries_after_timeout(server):
+    sampler = build_sampler(server, timeout=2)
     server.requests.clear()
     server.hold.clear()
     server.ways.faults.append(toy_server.hang)
     answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-    asked = collections.Counter(json.dumps(body) for body in server.requests)
-    assert len(asked) == 6
-    assert max(asked.values()) >= 2
+    counts = collections.Counter(json.dumps(body) for body in server.requests)
+    assert len(counts) == 6
+    assert max(counts.values()) >= 2
     assert all(g.text for answer in answers for g in answer.generations)
 
 
-def test_retry_after_is_honoured_by_all_requests(server):
-    """The limit is the server's, not a request's: nobody knocks before it says so."""
-    sampler = sampler_of(server, num_concurrent=1)
+def test_all_requests_respect_retry_after(server):
+    """The limit applies to the server, so no request is sent before it ends."""
+    sampler = build_sampler(server, num_concurrent=1)
     opens, early = [], []
 
-    def limit(handler):
+    def refuse(handler):
         opens.append(time.monotonic() + 0.4)
         toy_server.status(429, {"Retry-After": "0.4"})(handler)
 
@@ -107,47 +107,47 @@ def test_retry_after_is_honoured_by_all_requests(server):
         early.append(time.monotonic() < opens[0])
         toy_server.answer(handler)
 
-    server.ways.faults.extend([limit, watch, watch])
+    server.ways.faults.extend([refuse, watch, watch])
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert early == [False, False]
 
 
-def test_a_rate_limit_holds_for_the_requests_that_did_not_hit_it(server):
-    """One of two requests is told to wait; the other place's next request waits as well."""
-    sampler = sampler_of(server, num_concurrent=2)
+def test_rate_limit_pauses_concurrent_requests(server):
+    """The server asks one of two requests to wait; the next request of the other waits too."""
+    sampler = build_sampler(server, num_concurrent=2)
     both = threading.Barrier(2)
     opens, early = [], []
 
-    def limit(handler):
+    def refuse(handler):
         both.wait(20)
         opens.append(time.monotonic() + 1.5)
         toy_server.status(429, {"Retry-After": "1.5"})(handler)
 
-    def other(handler):
+    def answer_after_pause(handler):
         both.wait(20)
         until = time.monotonic() + 20
         while sampler._client._paused_until <= time.monotonic() < until:
-            time.sleep(0.01)  # until the client has read the refusal; only then it has a place free
+            time.sleep(0.01)  # until the client has read the refusal
         toy_server.answer(handler)
 
     def watch(handler):
         early.append(time.monotonic() < opens[0])
         toy_server.answer(handler)
 
-    server.ways.faults.extend([limit, other, watch, watch])
+    server.ways.faults.extend([refuse, answer_after_pause, watch, watch])
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert early == [False, False]
 
 
-def test_a_wait_beyond_all_measure_is_a_failure(server):
-    sampler = sampler_of(server)
+def test_rejects_excessive_wait(server):
+    sampler = build_sampler(server)
     server.ways.faults.append(toy_server.status(429, {"Retry-After": "86400"}))
     with pytest.raises(GapftError, match=r"status 429 \(it asks to wait 86400 s"):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
-def test_after_the_bound_the_error_names_server_status_and_counts(server):
-    sampler = sampler_of(server, num_concurrent=2)
+def test_error_after_retries_names_server_and_counts(server):
+    sampler = build_sampler(server, num_concurrent=2)
     server.ways.faults.extend([toy_server.status(503, message="no worker")] * 100)
     with pytest.raises(GapftError) as failed:
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
@@ -159,8 +159,8 @@ def test_after_the_bound_the_error_names_server_status_and_counts(server):
     assert len(server.requests) == 2 * 3
 
 
-def test_a_request_that_is_refused_for_good_is_not_repeated(server):
-    sampler = sampler_of(server, num_concurrent=1)
+def test_does_not_retry_rejected_request(server):
+    sampler = build_sampler(server, num_concurrent=1)
     server.ways.faults.append(toy_server.status(400, message="no such stop string"))
     with pytest.raises(UserError, match=r"problem p0: status 400 \(no such stop string\)"):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
@@ -180,79 +180,79 @@ def test_a_request_that_is_refused_for_good_is_not_repeated(server):
         (422, "the request exceeds the available context size, try increasing it"),
     ],
 )
-def test_a_prompt_that_the_server_finds_too_long_fails_alone(server, status, message):
-    """The first request of the first problem is refused: the problem is, the others go on."""
-    sampler = sampler_of(server, num_concurrent=1)
+def test_too_long_prompt_fails_alone(server, status, message):
+    """Rejecting the first request fails its problem only."""
+    sampler = build_sampler(server, num_concurrent=1)
     whole = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
     server.ways.faults.append(toy_server.status(status, message=message))
-    found = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-    assert found == [beyond_context(REQUESTS[0]), *whole[1:]]
-    asked = sum(len(request.indices) for request in REQUESTS)
-    assert len(server.requests) == asked + 1, "and a short prompt, which is taken"
+    answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
+    assert answers == [beyond_context(REQUESTS[0]), *whole[1:]]
+    count = sum(len(request.indices) for request in REQUESTS)
+    assert len(server.requests) == count + 1, "plus one short prompt as a check"
     server.ways.faults.append(toy_server.status(status, message=message))
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-    assert len(server.requests) == 2 * asked + 1, "which is known then"
+    assert len(server.requests) == 2 * count + 1, "the check is not repeated"
 
 
-def test_new_tokens_that_leave_no_room_for_any_prompt_are_a_mistake(server):
-    sampler = sampler_of(server, num_concurrent=1)
+def test_rejects_max_gen_toks_beyond_context(server):
+    sampler = build_sampler(server, num_concurrent=1)
     refusal = toy_server.status(400, message="maximum context length is 8")
     server.ways.faults.extend([refusal] * 100)
     with pytest.raises(UserError, match=rf"search.max_gen_toks: found {SAMPLED.max_gen_toks}; "):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
-def test_half_of_a_surrogate_pair_is_replaced_and_can_be_stored(server, tmp_path):
-    sampler = sampler_of(server, num_concurrent=1)
+def test_replaces_lone_surrogate_in_response(server, tmp_path):
+    sampler = build_sampler(server, num_concurrent=1)
     server.ways.faults.append(toy_server.half_a_pair)
-    found = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-    assert found[0].generations[0].text == "hi \ufffd"
+    answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
+    assert answers[0].generations[0].text == "hi \ufffd"
     path = tmp_path / "part.jsonl"
-    path.write_bytes(build_file(build_response_records(REQUESTS, found)))
+    path.write_bytes(build_file(build_response_records(REQUESTS, answers)))
     responses = StoredResponses()
     responses.add(path)
     [entry] = responses.read(["p0"])
     assert entry.responses[0].text == "hi \ufffd"
 
 
-def test_half_of_a_surrogate_pair_in_an_error_can_be_shown(server):
-    sampler = sampler_of(server, num_concurrent=1)
+def test_replaces_lone_surrogate_in_error(server):
+    sampler = build_sampler(server, num_concurrent=1)
     server.ways.faults.append(toy_server.status(400, message="no \ud83d here"))
     with pytest.raises(UserError, match="no \ufffd here") as refused:
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     str(refused.value).encode()
 
 
-def test_reasoning_kept_apart_is_refused(server):
-    def reasoning(handler):
+def test_rejects_separate_reasoning(server):
+    def reply_with_reasoning(handler):
         message = {"content": "4", "reasoning_content": "two and two"}
         handler.reply({"choices": [{"message": message, "finish_reason": "stop"}]})
 
-    sampler = sampler_of(server)
-    server.ways.faults.append(reasoning)
+    sampler = build_sampler(server)
+    server.ways.faults.append(reply_with_reasoning)
     with pytest.raises(UserError, match="reasoning parser"):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
-def test_stored_chunks_survive_a_failure_and_are_not_generated_again(server, tmp_path):
+def test_resumes_from_stored_chunks(server, tmp_path):
     problems = [Problem(f"p{i}", "x" * (9 - i), "gold", {}) for i in range(6)]
     phases = [DecodePhase("samples", SAMPLED, (0, 1, 2))]
 
     def run() -> StoredResponses:
-        return generated(tmp_path, problems, phases, sampler_of(server))
+        return generated(tmp_path, problems, phases, build_sampler(server))
 
     down = [toy_server.status(500)] * 100
     checks, two_chunks = [toy_server.answer] * 2, [toy_server.answer] * 12
     server.ways.faults.extend(checks + two_chunks + down)
     with pytest.raises(GapftError, match="All earlier chunks are kept"):
         run()
-    kept = parts_in(tmp_path)
-    assert len(kept) == 2
+    stored_files = parts_in(tmp_path)
+    assert len(stored_files) == 2
     server.ways.faults.clear()
     responses = run()
     assert len(server.requests) == 2 * 3
-    assert kept.items() <= parts_in(tmp_path).items()
+    assert stored_files.items() <= parts_in(tmp_path).items()
     entries = responses.read([problem.id for problem in problems])
     assert [len(entry.responses) for entry in entries] == [3] * 6
 
@@ -260,67 +260,69 @@ def test_stored_chunks_survive_a_failure_and_are_not_generated_again(server, tmp
 # Checks before anything starts
 
 
-def test_an_unreachable_server(server):
-    with socket.socket() as held:  # bound, so that nobody else gets the port, and not listening
-        held.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{held.getsockname()[1]}/v1/completions"
-        said = rf"server {url}: cannot be reached .*; start the server"
-        with pytest.raises(UserError, match=said):
-            ServerSampler(settings(server, base_url=url), None, QUICK)
+def test_rejects_unreachable_server(server):
+    with socket.socket() as bound_socket:  # reserves the port without listening
+        bound_socket.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound_socket.getsockname()[1]}/v1/completions"
+        message = rf"server {url}: cannot be reached .*; start the server"
+        with pytest.raises(UserError, match=message):
+            ServerSampler(build_settings(server, base_url=url), None, QUICK)
 
 
-def test_a_wrong_path(server):
+def test_rejects_wrong_path(server):
     url = server.url("/api/completions")
     with pytest.raises(UserError, match=r"path or model not found.*http://HOST:8000/v1/compl"):
-        ServerSampler(settings(server, base_url=url), None, QUICK)
+        ServerSampler(build_settings(server, base_url=url), None, QUICK)
 
 
-def test_a_model_that_is_not_served_with_those_that_are(server):
+def test_unknown_model_lists_served_models(server):
     server.ways.models = [{"id": "Qwen/Qwen2.5-7B"}, {"id": "Llama"}]
     with pytest.raises(UserError, match=r"unknown model 'Qwen2\.5-7B'; .*known: Llama"):
-        ServerSampler(settings(server, model="Qwen2.5-7B"), None, QUICK)
+        ServerSampler(build_settings(server, model="Qwen2.5-7B"), None, QUICK)
 
 
-def test_a_server_without_a_list_of_models_is_asked_by_a_request(server):
+def test_accepts_server_without_model_list(server):
     server.ways.models = None
-    assert generate_all(ServerSampler(settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
+    assert generate_all(ServerSampler(build_settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
 
 
 @pytest.mark.parametrize("fault", [toy_server.garbage, toy_server.other_json])
-def test_a_server_of_another_kind(server, fault):
+def test_rejects_server_with_different_api(server, fault):
     server.ways.faults.append(fault)
     with pytest.raises(UserError, match=r"has not OpenAI's form \(found"):
-        ServerSampler(settings(server), None, QUICK)
+        ServerSampler(build_settings(server), None, QUICK)
 
 
-def test_a_key_that_is_missing_or_wrong_is_never_shown(server, monkeypatch):
+def test_never_shows_api_key(server, monkeypatch):
     server.ways.key = "right"
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match=r"refuses the key .*environment variable OPENAI_API_KEY"):
-        ServerSampler(settings(server), None, QUICK)
+        ServerSampler(build_settings(server), None, QUICK)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
     with pytest.raises(UserError, match=r"refuses the key \(bad key \*\*\*\)"):
-        ServerSampler(settings(server), None, QUICK)
+        ServerSampler(build_settings(server), None, QUICK)
     monkeypatch.setenv("OPENAI_API_KEY", "right")
-    assert generate_all(ServerSampler(settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
+    assert generate_all(ServerSampler(build_settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
 
 
-def test_a_server_that_starts_up_is_waited_for(server):
+def test_waits_for_starting_server(server):
     server.ways.faults.extend([toy_server.status(503, {"Retry-After": "0.05"})] * 2)
-    assert ServerSampler(settings(server), None, QUICK)
+    assert ServerSampler(build_settings(server), None, QUICK)
 
 
-def test_a_server_that_fails_the_first_request(server):
+def test_reports_failed_first_request(server):
     server.ways.faults.append(toy_server.status(500, message="CUDA out of memory"))
     with pytest.raises(UserError, match=r"failed: status 500 \(CUDA out of memory\)"):
-        ServerSampler(settings(server), None, QUICK)
+        ServerSampler(build_settings(server), None, QUICK)
 
 
-def test_a_tokenizer_of_another_model(server, tmp_path):
+def test_rejects_tokenizer_of_different_model(server, tmp_path):
     from tests.tiny_models import byte_llama
 
     server.ways = Ways(extended=True, encode=lambda text: [3 + ord(c) % 50 for c in text])
-    wrong = settings(server, tokenizer=str(byte_llama(tmp_path)), tokenizer_backend="huggingface")
+    wrong = build_settings(
+        server, tokenizer=str(byte_llama(tmp_path)), tokenizer_backend="huggingface"
+    )
     with pytest.raises(UserError, match=r"set model\.args\.tokenizer to that of the served model"):
         ServerSampler(wrong, None, QUICK)
 
@@ -346,14 +348,14 @@ def test_a_tokenizer_of_another_model(server, tmp_path):
         ({"header": {"X-Api-Key": "k"}}, r"header\.X-Api-Key contains a user name or a key"),
     ],
 )
-def test_bad_arguments(server, args, message):
+def test_rejects_bad_arguments(server, args, message):
     with pytest.raises(UserError, match=message):
-        ServerSampler(settings(server, **args), None, QUICK)
+        ServerSampler(build_settings(server, **args), None, QUICK)
     assert server.requests == []
 
 
-def test_a_chat_server_needs_chat_prompts(server):
-    chat = settings(server, base_url=server.url("/v1/chat/completions"))
+def test_chat_server_requires_chat_prompts(server):
+    chat = build_settings(server, base_url=server.url("/v1/chat/completions"))
     chat = SamplerSettings("local-chat-completions", chat.model_args)
     with pytest.raises(UserError, match=r"model\.chat_template: found false"):
         ServerSampler(chat, None, QUICK)
@@ -362,7 +364,7 @@ def test_a_chat_server_needs_chat_prompts(server):
 @pytest.mark.parametrize(
     ("header", "seconds"), [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("soon", 0.0), ("nan", 0.0)]
 )
-def test_retry_after_headers(header, seconds):
+def test_parses_retry_after(header, seconds):
     assert parse_retry_after(header) == seconds
 
 
@@ -377,51 +379,55 @@ def environment(monkeypatch):
     return monkeypatch
 
 
-def behind(server: ToyServer, url: str = "http://model.example/v1/completions") -> SamplerSettings:
-    """The settings of a server that only a proxy knows."""
-    return settings(server, base_url=url)
+def build_proxied_settings(
+    server: ToyServer, url: str = "http://model.example/v1/completions"
+) -> SamplerSettings:
+    """Build settings for a server that is reachable only through a proxy."""
+    return build_settings(server, base_url=url)
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-def test_a_server_is_asked_through_the_proxy_of_the_environment(server, environment, name):
+def test_uses_proxy_of_environment(server, environment, name):
     environment.setenv(name, server.url("/").rstrip("/"))
-    sampler = ServerSampler(behind(server), None, QUICK)
-    answered = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-    assert [len(each.generations) for each in answered] == [2] * 3
+    sampler = ServerSampler(build_proxied_settings(server), None, QUICK)
+    answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
+    assert [len(answer.generations) for answer in answers] == [2] * 3
     assert len(server.asked) >= 8  # models, version, a probe and the requests
     assert all(url.startswith("http://model.example/") for url in server.asked)
 
 
-@pytest.mark.parametrize("spared", ["model.example", ".example", "other.test,model.example", "*"])
-def test_hosts_that_need_no_proxy_are_asked_directly(server, environment, spared):
+@pytest.mark.parametrize("no_proxy", ["model.example", ".example", "other.test,model.example", "*"])
+def test_no_proxy_hosts_skip_proxy(server, environment, no_proxy):
     environment.setenv("HTTP_PROXY", server.url("/").rstrip("/"))
-    environment.setenv("NO_PROXY", spared)
+    environment.setenv("NO_PROXY", no_proxy)
     with pytest.raises(UserError, match=r"model\.example.*cannot be reached"):
-        ServerSampler(behind(server), None, QUICK)
+        ServerSampler(build_proxied_settings(server), None, QUICK)
     assert server.asked == []
 
 
-def test_this_machine_is_asked_directly(server, environment):
+def test_local_hosts_skip_proxy(server, environment):
     environment.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     environment.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    generate_all(sampler_of(server), REQUESTS, SAMPLED, seed=1)
+    generate_all(build_sampler(server), REQUESTS, SAMPLED, seed=1)
     for host in ("localhost", "127.0.0.1", "127.1.2.3", "[::1]", "api.localhost", "0.0.0.0"):
         assert find_proxy(f"http://{host}:8000/v1/completions") is None
         assert find_proxy(f"https://{host}/v1/completions") is None
     assert find_proxy("http://localhost.example/v1") == "http://127.0.0.1:9"
 
 
-def test_a_proxy_that_is_not_there_or_of_another_kind_is_named(server, environment):
+def test_names_unusable_proxy(server, environment):
     environment.setenv("HTTP_PROXY", "http://user:geheim@127.0.0.1:9")
     with pytest.raises(UserError, match="HTTP_PROXY") as caught:
-        ServerSampler(behind(server), None, QUICK)
+        ServerSampler(build_proxied_settings(server), None, QUICK)
     assert "127.0.0.1:9" in str(caught.value)
     assert "geheim" not in str(caught.value)
     environment.setenv("HTTP_PROXY", "socks5://127.0.0.1:9")
     with pytest.raises(UserError, match="NO_PROXY"):
-        ServerSampler(behind(server), None, QUICK)
+        ServerSampler(build_proxied_settings(server), None, QUICK)
     environment.setenv("HTTP_PROXY", "127.0.0.1:9")
     assert find_proxy("http://model.example/v1") == "http://127.0.0.1:9"
     environment.setenv("HTTPS_PROXY", server.url("/"))
-    with pytest.raises(UserError, match="proxy"):  # it takes no CONNECT
-        ServerSampler(behind(server, "https://model.example/v1/completions"), None, QUICK)
+    with pytest.raises(UserError, match="proxy"):  # the proxy does not support CONNECT
+        ServerSampler(
+            build_proxied_settings(server, "https://model.example/v1/completions"), None, QUICK
+        )

@@ -1,4 +1,4 @@
-"""What of SGLang can be tested without a GPU: lm-eval's model for its server, and what is sent."""
+"""SGLang without a GPU: lm-eval's model for its server, and the requests sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)
 
 
 class _Generate(BaseHTTPRequestHandler):
-    """``/generate`` as SGLang has it: a new text for every request, as from a stream of its own."""
+    """Imitate SGLang's ``/generate``: a new text for every request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -37,7 +37,7 @@ class _Generate(BaseHTTPRequestHandler):
         self.wfile.write(reply)
 
     def log_message(self, *args: object) -> None:
-        """Writes nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -55,20 +55,20 @@ def model(tmp_path_factory):
     return byte_llama(tmp_path_factory.mktemp("byte-llama"), add_bos=True)
 
 
-def settings(server, model, **args) -> SamplerSettings:
+def build_settings(server, model, **args) -> SamplerSettings:
     url = f"http://127.0.0.1:{server.server_address[1]}/generate"
     return SamplerSettings("sglang-generate", {"pretrained": str(model), "base_url": url} | args)
 
 
-def test_lm_evals_model_for_the_server_gets_each_sample_and_the_right_settings(server, model):
-    sampler = SglangSampler(settings(server, model), None)
+def test_sends_each_sample_with_settings(server, model):
+    sampler = SglangSampler(build_settings(server, model), None)
     requests = [request_for("a", "One?", (0, 1, 2)), request_for("b", "Two two?", (0, 1))]
     answers = generate_all(sampler, requests, SAMPLED, seed=1)
     texts = [g.text for answer in answers for g in answer.generations]
     assert len(set(texts)) == 5
     assert {g.tokens_from for a in answers for g in a.generations} == {"retokenized"}
-    asked = sorted(len(body["input_ids"][0]) for body in server.bodies)
-    assert asked == sorted([len(answers[0].prompt_ids)] * 3 + [len(answers[1].prompt_ids)] * 2)
+    lengths = sorted(len(body["input_ids"][0]) for body in server.bodies)
+    assert lengths == sorted([len(answers[0].prompt_ids)] * 3 + [len(answers[1].prompt_ids)] * 2)
     for body in server.bodies:
         assert tuple(body["input_ids"][0]) in {answer.prompt_ids for answer in answers}
         assert body["input_ids"][0][0] == 1  # the start token, as with hf
@@ -79,18 +79,18 @@ def test_lm_evals_model_for_the_server_gets_each_sample_and_the_right_settings(s
     assert server.bodies[0]["sampling_params"]["temperature"] == 0
 
 
-def test_a_prompt_that_lm_eval_would_cut_fails_and_is_not_sent(server, model):
-    sampler = SglangSampler(settings(server, model, max_length=65), None)
+def test_does_not_send_prompt_beyond_context(server, model):
+    sampler = SglangSampler(build_settings(server, model, max_length=65), None)
     too_long = request_for("a", "x" * 100, (0,))
     assert generate_all(sampler, [too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
     assert server.bodies == []
 
 
-def test_half_of_a_surrogate_pair_is_replaced(server, model):
-    """Any model of lm-eval that asks a server may give one."""
+def test_replaces_lone_surrogate(server, model):
+    """Any server model of lm-eval may return one."""
     server.end = " \ud83d"
     [answer] = generate_all(
-        SglangSampler(settings(server, model), None),
+        SglangSampler(build_settings(server, model), None),
         [request_for("a", "One?", (0,))],
         SAMPLED,
         seed=1,
@@ -99,15 +99,15 @@ def test_half_of_a_surrogate_pair_is_replaced(server, model):
     assert answer.generations[0].token_ids
 
 
-def test_a_failing_server_is_named(server, model):
-    sampler = SglangSampler(settings(server, model, max_retries=1), None)
+def test_names_failing_server(server, model):
+    sampler = SglangSampler(build_settings(server, model, max_retries=1), None)
     server.status = 500
     with pytest.raises(GapftError, match="'sglang-generate' failed: 500 Server Error"):
         generate_all(sampler, [request_for("a", "One?", (0,))], SAMPLED, seed=1)
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="SGLang is installed here")
-def test_the_engine_that_is_not_installed_is_named(model):
+def test_names_missing_engine(model):
     absent = SamplerSettings("sglang", {"pretrained": str(model)})
     with pytest.raises(UserError, match=r"cannot create .* 'sglang': .*sglang"):
         SglangSampler(absent, None)

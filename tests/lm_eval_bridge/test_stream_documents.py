@@ -1,4 +1,4 @@
-"""stream_documents: the records of read_documents and its errors, a line at a time."""
+"""stream_documents: the same records and errors as read_documents, one line at a time."""
 
 import bz2
 import codecs
@@ -19,7 +19,7 @@ from gapft_harness.lm_eval_bridge.task_file.documents import read_documents, str
 RECORDS = [{"text": "a"}, {"text": "\u2028 \x85 é"}, {"text": "c", "n": 3}]
 
 
-def test_it_gives_what_reading_the_whole_file_gives(tmp_path):
+def test_streams_same_records_as_read(tmp_path):
     path = tmp_path / "records.jsonl"
     lines = [json.dumps(record, ensure_ascii=False) for record in RECORDS]
     for text in ("\n".join(lines), "\ufeff" + "\r\n".join(lines) + "\r\n\r\n"):
@@ -32,7 +32,7 @@ def test_it_gives_what_reading_the_whole_file_gives(tmp_path):
         ]
 
 
-def test_it_holds_one_line_at_a_time(tmp_path):
+def test_streams_one_line_at_a_time(tmp_path):
     path = tmp_path / "large.jsonl"
     with path.open("w") as file:
         for _ in range(40):
@@ -58,7 +58,7 @@ def test_it_holds_one_line_at_a_time(tmp_path):
         ),
     ],
 )
-def test_a_bad_file_is_named(content, expected, tmp_path):
+def test_names_bad_file(content, expected, tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
@@ -67,7 +67,7 @@ def test_a_bad_file_is_named(content, expected, tmp_path):
     assert expected in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_names_missing_file(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read: No such file"):
         list(stream_documents(tmp_path / "nowhere.jsonl"))
 
@@ -87,7 +87,7 @@ def test_a_missing_file_is_named(tmp_path):
         ),
     ],
 )
-def test_what_is_no_utf8_is_told_by_its_line(read, content, expected, tmp_path):
+def test_names_line_that_is_not_utf8(read, content, expected, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
@@ -97,7 +97,7 @@ def test_what_is_no_utf8_is_told_by_its_line(read, content, expected, tmp_path):
 
 
 @pytest.mark.parametrize("read", [read_documents, lambda path: list(stream_documents(path))])
-def test_what_gzip_packed_is_read(read, tmp_path):
+def test_reads_gzip(read, tmp_path):
     plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
     plain.write_bytes(b'{"a": 1}\n{"a": 2}\n')
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -108,7 +108,7 @@ def test_what_gzip_packed_is_read(read, tmp_path):
     st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=9)),
     st.booleans(),
 )
-def test_lines_are_those_of_the_whole_text(lines, mark):
+def test_read_lines_matches_read_text(lines, mark):
     with TemporaryDirectory() as folder:
         path = Path(folder, "a")
         path.write_bytes((codecs.BOM_UTF8 if mark else b"") + "\n".join(lines).encode())
@@ -130,7 +130,7 @@ def test_lines_are_those_of_the_whole_text(lines, mark):
         ('{"a": 1' + 5000 * "0" + "}", "line 1: malformed JSON: Exceeds the limit"),
     ],
 )
-def test_what_seems_to_have_happened_to_json_is_said(text, expected, tmp_path):
+def test_explains_malformed_json(text, expected, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError) as caught:

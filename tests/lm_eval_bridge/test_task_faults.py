@@ -1,4 +1,4 @@
-"""What is wrong with a task is told by its file and key, and nothing misspelt runs in silence."""
+"""Faulty tasks: errors name file and key, and misspelt keys never pass silently."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ metadata:
 """
 
 
-def record(number: int, **more: object) -> dict[str, object]:
+def build_record(number: int, **more: object) -> dict[str, object]:
     return {"name": f"n{number}", "question": f"{number} + 1?", "answer": f"{number + 1}", **more}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for name, numbers in (("pool", range(6)), ("audit", range(6, 9))):
-        rows = [json.dumps(record(n, kind="sum", worked=f"\\boxed{{{n + 1}}}")) for n in numbers]
+        rows = [
+            json.dumps(build_record(n, kind="sum", worked=f"\\boxed{{{n + 1}}}")) for n in numbers
+        ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows), encoding="utf-8")
     (tmp_path / "sums.yaml").write_text(YAML, encoding="utf-8")
     functions = "def none(docs): pass\ndef fail(docs): return docs.map(lambda doc: doc['nope'])\n"
@@ -44,13 +46,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def edit(folder: Path, old: str, new: str) -> None:
+def edit_task(folder: Path, old: str, new: str) -> None:
     assert old in YAML
     (folder / "sums.yaml").write_text(YAML.replace(old, new), encoding="utf-8")
 
 
-def used(folder: Path, name: str) -> None:
-    """Loads a task, reads it, and asks for its decode, as search does."""
+def use_task(folder: Path, name: str) -> None:
+    """Load a task, read it, and build its decoding, as search does."""
     task = load_task(name, [folder])
     task.read_pool()
     task.read_audit()
@@ -58,27 +60,27 @@ def used(folder: Path, name: str) -> None:
     task.check_golds(load_verifier("boxed_math"), "pool")
 
 
-def told(folder: Path, name: str = "sums") -> str:
-    """The message that this ends with."""
+def read_error(folder: Path, name: str = "sums") -> str:
+    """Return the message of the error from using a task."""
     with pytest.raises(UserError) as caught:
-        used(folder, name)
+        use_task(folder, name)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
 @pytest.mark.parametrize("benchmark", ["logiqa", "reclor", "math", "livecodebench"])
-def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -> None:
-    """lm-eval's own call hands a loader all of ``metadata``; ours hands it its settings."""
+def test_loader_rejects_misspelt_setting(benchmark: str, tmp_path: Path) -> None:
+    """lm-eval passes all of ``metadata`` to a loader; we pass only its settings."""
     base = Path(load_base := f"tasks/{benchmark}/_base_yaml").resolve()
     assert base.is_file(), load_base
     text = f"include: {base}\ntask: mine\ndataset_kwargs: {{revison: abc}}\n"
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    message = told(tmp_path, "mine")
+    message = read_error(tmp_path, "mine")
     assert f"({tmp_path / 'mine.yaml'}): dataset_kwargs: unknown key 'revison'; did you" in message
     assert "did you mean 'revision'?" in message
     (tmp_path / "mine.yaml").write_text(text.replace("revison: abc", ""), encoding="utf-8")
-    assert "dataset_kwargs: the key 'revision' is missing" in told(tmp_path, "mine")
+    assert "dataset_kwargs: the key 'revision' is missing" in read_error(tmp_path, "mine")
 
 
 @pytest.mark.parametrize(
@@ -171,30 +173,30 @@ def test_a_loader_swallows_no_misspelt_setting(benchmark: str, tmp_path: Path) -
         ("pool: pool.jsonl", "pool: 3", "dataset_kwargs.data_files.pool: found 3, expected a file"),
     ],
 )
-def test_a_mistake_names_file_and_key(old: str, new: str, expected: str, folder: Path) -> None:
-    edit(folder, old, new)
-    message = told(folder)
+def test_error_names_file_and_key(old: str, new: str, expected: str, folder: Path) -> None:
+    edit_task(folder, old, new)
+    message = read_error(folder)
     assert expected in message
     assert str(folder / "sums.yaml") in message
     assert "network" not in message
 
 
-def test_records_may_be_filtered_as_lm_evals_tasks_do(folder: Path) -> None:
+def test_process_docs_may_filter_records(folder: Path) -> None:
     text = "def some(docs): return docs.filter(lambda doc: doc['name'] != 'n3')\n"
     (folder / "utils.py").write_text(text, encoding="utf-8")
-    edit(folder, "training_split", "process_docs: !function utils.some\ntraining_split")
+    edit_task(folder, "training_split", "process_docs: !function utils.some\ntraining_split")
     assert len(load_task("sums", [folder]).read_pool()) == 5
 
 
-def test_an_id_that_repeats_by_the_data_is_no_mistake(folder: Path) -> None:
-    edit(folder, "id: name", "id: kind")
+def test_accepts_repeated_ids_of_data(folder: Path) -> None:
+    edit_task(folder, "id: name", "id: kind")
     assert [problem.id[:4] for problem in load_task("sums", [folder]).read_pool()] == ["sum-"] * 6
 
 
-def test_a_record_without_the_field_of_the_id_is_no_word_either(folder: Path) -> None:
-    rows = [record(0), {"question": "1 + 1?", "answer": "2"}]
+def test_rejects_record_without_id_field(folder: Path) -> None:
+    rows = [build_record(0), {"question": "1 + 1?", "answer": "2"}]
     (folder / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert "metadata.gapft.id: unknown field 'name'" in told(folder)
+    assert "metadata.gapft.id: unknown field 'name'" in read_error(folder)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +218,9 @@ def test_a_record_without_the_field_of_the_id_is_no_word_either(folder: Path) ->
         ("until: [3]", "generation_kwargs.until: found [3], expected a list of stop strings"),
     ],
 )
-def test_generation_settings_are_honoured_or_refused(
-    options: str, expected: str, folder: Path
-) -> None:
-    edit(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
-    message = told(folder)
+def test_rejects_conflicting_generation_settings(options: str, expected: str, folder: Path) -> None:
+    edit_task(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
+    message = read_error(folder)
     assert expected in message
     assert str(folder / "sums.yaml") in message
 
@@ -234,16 +234,16 @@ def test_generation_settings_are_honoured_or_refused(
         ("max_completion_tokens: 5, repetition_penalty: 1.0, until: null", 5, ()),
     ],
 )
-def test_what_agrees_with_the_recipe_is_taken(
+def test_accepts_compatible_generation_settings(
     options: str, length: int, stops: tuple[str, ...], folder: Path
 ) -> None:
-    edit(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
-    found = load_task("sums", [folder]).build_decoding()
-    assert (found.do_sample, found.max_gen_toks, found.until) == (False, length, stops)
+    edit_task(folder, "{do_sample: false, max_gen_toks: 9, until: []}", f"{{{options}}}")
+    decoding = load_task("sums", [folder]).build_decoding()
+    assert (decoding.do_sample, decoding.max_gen_toks, decoding.until) == (False, length, stops)
 
 
-def test_a_tasks_sampling_may_be_the_recipes(folder: Path) -> None:
-    edit(folder, "do_sample: false", "do_sample: true, temperature: 1.0, top_k: 20")
+def test_task_sampling_must_match_recipe(folder: Path) -> None:
+    edit_task(folder, "do_sample: false", "do_sample: true, temperature: 1.0, top_k: 20")
     task = load_task("sums", [folder])
     assert task.build_decoding(Search(temperature=1.0, top_k=20)).max_gen_toks == 9
     with pytest.raises(
@@ -252,23 +252,23 @@ def test_a_tasks_sampling_may_be_the_recipes(folder: Path) -> None:
         task.build_decoding(Search(top_k=20))
 
 
-def test_examples_that_the_verifier_fails_are_refused_and_shown(folder: Path) -> None:
-    edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 2")
-    message = told(folder)
+def test_rejects_examples_that_verifier_fails(folder: Path) -> None:
+    edit_task(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 2")
+    message = read_error(folder)
     assert "the task's own verifier does not pass the answers of few-shot examples" in (message)
     assert f"6 of 6 checked, such as '1' for {folder / 'pool.jsonl'}, line 1" in message
     assert "(fail: no box)" in message
     lines = "training_split: pool\nnum_fewshot: 2\nfewshot_config: {doc_to_target: worked}"
-    edit(folder, "training_split: pool", lines)
+    edit_task(folder, "training_split: pool", lines)
     task = load_task("sums", [folder])
     assert "\\boxed{" in task.read_audit()[0].prompt
     task.check_golds(load_verifier("boxed_math"), "audit")
 
 
-def test_one_odd_answer_among_many_is_let_pass(folder: Path) -> None:
+def test_accepts_single_failing_example(folder: Path) -> None:
     lines = "training_split: pool\nnum_fewshot: 2\nfewshot_config: {doc_to_target: worked}"
-    edit(folder, "training_split: pool", lines)
-    rows = [record(n, worked=f"\\boxed{{{n + 1}}}" if n else "?") for n in range(40)]
+    edit_task(folder, "training_split: pool", lines)
+    rows = [build_record(n, worked=f"\\boxed{{{n + 1}}}" if n else "?") for n in range(40)]
     (folder / "pool.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     task = load_task("sums", [folder])
     task.read_audit()
@@ -276,54 +276,54 @@ def test_one_odd_answer_among_many_is_let_pass(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pool", "audit"])
-def test_a_data_file_with_other_fields_is_named(folder: Path, name: str) -> None:
+def test_names_data_file_without_fields(folder: Path, name: str) -> None:
     (folder / f"{name}.jsonl").write_text('\n{"problem": "1 + 1?", "solution": "2"}\n')
-    message = told(folder)
+    message = read_error(folder)
     assert f"{folder / name}.jsonl, line 2" in message
     for words in (str(folder / "sums.yaml"), "doc_to_text", "'question'", "problem, solution"):
         assert words in message
 
 
-def test_examples_that_cannot_be_drawn_are_told(folder: Path) -> None:
-    edit(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 6")
-    assert "num_fewshot: found 6, but only 5 examples" in told(folder)
+def test_rejects_missing_examples(folder: Path) -> None:
+    edit_task(folder, "training_split: pool", "training_split: pool\nnum_fewshot: 6")
+    assert "num_fewshot: found 6, but only 5 examples" in read_error(folder)
     listed = "num_fewshot: 1\nfewshot_config: {samples: [five]}"
-    edit(folder, "training_split: pool", f"training_split: pool\n{listed}")
-    assert "fewshot_config.samples" in told(folder)
+    edit_task(folder, "training_split: pool", f"training_split: pool\n{listed}")
+    assert "fewshot_config.samples" in read_error(folder)
 
 
 @pytest.mark.parametrize("sampler", ["default", "first_n"])
-def test_examples_may_be_listed_in_the_task(folder: Path, sampler: str) -> None:
-    """As many as are shown; a listed one that is the problem itself is not shown with it."""
+def test_task_may_list_examples(folder: Path, sampler: str) -> None:
+    """The listed examples are shown, except the problem itself."""
     first = json.loads((folder / "audit.jsonl").read_text("utf-8").splitlines()[0])
     spare = {"question": "Spare 1?", "answer": "\\boxed{1}"}
-    list_examples(folder, sampler, 1, [spare, first])
+    write_examples(folder, sampler, 1, [spare, first])
     problem, *others = load_task("sums", [folder]).read_audit()
     assert problem.prompt.startswith("Spare 1?")
     assert problem.prompt.count(str(first["question"])) == 1
     for other in others:
         assert other.prompt.startswith(("Spare 1?", str(first["question"])))
-    list_examples(folder, sampler, 2, [spare, record(77)])
+    write_examples(folder, sampler, 2, [spare, build_record(77)])
     for problem in load_task("sums", [folder]).read_audit():
         assert problem.prompt.count("\n\n") == 2
 
 
-def list_examples(folder: Path, sampler: str, shots: int, rows: list[dict[str, object]]) -> None:
+def write_examples(folder: Path, sampler: str, shots: int, rows: list[dict[str, object]]) -> None:
     config = json.dumps({"sampler": sampler, "samples": rows})
     lines = f"num_fewshot: {shots}\nfewshot_config: {config}"
-    edit(folder, "training_split: pool", f"training_split: pool\n{lines}")
+    edit_task(folder, "training_split: pool", f"training_split: pool\n{lines}")
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "answer_start"),
     [
         ("gapft_demo", "\\boxed{"),
         ("gapft_demo_pool", "\\boxed{"),
         ("gapft_demo_code_pool", "```python\n"),
     ],
 )
-def test_bundled_tasks_show_answers_that_their_verifier_passes(name: str, shown: str) -> None:
-    """As the stock command asks for examples: after the task is built."""
+def test_bundled_tasks_show_verified_answers(name: str, answer_start: str) -> None:
+    """Set the examples after the task is built, as the stock command does."""
     from lm_eval.tasks import TaskManager
 
     folder = str(Path("tasks").resolve())
@@ -332,7 +332,7 @@ def test_bundled_tasks_show_answers_that_their_verifier_passes(name: str, shown:
     task.set_fewshot_seed(1)
     task.build_all_requests(limit=2)
     for instance in task.instances:
-        assert instance.args[0].count(shown) == 3
+        assert instance.args[0].count(answer_start) == 3
 
 
 STOCK = """
@@ -366,41 +366,41 @@ metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
         ("until:", "untill:", "generation_kwargs: unknown key 'untill'; did you mean 'until'?"),
     ],
 )
-def test_a_stock_task_is_told_so_too(
+def test_stock_task_error_names_key(
     old: str, new: str, expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", folder / "cache")
     assert old in STOCK
     text = STOCK.replace(old, new).replace("POOL", str(folder / "pool.jsonl"))
     (folder / "plain.yaml").write_text(text, encoding="utf-8")
-    message = told(folder, "plain")
+    message = read_error(folder, "plain")
     assert expected in message
     assert str(folder / "plain.yaml") in message
     assert "network" not in message
 
 
 @pytest.mark.parametrize("line", ["task: sums\n", "task: 'other'\n", "task: sums # mine\n"])
-def test_a_file_that_is_no_yaml_is_no_unknown_task(line: str, folder: Path) -> None:
-    """Whether its name or its first line says what it is meant to hold."""
+def test_invalid_yaml_is_not_unknown_task(line: str, folder: Path) -> None:
+    """Recognise the task by the file's name or its first line."""
     file = folder / ("sums.yaml" if "other" in line else "else.yaml")
     (folder / "sums.yaml").unlink()
     file.write_text(f"{line}doc_to_text: [a\nmetadata: 3\n", encoding="utf-8")
     for name in ("sums", str(file)):
-        message = told(folder, name)
+        message = read_error(folder, name)
         assert f"{file}, line 3, column 9: invalid YAML: " in message
         assert "unknown task" not in message
 
 
-def test_the_file_that_a_task_includes_is_the_one_that_is_named(folder: Path) -> None:
+def test_error_names_included_file(folder: Path) -> None:
     (folder / "base").write_text("doc_to_text: [a\n", encoding="utf-8")
     (folder / "sums.yaml").write_text("include: base\ntask: sums\n", encoding="utf-8")
-    assert f"{folder / 'base'}, line 2, column 1: invalid YAML: " in told(folder)
+    assert f"{folder / 'base'}, line 2, column 1: invalid YAML: " in read_error(folder)
     (folder / "base").unlink()
-    assert f"include: {folder / 'base'}: cannot be read: No such file" in told(folder)
+    assert f"include: {folder / 'base'}: cannot be read: No such file" in read_error(folder)
 
 
-def test_the_command_tells_it_in_one_line(folder: Path) -> None:
-    edit(folder, "max_gen_toks: 9", "max_gen_tok: 9")
+def test_command_prints_one_line(folder: Path) -> None:
+    edit_task(folder, "max_gen_toks: 9", "max_gen_tok: 9")
     arguments = ["--task", "sums", "--model-args", "pretrained=bundled:demo"]
     done = gapft("run", *arguments, "--include-path", ".", cwd=folder)
     assert done.returncode == 2
@@ -410,8 +410,8 @@ def test_the_command_tells_it_in_one_line(folder: Path) -> None:
     assert not (folder / "runs").exists() or not list((folder / "runs").iterdir())
 
 
-def test_a_misspelt_argument_of_the_model_is_told_before_weights_are_loaded() -> None:
-    """lm-eval hands transformers what it does not know, and so do we what is like nothing."""
+def test_rejects_misspelt_model_argument() -> None:
+    """Unknown arguments that resemble no known one are passed to transformers."""
     from gapft_harness.lm_eval_bridge.samplers.hf import check_arguments
 
     for key in ("dtpe", "devce", "batch_sizes", "revison"):

@@ -1,7 +1,7 @@
-"""What a user has after `pip install`: tried in an environment of its own, away from the tree.
+"""What a user has after `pip install`: tried in a separate environment outside the source tree.
 
-The environment borrows this one's packages by a path, so that nothing is downloaded; the path's
-own .pth files are not run, so an editable install of this tree is not seen through it.
+The environment uses this one's packages through a path file, so nothing is downloaded. That path's
+own .pth files are not run, so an editable install of this tree has no effect.
 """
 
 import os
@@ -26,8 +26,8 @@ SMALL = {"PYTHONPATH": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 pytestmark = pytest.mark.xdist_group("packaging")
 
 
-def run(command, cwd, **environment):
-    """Runs a command away from the tree and gives its result, output as text."""
+def run_outside(command, cwd, **environment):
+    """Run a command outside the source tree; return its result with output as text."""
     variables = {**os.environ, **SMALL, **environment}
     variables.pop("GAPFT_DATA_DIR", None)
     return subprocess.run(
@@ -41,46 +41,48 @@ def run(command, cwd, **environment):
     )
 
 
-def done(result) -> str:
+def read_output(result) -> str:
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
 @pytest.fixture(scope="module")
-def away(tmp_path_factory) -> Path:
-    """A working directory outside the tree."""
-    return tmp_path_factory.mktemp("away")
+def workdir(tmp_path_factory) -> Path:
+    """Create a working directory outside the source tree."""
+    return tmp_path_factory.mktemp("workdir")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory, away) -> Path:
-    """The wheel, built by way of the sdist, as a release is."""
+def wheel(tmp_path_factory, workdir) -> Path:
+    """Build the wheel from the sdist, as for a release."""
     out = tmp_path_factory.mktemp("dist")
     hatch = [sys.executable, "-m", "hatchling", "build"]
-    done(run([*hatch, "-t", "sdist", "-d", out], ROOT))
+    read_output(run_outside([*hatch, "-t", "sdist", "-d", out], ROOT))
     (archive,) = out.glob("*.tar.gz")
     (out / "source").mkdir()
-    done(run(["tar", "-xzf", archive, "-C", out / "source"], ROOT))  # 3.11.2 has no safe unpacking
+    read_output(
+        run_outside(["tar", "-xzf", archive, "-C", out / "source"], ROOT)
+    )  # 3.11.2 has no safe unpacking
     (source,) = (out / "source").iterdir()
-    done(run([*hatch, "-t", "wheel", "-d", out], source))
+    read_output(run_outside([*hatch, "-t", "wheel", "-d", out], source))
     (built,) = out.glob("*.whl")
     return built
 
 
-def files_of(package: Path) -> set[str]:
-    """A package's files by their names in a wheel; links are followed, caches left out."""
-    found: set[str] = set()
+def list_files(package: Path) -> set[str]:
+    """List a package's files by their names in a wheel; follow links and skip caches."""
+    files: set[str] = set()
     for folder, _, names in os.walk(package, followlinks=True):
         if Path(folder).name != "__pycache__":
-            found |= {str((Path(folder) / name).relative_to(package.parent)) for name in names}
-    return found
+            files |= {str((Path(folder) / name).relative_to(package.parent)) for name in names}
+    return files
 
 
-def test_the_wheel_holds_the_package_and_the_sdist_the_generators_too(wheel):
+def test_wheel_and_sdist_are_complete(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+        files = {name for name in archive.namelist() if ".dist-info/" not in name}
     pth = "gapft_harness_autoload.pth"
-    assert held == files_of(ROOT / "gapft_harness") - {f"gapft_harness/{pth}"} | {pth}
+    assert files == list_files(ROOT / "gapft_harness") - {f"gapft_harness/{pth}"} | {pth}
     assert {
         "gapft_harness/demo/policy/model.safetensors",
         "gapft_harness/demo/code_policy/model.safetensors",
@@ -88,154 +90,168 @@ def test_the_wheel_holds_the_package_and_the_sdist_the_generators_too(wheel):
         "gapft_harness/recipes/demo.yaml",
         "gapft_harness/report/rendering/templates/index.html.j2",
         "gapft_harness/tasks/demo/pool.jsonl",
-    } <= held
+    } <= files
     (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    generators = files_of(ROOT / "demo_policies")
+    generators = list_files(ROOT / "demo_policies")
     assert generators
     assert generators <= names
 
 
 class Environment:
-    """A clean environment with this one's packages borrowed."""
+    """A clean environment with access to this one's packages."""
 
-    def __init__(self, folder: Path, away: Path) -> None:
+    def __init__(self, folder: Path, workdir: Path) -> None:
         venv.create(folder, with_pip=False, symlinks=True)
         self.python = folder / "bin" / "python"
-        self.away = away
+        self.workdir = workdir
         (self.site,) = folder.glob("lib/python*/site-packages")
         borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (self.site / "borrowed.pth").write_text("\n".join(sorted(borrowed)), encoding="utf-8")
         self.before = self.files()
 
     def files(self) -> set[str]:
-        found = (path.relative_to(self.site) for path in self.site.rglob("*"))
-        return {str(path) for path in found if "__pycache__" not in path.parts}
+        paths = (path.relative_to(self.site) for path in self.site.rglob("*"))
+        return {str(path) for path in paths if "__pycache__" not in path.parts}
 
     def pip(self, *arguments) -> str:
         command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
-        return done(run(command, self.away))
+        return read_output(run_outside(command, self.workdir))
 
     def lm_eval(self, *arguments, **environment):
-        return run([self.python, "-m", "lm_eval", *arguments], self.away, **environment)
+        return run_outside([self.python, "-m", "lm_eval", *arguments], self.workdir, **environment)
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory, away, wheel) -> Environment:
-    """An environment with the wheel."""
-    made = Environment(tmp_path_factory.mktemp("wheel-env") / "env", away)
-    made.pip("install", "--quiet", "--no-deps", "--no-index", wheel)
-    return made
+def installation(tmp_path_factory, workdir, wheel) -> Environment:
+    """Create an environment with the wheel installed."""
+    environment = Environment(tmp_path_factory.mktemp("wheel-env") / "env", workdir)
+    environment.pip("install", "--quiet", "--no-deps", "--no-index", wheel)
+    return environment
 
 
-def test_only_our_package_and_one_pth_are_installed(installed):
-    top = {Path(name).parts[0] for name in installed.files() - installed.before}
+def test_installs_package_and_one_pth(installation):
+    top = {Path(name).parts[0] for name in installation.files() - installation.before}
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "gapft_harness",
         "gapft_harness_autoload.pth",
     }
 
 
-def test_the_stock_command_finds_the_tasks_with_no_further_flag(installed):
-    table = done(installed.lm_eval(*HELLO, "--tasks", "gapft_demo,gapft_demo_passk"))
+def test_stock_command_finds_tasks(installation):
+    table = read_output(installation.lm_eval(*HELLO, "--tasks", "gapft_demo,gapft_demo_passk"))
     assert "gapft_demo_passk" in table
     assert "pass@8" in table
 
 
-def test_the_demo_runs_from_the_wheel(installed):
+def test_demo_runs_from_wheel(installation):
     small = ("data.pool_limit=60", "data.audit_limit=40", "search.k=4", "training.repetitions=1")
     settings = [part for setting in small for part in ("--set", setting)]
-    command = [installed.python, "-m", "gapft_harness.cli.main", "demo", "--condition", "gapft"]
-    text = done(run([*command, "--seed", "13", *settings], installed.away))
+    command = [
+        installation.python,
+        "-m",
+        "gapft_harness.cli.main",
+        "demo",
+        "--condition",
+        "gapft",
+    ]
+    text = read_output(run_outside([*command, "--seed", "13", *settings], installation.workdir))
     assert "report: runs/demo/report/index.html" in text
-    assert (installed.away / "runs/demo/report/index.html").is_file()
+    assert (installation.workdir / "runs/demo/report/index.html").is_file()
 
 
-def test_the_hook_can_be_switched_off_and_include_path_still_works(installed):
-    path = run(
+def test_hook_can_be_disabled(installation):
+    path = run_outside(
         [
-            *(installed.python, "-c"),
+            *(installation.python, "-c"),
             "from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path; "
             "print(tasks_path())",
         ],
-        installed.away,
+        installation.workdir,
     )
-    folder = Path(done(path).strip())
-    assert installed.site in folder.parents
+    folder = Path(read_output(path).strip())
+    assert installation.site in folder.parents
     flags = (*HELLO, "--tasks", "gapft_demo", "--include_path", folder)
-    assert "pass@1" in done(installed.lm_eval(*flags, GAPFT_NO_AUTOLOAD="1"))
+    assert "pass@1" in read_output(installation.lm_eval(*flags, GAPFT_NO_AUTOLOAD="1"))
     code = "import lm_eval.tasks as t; print(hasattr(t.TaskManager.__init__, '__wrapped__'))"
     for switch, extended in (("1", "False"), ("", "True")):
-        result = run([installed.python, "-c", code], installed.away, GAPFT_NO_AUTOLOAD=switch)
-        assert done(result).strip() == extended
+        result = run_outside(
+            [installation.python, "-c", code], installation.workdir, GAPFT_NO_AUTOLOAD=switch
+        )
+        assert read_output(result).strip() == extended
 
 
-def test_starting_python_imports_nothing_of_ours(installed):
+def test_startup_imports_no_module(installation):
     code = "import sys; print([m for m in sys.modules if 'gapft' in m or m == 'pluggy'])"
-    assert done(run([installed.python, "-c", code], installed.away)).strip() == "[]"
+    assert (
+        read_output(run_outside([installation.python, "-c", code], installation.workdir)).strip()
+        == "[]"
+    )
 
 
-def test_editable_install_finds_the_tasks_and_uninstalling_leaves_nothing(installed):
-    installed.pip("uninstall", "--quiet", "--yes", "gapft-harness")
-    assert installed.files() == installed.before
-    installed.pip(
+def test_editable_install_and_uninstall(installation):
+    installation.pip("uninstall", "--quiet", "--yes", "gapft-harness")
+    assert installation.files() == installation.before
+    installation.pip(
         *("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"),
         *("--editable", ROOT),
     )
-    assert "pass@1" in done(installed.lm_eval(*HELLO, "--tasks", "gapft_demo"))
-    installed.pip("uninstall", "--quiet", "--yes", "gapft-harness")
-    assert installed.files() == installed.before
-    start = run([installed.python, "-c", "print('fine')"], installed.away)
-    assert (done(start).strip(), start.stderr) == ("fine", "")
+    assert "pass@1" in read_output(installation.lm_eval(*HELLO, "--tasks", "gapft_demo"))
+    installation.pip("uninstall", "--quiet", "--yes", "gapft-harness")
+    assert installation.files() == installation.before
+    start = run_outside([installation.python, "-c", "print('fine')"], installation.workdir)
+    assert (read_output(start).strip(), start.stderr) == ("fine", "")
 
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
-    """A copy of the tree with nothing that was made in it."""
-    made = re.findall(r"^(\S+?)/?$", (ROOT / ".gitignore").read_text(), re.M)
+    """Copy the source tree without generated files."""
+    ignored = re.findall(r"^(\S+?)/?$", (ROOT / ".gitignore").read_text(), re.M)
     folder = tmp_path_factory.mktemp("clone") / "gapft-harness"
-    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", *made))
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", *ignored))
     return folder
 
 
-def test_documents_install_as_written_and_the_next_command_is_there(clone, tmp_path):
-    """In one shell, README from a clone, docs/machines.md from a wheel; nothing is downloaded.
+def test_documented_installation_works(clone, tmp_path):
+    """Run README's commands in a clone and those of docs/machines.md with a wheel, offline.
 
-    The new environment sees this one's packages by PYTHONPATH, and pip is told by variables to ask
-    no index, neither for ours nor for what builds it.
+    The new environment finds this one's packages through PYTHONPATH, and variables make pip use no
+    index, neither for our package nor for its build tools.
     """
     (by_hand,) = (b.text for b in blocks(ROOT / "README.md") if "-m venv" in b.text)
     (from_a_wheel,) = (b.text for b in blocks(ROOT / "docs/machines.md") if ".whl" in b.text)
-    where = "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
+    print_paths = (
+        "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
+    )
     (tmp_path / "python3").symlink_to(sys.executable)
     wheel = from_a_wheel.replace("-m build", "-m build --no-isolation")
-    script = f"{by_hand}{where}pip uninstall --yes gapft-harness\n{wheel}{where}"
-    found = done(
-        run(
+    script = f"{by_hand}{print_paths}pip uninstall --yes gapft-harness\n{wheel}{print_paths}"
+    output = read_output(
+        run_outside(
             ["bash", "-euo", "pipefail", "-c", f"{script}gapft --version"],
             clone,
             PYTHONPATH=sysconfig.get_path("purelib"),
-            # no pip but that of the environment that the commands make: a README that forgets to
-            # go in there must not install into the one that runs the tests
+            # only pip of the new environment: a README without the activation must not install
+            # into the environment that runs the tests
             PATH=f"{tmp_path}{os.pathsep}{os.defpath}",
             PIP_REQUIRE_VIRTUALENV="1",
             PIP_NO_INDEX="1",
-            PIP_NO_BUILD_ISOLATION="0",  # pip reads it as the flag's value: no isolation
+            PIP_NO_BUILD_ISOLATION="0",  # pip reads 0 as no isolation
             PIP_NO_DEPS="1",
             PIP_DISABLE_PIP_VERSION_CHECK="1",
         )
     )
     environment = (clone / ".venv").resolve()
-    assert found.count(f"\n{environment}/bin/gapft\n") == 2, found
-    imported = re.findall(r"^/.*/gapft_harness/__init__.py$", found, re.M)
+    assert output.count(f"\n{environment}/bin/gapft\n") == 2, output
+    imported = re.findall(r"^/.*/gapft_harness/__init__.py$", output, re.M)
     assert [Path(path).is_relative_to(environment) for path in imported] == [True, True]
-    (version,) = re.findall(r"^gapft-harness (\S+)$", found, re.M)
+    (version,) = re.findall(r"^gapft-harness (\S+)$", output, re.M)
     assert [path.name.split("-")[1] for path in (clone / "dist").glob("*.whl")] == [version]
 
 
-def test_what_readme_runs_after_make_demo_finds_the_command(clone):
-    """``make demo`` leaves the command in ``.venv``, and its block ends with going in there."""
+def test_readme_activates_environment_of_make_demo(clone):
+    """``make demo`` installs the command in ``.venv``, and README then activates it."""
     (first,) = [b.text for b in blocks(ROOT / "README.md") if b.text.startswith("make demo\n")]
     assert first.splitlines()[1:] == [". .venv/bin/activate"]
     makefile = (ROOT / "Makefile").read_text()

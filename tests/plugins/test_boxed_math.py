@@ -1,4 +1,4 @@
-"""boxed_math: the last box as mathematics, in workers that can be killed."""
+"""boxed_math: compare the last box as mathematics, in workers that can be killed."""
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +16,8 @@ HANGS = r"5^{5^{5^{5}}}"
 
 @pytest.fixture(scope="module")
 def verifier():
-    with BoxedMath(timeout_s=20, workers=1) as made:
-        yield made
+    with BoxedMath(timeout_s=20, workers=1) as instance:
+        yield instance
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_answers_are_compared_as_mathematics(verifier, gold, answer, status):
         (rf"\boxed{{{'9' * 70}}}", "5", Verdict("fail", f"said {'9' * 60}…")),
     ],
 )
-def test_what_needs_no_library(verifier, response, gold, verdict):
+def test_verdicts_without_math_verify(verifier, response, gold, verdict):
     assert verifier.verify([response], [gold]) == [verdict]
 
 
 @pytest.mark.parametrize(
     "gold", ["5", "\\frac12", 7, 0.5, 0, "None", "", " .", None, True, ["5"], {}]
 )
-def test_check_gold_refuses_exactly_what_verify_cannot_judge_by(verifier, gold):
+def test_check_gold_agrees_with_verify(verifier, gold):
     (verdict,) = verifier.verify(["\\boxed{1}"], [gold])
     assert verifier.check_gold(gold) == (verdict.reason if verdict.status == "error" else "")
 
 
-def test_a_hanging_expression_times_out_and_the_run_goes_on():
+def test_hanging_expression_times_out():
     golds = ["2", "5", r"\frac{1}{3}", "2"]
     boxes = [r"\sqrt{4}", HANGS, r"\frac{2}{6}", "3"]
     with BoxedMath(timeout_s=3, workers=1) as verifier:
@@ -126,7 +126,7 @@ def test_a_hanging_expression_times_out_and_the_run_goes_on():
     assert verdicts[1].reason == f"no result within 3 s; said {HANGS}"
 
 
-def test_a_time_out_inside_the_library_is_a_timeout(monkeypatch):
+def test_library_timeout_is_timeout_verdict(monkeypatch):
     from math_verify.errors import TimeoutException
 
     def late(*_, **__):
@@ -136,7 +136,7 @@ def test_a_time_out_inside_the_library_is_a_timeout(monkeypatch):
     assert compare(["1", "2"])["status"] == "timeout"
 
 
-def test_memory_that_runs_out_is_no_wrong_answer(monkeypatch):
+def test_memory_error_is_raised(monkeypatch):
     def exhaust(*_, **__):
         raise MemoryError
 
@@ -145,18 +145,20 @@ def test_memory_that_runs_out_is_no_wrong_answer(monkeypatch):
         compare(["1", "2"])
 
 
-def test_a_gold_that_cannot_be_parsed_is_an_error(monkeypatch):
+def test_unparsable_gold_is_error(monkeypatch):
     monkeypatch.setattr(math, "parse", lambda *_, **__: [])
     assert compare(["?", "2"]) == {"status": "error", "reason": "the gold answer cannot be parsed"}
 
 
-def test_the_same_answer_in_two_responses_is_compared_once(verifier, monkeypatch):
-    asked = []
+def test_compares_equal_answers_once(verifier, monkeypatch):
+    compared = []
     inside = verifier._pool.map
-    monkeypatch.setattr(verifier._pool, "map", lambda items: asked.extend(items) or inside(items))
+    monkeypatch.setattr(
+        verifier._pool, "map", lambda items: compared.extend(items) or inside(items)
+    )
     verdicts = verifier.verify([r"so \boxed{0.5}", r"thus \boxed{0.5}", r"\boxed{2}"], ["1/2"] * 3)
     assert [v.status for v in verdicts] == ["pass", "pass", "fail"]
-    assert sorted(asked) == [("1/2", "0.5"), ("1/2", "2")]
+    assert sorted(compared) == [("1/2", "0.5"), ("1/2", "2")]
 
 
 def test_verdicts_do_not_depend_on_order(verifier):
@@ -171,7 +173,7 @@ def test_verdicts_do_not_depend_on_order(verifier):
 
 @given(st.integers(0, 60), st.integers(0, 11), st.integers(1, 12), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_a_mixed_number_is_the_sum_of_its_parts(whole, over, under, negative):
+def test_mixed_number_is_sum_of_parts(whole, over, under, negative):
     sign = "-" if negative else ""
     improper = f"{sign}\\frac{{{whole * under + over}}}{{{under}}}"
     proper = over < under
@@ -189,19 +191,19 @@ spellings = st.tuples(integers, st.sampled_from(["", "0", "00"])).map(
 
 @given(spellings, spellings | st.just("-0"))
 @settings(max_examples=60, deadline=None)
-def test_the_shortcut_for_integers_agrees_with_math_verify(gold, answer):
-    for wanted in (gold, answer):
-        settled = compare_directly(wanted, answer)
-        assert settled is not None
-        assert compare([wanted, answer])["status"] == settled.status
+def test_integer_shortcut_agrees_with_math_verify(gold, answer):
+    for expected in (gold, answer):
+        verdict = compare_directly(expected, answer)
+        assert verdict is not None
+        assert compare([expected, answer])["status"] == verdict.status
 
 
 @pytest.mark.parametrize("answer", ["5.0", "1,000", "5x", "٥", "+5", "--5", "5 5"])
-def test_the_shortcut_leaves_all_else_to_math_verify(answer):
+def test_integer_shortcut_skips_other_answers(answer):
     assert compare_directly("5", answer) is None
 
 
-def test_integers_of_any_length():
+def test_compares_long_integers():
     assert compare_directly("1" * 5000, "1" * 5000) == Verdict("pass")
     assert compare_directly("1" * 5000, "0" + "1" * 5000) == Verdict("pass")
     assert compare_directly("1" * 5000, "1" * 5001).status == "fail"
@@ -209,7 +211,7 @@ def test_integers_of_any_length():
 
 @given(st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
 @settings(max_examples=30, deadline=None)
-def test_any_text_gets_a_verdict(verifier, items):
+def test_any_text_gets_verdict(verifier, items):
     responses = [f"\\boxed{{{text}}}" if boxed else text for text, _, boxed in items]
     verdicts = verifier.verify(responses, [gold for _, gold, _ in items])
     assert len(verdicts) == len(items)
@@ -219,12 +221,12 @@ def test_any_text_gets_a_verdict(verifier, items):
 @pytest.mark.parametrize(
     "wrong", [{"timeout_s": 0}, {"timeout_s": "5"}, {"workers": -1}, {"memory_bytes": True}]
 )
-def test_a_parameter_out_of_range_is_named(wrong):
+def test_rejects_parameter_out_of_range(wrong):
     with pytest.raises(UserError, match=f"boxed_math: {next(iter(wrong))} must be a positive num"):
         BoxedMath(**wrong)
 
 
-def test_it_is_registered():
+def test_loads_by_name():
     verifier = load_verifier("boxed_math", timeout_s=2)
     assert verifier.verify([r"\boxed{4}"], ["4"]) == [Verdict("pass")]
     with pytest.raises(UserError, match="cannot take the parameters"):

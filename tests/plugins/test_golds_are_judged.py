@@ -1,4 +1,4 @@
-"""What a bundled verifier accepts as a gold answer it judges by, whatever the model wrote."""
+"""Bundled verifiers can judge any response against every gold answer that they accept."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.sandbox import Test, probe_tiers
 from gapft_harness.verification.judging import check_golds, verify_unique
 from gapft_harness.verification.programs import check_calls, read_suite
-from tests.tasks.benchmark_files import coded, needs_reasoning_gym, packed
+from tests.tasks.benchmark_files import build_test, needs_reasoning_gym, pack_tests
 
 DEEP = "[" * 3000 + "]" * 3000
 DEEPER = "[" * 20_000 + "]" * 20_000
 LONG = "9" * 5000
 
 
-def nested(depth: int) -> Any:
+def nest_lists(depth: int) -> Any:
     value: Any = "B"
     for _ in range(depth):
         value = [value]
     return value
 
 
-#: What hypothesis cannot print stands as a word in what it draws, until ``built``.
+#: Values that hypothesis cannot print are drawn as words; ``replace_odd_values`` inserts them.
 ODD: dict[str, Any] = {
-    "<deep>": nested(3000),
-    "<deeper>": {"a": nested(3000)},
+    "<deep>": nest_lists(3000),
+    "<deeper>": {"a": nest_lists(3000)},
     "<integer>": 10**5000,
     "<surrogate>": "\ud800",
     "<braces>": "{" * 3000,
@@ -44,15 +44,15 @@ ODD: dict[str, Any] = {
 }
 
 
-def built(drawn: Any) -> Any:
+def replace_odd_values(drawn: Any) -> Any:
     if isinstance(drawn, dict):
-        return {key: built(value) for key, value in drawn.items()}
+        return {key: replace_odd_values(value) for key, value in drawn.items()}
     if isinstance(drawn, list):
-        return [built(value) for value in drawn]
+        return [replace_odd_values(value) for value in drawn]
     return ODD.get(drawn, drawn) if isinstance(drawn, str) else drawn
 
 
-#: Texts that a test's input or its expected value may be, most of them wrong for a function.
+#: Inputs and expected values of a test; most are invalid for a function.
 calls = st.sampled_from(
     [
         "",
@@ -90,7 +90,7 @@ suites = st.fixed_dictionaries(
         "hidden": st.none() | anything,
     },
 )
-#: All but the tests as it must be, so that what the tests hold decides.
+#: Suites that are valid except for the contents of their tests.
 functions = st.fixed_dictionaries(
     {
         "kind": st.just("function"),
@@ -107,7 +107,7 @@ choices = st.fixed_dictionaries(
         "more": anything,
     },
 )
-#: Of Reasoning Gym, problems that its scorer may not know what to do with.
+#: Reasoning Gym problems that its scorer may not support.
 generated = st.fixed_dictionaries(
     {
         "generator": st.sampled_from(["lcm", "prime_factorization", "none"]) | anything,
@@ -147,7 +147,7 @@ def verifier(
         (folder / "train.jsonl").write_text(json.dumps({"question": "1?", "answer": "1"}))
         task = {**TASK, "dataset_kwargs": {"data_files": {"train": str(folder / "train.jsonl")}}}
         (folder / "pears.yaml").write_text(yaml.safe_dump(task))
-    if request.param == "programs" and not any(found.holds for found in probe_tiers()):
+    if request.param == "programs" and not any(tier.holds for tier in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     name, params = {
         "option_letter": ("option_letter", {"rule": "first_explicit"}),
@@ -157,19 +157,17 @@ def verifier(
         "reasoning_gym": ("reasoning_gym", {"workers": 1}),
         "programs": ("program_tests", {"workers": 1, "limits": {"memory_bytes": 256 << 20}}),
     }[request.param]
-    made = load_verifier(name, **params)
-    yield made
-    getattr(made, "close", lambda: None)()
+    instance = load_verifier(name, **params)
+    yield instance
+    getattr(instance, "close", lambda: None)()
 
 
 @settings(max_examples=60)
 @given(
     functions | suites | choices | documents | generated | anything, st.text(max_size=4) | responses
 )
-def test_a_gold_is_refused_with_a_sentence_or_judged(
-    verifier: Verifier, drawn: Any, response: str
-) -> None:
-    gold = built(drawn)
+def test_gold_is_rejected_or_judged(verifier: Verifier, drawn: Any, response: str) -> None:
+    gold = replace_odd_values(drawn)
     try:
         check_golds(verifier, [(gold, "pool.jsonl, line 7")])
     except UserError as error:
@@ -177,7 +175,7 @@ def test_a_gold_is_refused_with_a_sentence_or_judged(
     else:
         refused = None
     if refused is not None:
-        assert type(refused) is UserError  # not the verifier's own failure
+        assert type(refused) is UserError  # not a failure of the verifier itself
         assert str(refused).startswith("pool.jsonl, line 7: ")
         assert "\n" not in str(refused)
         return
@@ -196,25 +194,25 @@ def test_a_gold_is_refused_with_a_sentence_or_judged(
     ],
 )
 @pytest.mark.parametrize("hidden", [False, True])
-def test_a_call_that_no_program_could_pass_is_refused(
+def test_rejects_call_no_program_can_pass(
     test: dict[str, str], expected: str, hidden: bool
 ) -> None:
     good = {"input": "1", "expected": "1"}
     gold: dict[str, Any] = {"kind": "function", "function": "f", "tests": [good, test]}
     if hidden:
-        coded_test = coded(test["input"], test["output"], "functional")
-        gold |= {"tests": [good], "hidden": packed([coded_test])}
+        coded_test = build_test(test["input"], test["output"], "functional")
+        gold |= {"tests": [good], "hidden": pack_tests([coded_test])}
     with pytest.raises(UserError) as caught:
         check_calls(read_suite(gold))
     assert expected in str(caught.value)
 
 
-def test_a_test_says_expected_or_output_but_not_both() -> None:
-    found = [
+def test_rejects_both_expected_and_output() -> None:
+    suites = [
         read_suite({"kind": "stdin", "tests": [{"input": "1", word: "2"}]}).tests
         for word in ("expected", "output")
     ]
-    assert found == [(Test("1", "2"),)] * 2
+    assert suites == [(Test("1", "2"),)] * 2
     both = {"input": "1", "expected": "1", "output": "1"}
     with pytest.raises(UserError, match="expected an object with the texts input and expected"):
         read_suite({"kind": "stdin", "tests": [both]})

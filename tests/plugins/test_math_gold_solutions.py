@@ -1,4 +1,4 @@
-"""All gold solutions of MATH's training file, taken as responses, are judged."""
+"""Judge all gold solutions of MATH's training file as responses."""
 
 import json
 import os
@@ -28,6 +28,6 @@ def test_at_least_998_of_1000_gold_solutions_pass(shortcuts, record_property):
     print(f"{passed} of {len(records)} pass ({passed / len(records):.2%})")
     record_property("passed", passed)
     assert passed / len(records) >= 0.998
-    # Two records have an empty gold answer: no verdict on them can be anything but an error.
+    # Two records have an empty gold answer, so their verdict is an error.
     empty = {r["unique_id"] for r in records if not r["answer"].strip()}
     assert {r["unique_id"] for r, v in rest if v.status == "error"} == empty

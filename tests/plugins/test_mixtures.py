@@ -20,20 +20,20 @@ RNG = Stream(13, "select/x")
 
 @given(st.integers(0, 20), st.floats(0, 1))
 def test_replay_has_its_share_of_the_slots(n: int, share: float) -> None:
-    of = pool(20, 20)
-    found = gapft_with_replay(of, n, RNG, share)
-    states = Counter(e.state for e in found)
+    source = pool(20, 20)
+    selection = gapft_with_replay(source, n, RNG, share)
+    states = Counter(e.state for e in selection)
     assert states["G"] == round(share * n)
-    assert len(found) == n == len({e.problem_id for e in found})
+    assert len(selection) == n == len({e.problem_id for e in selection})
 
 
-def test_its_ends_are_gapft_and_replay() -> None:
-    of = pool(20, 20)
-    assert list(gapft_with_replay(of, 7, RNG, 0)) == list(gapft(of, 7, RNG))
-    assert list(gapft_with_replay(of, 7, RNG, 1)) == list(replay(of, 7, RNG))
+def test_share_0_is_gapft_and_1_is_replay() -> None:
+    source = pool(20, 20)
+    assert list(gapft_with_replay(source, 7, RNG, 0)) == list(gapft(source, 7, RNG))
+    assert list(gapft_with_replay(source, 7, RNG, 1)) == list(replay(source, 7, RNG))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, "half", True])
-def test_a_share_that_is_none_is_refused(share: Any) -> None:
+def test_rejects_invalid_share(share: Any) -> None:
     with pytest.raises(UserError, match=r"share is .* from 0 to 1"):
         gapft_with_replay(pool(2, 2), 2, RNG, share)

@@ -1,4 +1,4 @@
-"""option_letter: the three rules on the same responses, and laws they all obey."""
+"""option_letter: the three rules on the same responses, and properties of all rules."""
 
 import json
 import re
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "verifiers.md"
 OPTIONS = ["the old man walks", "rain fell", "Neither of them", "a cat, or a dog."]
 RULES = ["whole_response", "first_explicit", "permissive"]
 
-# Response -> the letter that each rule reads ("" for none, two for several at once).
+# Response -> the letter that each rule reads ("" for none, several letters for several).
 TABLE = [
     # response, whole_response, first_explicit, permissive
     ("B", "B", "B", "B"),
@@ -113,8 +113,8 @@ CASES = [(rule, row[0], row[1 + column]) for row in TABLE for column, rule in en
 
 
 @pytest.mark.parametrize(("rule", "response", "letters"), CASES)
-def test_table(rule, response, letters):
-    """A response passes for the letter that the rule reads, and for no other."""
+def test_rules_read_expected_letter(rule, response, letters):
+    """A response passes only for the letter that the rule reads."""
     verifier = OptionLetter(rule=rule)
     golds = [{"answer": letter, "options": OPTIONS} for letter in "ABCD"]
     verdicts = verifier.verify([response] * 4, golds)
@@ -124,8 +124,8 @@ def test_table(rule, response, letters):
     assert all(v.reason == "" if v.passed else v.reason for v in verdicts)
 
 
-def passing(rule: str, response: str) -> str:
-    """The letters for which a response passes; – for none."""
+def list_passing_letters(rule: str, response: str) -> str:
+    """List the letters for which a response passes; – means none."""
     golds = [{"answer": a, "options": OPTIONS} for a in "ABCD"]
     verdicts = load_verifier("option_letter", rule=rule).verify(
         [response.replace("⏎", "\n")] * 4, golds
@@ -133,17 +133,17 @@ def passing(rule: str, response: str) -> str:
     return "".join(g["answer"] for g, v in zip(golds, verdicts, strict=True) if v.passed) or "–"
 
 
-def rows(columns: int) -> list[list[str]]:
-    """The rows of the documentation's tables that have so many columns of letters."""
+def read_documented_rows(columns: int) -> list[list[str]]:
+    """Read the rows of documented tables with this number of letter columns."""
     text = PAGE.read_text(encoding="utf-8")
     pattern = r"^\| (?:`` (.+?) ``|`(.+?)`) \|" + r" ([A-D–]) \|" * columns + "$"
     return [[a or b, *letters] for a, b, *letters in re.findall(pattern, text, re.M)]
 
 
-def test_the_table_in_the_documentation_is_right():
-    assert len(rows(3)) >= 10
-    for response, *letters in rows(3):
-        assert [passing(rule, response) for rule in RULES] == letters, response
+def test_documented_table_is_right():
+    assert len(read_documented_rows(3)) >= 10
+    for response, *letters in read_documented_rows(3):
+        assert [list_passing_letters(rule, response) for rule in RULES] == letters, response
 
 
 FILE = Path(__file__).parent / "first_explicit_forms.jsonl"
@@ -151,8 +151,8 @@ FORMS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form['group']}: {form['response']}")
-def test_every_form_is_read_as_written(form):
-    assert passing("first_explicit", form["response"]) == (form["read_as"] or "–")
+def test_first_explicit_reads_each_form(form):
+    assert list_passing_letters("first_explicit", form["response"]) == (form["read_as"] or "–")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_every_form_is_read_as_written(form):
         ("permissive", "rain fell", "opens with no option letter"),
     ],
 )
-def test_reasons_say_what_was_found(rule, response, reason):
+def test_reports_reason_for_failure(rule, response, reason):
     gold = {"answer": "D", "options": OPTIONS}
     assert OptionLetter(rule=rule).verify([response], [gold]) == [Verdict("fail", reason)]
 
@@ -200,7 +200,7 @@ def test_reasons_say_what_was_found(rule, response, reason):
     ],
 )
 @pytest.mark.parametrize("rule", RULES)
-def test_a_gold_that_is_no_option_is_an_error(rule, gold, reason):
+def test_gold_outside_options_is_error(rule, gold, reason):
     assert OptionLetter(rule=rule).verify(["A"], [gold]) == [Verdict("error", reason)]
 
 
@@ -226,11 +226,11 @@ golds = st.sampled_from([*"ABCD", *({"answer": a, "options": OPTIONS} for a in "
         ),
     ],
 )
-def test_check_gold_says_what_is_wrong_with_a_gold(gold, fault):
+def test_check_gold_describes_fault(gold, fault):
     assert OptionLetter().check_gold(gold) == fault
 
 
-def test_only_the_permissive_rule_misses_the_options_texts():
+def test_only_permissive_rule_needs_option_texts():
     faults = {rule: OptionLetter(rule).check_gold("B") for rule in RULES}
     assert [rule for rule in RULES if faults[rule]] == ["permissive"]
     assert "needs the options' texts" in faults["permissive"]
@@ -238,14 +238,14 @@ def test_only_the_permissive_rule_misses_the_options_texts():
 
 @pytest.mark.parametrize("rule", RULES)
 @given(golds=st.lists(golds))
-def test_check_gold_refuses_exactly_what_verify_cannot_judge_by(rule, golds):
+def test_check_gold_agrees_with_verify(rule, golds):
     verifier = OptionLetter(rule)
     for gold in golds:
         (verdict,) = verifier.verify(["B"], [gold])
         assert (verdict.status == "error") == bool(verifier.check_gold(gold))
 
 
-def test_a_bare_gold_is_enough_for_all_but_the_permissive_rule():
+def test_other_rules_accept_bare_gold():
     assert OptionLetter("whole_response").verify(["(E)"], ["E"])[0].passed
     assert OptionLetter("first_explicit").verify(["Answer: E"], ["E"])[0].passed
     assert OptionLetter("permissive").verify(["E"], ["E"]) == [
@@ -253,14 +253,14 @@ def test_a_bare_gold_is_enough_for_all_but_the_permissive_rule():
     ]
 
 
-def test_letters_reach_as_far_as_the_options():
+def test_letters_extend_to_number_of_options():
     gold = {"answer": "J", "options": [f"text {i}" for i in range(10)]}
     for rule, response in zip(RULES, ["J", "The answer is J", "J. text 9"], strict=True):
         assert OptionLetter(rule).verify([response], [gold])[0].passed
 
 
-def test_words_of_the_option_itself_are_no_remark_on_it():
-    """Some options are "suggests that ..." or "is not ...": such words must not rule one out."""
+def test_option_text_is_not_read_as_rejection():
+    """Words of an option such as "is not ..." must not count as its rejection."""
     texts = ["suggests that it rained", "is not supported", "describes a cat", "fails to say why"]
     for number, letter in enumerate("ABCD"):
         gold = {"answer": letter, "options": texts}
@@ -269,7 +269,7 @@ def test_words_of_the_option_itself_are_no_remark_on_it():
             assert OptionLetter("first_explicit").verify([response], [gold])[0].passed, response
 
 
-def test_an_unknown_rule_names_the_nearest():
+def test_suggests_nearest_rule():
     with pytest.raises(UserError, match="unknown rule 'first_explicite'; did you mean 'first_exp"):
         OptionLetter(rule="first_explicite")
 
@@ -282,7 +282,7 @@ texts = st.text() | st.lists(words).map(" ".join)
 
 @pytest.mark.parametrize("rule", RULES)
 @given(items=st.lists(st.tuples(texts, golds)), random=st.randoms(use_true_random=False))
-def test_any_text_gets_a_verdict_that_does_not_depend_on_order(rule, items, random):
+def test_verdicts_do_not_depend_on_order(rule, items, random):
     verifier = OptionLetter(rule)
     verdicts = verifier.verify([t for t, _ in items], [g for _, g in items])
     assert len(verdicts) == len(items)
@@ -293,7 +293,7 @@ def test_any_text_gets_a_verdict_that_does_not_depend_on_order(rule, items, rand
 
 
 @given(texts, st.sampled_from("ABCD"))
-def test_no_rule_passes_two_golds_and_a_whole_response_passes_every_rule(text, letter):
+def test_rules_pass_one_gold_and_agree_on_letters(text, letter):
     golds = [{"answer": a, "options": OPTIONS} for a in "ABCD"]
     passing = {
         rule: [g["answer"] for g in golds if OptionLetter(rule).verify([text], [g])[0].passed]
@@ -304,7 +304,7 @@ def test_no_rule_passes_two_golds_and_a_whole_response_passes_every_rule(text, l
         assert passing["whole_response"] == passing["first_explicit"] == passing["permissive"]
 
 
-# What models write: statements of one letter, and what may stand around them.
+# Statements of one letter as models write them, and text around them.
 STATEMENTS = [
     "{}\n",
     "({})",
@@ -355,13 +355,13 @@ letters = st.sampled_from("ABCD")
     letters,
     letters,
 )
-def test_a_statement_counts_however_it_is_emphasised_and_whatever_else_is_rejected(
+def test_reads_statement_despite_emphasis_and_rejected_letters(
     lead, statement, emphasis, remark, letter, other
 ):
     if letter == other:
         return
-    told = (lead.format(other), statement.format(emphasis.format(letter)), remark.format(other))
-    assert find_first_statement("".join(told), "H").letters == letter
+    parts = (lead.format(other), statement.format(emphasis.format(letter)), remark.format(other))
+    assert find_first_statement("".join(parts), "H").letters == letter
 
 
 @given(
@@ -371,21 +371,21 @@ def test_a_statement_counts_however_it_is_emphasised_and_whatever_else_is_reject
     ),
     st.permutations("BCDE"),
 )
-def test_other_letters_permute_the_reading(forms, order):
-    """But for A, which is also a word, and for rows, which are in the alphabet's order."""
+def test_reading_commutes_with_letter_permutation(forms, order):
+    """Except for A, which is also a word, and for lists in alphabetical order."""
     renamed = dict(zip("BCDE", order, strict=True))
     first = ["BCDE"[number % 2] for number in range(len(forms))]
-    told = " ".join(f.format(x) for f, x in zip(forms, first, strict=True))
+    text = " ".join(f.format(x) for f, x in zip(forms, first, strict=True))
     again = " ".join(f.format(renamed[x]) for f, x in zip(forms, first, strict=True))
     if sum(f in ("{}\n", "({})", "{}.", "Option {}.") for f in forms) < 2:
-        found = find_first_statement(told, "H").letters
+        stated = find_first_statement(text, "H").letters
         assert find_first_statement(again, "H").letters == "".join(
-            sorted(renamed[x] for x in found)
+            sorted(renamed[x] for x in stated)
         )
 
 
 @given(letters, letters, st.sampled_from([", or rather {}", " - no, {}.", ". Wait, it is {}."]))
-def test_a_correction_counts(letter, other, words):
+def test_correction_overrides_statement(letter, other, words):
     assert (
         find_first_statement(f"The answer is {letter}{words.format(other)}", "H").letters == other
     )
@@ -399,26 +399,24 @@ HOSTILE = [
 
 @given(st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=3))
 @settings(max_examples=20, deadline=None)
-def test_hostile_text_states_letters_or_says_why_not(parts):
-    found = find_first_statement(("".join(parts) * 5_000)[:5_000], "H")
-    assert bool(found.letters) != bool(found.reason)
+def test_hostile_text_gives_letters_or_reason(parts):
+    statement = find_first_statement(("".join(parts) * 5_000)[:5_000], "H")
+    assert bool(statement.letters) != bool(statement.reason)
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Lu", "Ll", "Lo", "Lt", "Lm"])))
-def test_without_a_letter_nothing_is_stated(text):
+def test_text_without_letters_states_nothing(text):
     assert find_first_statement(text, "H").letters == ""
 
 
-def test_what_a_table_was_judged_by_says_the_edition_of_its_rule():
+def test_describe_reports_rule_edition():
     assert OptionLetter("first_explicit").describe() == {"rules": 2}
     assert OptionLetter("whole_response").describe() == OptionLetter("permissive").describe() == {}
 
 
 @pytest.mark.parametrize("repeated", ["B ", "B. ", "Option B is wrong, so C\n", "(a) one (b) two "])
-def test_what_is_said_again_and_again_is_judged_once(
-    repeated: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each place that is judged costs a fraction of a millisecond, and a text has millions."""
+def test_classifies_repeated_mention_once(repeated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classifying one mention takes a fraction of a millisecond; a text may have millions."""
     judged, really = [], statements._Context.classify
 
     def level(context: Any) -> Any:

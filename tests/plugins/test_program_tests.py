@@ -21,77 +21,79 @@ from gapft_harness.verification.feedback import (
 )
 from gapft_harness.verification.judging import verify_unique
 from tests.real_data import real_file
-from tests.tasks.benchmark_files import coded, packed
+from tests.tasks.benchmark_files import build_test, pack_tests
 
 DOUBLE = {
     "kind": "stdin",
     "function": None,
     "tests": [{"input": "1\n", "output": "2\n"}],
     "public": 1,
-    "hidden": packed([coded("4\n", "8\n"), coded("30\n", "60\n")]),
+    "hidden": pack_tests([build_test("4\n", "8\n"), build_test("30\n", "60\n")]),
 }
 SCALE = {
     "kind": "function",
     "function": "scale",
     "tests": [{"input": "[1, 2]\n3", "output": "[3, 6]"}],
     "public": 1,
-    "hidden": packed([coded("[5]\n0", "[0]", "functional")]),
+    "hidden": pack_tests([build_test("[5]\n0", "[0]", "functional")]),
 }
 
 
-def fenced(program: str) -> str:
+def format_program(program: str) -> str:
     return f"Here it is.\n```python\n{program}\n```"
 
 
 @pytest.fixture(scope="module")
 def verifier():
-    tried = probe_tiers()
-    if {found.tier for found in tried} == {found.tier for found in tried if not found.holds}:
+    tiers = probe_tiers()
+    if {probe.tier for probe in tiers} == {probe.tier for probe in tiers if not probe.holds}:
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
-    with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as made:
-        yield made
+    with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as instance:
+        yield instance
 
 
 @pytest.mark.parametrize(
     ("response", "verdict"),
     [
-        (fenced("print(2 * int(input()))"), Verdict("pass")),
-        (fenced("import numpy\nprint(2 * numpy.int64(input()))"), Verdict("pass")),
+        (format_program("print(2 * int(input()))"), Verdict("pass")),
+        (format_program("import numpy\nprint(2 * numpy.int64(input()))"), Verdict("pass")),
         (
-            fenced("print(2)") + "\nor better\n" + fenced("print(2 * int(input()))"),
+            format_program("print(2)")
+            + "\nor better\n"
+            + format_program("print(2 * int(input()))"),
             Verdict("pass"),
         ),
-        (fenced("print(2)"), Verdict("fail", "wrong answer on hidden test 1 of 2")),
+        (format_program("print(2)"), Verdict("fail", "wrong answer on hidden test 1 of 2")),
         (
-            fenced("print(min(8, 2 * int(input())))"),
+            format_program("print(min(8, 2 * int(input())))"),
             Verdict("fail", "wrong answer on hidden test 2 of 2"),
         ),
         (
-            fenced("print(3)"),
+            format_program("print(3)"),
             Verdict("fail", "wrong answer on public test 1 of 1: line 1: '3', expected '2'"),
         ),
         (
-            fenced("if int(input()) == 30: raise KeyError(60)\nprint(2)"),
+            format_program("if int(input()) == 30: raise KeyError(60)\nprint(2)"),
             Verdict("fail", "wrong answer on hidden test 1 of 2"),
         ),
         (
-            fenced("n = int(input())\nif n == 30: raise KeyError(60)\nprint(2 * n)"),
+            format_program("n = int(input())\nif n == 30: raise KeyError(60)\nprint(2 * n)"),
             Verdict("fail", "runtime error on hidden test 2 of 2"),
         ),
         (
-            fenced("while True: pass"),
+            format_program("while True: pass"),
             Verdict("fail", "time limit on public test 1 of 1: more than 1 s of CPU time"),
         ),
         ("print(2 * int(input()))", Verdict("fail", "no fenced program")),
         ("```text\n2\n```", Verdict("fail", "no fenced program")),
         (
-            fenced("print(2 * int(input()))")[:-4],
+            format_program("print(2 * int(input()))")[:-4],
             Verdict("fail", "the last program is empty or never closed"),
         ),
-        (fenced(""), Verdict("fail", "the last program is empty or never closed")),
+        (format_program(""), Verdict("fail", "the last program is empty or never closed")),
     ],
 )
-def test_programs_that_read_and_write(verifier, response, verdict):
+def test_judges_stdin_programs(verifier, response, verdict):
     assert verifier.verify([response], [DOUBLE]) == [verdict]
 
 
@@ -113,16 +115,16 @@ def test_programs_that_read_and_write(verifier, response, verdict):
         ("def scale(n, k) return n", "fail", "compile error: File"),
     ],
 )
-def test_functions(verifier, program, status, reason):
-    (verdict,) = verifier.verify([fenced(program)], [SCALE])
+def test_judges_functions(verifier, program, status, reason):
+    (verdict,) = verifier.verify([format_program(program)], [SCALE])
     assert verdict.status == status
     assert verdict.reason.startswith(reason)
 
 
-def test_many_responses_to_several_problems_in_any_order(verifier):
-    right, wrong = fenced("print(2 * int(input()))"), fenced("print(7)")
-    function = fenced("def scale(n, k):\n    return [k * i for i in n]")
-    # Equal golds need not be one object.
+def test_verdicts_do_not_depend_on_order(verifier):
+    right, wrong = format_program("print(2 * int(input()))"), format_program("print(7)")
+    function = format_program("def scale(n, k):\n    return [k * i for i in n]")
+    # Equal golds need not be the same object.
     golds = [DOUBLE, SCALE, dict(reversed(DOUBLE.items())), DOUBLE, SCALE, DOUBLE]
     responses = [right, function, right + "\nDone.", wrong, wrong, "no program"]
     expected = ["pass", "pass", "pass", "fail", "fail", "fail"]
@@ -132,7 +134,7 @@ def test_many_responses_to_several_problems_in_any_order(verifier):
     assert verifier.verify([], []) == []
 
 
-def test_equal_programs_for_one_problem_run_once(verifier, monkeypatch):
+def test_runs_equal_programs_once(verifier, monkeypatch):
     ran = []
     stream = verifier._sandbox.stream
 
@@ -145,16 +147,16 @@ def test_equal_programs_for_one_problem_run_once(verifier, monkeypatch):
         return stream(seen(), **options)
 
     monkeypatch.setattr(verifier._sandbox, "stream", watched)
-    responses = [f"Attempt {i}.\n{fenced('print(2 * int(input()))')}" for i in range(16)]
+    responses = [f"Attempt {i}.\n{format_program('print(2 * int(input()))')}" for i in range(16)]
     assert {v.status for v in verifier.verify(responses, [DOUBLE] * 16)} == {"pass"}
     assert ran == ["print(2 * int(input()))\n"]
 
 
-def test_lcb_takes_runs_and_compares_as_livecodebench_does():
-    # Its runner replaces standard input, so that descriptor 0 holds nothing of the test.
-    by_descriptor = fenced("import os\nprint(2 * int(os.read(0, 99)))")
-    late_output = fenced("print(2 * int(input()))") + "\nIt prints\n```\n2\n```"
-    responses = [fenced("print(2 * int(input()))"), by_descriptor, late_output]
+def test_lcb_mode_follows_livecodebench():
+    # LiveCodeBench's runner replaces standard input, so descriptor 0 is empty.
+    by_descriptor = format_program("import os\nprint(2 * int(os.read(0, 99)))")
+    late_output = format_program("print(2 * int(input()))") + "\nIt prints\n```\n2\n```"
+    responses = [format_program("print(2 * int(input()))"), by_descriptor, late_output]
     limits = {"memory_bytes": 256 << 20}
     with ProgramTests(compat="lcb", workers=1, limits=limits) as verifier:
         statuses = [v.status for v in verifier.verify(responses, [DOUBLE] * 3)]
@@ -167,33 +169,37 @@ def test_lcb_takes_runs_and_compares_as_livecodebench_does():
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"hidden": packed([])[:-4] + "AAAA"}, "hidden: the tests cannot be read"),
+        ({"hidden": pack_tests([])[:-4] + "AAAA"}, "hidden: the tests cannot be read"),
         ({"tests": [], "public": 0, "hidden": None}, "there are no tests"),
     ],
 )
-def test_a_gold_without_readable_tests_stops_the_run(verifier, change, expected):
+def test_rejects_gold_without_readable_tests(verifier, change, expected):
     gold = {**DOUBLE, **change}
-    for response in (fenced("print(2)"), "no program at all"):
+    for response in (format_program("print(2)"), "no program at all"):
         with pytest.raises(UserError, match=expected):
-            verify_unique(verifier, [response, fenced("x")], [gold, DOUBLE])
-    assert verifier.verify([fenced("print(2 * int(input()))")], [DOUBLE]) == [Verdict("pass")]
+            verify_unique(verifier, [response, format_program("x")], [gold, DOUBLE])
+    assert verifier.verify([format_program("print(2 * int(input()))")], [DOUBLE]) == [
+        Verdict("pass")
+    ]
 
 
-def test_a_failing_sandbox_gives_no_verdict_and_stops_the_run(verifier, monkeypatch):
+def test_sandbox_failure_stops_run(verifier, monkeypatch):
     def die(self):
         raise WorkerDied("killed from outside")
 
     with monkeypatch.context() as patch:
         patch.setattr(SandboxWorker, "receive", die)
         with pytest.raises(InfrastructureError, match="no verdict"):
-            verify_unique(verifier, [fenced("print(2)")], [DOUBLE])
-        # Nor does the stock lm_eval score it 0.
+            verify_unique(verifier, [format_program("print(2)")], [DOUBLE])
+        # The stock lm_eval must not score it 0 either.
         with pytest.raises(InfrastructureError):
-            CachingJudge(verifier).verdicts([fenced("print(2)")], DOUBLE)
-    assert verifier.verify([fenced("print(2 * int(input()))")], [DOUBLE]) == [Verdict("pass")]
+            CachingJudge(verifier).verdicts([format_program("print(2)")], DOUBLE)
+    assert verifier.verify([format_program("print(2 * int(input()))")], [DOUBLE]) == [
+        Verdict("pass")
+    ]
 
 
-def test_where_no_tier_holds_it_refuses_when_it_is_made(monkeypatch):
+def test_rejects_machine_without_sandbox_tier(monkeypatch):
     def refuse(*_):
         raise Refused("unshare: Operation not permitted (errno 1)")
 
@@ -215,20 +221,20 @@ def test_where_no_tier_holds_it_refuses_when_it_is_made(monkeypatch):
         ({"limits": {"cpu": 3}}, "limits: unknown 'cpu'; did you mean 'cpu_s'?"),
         ({"limits": {"cpu_s": 0}}, "limits: cpu_s: found 0, expected more than 0"),
         ({"limits": {"cpu_s": 30}}, "limits: wall_s: found 20, expected at least cpu_s"),
-        ({"limits": {"cpu_s": "six"}}, "limits: cpu_s: found 'six', expected a number"),
-        ({"limits": {"wall_s": float("inf")}}, "limits: wall_s: found inf, expected at most"),
-        ({"limits": {"files": 2.5}}, "limits: files: found 2.5, expected a whole number"),
+        ({"limits": {"cpu_s": "six"}}, "limits: cpu_s: found 'six'"),
+        ({"limits": {"wall_s": float("inf")}}, "limits: wall_s: found inf"),
+        ({"limits": {"files": 2.5}}, "limits: files: found 2.5"),
         ({"timeout": 3}, "timeout"),
     ],
 )
-def test_a_wrong_parameter_is_named(parameters, expected):
+def test_rejects_wrong_parameter(parameters, expected):
     with pytest.raises(UserError) as caught:
         load_verifier("program_tests", **parameters)
     assert expected in str(caught.value)
 
 
-#: Programs that show where Python is, each with the end of what a model is told.
-TELLING = {
+#: Programs that reveal where Python is installed, and the end of their feedback.
+REVEALING = {
     "raise ValueError(3)": "ValueError: 3",
     "import json\njson.loads('x')": "char 0)",
     "from json import nope": "cannot import name 'nope' from 'json' (json/__init__.py)",
@@ -244,43 +250,43 @@ TELLING = {
 
 
 @pytest.mark.parametrize("tier", ["namespaces", "landlock"])
-def test_neither_model_nor_reason_learns_where_anything_is_installed(tier):
-    if not all(found.holds for found in probe_tiers(tier)):
+def test_feedback_and_reasons_hide_installation_paths(tier):
+    if not all(probe.holds for probe in probe_tiers(tier)):
         pytest.skip(f"tier {tier} does not hold on this machine: NOT TESTED")
-    responses = [fenced(program) for program in TELLING]
-    golds = [{"kind": "stdin", "tests": [{"input": "1", "expected": "2"}]}] * len(TELLING)
+    responses = [format_program(program) for program in REVEALING]
+    golds = [{"kind": "stdin", "tests": [{"input": "1", "expected": "2"}]}] * len(REVEALING)
     limits = {"memory_bytes": 256 << 20}
     with ProgramTests(tier=tier, workers=1, limits=limits) as verifier:
-        told = verifier.feedback(responses, golds)
+        feedback = verifier.feedback(responses, golds)
         reasons = [verdict.reason for verdict in verifier.verify(responses, golds)]
-    for text, reason, end in zip(told, reasons, TELLING.values(), strict=True):
+    for text, reason, end in zip(feedback, reasons, REVEALING.values(), strict=True):
         own = text.partition("\nWrite the whole")[0]
         assert own.endswith(end)
-        # A system's own Python is in /usr, which every machine has.
+        # The system's Python is in /usr, which every machine has.
         own_prefix = {sys.prefix, sys.base_prefix} - {"/usr", "/usr/local"}
         for secret in ("gapft_harness", *own_prefix, "/lib/python", "-packages", "/proc/self"):
             assert secret not in text + reason
-    assert told[0].endswith(
+    assert feedback[0].endswith(
         "Error:\nTraceback (most recent call last):\n"
         '  File "program.py", line 1, in <module>\n    raise ValueError(3)\nValueError: 3\n'
         "Write the whole corrected program in one fenced Python block."
     )
-    assert 'File "program.py", line 2, in <module>\n    json.loads' in told[1]
+    assert 'File "program.py", line 2, in <module>\n    json.loads' in feedback[1]
 
 
-@pytest.mark.parametrize("before", ["", "/home", "x", ".", "-"])
-def test_what_a_program_printed_is_told_as_it_is(before):
-    """An installation's folder is one of the paths that a right program may print."""
-    path = f"{before}{sysconfig.get_path('stdlib')}/bin"
+@pytest.mark.parametrize("prefix", ["", "/home", "x", ".", "-"])
+def test_feedback_keeps_printed_paths(prefix):
+    """A correct program may print the path of an installation folder."""
+    path = f"{prefix}{sysconfig.get_path('stdlib')}/bin"
     result = TestResult("wrong_answer", "", path)
-    told = failure_feedback("stdin", 1, 1, Test("1", f"{path}/x"), result)
-    assert f"Your output:\n{path}\n" in told
-    assert without_paths(f"ValueError: {path}") == f"ValueError: {path if before else 'bin'}"
+    feedback = failure_feedback("stdin", 1, 1, Test("1", f"{path}/x"), result)
+    assert f"Your output:\n{path}\n" in feedback
+    assert without_paths(f"ValueError: {path}") == f"ValueError: {path if prefix else 'bin'}"
 
 
 @pytest.mark.parametrize("prefix", ["/usr", "/usr/local", "/home/me/python"])
-def test_folders_that_python_shares_with_a_system_are_told(prefix, monkeypatch):
-    """The same text wherever Python is installed: only its own files lose their folder."""
+def test_keeps_paths_shared_with_system(prefix, monkeypatch):
+    """Only paths of Python's own files are shortened, wherever Python is installed."""
     lib = f"{prefix.rstrip('/')}/lib/python3.11"
     monkeypatch.setattr("sys.path", [f"{lib}.zip", lib, f"{lib}/lib-dynload"])
     for name in ("prefix", "base_prefix"):
@@ -298,7 +304,7 @@ def test_folders_that_python_shares_with_a_system_are_told(prefix, monkeypatch):
         _installation_pattern.cache_clear()
 
 
-def test_the_authentic_problem_judges_right_and_wrong_programs(verifier):
+def test_judges_programs_on_authentic_problem(verifier):
     record = json.loads(
         real_file("livecodebench/private_test_cases_1873_A.json").read_text(encoding="utf-8")
     )
@@ -309,7 +315,7 @@ def test_the_authentic_problem_judges_right_and_wrong_programs(verifier):
         "public": 0,
         "hidden": record["private_test_cases"],
     }
-    # One swap at most brings a word of a, b, c in order: no more than two letters are out of place.
+    # At most one swap sorts the word if at most two letters are out of place.
     right = (
         "for _ in range(int(input())):\n"
         "    word = input()\n"
@@ -317,7 +323,7 @@ def test_the_authentic_problem_judges_right_and_wrong_programs(verifier):
     )
     always = "for _ in range(int(input())):\n    print('YES')"
     first = "print('YES')"
-    verdicts = verifier.verify([fenced(p) for p in (right, always, first)], [gold] * 3)
+    verdicts = verifier.verify([format_program(p) for p in (right, always, first)], [gold] * 3)
     assert verdicts == [
         Verdict("pass"),
         Verdict("fail", "wrong answer on hidden test 3 of 4"),

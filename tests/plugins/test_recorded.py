@@ -1,4 +1,4 @@
-"""The recorded sampler: what it replays, and what it says of a file that is wrong."""
+"""The recorded sampler: replayed responses and errors for invalid files."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def model(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def write(tmp_path):
-    def lines(*records) -> Path:
+def write_records(tmp_path):
+    def write(*records) -> Path:
         path = tmp_path / "responses.jsonl"
         texts = [r if isinstance(r, str) else json.dumps(r) for r in records]
         path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
         return path
 
-    return lines
+    return write
 
 
-def settings(path: Path, model: Path) -> SamplerSettings:
+def build_settings(path: Path, model: Path) -> SamplerSettings:
     return SamplerSettings("recorded", {"pretrained": str(model), "responses": str(path)})
 
 
-def texts(sampler, *requests: Request) -> list[list[str]]:
+def generate_texts(sampler, *requests: Request) -> list[list[str]]:
     return [[g.text for g in a.generations] for a in generate_all(sampler, requests, DECODE, 0)]
 
 
-def test_replays_by_id_and_by_prompt_in_the_order_asked(write, model):
+def test_replays_by_id_and_prompt_in_request_order(write_records, model):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    sampler = recorded(settings(write(*RECORDS), model), None)
+    sampler = recorded(build_settings(write_records(*RECORDS), model), None)
     requests = [request_for("b", "Second?", (GREEDY,)), request_for("a", "First?", (1, GREEDY, 0))]
-    assert texts(sampler, *requests) == [["ü"], ["A", "A", "It is B"]]
+    assert generate_texts(sampler, *requests) == [["ü"], ["A", "A", "It is B"]]
     second, first = generate_all(sampler, requests, DECODE, 0)
     assert tokenizer.decode(first.prompt_ids) == "First?"
     assert second.generations[0].token_ids == tuple(tokenizer("ü").input_ids)
@@ -65,12 +65,14 @@ def test_replays_by_id_and_by_prompt_in_the_order_asked(write, model):
     assert {g.tokens_from for g in first.generations} == {"retokenized"}
 
 
-def test_half_of_a_surrogate_pair_is_replaced(write, model):
+def test_replaces_lone_surrogate(write_records, model):
     line = '{"id": "b", "index": 0, "text": "hi \\ud83d"}'
-    sampler = recorded(settings(write(*RECORDS, line), model), None)
+    sampler = recorded(build_settings(write_records(*RECORDS, line), model), None)
     [answer] = generate_all(sampler, [request_for("b", "First?", (0,))], DECODE, 0)
     [plain] = generate_all(
-        recorded(settings(write({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None),
+        recorded(
+            build_settings(write_records({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None
+        ),
         [request_for("b", "First?", (0,))],
         DECODE,
         0,
@@ -78,58 +80,58 @@ def test_half_of_a_surrogate_pair_is_replaced(write, model):
     assert answer == plain
 
 
-def test_an_arm_gets_its_own_responses(write, model):
-    path = write(*RECORDS)
+def test_arm_gets_own_responses(write_records, model):
+    path = write_records(*RECORDS)
     for seed, text in ((13, "B"), (21, "C")):
-        sampler = recorded(settings(path, model), Adapter(Arm("gapft", seed), "unused"))
-        assert texts(sampler, request_for("a", "First?", (GREEDY,))) == [[text]]
+        sampler = recorded(build_settings(path, model), Adapter(Arm("gapft", seed), "unused"))
+        assert generate_texts(sampler, request_for("a", "First?", (GREEDY,))) == [[text]]
         assert sampler.describe()["arm"] == f"gapft-seed{seed}"
         assert sampler.describe()["records"] == 1
     with pytest.raises(UserError, match="condition 'replay' and seed 13 among 6"):
-        recorded(settings(path, model), Adapter(Arm("replay", 13), "unused"))
+        recorded(build_settings(path, model), Adapter(Arm("replay", 13), "unused"))
 
 
-def test_prompts_go_through_the_chat_template(write, model):
+def test_applies_chat_template(write_records, model):
     from transformers import AutoTokenizer
 
-    chat = replace(settings(write(*RECORDS), model), chat_template=True)
+    chat = replace(build_settings(write_records(*RECORDS), model), chat_template=True)
     [answer] = generate_all(recorded(chat, None), [request_for("a", "First?", (0,))], DECODE, 0)
     tokenizer = AutoTokenizer.from_pretrained(model)
     assert tokenizer.decode(answer.prompt_ids) == "<s><user>First?\n<assistant>"
 
 
-def test_a_missing_response_names_problem_index_model_and_file(write, model):
-    path = write(*RECORDS)
-    sampler = recorded(settings(path, model), None)
+def test_reports_missing_response(write_records, model):
+    path = write_records(*RECORDS)
+    sampler = recorded(build_settings(path, model), None)
     with pytest.raises(UserError, match=r"responses\.jsonl: .*'a': sample 2 of the source model"):
         generate_all(sampler, [request_for("a", "First?", (0, 1, 2))], DECODE, 0)
-    arm = recorded(settings(path, model), Adapter(Arm("gapft", 13), "unused"))
+    arm = recorded(build_settings(path, model), Adapter(Arm("gapft", 13), "unused"))
     with pytest.raises(UserError, match="'b': greedy response of the trained model gapft-seed13"):
         generate_all(arm, [request_for("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
-def test_attempts_of_an_episode_are_told_apart(write, model):
+def test_distinguishes_attempts_of_episode(write_records, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
-    sampler = recorded(settings(write(*RECORDS, later), model), None)
+    sampler = recorded(build_settings(write_records(*RECORDS, later), model), None)
     first = Attempt("A", (), "stop", "No.")
-    asked = [request_for("a", "?", (GREEDY,)), request_for("a", "?", (GREEDY,), (first,))]
-    assert texts(sampler, *asked) == [["A"], ["again"]]
+    requests = [request_for("a", "?", (GREEDY,)), request_for("a", "?", (GREEDY,), (first,))]
+    assert generate_texts(sampler, *requests) == [["A"], ["again"]]
     with pytest.raises(UserError, match="'a': greedy response, attempt 3 of the source model"):
         generate_all(sampler, [request_for("a", "?", (GREEDY,), (first, first))], DECODE, 0)
 
 
-def test_an_id_and_a_prompt_for_one_response(write, model):
+def test_rejects_id_and_prompt_for_same_response(write_records, model):
     both = {"prompt": "First?", "index": 0, "text": "other"}
-    sampler = recorded(settings(write(*RECORDS, both), model), None)
+    sampler = recorded(build_settings(write_records(*RECORDS, both), model), None)
     with pytest.raises(UserError, match="two records for problem 'a': sample 0"):
         generate_all(sampler, [request_for("a", "First?", (0,))], DECODE, 0)
 
 
 @pytest.mark.parametrize("number", range(len(RECORDS)))
-def test_a_repeated_record_names_both_lines(write, model, number):
+def test_rejects_repeated_record(write_records, model, number):
     repeat = {**RECORDS[number], "text": "other"}
     with pytest.raises(UserError, match=rf"jsonl:7: repeats line {number + 1} "):
-        recorded(settings(write(*RECORDS, repeat), model), None)
+        recorded(build_settings(write_records(*RECORDS, repeat), model), None)
 
 
 @pytest.mark.parametrize(
@@ -154,25 +156,25 @@ def test_a_repeated_record_names_both_lines(write, model, number):
         ({"id": "x", "index": 0, "text": "A", "attempt": 0}, "'attempt': found 0; expected a num"),
     ],
 )
-def test_malformed_lines_name_file_and_line(write, model, line, message):
+def test_reports_file_and_line_of_malformed_record(write_records, model, line, message):
     with pytest.raises(UserError, match=rf"responses\.jsonl:2: .*{message}"):
-        recorded(settings(write(RECORDS[0], line), model), None)
+        recorded(build_settings(write_records(RECORDS[0], line), model), None)
 
 
-def test_files_that_are_missing_empty_or_no_text(tmp_path, write, model):
+def test_rejects_missing_empty_or_binary_file(tmp_path, write_records, model):
     with pytest.raises(UserError, match="no record for the source model among 0"):
-        recorded(settings(write(), model), None)
+        recorded(build_settings(write_records(), model), None)
     with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read"):
-        recorded(settings(tmp_path / "absent.jsonl", model), None)
+        recorded(build_settings(tmp_path / "absent.jsonl", model), None)
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"binary\.jsonl: expected UTF-8 text"):
-        recorded(settings(tmp_path / "binary.jsonl", model), None)
+        recorded(build_settings(tmp_path / "binary.jsonl", model), None)
 
 
-def test_arguments_that_are_missing(write, model, tmp_path):
+def test_arguments_that_are_missing(write_records, model, tmp_path):
     with pytest.raises(UserError, match="responses: found None"):
         recorded(SamplerSettings("recorded", {"pretrained": str(model)}), None)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match=r"pretrained: .*empty' has no tokenizer"):
-        recorded(settings(write(*RECORDS), empty), None)
+        recorded(build_settings(write_records(*RECORDS), empty), None)

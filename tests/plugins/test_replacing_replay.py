@@ -1,4 +1,4 @@
-"""Search depth and randomized inclusion: what they keep, and what they equal at their ends."""
+"""Search depth and randomized inclusion: their selections and their limiting cases."""
 
 from __future__ import annotations
 
@@ -26,110 +26,113 @@ SEEDS = st.sampled_from([13, 21, 73])
 FIRST = st.lists(st.integers(0, K - 1), min_size=1, max_size=30)
 
 
-def pool(first: list[int], solved: int) -> Pool:
-    """Recovered failures whose kept response is not always the first that passed."""
-    found = [evidence(f"G{i:02}", "G", 2 + i % 5) for i in range(solved)]
-    found += [
+def build_pool(first: list[int], solved: int) -> Pool:
+    """Build recovered failures whose kept response is not always the first that passed."""
+    problems = [evidence(f"G{i:02}", "G", 2 + i % 5) for i in range(solved)]
+    problems += [
         replace(evidence(f"S{i:02}", "S", 2 + i % 3, min(at + 1, K - 1)), first_success=at)
         for i, at in enumerate(first)
     ]
-    return group_by_state([*found, replace(evidence("U0", "U"), samples=K)])
+    return group_by_state([*problems, replace(evidence("U0", "U"), samples=K)])
 
 
-def chosen(
-    of: Pool, selector: str, n: int, seed: int, replay: int = 0, **params: Any
+def select_examples(
+    pool: Pool, selector: str, n: int, seed: int, replay: int = 0, **params: Any
 ) -> list[Evidence]:
-    named = recipe({"c": {"selector": selector, **({"params": params} if params else {})}})
-    return fill_slots(*find_selector(named, "c", load_plugins()), of, n, replay, Arm("c", seed))
+    named_recipe = recipe({"c": {"selector": selector, **({"params": params} if params else {})}})
+    return fill_slots(
+        *find_selector(named_recipe, "c", load_plugins()), pool, n, replay, Arm("c", seed)
+    )
 
 
 @given(FIRST, st.integers(0, 9), st.integers(0, 4), SEEDS, st.data())
-def test_depth_0_is_replay_and_depth_k_is_gapft_example_for_example(
+def test_depth_0_is_replay_and_depth_k_is_gapft(
     first: list[int], more: int, replay: int, seed: int, data: st.DataObject
 ) -> None:
-    of = pool(first, len(first) + replay + more)
+    pool = build_pool(first, len(first) + replay + more)
     n = data.draw(st.integers(1, len(first)))
-    none, all_ = (chosen(of, "search_depth", n, seed, replay, k=k) for k in (0, K))
-    assert none == chosen(of, "replay", n, seed, replay)
-    assert all_ == chosen(of, "gapft", n, seed, replay)
+    none, all_ = (select_examples(pool, "search_depth", n, seed, replay, k=k) for k in (0, K))
+    assert none == select_examples(pool, "replay", n, seed, replay)
+    assert all_ == select_examples(pool, "gapft", n, seed, replay)
 
 
 @given(FIRST, st.integers(0, 9), SEEDS, st.data())
-def test_a_depth_keeps_gapfts_response_of_what_it_recovers_and_replays_the_first_draws(
+def test_depth_replaces_first_replay_draws_with_gapft(
     first: list[int], more: int, seed: int, data: st.DataObject
 ) -> None:
-    of = pool(first, len(first) + more)
+    pool = build_pool(first, len(first) + more)
     n = data.draw(st.integers(1, len(first)))
-    gapft, replay = (chosen(of, name, n, seed) for name in ("gapft", "replay"))
-    before: set[str] = set()
+    gapft, replay = (select_examples(pool, name, n, seed) for name in ("gapft", "replay"))
+    previous_ids: set[str] = set()
     for k in range(K + 1):
-        found = chosen(of, "search_depth", n, seed, k=k)
-        kept = [e for e in found if e.state == "S"]
-        assert kept == [e for e in gapft if (e.first_success or 0) < k]
-        assert found[len(kept) :] == replay[: n - len(kept)]
-        now = {e.problem_id for e in kept}
-        assert before <= now, "a deeper search recovers what a shallower one does"
-        before = now
+        selection = select_examples(pool, "search_depth", n, seed, k=k)
+        recovered = [e for e in selection if e.state == "S"]
+        assert recovered == [e for e in gapft if (e.first_success or 0) < k]
+        assert selection[len(recovered) :] == replay[: n - len(recovered)]
+        recovered_ids = {e.problem_id for e in recovered}
+        assert previous_ids <= recovered_ids, "a deeper search recovers what a shallower one does"
+        previous_ids = recovered_ids
 
 
 @given(FIRST, st.integers(0, 9), SEEDS, st.data())
-def test_inclusion_of_all_is_gapft_and_of_none_is_the_depth_of_the_early_ones(
+def test_inclusion_ends_are_gapft_and_search_depth(
     first: list[int], more: int, seed: int, data: st.DataObject
 ) -> None:
-    of = pool(first, len(first) + more)
+    pool = build_pool(first, len(first) + more)
     n, within = data.draw(st.integers(1, len(first))), data.draw(st.integers(0, K))
 
     def included(share: float) -> list[Evidence]:
-        return chosen(of, "randomized_inclusion", n, seed, share=share, within=within)
+        return select_examples(pool, "randomized_inclusion", n, seed, share=share, within=within)
 
-    assert included(1) == chosen(of, "gapft", n, seed)
-    assert included(0) == chosen(of, "search_depth", n, seed, k=within)
+    assert included(1) == select_examples(pool, "gapft", n, seed)
+    assert included(0) == select_examples(pool, "search_depth", n, seed, k=within)
 
 
 @given(FIRST, st.integers(0, 9), SEEDS, st.lists(st.integers(0, 20), min_size=2, max_size=2))
-def test_a_share_of_the_late_failures_joins_and_a_smaller_one_is_a_part_of_it(
+def test_inclusion_shares_are_nested(
     first: list[int], more: int, seed: int, twentieths: list[int]
 ) -> None:
-    of, n = pool(first, len(first) + more), len(first)
+    pool, n = build_pool(first, len(first) + more), len(first)
     late = sum(at >= 4 for at in first)
-    found = []
+    id_sets = []
     for number in sorted(twentieths):
         ids = [
             e.problem_id
-            for e in chosen(of, "randomized_inclusion", n, seed, share=number / 20)
+            for e in select_examples(pool, "randomized_inclusion", n, seed, share=number / 20)
             if e.state == "S"
         ]
         assert len(ids) == n - late + (2 * number * late + 20) // 40
-        found.append(set(ids))
-    assert found[0] <= found[1]
+        id_sets.append(set(ids))
+    assert id_sets[0] <= id_sets[1]
 
 
-def test_every_late_failure_is_as_likely_to_join_and_seeds_draw_apart() -> None:
-    """8 of 16, under 1,000 seeds: 500 of each, within 5 standard deviations of 16."""
-    of = pool([7] * 16, 16)
-    counts = dict.fromkeys((e.problem_id for e in of.recovered), 0)
+def test_inclusion_draws_late_failures_uniformly() -> None:
+    """8 of 16 failures under 1,000 seeds: 500 draws each, within 5 sd of 16."""
+    pool = build_pool([7] * 16, 16)
+    counts = dict.fromkeys((e.problem_id for e in pool.recovered), 0)
     for seed in range(1000):
-        for e in chosen(of, "randomized_inclusion", 16, seed, share=0.5):
+        for e in select_examples(pool, "randomized_inclusion", 16, seed, share=0.5):
             if e.state == "S":
                 counts[e.problem_id] += 1
     assert all(abs(count - 500) < 5 * 16 for count in counts.values()), counts
 
 
 @given(FIRST, st.integers(0, 3), st.integers(1, 3), SEEDS)
-def test_all_of_them_have_the_same_budget(
+def test_all_selectors_have_same_budget(
     first: list[int], replay: int, repetitions: int, seed: int
 ) -> None:
-    of, n = pool(first, len(first) + replay), len(first)
-    sets = [chosen(of, "search_depth", n, seed, replay, k=k) for k in (0, 1, K)]
-    sets += [
-        chosen(of, "randomized_inclusion", n, seed, replay, share=share) for share in (0, 0.5, 1)
+    pool, n = build_pool(first, len(first) + replay), len(first)
+    selections = [select_examples(pool, "search_depth", n, seed, replay, k=k) for k in (0, 1, K)]
+    selections += [
+        select_examples(pool, "randomized_inclusion", n, seed, replay, share=share)
+        for share in (0, 0.5, 1)
     ]
     require_matched(
         {
             Arm(str(i), seed): budget(
-                [build_example(e) for e in one], settings(repetitions=repetitions)
+                [build_example(e) for e in selection], settings(repetitions=repetitions)
             )
-            for i, one in enumerate(sets)
+            for i, selection in enumerate(selections)
         }
     )
 
@@ -148,13 +151,13 @@ def test_all_of_them_have_the_same_budget(
         ("search_depth", {"depth": 1}, "'depth'"),
     ],
 )
-def test_a_parameter_that_is_none(selector: str, params: Any, expected: str) -> None:
+def test_rejects_invalid_parameter(selector: str, params: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        chosen(pool([0, 5], 2), selector, 2, 13, **params)
+        select_examples(build_pool([0, 5], 2), selector, 2, 13, **params)
 
 
-def test_too_few_solved_problems_are_told_by_how_many() -> None:
-    of = pool([0, 5, 6], 1)
-    assert len(chosen(of, "search_depth", 3, 13, k=6)) == 3
+def test_rejects_too_few_solved_problems() -> None:
+    pool = build_pool([0, 5, 6], 1)
+    assert len(select_examples(pool, "search_depth", 3, 13, k=6)) == 3
     with pytest.raises(UserError, match=r"cannot draw 2 examples.* 1 too few"):
-        chosen(of, "search_depth", 3, 13, k=1)
+        select_examples(pool, "search_depth", 3, 13, k=1)

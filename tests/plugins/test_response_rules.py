@@ -14,13 +14,13 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.response_rules.paper_rules import first, shortest
 
 
-def response(index: int, tokens: int, text: str = "t") -> Response:
+def build_response(index: int, tokens: int, text: str = "t") -> Response:
     return Response("p", index, text, tuple(range(tokens)), "stop", 0)
 
 
 #: Passing samples of one problem: distinct sample numbers in any order, lengths that often tie.
 PASSING = st.lists(
-    st.builds(response, st.integers(0, 15), st.integers(1, 5)),
+    st.builds(build_response, st.integers(0, 15), st.integers(1, 5)),
     min_size=1,
     max_size=10,
     unique_by=lambda r: r.index,
@@ -28,7 +28,7 @@ PASSING = st.lists(
 
 
 @given(PASSING)
-def test_shortest_keeps_the_fewest_tokens_and_on_a_tie_the_lower_index(
+def test_shortest_keeps_fewest_tokens_then_lowest_index(
     passing: list[Response],
 ) -> None:
     kept = shortest(passing)
@@ -40,34 +40,32 @@ def test_shortest_keeps_the_fewest_tokens_and_on_a_tie_the_lower_index(
 
 
 @given(PASSING)
-def test_first_keeps_the_lowest_index(passing: list[Response]) -> None:
+def test_first_keeps_lowest_index(passing: list[Response]) -> None:
     kept = first(passing)
     assert kept in passing
     assert kept.index == min(r.index for r in passing)
 
 
 @given(PASSING, st.data())
-def test_the_order_of_the_samples_changes_nothing(
-    passing: list[Response], data: st.DataObject
-) -> None:
+def test_sample_order_does_not_matter(passing: list[Response], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(passing))
     assert shortest(shuffled) == shortest(passing)
     assert first(shuffled) == first(passing)
 
 
-def test_shortest_counts_tokens_and_not_letters() -> None:
-    wordy, terse = response(0, 2, "a long text of few tokens"), response(1, 3, "abc")
+def test_shortest_counts_tokens_not_letters() -> None:
+    wordy, terse = build_response(0, 2, "a long text of few tokens"), build_response(1, 3, "abc")
     assert shortest([wordy, terse]) == wordy
 
 
-def test_shortest_is_refused_where_the_backend_gives_no_token_ids() -> None:
-    blind = dataclasses.replace(response(1, 0), tokens_from="none")
+def test_shortest_requires_token_ids() -> None:
+    blind = dataclasses.replace(build_response(1, 0), tokens_from="none")
     with pytest.raises(UserError, match=r"problem p\); use evidence.keep: first"):
-        shortest([response(0, 3), blind])
-    assert first([response(2, 0), blind]) == blind
+        shortest([build_response(0, 3), blind])
+    assert first([build_response(2, 0), blind]) == blind
 
 
-def test_recipes_find_them_by_name() -> None:
+def test_rules_are_registered_by_name() -> None:
     plugins = load_plugins()
     assert plugins.get("response rule", "shortest").value is shortest
     assert plugins.get("response rule", "first").value is first

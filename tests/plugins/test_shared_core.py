@@ -1,4 +1,4 @@
-"""The shared core: what all conditions hold, what differs beside it, and the paper's numbers."""
+"""The shared core: examples common to all conditions, and those that differ."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gapft_harness.plugins.selectors.shared_core import core_depth, match_repeat
 from gapft_harness.stages.selection.budgets import require_matched
 from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
-from tests.plugins.test_gold_labels import LETTERS, failure, letter
-from tests.plugins.test_replacing_replay import chosen
+from tests.plugins.test_gold_labels import LETTERS, build_failure, gold_letter
+from tests.plugins.test_replacing_replay import select_examples
 from tests.pools import evidence
 from tests.training.examples import settings
 
@@ -27,123 +27,134 @@ SEEDS = st.sampled_from([13, 21, 42])
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=20)
 
 
-def pool(recovered: str | list[str], missed: str | list[str], solved: list[int]) -> Pool:
-    """Recovered failures first pass at samples 0 to 7 by turns; solved prompts of some lengths."""
-    found = [
-        replace(failure(i, "S", of), first_success=i % K, samples=K, prompt_ids=(9,) * (8 + i % 5))
-        for i, of in enumerate(recovered)
+def build_pool(recovered: str | list[str], missed: str | list[str], solved: list[int]) -> Pool:
+    """Build failures that first pass at samples 0 to 7 in turn, and solved problems."""
+    problems = [
+        replace(
+            build_failure(i, "S", letter),
+            first_success=i % K,
+            samples=K,
+            prompt_ids=(9,) * (8 + i % 5),
+        )
+        for i, letter in enumerate(recovered)
     ]
-    found += [replace(failure(i, "U", of), samples=K) for i, of in enumerate(missed)]
-    found += [
+    problems += [
+        replace(build_failure(i, "U", letter), samples=K) for i, letter in enumerate(missed)
+    ]
+    problems += [
         replace(evidence(f"G{i:02}", "G"), prompt_ids=(7,) * length)
         for i, length in enumerate(solved)
     ]
-    return group_by_state(found)
+    return group_by_state(problems)
 
 
-def at_depth(of: Pool, n: int, seed: int, k: int) -> list[Evidence]:
-    return [*core_depth(of, n, Stream(seed, "select/core_depth"), k)]
+def select_at_depth(pool: Pool, n: int, seed: int, k: int) -> list[Evidence]:
+    return [*core_depth(pool, n, Stream(seed, "select/core_depth"), k)]
 
 
-def tokens(of: list[Evidence]) -> int:
-    return budget([build_example(e) for e in of], settings(max_length=64)).tokens
+def count_tokens(selection: list[Evidence]) -> int:
+    return budget([build_example(e) for e in selection], settings(max_length=64)).tokens
 
 
 @given(LETTERS, LETTERS, LENGTHS, SEEDS, st.data())
-def test_the_core_is_the_same_and_only_what_stands_beside_it_differs(
+def test_selectors_share_core_and_differ_beside_it(
     recovered: list[str], missed: list[str], solved: list[int], seed: int, data: st.DataObject
 ) -> None:
-    of = pool(recovered, missed, solved)
+    pool = build_pool(recovered, missed, solved)
     beside = data.draw(st.integers(1, len(recovered)))
-    n, core = len(solved) + beside, [*of.solved]
-    gapft, gold = (chosen(of, name, beside, seed) for name in ("gapft", "gold_labels"))
-    depths = [at_depth(of, n, seed, k) for k in range(K + 1)]
-    with_gold = chosen(of, "core_gold", n, seed)
-    for found in (*depths, with_gold, at_depth(of, n, seed + 1, 1)):
-        assert found[: len(core)] == core, "example for example, under every seed"
-    assert depths[K] == [*core, *gapft] == chosen(of, "core_depth", n, seed, k=K)
+    n, core = len(solved) + beside, [*pool.solved]
+    gapft, gold = (select_examples(pool, name, beside, seed) for name in ("gapft", "gold_labels"))
+    depths = [select_at_depth(pool, n, seed, k) for k in range(K + 1)]
+    with_gold = select_examples(pool, "core_gold", n, seed)
+    for selection in (*depths, with_gold, select_at_depth(pool, n, seed + 1, 1)):
+        assert selection[: len(core)] == core, "example for example, under every seed"
+    assert depths[K] == [*core, *gapft] == select_examples(pool, "core_depth", n, seed, k=K)
     assert with_gold == [*core, *gold]
-    for k, found in enumerate(depths):
-        for slot, (here, most, none) in enumerate(zip(found, depths[K], depths[0], strict=True)):
-            within = slot < len(core) or (most.first_success or 0) < k
-            assert here == (most if within else none), "a slot is its failure's, or its repeat's"
+    for k, selection in enumerate(depths):
+        for slot, (example, deepest, shallowest) in enumerate(
+            zip(selection, depths[K], depths[0], strict=True)
+        ):
+            within = slot < len(core) or (deepest.first_success or 0) < k
+            assert example == (deepest if within else shallowest), (
+                "a slot holds its failure or its repeat"
+            )
     assert {e.state for e in depths[0]} == {"G"}
     counts = Counter(e.problem_id for e in depths[0])
-    assert max(counts.values()) - min(counts.values()) <= 1, "all come again before one does twice"
+    assert max(counts.values()) - min(counts.values()) <= 1, "repeats cycle through the core"
 
 
 @given(LETTERS, LETTERS, LENGTHS, SEEDS, st.integers(1, 3))
-def test_all_have_the_same_budget_and_gold_labels_gapfts_targets(
+def test_budgets_match_and_gold_labels_keep_targets(
     recovered: list[str], missed: list[str], solved: list[int], seed: int, repetitions: int
 ) -> None:
-    of = pool(recovered, missed, solved)
-    n, told = len(of.verified), settings(repetitions=repetitions, max_length=64)
-    sets = [at_depth(of, n, seed, k) for k in (0, 1, K)]
-    sets.append(chosen(of, "core_gold", n, seed))
-    examples = [[build_example(e) for e in one] for one in sets]
-    budgets = [budget(one, told) for one in examples]
-    require_matched({Arm(str(i), seed): one for i, one in enumerate(budgets)})
-    golds = {e.problem_id: e.gold for e in (*of.solved, *of.recovered, *of.missed)}
-    assert list(find_differences(examples[2], examples[3], golds, told)) == []
-    assert Counter(map(letter, sets[3][len(solved) :])) == Counter(recovered)
+    pool = build_pool(recovered, missed, solved)
+    n, training = len(pool.verified), settings(repetitions=repetitions, max_length=64)
+    selections = [select_at_depth(pool, n, seed, k) for k in (0, 1, K)]
+    selections.append(select_examples(pool, "core_gold", n, seed))
+    examples = [[build_example(e) for e in selection] for selection in selections]
+    budgets = [budget(training_set, training) for training_set in examples]
+    require_matched({Arm(str(i), seed): total for i, total in enumerate(budgets)})
+    golds = {e.problem_id: e.gold for e in (*pool.solved, *pool.recovered, *pool.missed)}
+    assert list(find_differences(examples[2], examples[3], golds, training)) == []
+    assert Counter(map(gold_letter, selections[3][len(solved) :])) == Counter(recovered)
 
 
 @given(LETTERS, st.integers(0, 5), SEEDS, st.data())
-def test_repeats_process_as_many_tokens_where_lengths_allow_it(
+def test_repeats_match_token_counts_where_possible(
     recovered: list[str], more: int, seed: int, data: st.DataObject
 ) -> None:
-    """A solved problem of each failure's length: then every depth processes the same."""
-    plain = pool(recovered, "", [1])
-    own = size(evidence("G", "G")) - len(evidence("G", "G").prompt_ids)
+    """With a solved problem of each failure's length, all depths process equal tokens."""
+    plain = build_pool(recovered, "", [1])
+    own = example_size(evidence("G", "G")) - len(evidence("G", "G").prompt_ids)
     other = data.draw(st.lists(st.integers(1, 9), min_size=more, max_size=more))
-    of = pool(recovered, "", [*(size(e) - own for e in plain.recovered), *other])
-    n = len(of.verified)
-    sizes = {tokens(at_depth(of, n, seed, k)) for k in range(K + 1)}
+    pool = build_pool(recovered, "", [*(example_size(e) - own for e in plain.recovered), *other])
+    n = len(pool.verified)
+    sizes = {count_tokens(select_at_depth(pool, n, seed, k)) for k in range(K + 1)}
     assert len(sizes) == 1
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), LENGTHS, SEEDS)
-def test_a_repeat_is_the_nearest_to_its_failure_and_what_earlier_ones_lack(
-    wanted: list[int], solved: list[int], seed: int
+def test_repeat_is_nearest_in_size_to_failure(
+    sizes: list[int], solved: list[int], seed: int
 ) -> None:
-    of = pool("A", "", solved)
-    slots = [replace(evidence(f"S{i}", "S"), prompt_ids=(1,) * w) for i, w in enumerate(wanted)]
+    pool = build_pool("A", "", solved)
+    slots = [replace(evidence(f"S{i}", "S"), prompt_ids=(1,) * w) for i, w in enumerate(sizes)]
     left: list[Evidence] = []
     owed = 0
-    for failure_, repeat in zip(slots, match_repeats(of, slots, seed), strict=True):
-        left = left or [*of.solved]
-        owed += size(failure_)
-        assert abs(owed - size(repeat)) == min(abs(owed - size(e)) for e in left)
+    for failure_, repeat in zip(slots, match_repeats(pool, slots, seed), strict=True):
+        left = left or [*pool.solved]
+        owed += example_size(failure_)
+        assert abs(owed - example_size(repeat)) == min(abs(owed - example_size(e)) for e in left)
         left.remove(repeat)
-        owed -= size(repeat)
+        owed -= example_size(repeat)
 
 
-def size(of: Evidence) -> int:
-    assert of.response is not None
-    return len(of.prompt_ids) + len(of.response.token_ids) + of.ended
+def example_size(example: Evidence) -> int:
+    assert example.response is not None
+    return len(example.prompt_ids) + len(example.response.token_ids) + example.ended
 
 
-def test_a_seed_repeats_others() -> None:
-    of = pool("A" * 6, "", [5] * 30)
+def test_repeats_depend_on_seed() -> None:
+    pool = build_pool("A" * 6, "", [5] * 30)
     first, again, other = (
-        {e.problem_id for e in at_depth(of, 36, seed, 0)[30:]} for seed in (1, 1, 2)
+        {e.problem_id for e in select_at_depth(pool, 36, seed, 0)[30:]} for seed in (1, 1, 2)
     )
     assert first == again != other
 
 
 @pytest.mark.parametrize("selector", ["core_depth", "core_gold"])
-def test_a_budget_that_the_core_fills_alone_is_refused(selector: str) -> None:
+def test_rejects_budget_outside_core_and_pool(selector: str) -> None:
     params = {"k": 1} if selector == "core_depth" else {}
     message = "the core holds all 4 solved problems of the pool, so n = 4"
     with pytest.raises(UserError, match=message):
-        chosen(pool("AB", "A", [3] * 4), selector, 4, 13, **params)
+        select_examples(build_pool("AB", "A", [3] * 4), selector, 4, 13, **params)
     with pytest.raises(UserError, match=r"cannot draw 3 examples.* 1 too few"):
-        chosen(pool("AB", "A", [3] * 4), selector, 7, 13, **params)
+        select_examples(build_pool("AB", "A", [3] * 4), selector, 7, 13, **params)
 
 
-def test_a_depth_that_is_none_and_a_pool_without_solved_problems() -> None:
+def test_rejects_invalid_depth_and_empty_core() -> None:
     with pytest.raises(UserError, match="'core_depth': k is 9, expected an integer from 0 to 8"):
-        chosen(pool("AB", "A", [3]), "core_depth", 2, 13, k=9)
-    assert len(chosen(pool("AB", "", []), "core_depth", 2, 13, k=8)) == 2
+        select_examples(build_pool("AB", "A", [3]), "core_depth", 2, 13, k=9)
+    assert len(select_examples(build_pool("AB", "", []), "core_depth", 2, 13, k=8)) == 2
     with pytest.raises(UserError, match="cannot fill the budget of 2 examples"):
-        chosen(pool("AB", "", []), "core_depth", 2, 13, k=0)
+        select_examples(build_pool("AB", "", []), "core_depth", 2, 13, k=0)

@@ -17,7 +17,7 @@ DOCUMENTS = [
     {"question": "Ann has 3 pears and buys 4. How many?", "answer": "3+4=<<3+4=7>>7\n#### 7"},
     {"question": "A car costs 1,200 dollars. Two cars?", "answer": "Twice.\n#### 2,400"},
 ]
-# gsm8k's, word for word but for the data.
+# The gsm8k task with other data.
 TASK = {
     "task": "pears",
     "dataset_path": "json",
@@ -62,7 +62,7 @@ TASK = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of tasks: gsm8k's look-alike, and some that cannot serve."""
+    """A folder of tasks: a copy of gsm8k, and tasks that cannot be used."""
     folder = tmp_path_factory.mktemp("tasks")
     data = folder / "pears.jsonl"
     data.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
@@ -93,7 +93,7 @@ def folder(tmp_path_factory):
         ("exact_match,flexible-extract", ["pass", "pass", "fail", "pass", "pass", "fail"]),
     ],
 )
-def test_the_tasks_own_filter_and_metric_judge(folder, metric, statuses):
+def test_judges_by_task_filter_and_metric(folder, metric, statuses):
     verifier = load_verifier("task_metric", task="pears", include_path=folder, metric=metric)
     responses = ["#### 7", "It is 7", "#### 8", "so\n#### 2400", "$2,400", ""]
     golds = [DOCUMENTS[0]] * 3 + [DOCUMENTS[1]] * 3
@@ -105,37 +105,39 @@ def test_the_tasks_own_filter_and_metric_judge(folder, metric, statuses):
     assert verifier.verify([], []) == []
 
 
-def test_it_agrees_with_what_lm_eval_itself_reports(folder):
-    """The same responses through lm-eval's own evaluate() give the same decisions."""
+def test_agrees_with_lm_eval(folder):
+    """lm-eval's own evaluate() gives the same decisions for the same responses."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
     from tests.canned_model import CannedModel
 
-    said = {"Ann": "the total is 7", "A car": "twice that\n#### 2,400."}
+    responses = {"Ann": "the total is 7", "A car": "twice that\n#### 2,400."}
     out = simple_evaluate(
-        model=CannedModel(lambda prompt: next(said[start] for start in said if start in prompt)),
+        model=CannedModel(
+            lambda prompt: next(responses[start] for start in responses if start in prompt)
+        ),
         tasks=["pears"],
         task_manager=TaskManager(include_defaults=False, include_path=folder),
         log_samples=True,
         bootstrap_iters=0,
     )
-    for chosen in ("strict-match", "flexible-extract"):
-        theirs = {
+    for filter_name in ("strict-match", "flexible-extract"):
+        expected = {
             s["doc"]["question"]: s["exact_match"]
             for s in out["samples"]["pears"]
-            if s["filter"] == chosen
+            if s["filter"] == filter_name
         }
         verifier = load_verifier(
-            "task_metric", task="pears", include_path=folder, metric=f"exact_match,{chosen}"
+            "task_metric", task="pears", include_path=folder, metric=f"exact_match,{filter_name}"
         )
-        ours = verifier.verify(list(said.values()), DOCUMENTS)
-        assert [v.passed for v in ours] == [theirs[d["question"]] == 1 for d in DOCUMENTS]
-        assert [v.passed for v in ours] == [chosen == "flexible-extract", True]
+        verdicts = verifier.verify(list(responses.values()), DOCUMENTS)
+        assert [v.passed for v in verdicts] == [expected[d["question"]] == 1 for d in DOCUMENTS]
+        assert [v.passed for v in verdicts] == [filter_name == "flexible-extract", True]
 
 
 @pytest.mark.skipif(IS_NEXT, reason=NO_BLEU)
-def test_a_metric_that_is_not_0_or_1_is_an_error_that_names_it(folder):
+def test_fractional_metric_is_error(folder):
     verifier = load_verifier("task_metric", task="pears_bleu", include_path=folder)
     (verdict,) = verifier.verify(["#### 7"], [DOCUMENTS[0]])
     assert verdict.status == "error"
@@ -143,14 +145,14 @@ def test_a_metric_that_is_not_0_or_1_is_an_error_that_names_it(folder):
     assert verdict.reason.endswith("expected 0 or 1")
 
 
-def test_a_record_that_the_task_cannot_read_is_an_error_and_the_others_are_judged(folder):
+def test_unreadable_record_is_error_for_itself_only(folder):
     verifier = load_verifier("task_metric", task="pears", include_path=folder)
     verdicts = verifier.verify(["#### 7"] * 3, [{"question": "?"}, "7", DOCUMENTS[0]])
     assert [v.status for v in verdicts] == ["error", "error", "pass"]
     assert verdicts[1] == Verdict("error", "the gold is str, expected the task's document")
 
 
-def test_a_filter_that_raises_on_one_response_spoils_no_other(folder, monkeypatch):
+def test_filter_error_affects_one_response_only(folder, monkeypatch):
     verifier = load_verifier("task_metric", task="pears", include_path=folder)
     from lm_eval.filters.extraction import RegexFilter
 
@@ -188,12 +190,12 @@ def test_a_filter_that_raises_on_one_response_spoils_no_other(folder, monkeypatc
         ),
     ],
 )
-def test_a_mistake_is_named_at_once(folder, params, message):
+def test_rejects_wrong_parameters_early(folder, params, message):
     with pytest.raises(UserError, match=message):
         load_verifier("task_metric", include_path=folder, **params)
 
 
-def test_a_number_that_is_none_neither_passes_nor_fails(folder, monkeypatch):
+def test_nan_metric_is_error(folder, monkeypatch):
     stock = StockTask("pears", None, folder, 0.5)
     monkeypatch.setattr(
         stock._task, "process_results", lambda document, results: {"exact_match": float("nan")}
@@ -202,8 +204,8 @@ def test_a_number_that_is_none_neither_passes_nor_fails(folder, monkeypatch):
     assert (verdict.status, verdict.reason) == ("error", "exact_match is nan, expected a number")
 
 
-def test_the_description_follows_the_tasks_code_wherever_it_is(tmp_path):
-    """So verdicts of an edited metric are none of those that are stored."""
+def test_description_depends_on_task_code_not_path(tmp_path):
+    """Stored verdicts are not reused after a metric is edited."""
     yaml = (
         "task: own_metric\ndataset_path: json\ntest_split: test\n"
         "dataset_kwargs: {data_files: {test: FOLDER/data.jsonl}}\n"
@@ -213,7 +215,7 @@ def test_the_description_follows_the_tasks_code_wherever_it_is(tmp_path):
     )
     code = "def judge(doc, results):\n    return {'exact_match': int(results[0] == doc['a'])}\n"
 
-    found = []
+    descriptions = []
     for name, text in (("one", code), ("moved", code), ("edited", code.replace("==", "!="))):
         folder = tmp_path / name
         folder.mkdir()
@@ -221,5 +223,5 @@ def test_the_description_follows_the_tasks_code_wherever_it_is(tmp_path):
         (folder / "own_code.py").write_text(text)
         (folder / "data.jsonl").write_text('{"q": "?", "a": "b"}\n')
         params = {"task": "own_metric", "include_path": str(folder)}
-        found.append(load_verifier("task_metric", **params).describe())
-    assert found[0] == found[1] != found[2]
+        descriptions.append(load_verifier("task_metric", **params).describe())
+    assert descriptions[0] == descriptions[1] != descriptions[2]

@@ -1,4 +1,4 @@
-"""What a model thought is never its answer, whichever verifier or rule judges."""
+"""No verifier or rule reads a model's thoughts as its answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gapft_harness.lm_eval_bridge.offered import AnswerFilter, gapft_verified
 from gapft_harness.lm_eval_bridge.stock import StockTask
 from gapft_harness.sandbox import probe_tiers
 
-#: A thought and the answer behind it, as models and their servers write them.
+#: A thought followed by the answer, as models and servers write them.
 FORMS = {
     "closed": "<think>Perhaps {thought}</think>{answer}",
     "on lines": "<think>\n{thought}\n</think>\n\n{answer}",
@@ -39,7 +39,7 @@ FORMS = {
     "a tag in quotes": "<think>{thought}. Do I write '</think>'? {thought}</think>{answer}",
     "after the answer": "{answer}\n<think>Or {thought}",
 }
-#: Thoughts that never end, with no answer at all.
+#: Unclosed thoughts without an answer.
 CUT = {
     "cut off": "<think>Perhaps {thought}",
     "cut off later": "<think>{thought}</think>\n<think>{thought}",
@@ -49,7 +49,7 @@ CUT = {
 
 SQUARE = "```python\nprint(int(input()) ** 2)\n```"
 CUBE = "```python\nprint(int(input()) ** 3)\n```"
-#: A verifier with its right answer as it judges by it, as a response gives it, and a wrong one.
+#: Verifier, parameters, gold, right response and wrong response.
 RULES: dict[str, tuple[str, dict[str, Any], Any, str, str]] = {
     "boxed_math": ("boxed_math", {"workers": 1}, "5", r"\boxed{5}", r"\boxed{7}"),
     "math": ("math", {"workers": 1}, "5", "It is 5.", "It is 7."),
@@ -69,31 +69,31 @@ RULES: dict[str, tuple[str, dict[str, Any], Any, str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def task_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stock task whose metric is an exact match of the whole response."""
-    folder = tmp_path_factory.mktemp("pears")
-    (folder / "data.jsonl").write_text(json.dumps({"question": "?", "answer": "5"}))
+    task_folder = tmp_path_factory.mktemp("pears")
+    (task_folder / "data.jsonl").write_text(json.dumps({"question": "?", "answer": "5"}))
     task = {
         "task": "pears",
         "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"train": str(folder / "data.jsonl")}},
+        "dataset_kwargs": {"data_files": {"train": str(task_folder / "data.jsonl")}},
         "output_type": "generate_until",
         "test_split": "train",
         "doc_to_text": "{{question}}",
         "doc_to_target": "{{answer}}",
         "metric_list": [{"metric": "exact_match"}],
     }
-    (folder / "pears.yaml").write_text(yaml.safe_dump(task))
-    return folder
+    (task_folder / "pears.yaml").write_text(yaml.safe_dump(task))
+    return task_folder
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_only_what_follows_a_thought_is_judged(rule: str, folder: Path) -> None:
+def test_judges_only_text_after_thought(rule: str, task_folder: Path) -> None:
     name, params, gold, right, wrong = RULES[rule]
-    if name == "program_tests" and not any(found.holds for found in probe_tiers()):
+    if name == "program_tests" and not any(tier.holds for tier in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     if name == "task_metric":
-        params = {**params, "include_path": str(folder)}
+        params = {**params, "include_path": str(task_folder)}
     texts, expected = [], []
     for form, text in {**FORMS, **CUT}.items():
         texts += [
@@ -106,7 +106,7 @@ def test_only_what_follows_a_thought_is_judged(rule: str, folder: Path) -> None:
     assert [verdict.passed for verdict in verdicts] == expected
 
 
-def test_answers_are_read_without_thoughts_too() -> None:
+def test_reads_answers_without_thoughts() -> None:
     text = "<think>Perhaps (C)</think>\n(B) two"
     verifier = load_verifier("option_letter", rule="first_explicit")
     answers = find_answer_reader(verifier)
@@ -118,22 +118,22 @@ def test_answers_are_read_without_thoughts_too() -> None:
         assert boxed.answer(r"<think>\boxed{7}") is None
 
 
-def test_a_stock_tasks_filters_and_our_metric_and_filter_see_no_thought(folder: Path) -> None:
+def test_filters_and_metrics_see_no_thoughts(task_folder: Path) -> None:
     text = "<think>7</think>\n\n5"
-    (outcome,) = StockTask("pears", include_path=str(folder)).outcomes(
+    (outcome,) = StockTask("pears", include_path=str(task_folder)).outcomes(
         [{"question": "?", "answer": "5"}], [text]
     )
     assert (outcome.filtered, outcome.verdict.passed) == ("5", True)
     params = {"rule": "whole_response"}
     thought = "<think>C</think>B"
-    found = gapft_verified(["B"], [thought], verifier="option_letter", params=params)
-    assert found in (1.0, [1.0])
+    score = gapft_verified(["B"], [thought], verifier="option_letter", params=params)
+    assert score in (1.0, [1.0])
     reader = AnswerFilter("option_letter", params)
     assert reader.apply([[thought, "<think>C"]], [{}]) == [["B", "[invalid]"]]
 
 
-def test_code_eval_runs_no_thought() -> None:
-    if not any(found.holds for found in probe_tiers()):
+def test_code_eval_ignores_thoughts() -> None:
+    if not any(tier.holds for tier in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     head = "def add(a, b):\n"
     candidates = [
@@ -166,17 +166,17 @@ def register_verifiers(register):
 """
 
 
-def test_a_plugins_verifier_need_not_know_and_may_ask_for_thoughts(tmp_path: Path) -> None:
+def test_plugin_verifier_may_request_thoughts(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(PLUGIN)
     plugins = load_plugins([str(tmp_path / "plugin.py")])
     text = "<think>no</think>yes"
-    for name, shown in (("starts", "yes"), ("whole", text)):
+    for name, visible in (("starts", "yes"), ("whole", text)):
         verifier: Any = plugins.create_verifier(name, {})
-        assert verifier.verify([text], [shown])[0].passed
-        assert verifier.feedback([text], [shown]) == [shown]
-        assert verifier.answer(text) == shown
+        assert verifier.verify([text], [visible])[0].passed
+        assert verifier.feedback([text], [visible]) == [visible]
+        assert verifier.answer(text) == visible
         assert not hasattr(verifier, "opening")
-    assert "thought_rules" in plugins.verifier("starts", {}).describe()  # type: ignore[attr-defined]
+    assert "thought_rules" in plugins.create_verifier("starts", {}).describe()  # type: ignore[attr-defined]
     assert not hasattr(plugins.create_verifier("whole", {}), "describe")
 
 
@@ -195,7 +195,7 @@ def test_a_plugins_verifier_need_not_know_and_may_ask_for_thoughts(tmp_path: Pat
         ("", ""),
     ],
 )
-def test_what_is_left(text: str, rest: str) -> None:
+def test_remove_thoughts_keeps_rest(text: str, rest: str) -> None:
     assert remove_thoughts(text) == rest
 
 
@@ -206,12 +206,12 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=12).map("".join))
-def test_a_second_reading_removes_nothing(text: str) -> None:
+def test_remove_thoughts_is_idempotent(text: str) -> None:
     once = remove_thoughts(text)
     assert remove_thoughts(once) == once
 
 
 @given(st.text(), st.text(alphabet="ab \n"))
-def test_nothing_of_a_thought_is_left(thought: str, rest: str) -> None:
+def test_remove_thoughts_removes_whole_thought(thought: str, rest: str) -> None:
     marked = f"<think>{thought}Ω</think>{rest}"
     assert "Ω" not in remove_thoughts(marked)

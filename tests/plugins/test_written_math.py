@@ -1,4 +1,4 @@
-"""Mathematics as chat models write it: read in every dress, and nothing near it accepted."""
+"""Mathematics as chat models write it: accept every format, reject near misses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.plugins.verifiers.math import Math
 from gapft_harness.verification.quantities import make_comparable, read_quantity
 from gapft_harness.verification.written_math import clean_response, tidy_answer
 
-#: Gold answer -> contents of a box that give it, contents that do not.
+#: Gold answer -> box contents that are right, box contents that are wrong.
 BOXES: dict[str, tuple[list[str], list[str]]] = {
     "42": (
         ["42", "**42**", "*42*", "__42__", "`42`", "42.", "42.0", "+42", "$42$", r"\$42",
@@ -47,12 +47,12 @@ BOXES: dict[str, tuple[list[str], list[str]]] = {
     "2m": (["2m"], ["2", "2n"]),
     "x+1": (["x+1", "**x+1**", "1+x"], ["x+2", "1", "x"]),
     r"\text{Friday}": (["Friday", r"\text{Friday}", "**Friday**"], ["Monday", r"\text{Fri}"]),
-    # a percent sign: decided by the gold answer
+    # a percent sign: the gold answer decides
     "50": ([r"50\%", "50%", "50 percent", r"50\text{ percent}"], ["0.5", r"5000\%", r"0.5\%"]),
     "50%": (["50", r"50\%", "0.5"], [r"0.5\%", r"5\%", "500", r"50\text{ km}"]),
     "0.5": ([r"50\%", "0.5", r"\frac12"], ["50", r"0.5\%", r"5\%"]),
     "1": ([r"100\%", "1"], [r"1\%", "100"]),
-    # units: left out or the same
+    # units: omitted or equal
     "42 km": (["42", "42 km", r"42\text{ kilometers}", "42km"],
               ["42 m", r"42\text{ m}", "42 miles", r"42\text{ km}^2", "43 km", r"\$42", r"42\%"]),
     r"5\text{ cm}^2": ([r"5\text{ square centimeters}", "5 cm^2", "5", r"5\,\mathrm{cm^2}"],
@@ -67,7 +67,7 @@ BOXES: dict[str, tuple[list[str], list[str]]] = {
     "3, 5": (["3, 5", "5, 3"], ["35", "3.5", "3"]),
 }  # fmt: skip
 
-#: The same of responses without a box.
+#: Gold answer -> right and wrong responses without a box.
 RESPONSES: dict[str, tuple[list[str], list[str]]] = {
     "42": (
         ["42", "**42**", "__42__", "*42*", "***42***", "`42`", "<b>42</b>", "42.", "**42.**",
@@ -94,12 +94,14 @@ RESPONSES: dict[str, tuple[list[str], list[str]]] = {
 
 @pytest.fixture(scope="module", params=[BoxedMath, Math])
 def verifier(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with request.param(timeout_s=20, workers=1) as made:
-        yield made
+    with request.param(timeout_s=20, workers=1) as instance:
+        yield instance
 
 
-def judged(verifier: Any, table: dict[str, tuple[list[str], list[str]]], form: str) -> list[str]:
-    """Returns what is judged otherwise than the table has it."""
+def find_misjudged(
+    verifier: Any, table: dict[str, tuple[list[str], list[str]]], form: str
+) -> list[str]:
+    """List the rows whose verdict differs from the table."""
     rows = [
         (gold, form.format(text), passes)
         for gold, (right, wrong) in table.items()
@@ -114,38 +116,42 @@ def judged(verifier: Any, table: dict[str, tuple[list[str], list[str]]], form: s
     ]
 
 
-def test_a_box_holds_the_answer_in_any_dress(verifier: Any) -> None:
-    assert judged(verifier, BOXES, r"So it is $\boxed{{{}}}$.") == []
+def test_judges_boxed_answers_in_any_format(verifier: Any) -> None:
+    assert find_misjudged(verifier, BOXES, r"So it is $\boxed{{{}}}$.") == []
 
 
-def test_a_response_without_a_box_says_the_answer_in_any_dress() -> None:
+def test_judges_unboxed_answers_in_any_format() -> None:
     with Math(timeout_s=20, workers=1) as verifier:
-        assert judged(verifier, RESPONSES, "{}") == []
+        assert find_misjudged(verifier, RESPONSES, "{}") == []
 
 
 numbers = st.integers(-(10**9), 10**9) | st.decimals(-(10**6), 10**6, places=2, allow_nan=False)
-dresses = st.sampled_from(
+formats = st.sampled_from(
     ["{}", "**{}**", "{}.", "*{}*", r"\textbf{{{}}}", r"{}\text{{ apples}}", "{} apples",
      r"{}~\text{{km}}"]
 )  # fmt: skip
 
 
-@given(numbers, dresses, st.sampled_from(["", ",", r"\,", "{,}"]), st.booleans())
-def test_a_dressed_number_is_the_number(number: Any, dress: str, mark: str, money: bool) -> None:
+@given(numbers, formats, st.sampled_from(["", ",", r"\,", "{,}"]), st.booleans())
+def test_formatted_number_is_read_as_number(
+    number: Any, pattern: str, mark: str, money: bool
+) -> None:
     spelled = f"{number:,}".replace(",", mark)
-    if money and "text" not in dress and "apples" not in dress:
+    if money and "text" not in pattern and "apples" not in pattern:
         spelled = spelled.replace("-", "-\\$") if "-" in spelled else f"\\${spelled}"
-    read = read_quantity(tidy_answer(dress.format(spelled)))
+    read = read_quantity(tidy_answer(pattern.format(spelled)))
     assert read is not None
     assert float(read.number) == float(number)
 
 
-@given(numbers, numbers, dresses)
+@given(numbers, numbers, formats)
 @settings(max_examples=60)
-def test_two_numbers_stay_apart_in_the_same_dress(one: Any, other: Any, dress: str) -> None:
-    pair = make_comparable(dress.format(one), dress.format(other))
+def test_distinct_numbers_stay_distinct_when_formatted(
+    first: Any, second: Any, pattern: str
+) -> None:
+    pair = make_comparable(pattern.format(first), pattern.format(second))
     assert pair is not None
-    assert (pair[0] == pair[1]) == (f"{one}" == f"{other}")
+    assert (pair[0] == pair[1]) == (f"{first}" == f"{second}")
 
 
 pieces = st.sampled_from(
@@ -155,6 +161,6 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=14).map("".join))
-def test_cleaning_keeps_every_letter(text: str) -> None:
-    kept = [letter for letter in text.replace("~~a~~", "") if letter.isalnum()]
-    assert [letter for letter in clean_response(text) if letter.isalnum()] == kept
+def test_cleaning_keeps_all_letters(text: str) -> None:
+    letters = [letter for letter in text.replace("~~a~~", "") if letter.isalnum()]
+    assert [letter for letter in clean_response(text) if letter.isalnum()] == letters

@@ -15,7 +15,7 @@ FLAGS = (
 )  # fmt: skip
 
 
-def start(folder: Path) -> Any:
+def start_browser(folder: Path) -> Any:
     """A browser that keeps its files in a folder."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
@@ -30,7 +30,7 @@ def start(folder: Path) -> Any:
     return webdriver.Chrome(options, webdriver.ChromeService(driver))
 
 
-def show(browser: Any, page: str, width: int, scheme: str, height: int = 900) -> None:
+def show_page(browser: Any, page: str, width: int, scheme: str, height: int = 900) -> None:
     """Opens a page at a width, in a theme."""
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",

@@ -12,6 +12,6 @@ from tests.report import chromium
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = chromium.start(tmp_path_factory.mktemp("chromium"))
+    session = chromium.start_browser(tmp_path_factory.mktemp("chromium"))
     yield session
     session.quit()

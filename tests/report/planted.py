@@ -35,7 +35,7 @@ CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 SUCCESS = (0.80, 0.86, 0.24, 0.78)
 
 
-def recipe(**changes):
+def build_recipe(**changes):
     base = {
         "name": "synthetic",
         "description": "Planted outcomes for tests of the report; nothing here was measured.",
@@ -53,7 +53,7 @@ def recipe(**changes):
     return {**base, **changes}
 
 
-def audit(sizes=(446, 280, 274), k=8, seed=0):
+def build_audit(sizes=(446, 280, 274), k=8, seed=0):
     """Problems of the three states with samples that make them so."""
     n_g, n_s, n_u = sizes
     rng = np.random.default_rng(seed)
@@ -83,13 +83,13 @@ def audit(sizes=(446, 280, 274), k=8, seed=0):
     )
 
 
-def trained(of, condition, seed, flows=None, n=134):
+def build_arm(audit, condition, seed, flows=None, n=134):
     """One arm: exactly the planted share of each state changes, drawn by condition and seed."""
     rng = np.random.default_rng([seed, *condition.encode()])
     kappa_s, kappa_u, rho_g = flows or FLOWS[condition]
-    passed = of.greedy == PASS
+    passed = audit.greedy == PASS
     for state, share, outcome in (("S", kappa_s, True), ("U", kappa_u, True), ("G", rho_g, False)):
-        members = np.flatnonzero(of.states == state)
+        members = np.flatnonzero(audit.states == state)
         changed = round(len(members) * min(1, share * (1 + 0.04 * rng.standard_normal())))
         passed[rng.permutation(members)[:changed]] = outcome
     statuses = np.where(passed, PASS, FAIL).astype(np.uint8)
@@ -105,20 +105,20 @@ def trained(of, condition, seed, flows=None, n=134):
     )
 
 
-def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
+def build_exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
     """Every seed's halves, drawn from one pool, each rate exactly as planted but for a rounding."""
 
     def outcomes(rng, rate):
         passed = np.arange(half) < round(half * min(1, max(0, rate + 0.03 * rng.standard_normal())))
         return rng.permutation(np.where(passed, PASS, FAIL)).astype(np.uint8)
 
-    found = []
+    seed_exposures = []
     for seed in seeds:
         rng = np.random.default_rng([seed, 7])
         chosen = rng.permutation(union)[: 2 * half]
         order = np.argsort(chosen)
         a_1, a_2, b_0, b_1 = (outcomes(rng, rate) for rate in success)
-        found.append(
+        seed_exposures.append(
             ExposedSeed(
                 seed=seed,
                 ids=np.array([f"pool-{i:04}" for i in chosen[order]]),
@@ -128,26 +128,28 @@ def exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
                 replay=replay,
             )
         )
-    return Exposures("diffuse", "concentrated", tuple(found))
+    return Exposures("diffuse", "concentrated", tuple(seed_exposures))
 
 
-def compared(exposures):
+def build_allocation_parts(exposures):
     """The allocation comparison's part of a report."""
     return (LoadedPart(AllocationPart(), exposures),)
 
 
-def allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
+def build_allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
     """A run whose two conditions are compared by their exposures."""
     names = ("diffuse", "concentrated")
-    made = inputs(names, seeds, sizes)
+    base = build_inputs(names, seeds, sizes)
     allocation = {"allocation": dict(zip(names, names, strict=True))}
-    of = replace(
-        made, recipe={**made.recipe, "experiments": allocation}, parts=compared(exposures(seeds))
+    compared_inputs = replace(
+        base,
+        recipe={**base.recipe, "experiments": allocation},
+        parts=build_allocation_parts(build_exposures(seeds)),
     )
-    return replace(of, **changes)
+    return replace(compared_inputs, **changes)
 
 
-def inputs(
+def build_inputs(
     conditions=CONDITIONS,
     seeds=(13, 21, 73),
     sizes=(446, 280, 274),
@@ -155,14 +157,14 @@ def inputs(
     pool_states=(161, 134, 105),
     **changes,
 ):
-    of = audit(sizes, k)
+    audit = build_audit(sizes, k)
     arms = tuple(
-        trained(of, name, seed, n=295 if name == "all_verified" else 134)
+        build_arm(audit, name, seed, n=295 if name == "all_verified" else 134)
         for name in conditions
         for seed in seeds
     )
-    made = {
-        "recipe": recipe(
+    fields = {
+        "recipe": build_recipe(
             conditions=list(conditions), seeds=list(seeds), search={"k": k, "seed": 0}
         ),
         "task": {
@@ -179,7 +181,7 @@ def inputs(
         "conditions": tuple(conditions),
         "seeds": tuple(seeds),
         "pool_states": dict(zip("GSU", pool_states, strict=True)),
-        "audit": of,
+        "audit": audit,
         "arms": arms,
         "source": {"model": "synthetic"},
         "verdict_counts": {"pool": {"pass": 1500, "fail": 2090, "timeout": 7, "error": 3}},
@@ -188,24 +190,24 @@ def inputs(
         "seconds": {"search": 12.3, "states": 0.1, "train": 51.0},
         "versions": {"python": "3.11.2", "numpy": "2.4.0"},
     }
-    return ReportInputs(**{**made, **changes})
+    return ReportInputs(**{**fields, **changes})
 
 
-def audited_inputs(sizes=(446, 280, 274), **changes):
+def build_audited_inputs(sizes=(446, 280, 274), **changes):
     """A run with a further audit, a subset of that one, and a subset of its own audit."""
-    made = inputs(sizes=sizes, **changes)
-    other = audit((70, 30, 12), seed=3)
+    base = build_inputs(sizes=sizes, **changes)
+    other = build_audit((70, 30, 12), seed=3)
     further = replace(
-        made.at([]),
-        task={**made.task, "name": "gapft_other", "verifier_params": {"rule": "strict"}},
+        base.select_problems([]),
+        task={**base.task, "name": "gapft_other", "verifier_params": {"rule": "strict"}},
         audit=other,
-        arms=tuple(trained(other, arm.arm.condition, arm.arm.seed) for arm in made.arms),
+        arms=tuple(build_arm(other, arm.arm.condition, arm.arm.seed) for arm in base.arms),
     )
     return replace(
-        made,
+        base,
         further=(
             FurtherAudit("other", "", further),
-            FurtherAudit("deduplicated", "audit", made.at(made.audit.ids[::3])),
-            FurtherAudit("hard", "other", further.at(other.ids[other.states != "G"])),
+            FurtherAudit("deduplicated", "audit", base.select_problems(base.audit.ids[::3])),
+            FurtherAudit("hard", "other", further.select_problems(other.ids[other.states != "G"])),
         ),
     )

@@ -23,12 +23,12 @@ ARMS = [Arm("gapft", 21), Arm("gapft", 13), Arm("uniform", 13)]
 GOLDS = ("B", "A", "C")
 
 
-def written(
+def write_tables(
     folder: Path,
     *,
     golds: Sequence[Any] = GOLDS,
     source: Sequence[str | None] = ("B", None, "D"),
-    given: Sequence[str | None] = ("A", "A", "C"),
+    trained: Sequence[str | None] = ("A", "A", "C"),
     statuses: Sequence[str] = (),
 ) -> Path:
     """A run's tables of three problems; statuses default to those of exact answers."""
@@ -39,7 +39,7 @@ def written(
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns), path)
 
-    def judged(answers: Sequence[str | None], index: int) -> dict[str, Any]:
+    def judge(answers: Sequence[str | None], index: int) -> dict[str, Any]:
         right = [g["answer"] if isinstance(g, dict) else g for g in golds]
         verdicts = ["pass" if a == g else "fail" for a, g in zip(answers, right, strict=True)]
         return {
@@ -50,29 +50,29 @@ def written(
         }
 
     table("audit/problems.parquet", {"problem_id": ids, "gold": [json.dumps(g) for g in golds]})
-    greedy, sample = judged(source, -1), judged(["A"] * 3, 0)
+    greedy, sample = judge(source, -1), judge(["A"] * 3, 0)
     both = pa.concat_tables([pa.table(greedy), pa.table(sample)])
     pq.write_table(both, folder / "audit/responses.parquet")
     for arm in ARMS:
-        table(f"decisions/{arm.name}.parquet", judged(given, -1))
+        table(f"decisions/{arm.name}.parquet", judge(trained, -1))
     return folder
 
 
-def test_answers_have_codes_and_none_has_its_own(tmp_path: Path) -> None:
-    found = read_answers(written(tmp_path), TASK, ARMS)
-    assert found.golds.tolist() == [1, 0, 2]
-    assert found.source.tolist() == [1, NO_ANSWER, 3]
-    assert stacked(found.arms, "gapft").tolist() == [[0, 0, 2]] * 2
-    assert stacked(found.arms, "uniform").shape == (1, 3)
+def test_codes_answers_and_missing_answers(tmp_path: Path) -> None:
+    answers = read_answers(write_tables(tmp_path), TASK, ARMS)
+    assert answers.golds.tolist() == [1, 0, 2]
+    assert answers.source.tolist() == [1, NO_ANSWER, 3]
+    assert stacked(answers.arms, "gapft").tolist() == [[0, 0, 2]] * 2
+    assert stacked(answers.arms, "uniform").shape == (1, 3)
     assert read_answers(tmp_path, TASK, ()).arms == {}
 
 
-def test_a_gold_may_be_an_object_with_an_answer(tmp_path: Path) -> None:
+def test_reads_gold_from_object_answer(tmp_path: Path) -> None:
     golds = [{"answer": gold, "options": ["x", "y"]} for gold in GOLDS]
-    assert read_answers(written(tmp_path, golds=golds), TASK, ARMS).golds.tolist() == [1, 0, 2]
+    assert read_answers(write_tables(tmp_path, golds=golds), TASK, ARMS).golds.tolist() == [1, 0, 2]
 
 
-def test_seeds_ascend() -> None:
+def test_stacks_arms_by_ascending_seed() -> None:
     arms = {
         Arm("gapft", 21): np.array([2, 3]),
         Arm("b", 1): np.zeros(2),
@@ -81,28 +81,30 @@ def test_seeds_ascend() -> None:
     assert stacked(arms, "gapft").tolist() == [[1, 1], [2, 3]]
 
 
-REFUSED: dict[str, dict[str, Any]] = {
-    "the verifier 'letters' gives no answers": {"source": [None] * 3},
-    r"decisions/gapft-seed21.parquet: the verifier 'letters' judges .* p1 \(gold 'B', answer 'A', "
-    r"verdict pass\)": {"statuses": ["pass", "pass", "pass"], "source": GOLDS},
+INVALID_TABLES: dict[str, dict[str, Any]] = {
+    "'letters'": {"source": [None] * 3},
+    r"gapft-seed21.parquet: .*'letters' .*p1 \(gold 'B', answer 'A', verdict pass\)": {
+        "statuses": ["pass", "pass", "pass"],
+        "source": GOLDS,
+    },
     r"p2 \(gold 'A', answer None, verdict pass\)": {
-        "given": ["B", None, "C"],
+        "trained": ["B", None, "C"],
         "source": GOLDS,
         "statuses": ["pass", "pass", "pass"],
     },
-    "gold answers of task 'options' are no texts": {"golds": ({"answer": 3}, "A", "C")},
+    r"'options'.*\{.answer.: 3\}": {"golds": ({"answer": 3}, "A", "C")},
 }
 
 
-@pytest.mark.parametrize("why", REFUSED)
-def test_what_cannot_be_redistributed_is_refused_by_name(tmp_path: Path, why: str) -> None:
+@pytest.mark.parametrize("why", INVALID_TABLES)
+def test_rejects_unusable_answers(tmp_path: Path, why: str) -> None:
     with pytest.raises(NoAnswersError, match=why) as caught:
-        read_answers(written(tmp_path, **REFUSED[why]), TASK, ARMS)
+        read_answers(write_tables(tmp_path, **INVALID_TABLES[why]), TASK, ARMS)
     assert str(tmp_path) not in str(caught.value), "the report may quote it, on any machine"
 
 
-def test_tables_of_other_problems_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path) / "decisions/uniform-seed13.parquet"
+def test_rejects_tables_of_other_problems(tmp_path: Path) -> None:
+    path = write_tables(tmp_path) / "decisions/uniform-seed13.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
     with pytest.raises(GapftError, match="other problems than the audit"):
         read_answers(tmp_path, TASK, ARMS)

@@ -19,62 +19,74 @@ from gapft_harness.report.rendering.document import format_csv
 from gapft_harness.report.results import build_results
 from tests.report import planted
 
-FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
-SMALL = planted.inputs(sizes=(30, 24, 16), recipe=FEW)
+FEW = planted.build_recipe(statistics={"replicates": 40, "seed": 0})
+SMALL = planted.build_inputs(sizes=(30, 24, 16), recipe=FEW)
 ON_AUDIT = ("source", "conditions", "contrasts")
 
 
-def content(inputs: ReportInputs) -> dict[str, Any]:
+def build_content(inputs: ReportInputs) -> dict[str, Any]:
     inputs = inputs
     return build_results(inputs, compute_findings(inputs))
 
 
 @settings(max_examples=12)
 @given(st.sets(st.integers(0, 69), min_size=1))
-def test_a_subset_is_told_as_a_run_that_has_no_other_problems(members: set[int]) -> None:
+def test_subset_audit_equals_run_on_subset(members: set[int]) -> None:
     """Whatever its problems: the same figures and intervals, to the last digit."""
     rows = sorted(members)
     ids = SMALL.audit.ids[rows]
-    alone = SMALL.at(ids)
-    found = content(replace(SMALL, further=(FurtherAudit("some", "audit", alone),)))
-    assert found["audits"]["some"]["source"]["n"] == len(members)
-    of_alone = content(alone)
+    alone = SMALL.select_problems(ids)
+    results = build_content(replace(SMALL, further=(FurtherAudit("some", "audit", alone),)))
+    assert results["audits"]["some"]["source"]["n"] == len(members)
+    alone_results = build_content(alone)
     for key in ON_AUDIT:
-        assert found["audits"]["some"][key] == of_alone[key]
-        assert found[key] == content(SMALL)[key], "the run's own audit is as without it"
+        assert results["audits"]["some"][key] == alone_results[key]
+        assert results[key] == build_content(SMALL)[key], "the run's own audit is as without it"
     for arm in SMALL.arms:
-        told = of_alone["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)]["counts"]
+        counts = alone_results["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)][
+            "counts"
+        ]
         solved, passed = SMALL.audit.verdicts.greedy[rows], arm.passed[rows]
-        assert told["correct"] == passed.sum()
-        assert told["G_regressed"] == (solved & ~passed).sum()
-        assert told["S_corrected"] + told["U_corrected"] == (~solved & passed).sum()
+        assert counts["correct"] == passed.sum()
+        assert counts["G_regressed"] == (solved & ~passed).sum()
+        assert counts["S_corrected"] + counts["U_corrected"] == (~solved & passed).sum()
 
 
-def test_a_subset_of_all_problems_is_the_audit() -> None:
-    found = content(
-        replace(SMALL, further=(FurtherAudit("all", "audit", SMALL.at(SMALL.audit.ids)),))
+def test_subset_of_all_problems_equals_audit() -> None:
+    results = build_content(
+        replace(
+            SMALL, further=(FurtherAudit("all", "audit", SMALL.select_problems(SMALL.audit.ids)),)
+        )
     )
-    assert {key: found["audits"]["all"][key] for key in ON_AUDIT} == {
-        key: found[key] for key in ON_AUDIT
+    assert {key: results["audits"]["all"][key] for key in ON_AUDIT} == {
+        key: results[key] for key in ON_AUDIT
     }
 
 
-def test_problems_that_the_audit_lacks_are_an_error() -> None:
+def test_rejects_problems_missing_from_audit() -> None:
     with pytest.raises(GapftError, match=r"expected 4 .* found 3"):
-        SMALL.at([*SMALL.audit.ids[:3], "nobody"])
+        SMALL.select_problems([*SMALL.audit.ids[:3], "nobody"])
 
 
-def test_the_conditions_of_an_experiment_lead_in_every_audit() -> None:
+def test_experiment_conditions_come_first_in_every_audit() -> None:
     """The lead is the run's, though further audits have no experiment."""
-    made = planted.allocation_inputs(sizes=(30, 20, 20))
-    made = replace(made, conditions=made.conditions[::-1])
-    found = content(replace(made, further=(FurtherAudit("all", "audit", made.at(made.audit.ids)),)))
-    pairs = [[(c["a"], c["b"]) for c in of["contrasts"]] for of in (found, found["audits"]["all"])]
+    inputs = planted.build_allocation_inputs(sizes=(30, 20, 20))
+    inputs = replace(inputs, conditions=inputs.conditions[::-1])
+    results = build_content(
+        replace(
+            inputs,
+            further=(FurtherAudit("all", "audit", inputs.select_problems(inputs.audit.ids)),),
+        )
+    )
+    pairs = [
+        [(c["a"], c["b"]) for c in audit_results["contrasts"]]
+        for audit_results in (results, results["audits"]["all"])
+    ]
     assert pairs[0] == pairs[1]
 
 
-def test_its_tables_are_those_of_each_audit_by_name() -> None:
-    inputs = planted.audited_inputs(sizes=(40, 35, 25))
+def test_audit_tables_have_rows_per_audit() -> None:
+    inputs = planted.build_audited_inputs(sizes=(40, 35, 25))
     every = tables.build_tables(inputs, compute_findings(inputs))
     written = {name: format_csv(rows) for name, rows in every}
     for name in ("conditions", "seeds", "contrasts", "source_pass_at_k", "problems", "items"):

@@ -31,60 +31,62 @@ from tests.report import planted
 WORDS = st.lists(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)
 
 
-def parts(of: list[Piece], *, changed: bool) -> list[str]:
-    return "".join(piece.text + " " for piece in of if piece.changed == changed).split()
+def list_words(pieces: list[Piece], *, changed: bool) -> list[str]:
+    return "".join(piece.text + " " for piece in pieces if piece.changed == changed).split()
 
 
 @given(WORDS, WORDS)
-def test_pieces_are_the_texts_and_what_is_unmarked_is_the_same(a: list[str], b: list[str]) -> None:
+def test_pieces_join_to_texts_and_unmarked_parts_match(a: list[str], b: list[str]) -> None:
     before, after = "".join(a), "".join(b)
-    found = find_differences(before, after)
-    assert tuple("".join(piece.text for piece in side) for side in found) == (before, after)
-    same = [parts(side, changed=False) for side in found]
+    sides = find_differences(before, after)
+    assert tuple("".join(piece.text for piece in side) for side in sides) == (before, after)
+    same = [list_words(side, changed=False) for side in sides]
     assert same[0] == same[1]
     if before.split() == after.split():
-        assert not any(piece.changed for side in found for piece in side)
+        assert not any(piece.changed for side in sides for piece in side)
     if not {*before.split()} & {*after.split()}:
         assert same[0] == []
 
 
-def test_words_are_marked_and_the_space_behind_them_is_not() -> None:
+def test_marks_words_without_trailing_space() -> None:
     before, after = find_differences("so 6 are\n  left.", "so 490 are left. Done")
     assert [piece.text for piece in before if piece.changed] == ["6"]
     assert [piece.text for piece in after if piece.changed] == ["490", "Done"]
 
 
-def test_texts_beyond_the_bound_are_compared_by_lines_and_then_by_their_ends() -> None:
+def test_long_texts_are_compared_by_lines_then_ends() -> None:
     """The words alternate with one word that all share: what costs difflib most."""
     n = int((MAX_STEPS / 2) ** (1 / 3)) - 3
     a, b = (" ".join(f"{name}{i} x" for i in range(n)) for name in "ab")
-    assert parts(find_differences(a, b)[0], changed=False) == ["x"] * n
-    a, b = (f"{of} ! {of} ! {of}" for of in (a, b))
+    assert list_words(find_differences(a, b)[0], changed=False) == ["x"] * n
+    a, b = (f"{text} ! {text} ! {text}" for text in (a, b))
     by_line = find_differences(f"same\n{a}\nkept {a}", f"same\n{b}\nkept {a}")
-    assert parts(by_line[0], changed=False) == ["same", "kept", *a.split()]
-    many = [f"same\n{of}\nsame".replace(" ", "\n") for of in (a, b)]
-    assert parts(find_differences(*many)[0], changed=False) == ["same", "x", "same"], "their ends"
+    assert list_words(by_line[0], changed=False) == ["same", "kept", *a.split()]
+    many = [f"same\n{text}\nsame".replace(" ", "\n") for text in (a, b)]
+    assert list_words(find_differences(*many)[0], changed=False) == ["same", "x", "same"], (
+        "their ends"
+    )
 
 
-def test_words_of_which_each_is_there_once_are_bounded_too() -> None:
+def test_step_bound_covers_unique_words() -> None:
     """A block for each word that both have, and no pair more than that."""
     for n, same in ((int((MAX_STEPS / 9) ** 0.5) + 50, 0), (300, 300)):
         a, b = (" ".join(f"{name}{i} x{i}" for i in range(n)) for name in "ab")
         assert (estimate_steps(a.split(), b.split()) > MAX_STEPS) == (not same)
-        assert len(parts(find_differences(a, b)[0], changed=False)) == same
+        assert len(list_words(find_differences(a, b)[0], changed=False)) == same
 
 
 @given(WORDS, WORDS)
-def test_no_comparison_looks_at_more_than_what_is_counted(a: list[str], b: list[str]) -> None:
+def test_comparison_takes_at_most_estimated_steps(a: list[str], b: list[str]) -> None:
     """Counted where difflib looks: a word of the first text, and each place of it in the second."""
     looked = 0
 
     class Places(dict[str, list[int]]):
         def get(self, word: str, default: Any = None) -> Any:
             nonlocal looked
-            found = super().get(word, default)
-            looked += 1 + len(found)
-            return found
+            places = super().get(word, default)
+            looked += 1 + len(places)
+            return places
 
     matcher = SequenceMatcher(None, a, b, autojunk=False)
     matcher.b2j = Places(matcher.b2j)
@@ -94,59 +96,65 @@ def test_no_comparison_looks_at_more_than_what_is_counted(a: list[str], b: list[
 
 @pytest.fixture(scope="module")
 def inputs() -> ReportInputs:
-    return planted.inputs(sizes=(40, 35, 25))
+    return planted.build_inputs(sizes=(40, 35, 25))
 
 
-def under(inputs: ReportInputs, condition: str, position: int) -> list[int]:
+def list_seeds_with_change(inputs: ReportInputs, condition: str, position: int) -> list[int]:
     before = inputs.audit.verdicts.greedy
     return [
-        of.arm.seed for of in inputs.find_arms(condition) if of.passed[position] != before[position]
+        arm.arm.seed
+        for arm in inputs.find_arms(condition)
+        if arm.passed[position] != before[position]
     ]
 
 
-def test_results_name_the_cases_of_every_condition_by_the_printed_rule(
+def test_results_select_cases_by_printed_rule(
     inputs: ReportInputs,
 ) -> None:
-    found = cases.build_content(inputs, "gapft")
-    assert found["rule"] == cases.RULE
+    content = cases.build_content(inputs, "gapft")
+    assert content["rule"] == cases.RULE
     ids = [str(problem) for problem in inputs.audit.ids]
-    assert list(found["conditions"]) == list(inputs.conditions)
-    for name, changes in found["conditions"].items():
+    assert list(content["conditions"]) == list(inputs.conditions)
+    for name, changes in content["conditions"].items():
         for change, right_before in (("gained", False), ("lost", True)):
             candidates = [
                 position
                 for position, right in enumerate(inputs.audit.verdicts.greedy)
-                if right == right_before and under(inputs, name, position)
+                if right == right_before and list_seeds_with_change(inputs, name, position)
             ]
             candidates.sort(
-                key=lambda p: (-len(under(inputs, name, p)), derive_key("case", ids[p]), ids[p])
+                key=lambda p: (
+                    -len(list_seeds_with_change(inputs, name, p)),
+                    derive_key("case", ids[p]),
+                    ids[p],
+                )
             )
             most = 4 if name == "gapft" else 1
-            assert [of["problem_id"] for of in changes[change]] == [
+            assert [case["problem_id"] for case in changes[change]] == [
                 ids[position] for position in candidates[:most]
             ]
-            for of, position in zip(changes[change], candidates, strict=False):
-                assert of["under"] == under(inputs, name, position)
-                assert of["shown"] == of["under"][0]
-                assert of["state"] == inputs.audit.states[position]
+            for case, position in zip(changes[change], candidates, strict=False):
+                assert case["under"] == list_seeds_with_change(inputs, name, position)
+                assert case["shown"] == case["under"][0]
+                assert case["state"] == inputs.audit.states[position]
 
 
-def test_a_condition_that_has_anothers_models_is_not_shown_again(inputs: ReportInputs) -> None:
+def test_skips_condition_that_reuses_models(inputs: ReportInputs) -> None:
     training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
-    found = compute_findings(replace(inputs, recipe=FEW, training=training))
-    assert list(found.distinct) == ["gapft", "replay", "all_verified"]
+    findings = compute_findings(replace(inputs, recipe=FEW, training=training))
+    assert list(findings.distinct) == ["gapft", "replay", "all_verified"]
     gone = {f"uniform-seed{s}": {"trained_as": f"depth_8-seed{s}"} for s in inputs.seeds}
     assert "uniform" in compute_findings(replace(inputs, recipe=FEW, training=gone)).distinct
 
 
-FEW = planted.recipe(statistics={"replicates": 40, "seed": 0})
+FEW = planted.build_recipe(statistics={"replicates": 40, "seed": 0})
 BEFORE = "First [-1] and {++} then </del><b>6</b>.\n"
 BEFORE += " ".join(f"word{number}" for number in range(MAX_CHARS)) + "\n"
 AFTER = BEFORE.replace("<b>6", "<b>490") + "End\u200b"
 
 
 @pytest.fixture(scope="module")
-def written(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_folder(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     audit = replace(inputs.audit, greedy_texts=(BEFORE,) * len(inputs.audit.ids))
     arms = tuple(replace(arm, texts=(AFTER,) * len(arm.texts)) for arm in inputs.arms)
     task: Any = {**inputs.task, "episode": {"attempts": 3, "executions": 1}}
@@ -155,13 +163,15 @@ def written(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_the_page_has_both_responses_whole_with_their_differences_marked(written: Path) -> None:
-    text = (written / "index.html").read_text("utf-8")
+def test_page_shows_full_responses_with_marked_differences(report_folder: Path) -> None:
+    text = (report_folder / "index.html").read_text("utf-8")
     sides = re.findall(r"<h4>(Before|After), (?:wrong|right)</h4><pre>(.*?)</pre>", text, re.S)
-    found = json.loads((written / "results.json").read_text())["cases"]["conditions"]
-    shown = [of for changes in found.values() for change in changes.values() for of in change]
-    assert len(sides) == 2 * len(shown) > 8
-    assert {text.count(of["problem_id"]) > 0 for of in shown} == {True}
+    conditions = json.loads((report_folder / "results.json").read_text())["cases"]["conditions"]
+    cases = [
+        case for changes in conditions.values() for change in changes.values() for case in change
+    ]
+    assert len(sides) == 2 * len(cases) > 8
+    assert {text.count(case["problem_id"]) > 0 for case in cases} == {True}
     for side, html in sides:
         tag = "del" if side == "Before" else "ins"
         marked = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.S)
@@ -171,11 +181,11 @@ def test_the_page_has_both_responses_whole_with_their_differences_marked(written
         assert html.count("word") == MAX_CHARS, "nothing is cut"
 
 
-def test_markdown_has_them_whole_and_its_marks_are_none_of_the_text(written: Path) -> None:
-    text = (written / "report.md").read_text("utf-8")
+def test_markdown_marks_do_not_collide_with_text(report_folder: Path) -> None:
+    text = (report_folder / "report.md").read_text("utf-8")
     fences = [t.content for t in MarkdownIt("commonmark").parse(text) if t.type == "fence"]
-    before = [of for of in fences if "6</b>" in of]
-    after = [of for of in fences if "490</b>" in of]
+    before = [fence for fence in fences if "6</b>" in fence]
+    after = [fence for fence in fences if "490</b>" in fence]
     assert len(before) == len(after) > 4
     assert "[---</del><b>6</b>.---]" in before[0], "{++} stands in the text, so marks are longer"
     assert re.sub(r"\[---|---\]", "", before[0]).strip() == BEFORE.strip()

@@ -17,10 +17,10 @@ from gapft_harness.report.rendering.markdown import render_markdown
 from tests.report import planted
 
 
-def remark(first: str, full: str, slots: tuple[int, int]) -> str:
+def describe_planted_shares(first: str, full: str, slots: tuple[int, int]) -> str:
     deltas = {"depth_1": Fraction(first), "depth_8": Fraction(full)}
     findings: Any = SimpleNamespace(
-        contrast=lambda a, b: SimpleNamespace(delta=deltas[a] / 100, a=a, b=b)
+        find_contrast=lambda a, b: SimpleNamespace(delta=deltas[a] / 100, a=a, b=b)
     )
     recovered, n = slots
     steps = tuple(
@@ -39,25 +39,25 @@ def remark(first: str, full: str, slots: tuple[int, int]) -> str:
         ("5.73", "9.40", (241, 913), ["61.0%", "26.4%"]),
     ],
 )
-def test_the_share_of_the_gain_that_the_first_sample_gives(
+def test_first_sample_share_matches_paper(
     first: str, full: str, slots: tuple[int, int], shares: list[str]
 ) -> None:
-    assert re.findall(r"[\d.]+%", remark(first, full, slots)) == shares
+    assert re.findall(r"[\d.]+%", describe_planted_shares(first, full, slots)) == shares
 
 
-def test_of_no_gain_there_is_no_share() -> None:
-    assert remark("5.46", "0", (831, 3190)) == ""
+def test_no_share_without_gain() -> None:
+    assert describe_planted_shares("5.46", "0", (831, 3190)) == ""
 
 
-def test_identical_arms_are_no_contrasts_and_are_not_counted() -> None:
+def test_excludes_identical_arms_from_contrasts() -> None:
     """Of four conditions one is another's adapters: three pairs and three gains are left."""
-    made = planted.inputs()
+    inputs = planted.build_inputs()
     page = render_markdown(
-        "", "", document.build_sections(made, computation.compute_findings(made))
+        "", "", document.build_sections(inputs, computation.compute_findings(inputs))
     )
     assert "number of contrasts (10)" in page
-    training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in made.seeds}
-    same = planted.inputs(training=training)
+    training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
+    same = planted.build_inputs(training=training)
     page = render_markdown(
         "", "", document.build_sections(same, computation.compute_findings(same))
     )

@@ -15,17 +15,17 @@ from gapft_harness.report.sections.provenance import ENDINGS
 ROWS = [("stop", "4"), ("stop", None), (STOP_STRING, None), ("length", None), ("length", "7")]
 
 
-def table(path: Path, rows: list[tuple[str, str | None]]) -> Path:
+def write_table(path: Path, rows: list[tuple[str, str | None]]) -> Path:
     reasons, answers = zip(*rows, strict=True)
     columns = {"finish_reason": pa.array(reasons), "answer": pa.array(answers, pa.string())}
     pq.write_table(pa.table(columns), path)
     return path
 
 
-def test_endings_are_counted_by_table(tmp_path: Path) -> None:
+def test_counts_endings_by_table(tmp_path: Path) -> None:
     tables = {
-        "pool": table(tmp_path / "pool", ROWS),
-        "gapft-seed13": table(tmp_path / "arm", [("stop", None), ("length", None)]),
+        "pool": write_table(tmp_path / "pool", ROWS),
+        "gapft-seed13": write_table(tmp_path / "arm", [("stop", None), ("length", None)]),
     }
     pool, arm = Frame(ENDINGS, [*read_endings(tables).items()]).entries()
     assert pool == {
@@ -37,8 +37,8 @@ def test_endings_are_counted_by_table(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_where_a_verifier_reads_no_answers_none_is_missing(tmp_path: Path) -> None:
-    tables = {"pool": table(tmp_path / "pool", [("stop", None), ("length", None)])}
+def test_no_missing_answers_without_answer_reader(tmp_path: Path) -> None:
+    tables = {"pool": write_table(tmp_path / "pool", [("stop", None), ("length", None)])}
     (pool,) = Frame(ENDINGS, [*read_endings(tables).items()]).entries()
     assert (pool["end_token"], pool["limit"]) == (1, 1)
     assert (pool["cut_unanswered"], pool["unanswered"]) == (None, None)

@@ -24,14 +24,14 @@ COLUMNS: tuple[Column[Row], ...] = (
 FRAME = Frame(COLUMNS, [("a", Fraction(1, 3), 30), ("b", Fraction(1, 2), 4), ("c", None, 0)])
 
 
-def test_results_have_every_quantity_unrounded() -> None:
+def test_results_hold_unrounded_values() -> None:
     assert FRAME.entries()[0] == {
         "condition": "a", "rate": 1 / 3, "counts": {"S": 30, "U": 1}, "few": [], "same": True,
     }  # fmt: skip
     assert FRAME.entries()[2]["rate"] is None
 
 
-def test_a_csv_file_has_a_column_for_each_number() -> None:
+def test_csv_has_column_per_number() -> None:
     assert format_csv(FRAME.csv()).splitlines() == [
         "condition,rate,n_S,n_U,few,same",
         f"a,{1 / 3},30,1,,true",
@@ -40,14 +40,14 @@ def test_a_csv_file_has_a_column_for_each_number() -> None:
     ]
 
 
-def test_the_page_shows_what_has_a_title_and_marks_what_rests_on_few() -> None:
+def test_page_shows_titled_columns_and_marks_small_samples() -> None:
     table = FRAME.table("A note.")
     assert list(table.columns) == ["condition", "rate"]
     assert [list(row) for row in table.rows] == [["a", "33.3%"], ["b", "50.0%†"], ["c", "–"]]
     assert table.note == "A note."
 
 
-def test_a_row_marks_its_best_and_second_best_number() -> None:
+def test_row_marks_best_and_second_best() -> None:
     """Of the ranked columns alone; equal numbers share a rank, and what is missing has none."""
     Numbers = tuple[int | None, ...]
 
@@ -72,7 +72,7 @@ def test_every_rendering_marks_ranks() -> None:
     assert r"x & \underline{1} & \textbf{2} \\" in render_latex(table, "t", "t")
 
 
-def test_a_column_of_a_part_has_its_value_and_its_mark_or_what_stands_for_none() -> None:
+def test_mapped_column_keeps_value_mark_and_placeholder() -> None:
     rate = COLUMNS[1]
     whole = rate.map_rows(lambda pair: pair[0])
     rows: list[tuple[Row | None]] = [(("a", Fraction(1, 2), 4),), (("b", None, 0),), (None,)]

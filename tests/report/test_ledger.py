@@ -15,29 +15,29 @@ from gapft_harness.report.results import build_results
 from tests.report import planted
 
 
-def with_tokens(**changes: object) -> ReportInputs:
+def build_inputs_with_tokens(**changes: object) -> ReportInputs:
     """400 pool and 1,000 audit problems: greedy 10 tokens, samples 20, trained decodes 30."""
-    made = planted.inputs(conditions=("gapft", "replay"), seeds=(13, 21), **changes)
+    base = planted.build_inputs(conditions=("gapft", "replay"), seeds=(13, 21), **changes)
     generated = {
         "pool": GeneratedTokens(4_000, 64_000, 400, 3_200),
         "audit": GeneratedTokens(10_000, 160_000, 1_000, 8_000),
-        **{arm.arm.name: GeneratedTokens(30_000, 0, 1_000, 0) for arm in made.arms},
+        **{arm.arm.name: GeneratedTokens(30_000, 0, 1_000, 0) for arm in base.arms},
         "gapft-seed13@other": GeneratedTokens(9, 0, 3, 0),
     }
-    return replace(made, generated=generated, seconds={"search": 476.0})
+    return replace(base, generated=generated, seconds={"search": 476.0})
 
 
-def paid(line):
+def compute_break_even(line):
     return line.compute_queries("tokens"), line.compute_queries("seconds")
 
 
-def test_a_ledger_by_hand() -> None:
-    inputs = with_tokens()
+def test_ledger_matches_hand_computation() -> None:
+    inputs = build_inputs_with_tokens()
     findings = compute_findings(inputs)
-    of = compute_ledger(inputs, findings)
-    assert (of.search.tokens, of.search.seconds) == (68_000, pytest.approx(136.0))
-    assert of.per_sample.tokens == 20
-    gapft, condition = of.entries[0], findings.conditions["gapft"]
+    ledger = compute_ledger(inputs, findings)
+    assert (ledger.search.tokens, ledger.search.seconds) == (68_000, pytest.approx(136.0))
+    assert ledger.per_sample.tokens == 20
+    gapft, condition = ledger.entries[0], findings.conditions["gapft"]
     tokens = sum(seed.budget.tokens for seed in condition.seeds.values()) / 2
     assert (gapft.training.tokens, gapft.training.seconds) == (tokens, 4.5)
     points = 100 * float(condition.mean.pass_at_1 - findings.source.pass_at_1)
@@ -45,7 +45,7 @@ def test_a_ledger_by_hand() -> None:
     assert gapft.per_point.seconds == pytest.approx(140.5 / points)
     saved = condition.k_eq * 20 - 30
     assert saved > 0
-    by_tokens, by_seconds = paid(gapft)
+    by_tokens, by_seconds = compute_break_even(gapft)
     assert by_tokens is not None
     assert (by_tokens - 1) * saved < 68_000 + tokens <= by_tokens * saved
     assert by_seconds == -(-140.5 // (saved * 476 / 238_000))
@@ -54,8 +54,8 @@ def test_a_ledger_by_hand() -> None:
     assert "second" not in str(written), "results.json holds no times"
 
 
-def test_a_model_that_gains_nothing_is_never_paid() -> None:
-    inputs = with_tokens()
+def test_model_without_gain_never_breaks_even() -> None:
+    inputs = build_inputs_with_tokens()
     worse = replace(
         inputs,
         arms=tuple(replace(arm, statuses=inputs.audit.greedy * 0 + 1) for arm in inputs.arms),
@@ -63,23 +63,23 @@ def test_a_model_that_gains_nothing_is_never_paid() -> None:
     entry = compute_ledger(worse, compute_findings(worse)).entries[0]
     assert entry.gain < 0
     cheaper = replace(entry, saved=Spending(80.0, 0.1), total=Spending(2e6, 2.0))
-    assert paid(replace(cheaper, gain=0.01)) == (25_000, 20)
-    assert paid(cheaper) == (None, None), "the source's own decode answers as well"
+    assert compute_break_even(replace(cheaper, gain=0.01)) == (25_000, 20)
+    assert compute_break_even(cheaper) == (None, None), "the source's own decode answers as well"
     assert entry.per_point.tokens is entry.per_point.seconds is None
-    assert paid(entry) == (None, None)
+    assert compute_break_even(entry) == (None, None)
     (table,) = build_costs(worse, compute_findings(worse))
     assert isinstance(table, Table)
     assert table.rows[0][-4:] == ["–", "–", "never", "never"]
 
 
-def test_what_was_not_recorded_is_said_and_not_invented() -> None:
-    inputs = with_tokens()
-    untold = replace(inputs, seconds={}, training={}, generated={})
-    of = compute_ledger(untold, compute_findings(untold))
-    assert of.search.tokens is of.search.seconds is of.per_sample.tokens is None
-    assert paid(of.entries[0]) == (None, None)
-    assert of.entries[0].training.tokens is not None, "L is sealed with the training set"
-    (table,) = build_costs(untold, compute_findings(untold))
+def test_reports_unrecorded_costs() -> None:
+    inputs = build_inputs_with_tokens()
+    unrecorded = replace(inputs, seconds={}, training={}, generated={})
+    ledger = compute_ledger(unrecorded, compute_findings(unrecorded))
+    assert ledger.search.tokens is ledger.search.seconds is ledger.per_sample.tokens is None
+    assert compute_break_even(ledger.entries[0]) == (None, None)
+    assert ledger.entries[0].training.tokens is not None, "L is sealed with the training set"
+    (table,) = build_costs(unrecorded, compute_findings(unrecorded))
     assert isinstance(table, Table)
     assert "Not recorded: tokens, " in table.note
     timeless = replace(inputs, training={})
@@ -96,24 +96,24 @@ def test_what_was_not_recorded_is_said_and_not_invented() -> None:
     assert table.rows[0][-2] != "–"
 
 
-def test_a_run_that_reuses_responses_does_not_know_how_long_their_search_took() -> None:
-    inputs = with_tokens()
+def test_reused_responses_have_no_search_time() -> None:
+    inputs = build_inputs_with_tokens()
     reusing = replace(inputs, reused=True)
-    of = compute_ledger(reusing, compute_findings(reusing))
-    assert (of.search.tokens, of.search.seconds) == (68_000, None)
+    ledger = compute_ledger(reusing, compute_findings(reusing))
+    assert (ledger.search.tokens, ledger.search.seconds) == (68_000, None)
     (table,) = build_costs(reusing, compute_findings(reusing))
     assert isinstance(table, Table)
     assert "Not recorded: the search's time." in table.note
 
 
-def test_an_arm_that_took_anothers_adapter_costs_what_that_did() -> None:
-    inputs = with_tokens()
+def test_arm_with_reused_adapter_has_its_training_cost() -> None:
+    inputs = build_inputs_with_tokens()
     training = {
         "gapft-seed13": {"seconds": 4.0},
         "gapft-seed21": {"seconds": 6.0},
         "replay-seed13": {"trained_as": "gapft-seed13", "seconds": 4.0},
         "replay-seed21": {"trained_as": "gapft-seed21"},
     }
-    told = replace(inputs, training=training)
-    gapft, replay = compute_ledger(told, compute_findings(told)).entries
+    trained_inputs = replace(inputs, training=training)
+    gapft, replay = compute_ledger(trained_inputs, compute_findings(trained_inputs)).entries
     assert gapft.training.seconds == replay.training.seconds == 5.0

@@ -25,32 +25,34 @@ ARMS = {
 GOLD = '{"answer": "B", "options": ["one", "two", "three"]}'
 
 
-def statuses(passed):
-    return codes(["pass" if one else "fail" for one in passed])
+def build_status_codes(passed):
+    return codes(["pass" if is_pass else "fail" for is_pass in passed])
 
 
 @pytest.fixture
 def inputs():
-    made = planted.inputs(conditions=("gapft",), seeds=(13, 21), sizes=(1, 2, 1))
+    base = planted.build_inputs(conditions=("gapft",), seeds=(13, 21), sizes=(1, 2, 1))
     audit = replace(
-        made.audit, golds=(GOLD,) * 4, greedy_texts=SOURCE[0], greedy=statuses(SOURCE[1])
+        base.audit, golds=(GOLD,) * 4, greedy_texts=SOURCE[0], greedy=build_status_codes(SOURCE[1])
     )
     arms = tuple(
-        replace(arm, texts=ARMS[arm.arm.seed][0], statuses=statuses(ARMS[arm.arm.seed][1]))
-        for arm in made.arms
+        replace(
+            arm, texts=ARMS[arm.arm.seed][0], statuses=build_status_codes(ARMS[arm.arm.seed][1])
+        )
+        for arm in base.arms
     )
-    task = {**made.task, "verifier": "option_letter", "verifier_params": {}}
-    return replace(made, audit=audit, arms=arms, task=task)
+    task = {**base.task, "verifier": "option_letter", "verifier_params": {}}
+    return replace(base, audit=audit, arms=arms, task=task)
 
 
-def found(inputs, plugins=None):
+def build_results_with_rule(inputs, plugins=None):
     with_rule = replace(inputs, other_rule=judge_by_other_rule(inputs, plugins or load_plugins()))
     return with_rule, build_results(with_rule, computation.compute_findings(with_rule))
 
 
-def test_format_drift_is_told_from_accuracy(inputs):
+def test_separates_format_drift_from_accuracy(inputs):
     """Three of four answers are right before and after, and only their form is another."""
-    read, content = found(inputs)
+    read, content = build_results_with_rule(inputs)
     assert content["verifier_audit"] == {
         "verifier": "option_letter",
         "params": {"rule": "permissive"},
@@ -79,9 +81,9 @@ def test_format_drift_is_told_from_accuracy(inputs):
     assert "| GapFT | 62.5% | 75.0% | 0 | 1 | 12.5% | −37.5 |" in page
 
 
-def test_what_has_the_runs_own_verdicts_under_the_other_rule_has_its_contrasts(inputs):
+def test_equal_verdicts_give_equal_contrasts(inputs):
     """The same replicates: under a rule that says the same, every interval is the report's own."""
-    read, _ = found(inputs)
+    read, _ = build_results_with_rule(inputs)
     arms = {arm.arm.name: arm.statuses for arm in read.arms}
     same = replace(read.other_rule, source=read.audit.greedy, arms=arms)
     content = build_results(replace(read, other_rule=same), computation.compute_findings(read))
@@ -97,17 +99,17 @@ def test_what_has_the_runs_own_verdicts_under_the_other_rule_has_its_contrasts(i
         ("", None),
     ],
 )  # fmt: skip
-def test_the_letter_that_a_response_opens_with(text, letter):
+def test_reads_opening_letter(text, letter):
     verifier = load_plugins().create_verifier("option_letter", {"rule": "whole_response"})
     assert verifier.opening(text, json.loads(GOLD)) == letter
 
 
-def test_a_stricter_rule_is_taken_where_none_is_more_permissive(inputs):
+def test_falls_back_to_stricter_rule(inputs):
     task = {**inputs.task, "verifier_params": {"rule": "first_explicit"}}
     explicit = replace(
-        inputs, task=task, audit=replace(inputs.audit, greedy=statuses((1, 1, 1, 0)))
+        inputs, task=task, audit=replace(inputs.audit, greedy=build_status_codes((1, 1, 1, 0)))
     )
-    _, content = found(explicit)
+    _, content = build_results_with_rule(explicit)
     audit = content["verifier_audit"]
     assert (audit["permissive"], audit["params"]) == (False, {"rule": "whole_response"})
     assert (audit["source"]["run_rule"], audit["source"]["other_rule"]) == (0.75, 0.25)
@@ -118,35 +120,35 @@ def test_a_stricter_rule_is_taken_where_none_is_more_permissive(inputs):
     ("verifier", "plugins"),
     [("program_tests", None), ("contains", None), ("option_letter", Plugins([]))],
 )
-def test_without_another_rule_a_line_says_why(inputs, verifier, plugins):
+def test_reports_why_no_other_rule_exists(inputs, verifier, plugins):
     task = {**inputs.task, "verifier": verifier}
-    read, content = found(replace(inputs, task=task), plugins)
+    read, content = build_results_with_rule(replace(inputs, task=task), plugins)
     assert verifier in content["verifier_audit"]["none"]
     assert content["verifier_audit"]["none"] in render_markdown(
         "", "", document.build_sections(read, computation.compute_findings(read))
     )
 
 
-def test_math_judges_the_planted_boxes_as_boxed_math_does():
-    made = planted.inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
-    rule = judge_by_other_rule(made, load_plugins())
+def test_math_agrees_with_boxed_math():
+    inputs = planted.build_inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
+    rule = judge_by_other_rule(inputs, load_plugins())
     assert (rule.name, rule.permissive) == ("math", True)
-    assert ((rule.source == PASS) == (made.audit.greedy == PASS)).all()
+    assert ((rule.source == PASS) == (inputs.audit.greedy == PASS)).all()
 
 
-def test_what_a_rule_could_not_judge_is_left_out_of_both_and_counted(inputs):
+def test_excludes_and_counts_unjudged_responses(inputs):
     """Time-outs are no form of answers."""
     rule = judge_by_other_rule(inputs, load_plugins())
-    late = {name: said.copy() for name, said in rule.arms.items()}
-    for said in late.values():
-        said[0] = codes(["timeout"])[0]
+    late = {name: codes_of_arm.copy() for name, codes_of_arm in rule.arms.items()}
+    for codes_of_arm in late.values():
+        codes_of_arm[0] = codes(["timeout"])[0]
     read = replace(inputs, other_rule=replace(rule, arms=late))
-    told = build_results(read, computation.compute_findings(read))["verifier_audit"]
-    gapft = told["conditions"]["gapft"]
-    assert (gapft["unjudged"], told["source"]["unjudged"]) == (2, 0)
+    audit = build_results(read, computation.compute_findings(read))["verifier_audit"]
+    gapft = audit["conditions"]["gapft"]
+    assert (gapft["unjudged"], audit["source"]["unjudged"]) == (2, 0)
     assert (gapft["run_rule"], gapft["other_rule"]) == (3 / 6, 4 / 6)
     assert (gapft["only_run_rule"], gapft["only_other_rule"]) == (0, 1)
     lost = {name: codes(["error"] * 4) for name in rule.arms}
     read = replace(inputs, other_rule=replace(rule, arms=lost))
-    told = build_results(read, computation.compute_findings(read))["verifier_audit"]
-    assert "none" in told
+    audit = build_results(read, computation.compute_findings(read))["verifier_audit"]
+    assert "none" in audit

@@ -21,7 +21,7 @@ from gapft_harness.run_directory.tables import (
 from tests.report import planted
 
 
-def response(problem_id, index, text, status):
+def build_response(problem_id, index, text, status):
     return {
         "problem_id": problem_id, "index": index, "text": text, "token_ids": [1],
         "finish_reason": "stop", "seed": 0, "tokens_from": "generator", "status": status,
@@ -29,13 +29,13 @@ def response(problem_id, index, text, status):
     }  # fmt: skip
 
 
-def write(path, rows, schema, facts=None):
+def write_rows(path, rows, schema, facts=None):
     path.parent.mkdir(parents=True, exist_ok=True)
-    said = {} if facts is None else {FACTS: json.dumps(facts)}
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema.with_metadata(said)), path)
+    metadata = {} if facts is None else {FACTS: json.dumps(facts)}
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema.with_metadata(metadata)), path)
 
 
-def selected(problem_id, state, **changes):
+def build_example(problem_id, state, **changes):
     """A line of a selection."""
     row = {
         "problem_id": problem_id, "state": state, "response_index": 2, "first_success": 0,
@@ -47,27 +47,32 @@ def selected(problem_id, state, **changes):
 def write_selection(folder, trained, rows):
     """A training set, sealed with its budget."""
     path = folder / f"selections/{trained.arm.name}.parquet"
-    write(path, rows, example_schema(), asdict(trained.budget))
+    write_rows(path, rows, example_schema(), asdict(trained.budget))
 
 
 def write_exposures(folder, inputs):
     """Selections and decisions of the two compared conditions, as the stages seal them."""
-    exposures, arms = inputs.read("allocation"), {of.arm.name: of for of in inputs.arms}
-    for of in exposures.seeds:
-        in_a, in_b = (of.ids[of.halves == half].tolist() for half in "AB")
-        replay = [selected(f"solved{i}", "G", response_index=-1) for i in range(of.replay)]
+    exposures, arms = (
+        inputs.find_part_data("allocation"),
+        {exposed.arm.name: exposed for exposed in inputs.arms},
+    )
+    for exposed in exposures.seeds:
+        in_a, in_b = (exposed.ids[exposed.halves == half].tolist() for half in "AB")
+        replay = [
+            build_example(f"solved{i}", "G", response_index=-1) for i in range(exposed.replay)
+        ]
         for name, chosen, statuses in (
-            (exposures.diffuse, [*in_a, *in_b], of.diffuse),
-            (exposures.concentrated, in_a * 2, of.concentrated),
+            (exposures.diffuse, [*in_a, *in_b], exposed.diffuse),
+            (exposures.concentrated, in_a * 2, exposed.concentrated),
         ):
-            rows = [*(selected(i, "S") for i in chosen), *replay]
-            write_selection(folder, arms[f"{name}-seed{of.seed}"], rows)
+            rows = [*(build_example(i, "S") for i in chosen), *replay]
+            write_selection(folder, arms[f"{name}-seed{exposed.seed}"], rows)
             decisions = [
-                response(i, -1, "", STATUSES[code])
-                for i, code in zip(of.ids.tolist(), statuses, strict=True)
+                build_response(i, -1, "", STATUSES[code])
+                for i, code in zip(exposed.ids.tolist(), statuses, strict=True)
             ]
-            path = folder / f"decisions/{name}-seed{of.seed}.exposed.parquet"
-            write(path, decisions, response_schema())
+            path = folder / f"decisions/{name}-seed{exposed.seed}.exposed.parquet"
+            write_rows(path, decisions, response_schema())
 
 
 def write_run(folder, inputs):
@@ -85,14 +90,14 @@ def write_run(folder, inputs):
         }
         for i, p, g in zip(ids, audit.prompts, audit.golds, strict=True)
     ]
-    write(folder / "audit/problems.parquet", problems, problem_schema())
+    write_rows(folder / "audit/problems.parquet", problems, problem_schema())
     responses = []
     for place, problem_id in enumerate(ids):
         codes = [audit.greedy[place], *audit.samples[place]]
         for number, code in enumerate(codes):
             text = audit.greedy_texts[place] if number == 0 else f"sample {number}"
-            responses.append(response(problem_id, number - 1, text, STATUSES[code]))
-    write(folder / "audit/responses.parquet", responses, response_schema())
+            responses.append(build_response(problem_id, number - 1, text, STATUSES[code]))
+    write_rows(folder / "audit/responses.parquet", responses, response_schema())
     for split, states in (
         ("audit", list(zip(ids, audit.states.tolist(), strict=True))),
         ("pool", [(f"{s}{i}", s) for s, n in inputs.pool_states.items() for i in range(n)]),
@@ -104,16 +109,16 @@ def write_run(folder, inputs):
             }
             for i, s in states
         ]  # fmt: skip
-        write(folder / split / "states.parquet", rows, state_schema())
+        write_rows(folder / split / "states.parquet", rows, state_schema())
     for trained in inputs.arms:
         rows = [
-            response(i, -1, t, STATUSES[code])
+            build_response(i, -1, t, STATUSES[code])
             for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
         ]
-        write(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
+        write_rows(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
-        write_selection(folder, trained, [selected(i, "S") for i in chosen])
-    if inputs.read("allocation") is not None:
+        write_selection(folder, trained, [build_example(i, "S") for i in chosen])
+    if inputs.find_part_data("allocation") is not None:
         write_exposures(folder, inputs)
     return {
         "recipe": dict(inputs.recipe),
@@ -149,45 +154,53 @@ PARTS = [AllocationPart()]
 
 @pytest.fixture
 def inputs():
-    return planted.inputs(sizes=(12, 9, 8), pool_states=(5, 134, 3))
+    return planted.build_inputs(sizes=(12, 9, 8), pool_states=(5, 134, 3))
 
 
-def test_what_was_sealed_is_what_is_read(inputs, tmp_path):
+def test_reads_what_was_written(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
-    found, expected = read_inputs(tmp_path, json.loads(json.dumps(manifest))), inputs
-    assert (found.k, found.conditions, found.seeds) == (8, expected.conditions, expected.seeds)
-    assert found.pool_states == {"G": 5, "S": 134, "U": 3}
+    inputs_read, expected = read_inputs(tmp_path, json.loads(json.dumps(manifest))), inputs
+    assert (inputs_read.k, inputs_read.conditions, inputs_read.seeds) == (
+        8,
+        expected.conditions,
+        expected.seeds,
+    )
+    assert inputs_read.pool_states == {"G": 5, "S": 134, "U": 3}
     for name in ("ids", "states", "greedy", "samples"):
-        assert (getattr(found.audit, name) == getattr(expected.audit, name)).all()
-    assert found.audit.greedy_texts == expected.audit.greedy_texts
-    assert found.audit.prompts == expected.audit.prompts
-    assert found.audit.golds == expected.audit.golds
-    for ours, theirs in zip(found.arms, expected.arms, strict=True):
-        assert (ours.arm, ours.budget, ours.matched) == (theirs.arm, theirs.budget, theirs.matched)
-        assert ours.problems == theirs.problems
-        assert (ours.statuses == theirs.statuses).all()
-        assert ours.texts == theirs.texts
-    assert found.warnings == expected.warnings
-    assert found.seconds == expected.seconds  # without this stage's own
-    assert found.days == ("2026-11-20", "2026-11-21")
+        assert (getattr(inputs_read.audit, name) == getattr(expected.audit, name)).all()
+    assert inputs_read.audit.greedy_texts == expected.audit.greedy_texts
+    assert inputs_read.audit.prompts == expected.audit.prompts
+    assert inputs_read.audit.golds == expected.audit.golds
+    for arm, expected_arm in zip(inputs_read.arms, expected.arms, strict=True):
+        assert (arm.arm, arm.budget, arm.matched) == (
+            expected_arm.arm,
+            expected_arm.budget,
+            expected_arm.matched,
+        )
+        assert arm.problems == expected_arm.problems
+        assert (arm.statuses == expected_arm.statuses).all()
+        assert arm.texts == expected_arm.texts
+    assert inputs_read.warnings == expected.warnings
+    assert inputs_read.seconds == expected.seconds  # without this stage's own
+    assert inputs_read.days == ("2026-11-20", "2026-11-21")
 
 
 @pytest.mark.parametrize("key", ["n", "repetitions", "exposures", "steps"])
-def test_a_budget_is_the_one_that_is_sealed_with_its_training_set(inputs, tmp_path, key):
+def test_rejects_budget_that_differs_from_training_set(inputs, tmp_path, key):
     manifest = json.loads(json.dumps(write_run(tmp_path, inputs)))
     manifest["budgets"]["all_verified-seed21"][key] += 1
     with pytest.raises(GapftError, match=rf"all_verified-seed21 has {key} = "):
         read_inputs(tmp_path, manifest)
 
 
-def test_no_arm_is_matched_by_what_the_manifest_says(inputs, tmp_path):
+def test_rejects_false_matched_flag_in_manifest(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     manifest["budgets"]["all_verified-seed21"]["matched"] = True
     with pytest.raises(GapftError, match=r"all_verified-seed21 .* matched, .* 295 .* 134\."):
         read_inputs(tmp_path, manifest)
 
 
-def test_a_groups_slots_are_its_conditions_and_the_replay(inputs, tmp_path):
+def test_group_slots_are_condition_size_plus_replay(inputs, tmp_path):
     recipe = {**inputs.recipe, "budget": {"n": 130, "replay": 4}}
     own = {**dict.fromkeys(inputs.conditions), "all_verified": {"n": 291}}
     arms = tuple(replace(arm, matched=True) for arm in inputs.arms)
@@ -195,39 +208,39 @@ def test_a_groups_slots_are_its_conditions_and_the_replay(inputs, tmp_path):
     assert all(arm.matched for arm in read_inputs(tmp_path, write_run(tmp_path, inputs)).arms)
 
 
-def test_a_training_set_of_other_slots_than_its_budget_is_none(inputs, tmp_path):
+def test_rejects_training_set_of_wrong_size(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
-    write_selection(tmp_path, inputs.arms[0], [selected("x", "S")])
+    write_selection(tmp_path, inputs.arms[0], [build_example("x", "S")])
     with pytest.raises(GapftError, match=r"has 1 slots, .* n = 134"):
         read_inputs(tmp_path, manifest)
 
 
-def test_no_budget_means_nothing_was_trained(inputs, tmp_path):
+def test_run_without_budgets_has_no_arms(inputs, tmp_path):
     manifest = {**write_run(tmp_path, inputs), "budgets": {}}
-    found = read_inputs(tmp_path, manifest)
-    assert (found.conditions, found.arms) == ((), ())
+    inputs_read = read_inputs(tmp_path, manifest)
+    assert (inputs_read.conditions, inputs_read.arms) == ((), ())
 
 
-def test_states_that_contradict_the_verdicts_are_an_error(inputs, tmp_path):
+def test_rejects_states_that_contradict_verdicts(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     ids = np.sort(inputs.audit.ids).tolist()
     rows = [{"problem_id": i, "state": "G", "passing_samples": 0} for i in ids]
-    write(tmp_path / "audit/states.parquet", rows, state_schema())
+    write_rows(tmp_path / "audit/states.parquet", rows, state_schema())
     with pytest.raises(GapftError, match="states do not follow from the verdicts"):
         read_inputs(tmp_path, manifest)
 
 
-def test_the_order_of_the_recipes_seeds_says_nothing(inputs, tmp_path):
+def test_seed_order_in_recipe_does_not_matter(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     manifest["recipe"]["seeds"] = manifest["recipe"]["seeds"][::-1]
-    found = read_inputs(tmp_path, manifest)
-    assert (found.seeds, [of.arm for of in found.arms]) == (
+    inputs_read = read_inputs(tmp_path, manifest)
+    assert (inputs_read.seeds, [trained.arm for trained in inputs_read.arms]) == (
         inputs.seeds,
-        [of.arm for of in inputs.arms],
+        [trained.arm for trained in inputs.arms],
     )
 
 
-def test_problems_that_are_not_ordered_by_id_are_an_error(inputs, tmp_path):
+def test_rejects_problems_not_ordered_by_id(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     path = tmp_path / "audit/problems.parquet"
     pq.write_table(pq.read_table(path).take([1, 0, *range(2, len(inputs.audit.ids))]), path)
@@ -235,15 +248,15 @@ def test_problems_that_are_not_ordered_by_id_are_an_error(inputs, tmp_path):
         read_inputs(tmp_path, manifest)
 
 
-def test_decisions_on_other_problems_are_an_error(inputs, tmp_path):
+def test_rejects_decisions_on_other_problems(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     path = tmp_path / f"decisions/{inputs.arms[0].arm.name}.parquet"
-    write(path, [response("elsewhere", -1, "", "pass")], response_schema())
+    write_rows(path, [build_response("elsewhere", -1, "", "pass")], response_schema())
     with pytest.raises(GapftError, match="other problems than the audit"):
         read_inputs(tmp_path, manifest)
 
 
-def test_another_number_of_samples_is_an_error(inputs, tmp_path):
+def test_rejects_different_number_of_samples(inputs, tmp_path):
     manifest = write_run(tmp_path, inputs)
     manifest["recipe"] = {**manifest["recipe"], "search": {"k": 4, "seed": 0}}
     with pytest.raises(GapftError, match="different problems or a different order"):
@@ -251,47 +264,49 @@ def test_another_number_of_samples_is_an_error(inputs, tmp_path):
 
 
 @pytest.fixture
-def compared():
-    return planted.allocation_inputs(sizes=(12, 9, 8))
+def allocation_inputs():
+    return planted.build_allocation_inputs(sizes=(12, 9, 8))
 
 
-def test_halves_are_read_off_the_selections_and_decisions(compared, tmp_path):
-    manifest = write_run(tmp_path, compared)
-    found = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).find_part_data(
+def test_reads_halves_from_selections_and_decisions(allocation_inputs, tmp_path):
+    manifest = write_run(tmp_path, allocation_inputs)
+    exposures = read_inputs(tmp_path, json.loads(json.dumps(manifest)), PARTS).find_part_data(
         "allocation"
     )
-    expected = compared.read("allocation")
-    assert (found.diffuse, found.concentrated) == ("diffuse", "concentrated")
-    for ours, theirs in zip(found.seeds, expected.seeds, strict=True):
-        assert (ours.seed, ours.replay) == (theirs.seed, theirs.replay)
+    expected = allocation_inputs.find_part_data("allocation")
+    assert (exposures.diffuse, exposures.concentrated) == ("diffuse", "concentrated")
+    for seed, expected_seed in zip(exposures.seeds, expected.seeds, strict=True):
+        assert (seed.seed, seed.replay) == (expected_seed.seed, expected_seed.replay)
         for name in ("ids", "halves", "diffuse", "concentrated"):
-            assert (getattr(ours, name) == getattr(theirs, name)).all()
+            assert (getattr(seed, name) == getattr(expected_seed, name)).all()
 
 
-def test_without_the_key_no_selection_is_looked_for(compared, tmp_path):
-    manifest = write_run(tmp_path, replace(compared, parts=()))
+def test_reads_no_halves_without_allocation_key(allocation_inputs, tmp_path):
+    manifest = write_run(tmp_path, replace(allocation_inputs, parts=()))
     manifest["recipe"]["experiments"] = {}
     assert read_inputs(tmp_path, manifest, PARTS).find_part_data("allocation") is None
 
 
-def test_decisions_on_other_problems_than_the_halves_are_an_error(compared, tmp_path):
-    manifest = write_run(tmp_path, compared)
+def test_rejects_exposed_decisions_on_other_problems(allocation_inputs, tmp_path):
+    manifest = write_run(tmp_path, allocation_inputs)
     path = tmp_path / "decisions/concentrated-seed21.exposed.parquet"
-    write(path, [response("elsewhere", -1, "", "pass")], response_schema())
+    write_rows(path, [build_response("elsewhere", -1, "", "pass")], response_schema())
     with pytest.raises(GapftError, match=r"concentrated-seed21\.exposed.*other problems than the"):
         read_inputs(tmp_path, manifest, PARTS)
 
 
-def test_selections_that_are_no_halves_are_an_error(compared, tmp_path):
-    manifest = write_run(tmp_path, compared)
+def test_rejects_selections_that_do_not_form_halves(allocation_inputs, tmp_path):
+    manifest = write_run(tmp_path, allocation_inputs)
     in_a = (
-        compared.read("allocation")
+        allocation_inputs.find_part_data("allocation")
         .seeds[0]
-        .ids[compared.read("allocation").seeds[0].halves == "A"]
+        .ids[allocation_inputs.find_part_data("allocation").seeds[0].halves == "A"]
         .tolist()
     )
     others = [f"z{i}" for i in range(134 - len(in_a))]
-    arm = next(of for of in compared.arms if of.arm.name == "concentrated-seed13")
-    write_selection(tmp_path, arm, [selected(i, "S") for i in (*in_a, *others)])
+    arm = next(
+        trained for trained in allocation_inputs.arms if trained.arm.name == "concentrated-seed13"
+    )
+    write_selection(tmp_path, arm, [build_example(i, "S") for i in (*in_a, *others)])
     with pytest.raises(UserError, match=r"diffuse-seed13 and concentrated-seed13.* 1 and 1 times"):
         read_inputs(tmp_path, manifest, PARTS)

@@ -19,74 +19,82 @@ from tests.report import planted
 SEEDS = (13, 21, 73)
 
 
-def inputs(same_weights: Sequence[bool] = (False,) * 3) -> ReportInputs:
+def build_inputs(same_weights: Sequence[bool] = (False,) * 3) -> ReportInputs:
     """A run whose condition ``uniform`` repeats the training of ``gapft``, and changes decisions.
 
     Args:
         same_weights: by seed, whether the adapters' hashes are the same.
     """
-    made = planted.inputs(("gapft", "uniform", "replay"), SEEDS)
+    base = planted.build_inputs(("gapft", "uniform", "replay"), SEEDS)
     conditions = {"gapft": {}, "uniform": {"selector": "gapft", "replicate": 1}, "replay": {}}
     training = {}
-    for arm in (trained.arm for trained in made.arms):
+    for arm in (trained.arm for trained in base.arms):
         same = arm.condition == "uniform" and same_weights[SEEDS.index(arm.seed)]
         training[arm.name] = {"adapter_sha256": f"{'gapft' if same else arm.condition}{arm.seed}"}
-    return replace(made, recipe={**made.recipe, "conditions": conditions}, training=training)
+    return replace(base, recipe={**base.recipe, "conditions": conditions}, training=training)
 
 
-def repeated(made: ReportInputs) -> ReportInputs:
+def copy_original_answers(inputs: ReportInputs) -> ReportInputs:
     """The same run, where the replicate answers what the training that it repeats answers."""
-    by_seed = {trained.arm.seed: trained for trained in made.find_arms("gapft")}
+    by_seed = {trained.arm.seed: trained for trained in inputs.find_arms("gapft")}
     arms = tuple(
         replace(by_seed[trained.arm.seed], arm=trained.arm)
         if trained.arm.condition == "uniform"
         else trained
-        for trained in made.arms
+        for trained in inputs.arms
     )
-    return replace(made, arms=arms)
+    return replace(inputs, arms=arms)
 
 
-def reworded(made: ReportInputs) -> ReportInputs:
+def change_one_text(inputs: ReportInputs) -> ReportInputs:
     """The same run, where one response of the replicate has another text."""
-    arms = [*made.arms]
-    place = next(i for i, of in enumerate(arms) if of.arm.condition == "uniform")
+    arms = [*inputs.arms]
+    place = next(i for i, trained in enumerate(arms) if trained.arm.condition == "uniform")
     arms[place] = replace(arms[place], texts=("another text", *arms[place].texts[1:]))
-    return replace(made, arms=tuple(arms))
+    return replace(inputs, arms=tuple(arms))
 
 
-def text_of(made: ReportInputs, findings: Findings) -> str:
+def read_section_text(inputs: ReportInputs, findings: Findings) -> str:
     """The first paragraph of the section."""
-    (section,) = [of for of in build_sections(made, findings) if of.title == "Retraining noise"]
+    (section,) = [
+        candidate
+        for candidate in build_sections(inputs, findings)
+        if candidate.title == "Retraining noise"
+    ]
     assert isinstance(section.blocks[0], Text)
     return section.blocks[0].text
 
 
-def test_decisions_are_counted_in_both_directions() -> None:
-    made = inputs()
-    findings = compute_findings(made)
-    (found,) = build_results(made, findings)["replicates"]
-    assert (found["condition"], found["original"]) == ("uniform", "gapft")
+def test_counts_decisions_in_both_directions() -> None:
+    inputs = build_inputs()
+    findings = compute_findings(inputs)
+    (replicate,) = build_results(inputs, findings)["replicates"]
+    assert (replicate["condition"], replicate["original"]) == ("uniform", "gapft")
     first, second = (
-        np.array([trained.passed for trained in made.find_arms(name)])
+        np.array([trained.passed for trained in inputs.find_arms(name)])
         for name in ("gapft", "uniform")
     )
-    assert found["n"] == first.size
-    assert found["lost"] == int((first & ~second).sum()) > 0
-    assert found["gained"] == int((second & ~first).sum()) > 0
-    assert found["changed"] == found["lost"] + found["gained"]
-    assert found["delta"] == pytest.approx(second.mean() - first.mean())
-    for row, (one, other) in enumerate(zip(first, second, strict=True)):
-        of_seed = found["seeds"][row]
-        assert of_seed["seed"] == SEEDS[row]
-        assert of_seed["changed"] == int((one != other).sum())
-    assert f"{found['changed']:,} of {found['n']:,} decisions" in text_of(made, findings)
+    assert replicate["n"] == first.size
+    assert replicate["lost"] == int((first & ~second).sum()) > 0
+    assert replicate["gained"] == int((second & ~first).sum()) > 0
+    assert replicate["changed"] == replicate["lost"] + replicate["gained"]
+    assert replicate["delta"] == pytest.approx(second.mean() - first.mean())
+    for row, (first_seed, second_seed) in enumerate(zip(first, second, strict=True)):
+        seed_results = replicate["seeds"][row]
+        assert seed_results["seed"] == SEEDS[row]
+        assert seed_results["changed"] == int((first_seed != second_seed).sum())
+    assert f"{replicate['changed']:,} of {replicate['n']:,} decisions" in read_section_text(
+        inputs, findings
+    )
 
 
-def test_the_difference_has_the_interval_of_the_contrast() -> None:
-    made = inputs()
-    found = build_results(made, compute_findings(made))
-    (replicate,) = found["replicates"]
-    (contrast,) = [of for of in found["contrasts"] if (of["a"], of["b"]) == ("gapft", "uniform")]
+def test_difference_has_interval_of_contrast() -> None:
+    inputs = build_inputs()
+    results = build_results(inputs, compute_findings(inputs))
+    (replicate,) = results["replicates"]
+    (contrast,) = [
+        entry for entry in results["contrasts"] if (entry["a"], entry["b"]) == ("gapft", "uniform")
+    ]
     low, high = contrast["ci95"]
     assert replicate["ci95"] == [-high, -low]
     assert replicate["delta"] == -contrast["delta"]
@@ -94,42 +102,44 @@ def test_the_difference_has_the_interval_of_the_contrast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said", "not_said"),
+    ("inputs", "expected", "unexpected"),
     [
-        (inputs(), "0 of 3", "expected"),
-        (inputs((True, False, False)), "1 of 3", "expected"),
-        (repeated(inputs((True,) * 3)), "expected", " of 3 "),
-        (reworded(repeated(inputs((True,) * 3))), "decoding", "expected"),
-        (replace(inputs(), training={}), "not known", "expected"),
+        (build_inputs(), "0 of 3", "expected"),
+        (build_inputs((True, False, False)), "1 of 3", "expected"),
+        (copy_original_answers(build_inputs((True,) * 3)), "expected", " of 3 "),
+        (change_one_text(copy_original_answers(build_inputs((True,) * 3))), "decoding", "expected"),
+        (replace(build_inputs(), training={}), "not known", "expected"),
     ],
 )
-def test_the_report_says_whether_training_and_decoding_repeat(
-    made: ReportInputs, said: str, not_said: str
+def test_reports_whether_training_and_decoding_repeat(
+    inputs: ReportInputs, expected: str, unexpected: str
 ) -> None:
-    text = text_of(made, compute_findings(made))
-    assert said in text
-    assert not_said not in text
+    text = read_section_text(inputs, compute_findings(inputs))
+    assert expected in text
+    assert unexpected not in text
 
 
-def test_a_replicate_is_no_rival_of_what_it_repeats() -> None:
-    made = inputs()
-    findings = compute_findings(made)
-    opening = build_sections(made, findings)[0].blocks[0]
+def test_replicate_is_not_compared_with_its_original() -> None:
+    inputs = build_inputs()
+    findings = compute_findings(inputs)
+    opening = build_sections(inputs, findings)[0].blocks[0]
     assert isinstance(opening, Text)
     assert "Against replay" in opening.text
     assert "Against uniform" not in opening.text
 
 
-def test_a_run_without_replicates_has_no_section_and_no_table() -> None:
-    made = planted.inputs()
-    findings = compute_findings(made)
-    assert "replicates" not in build_results(made, findings)
-    assert "Retraining noise" not in [section.title for section in build_sections(made, findings)]
-    assert "replicates.csv" not in [name for name, _ in build_tables(made, findings)]
+def test_run_without_replicates_has_no_section_or_table() -> None:
+    inputs = planted.build_inputs()
+    findings = compute_findings(inputs)
+    assert "replicates" not in build_results(inputs, findings)
+    assert "Retraining noise" not in [section.title for section in build_sections(inputs, findings)]
+    assert "replicates.csv" not in [name for name, _ in build_tables(inputs, findings)]
 
 
-def test_a_report_of_the_replicate_alone_compares_nothing() -> None:
-    made = inputs()
-    recipe = {**made.recipe, "conditions": {"uniform": {"selector": "gapft", "replicate": 1}}}
-    alone = replace(made, recipe=recipe, conditions=("uniform",), arms=made.find_arms("uniform"))
+def test_replicate_alone_has_no_comparison() -> None:
+    inputs = build_inputs()
+    recipe = {**inputs.recipe, "conditions": {"uniform": {"selector": "gapft", "replicate": 1}}}
+    alone = replace(
+        inputs, recipe=recipe, conditions=("uniform",), arms=inputs.find_arms("uniform")
+    )
     assert compute_findings(alone).replicates == ()

@@ -11,40 +11,40 @@ from gapft_harness.report.results import RESERVED_KEYS, build_results
 from tests.report import planted
 
 
-def content(inputs: ReportInputs):
+def build_content(inputs: ReportInputs):
     return build_results(inputs, compute_findings(inputs))
 
 
 @pytest.fixture(scope="module")
 def inputs():
-    return planted.inputs()
+    return planted.build_inputs()
 
 
 @pytest.fixture(scope="module")
-def found(inputs):
-    return content(inputs)
+def results(inputs):
+    return build_content(inputs)
 
 
-def test_every_key_of_the_published_form_is_there(found):
-    assert found["schema"] == 1
-    assert found.keys() <= {*RESERVED_KEYS}, "an experiment could take the name of one"
-    assert (found["recipe"], found["task"], found["k"]) == ("synthetic", "gapft_synthetic", 8)
-    assert {"n", "pass_at_1", "pass_at_k", "states"} <= set(found["source"])
-    assert list(found["source"]["pass_at_k"]) == ["1", "2", "4", "8"]
-    assert list(found["conditions"]) == ["gapft", "uniform", "replay", "all_verified"]
-    for condition in found["conditions"].values():
+def test_results_have_every_published_key(results):
+    assert results["schema"] == 1
+    assert results.keys() <= {*RESERVED_KEYS}, "an experiment could take the name of one"
+    assert (results["recipe"], results["task"], results["k"]) == ("synthetic", "gapft_synthetic", 8)
+    assert {"n", "pass_at_1", "pass_at_k", "states"} <= set(results["source"])
+    assert list(results["source"]["pass_at_k"]) == ["1", "2", "4", "8"]
+    assert list(results["conditions"]) == ["gapft", "uniform", "replay", "all_verified"]
+    for condition in results["conditions"].values():
         assert {"K_eq", "pass_at_1", "seeds"} <= set(condition)
         assert list(condition["seeds"]) == ["13", "21", "73"]
         for seed in condition["seeds"].values():
             assert {"pass_at_1", "kappa_S", "kappa_U", "rho_G", "terms", "budget"} <= set(seed)
             assert {"n", "N", "L", "J"} <= set(seed["budget"])
             assert set(seed["terms"]) == {"S", "U", "G"}
-    for contrast in found["contrasts"]:
+    for contrast in results["contrasts"]:
         assert {"a", "b", "delta", "ci95", "terms"} <= set(contrast)
 
 
-def test_source_and_pool_are_as_planted(found, inputs):
-    source = found["source"]
+def test_source_and_pool_match_planted_values(results, inputs):
+    source = results["source"]
     assert source["n"] == 1000
     assert source["states"] == {"G": 446, "S": 280, "U": 274}
     assert source["pass_at_1"] == 446 / 1000
@@ -52,14 +52,14 @@ def test_source_and_pool_are_as_planted(found, inputs):
     passing = (inputs.audit.samples == PASS).sum(axis=1)
     assert source["pass_at_k"]["1"] == int(passing.sum()) / 8000
     assert source["pass_at_k"]["8"] == int((passing > 0).sum()) / 1000
-    assert found["pool"]["n"] == 400
-    assert found["pool"]["states"] == {"G": 161, "S": 134, "U": 105}
+    assert results["pool"]["n"] == 400
+    assert results["pool"]["states"] == {"G": 161, "S": 134, "U": 105}
 
 
-def test_every_rate_of_every_arm_is_as_planted(found, inputs):
+def test_rates_of_each_arm_match_planted_values(results, inputs):
     states = inputs.audit.states
     for arm in inputs.arms:
-        seed = found["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)]
+        seed = results["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)]
         right = arm.statuses == PASS
         counts = {
             "correct": int(right.sum()),
@@ -84,9 +84,9 @@ def test_every_rate_of_every_arm_is_as_planted(found, inputs):
         }  # fmt: skip
 
 
-def test_the_identity_holds_exactly_from_counts(found):
-    states, n = found["source"]["states"], found["source"]["n"]
-    for condition in found["conditions"].values():
+def test_decomposition_is_exact_from_counts(results):
+    states, n = results["source"]["states"], results["source"]["n"]
+    for condition in results["conditions"].values():
         for seed in condition["seeds"].values():
             counts = seed["counts"]
             change = counts["S_corrected"] + counts["U_corrected"] - counts["G_regressed"]
@@ -95,26 +95,26 @@ def test_the_identity_holds_exactly_from_counts(found):
             assert terms == Fraction(counts["correct"], n) - Fraction(states["G"], n)
 
 
-def test_condition_means_are_over_seeds_and_contrasts_are_their_differences(found):
+def test_contrasts_are_differences_of_condition_means(results):
     means = {
         name: Fraction(sum(s["counts"]["correct"] for s in c["seeds"].values()), 3000)
-        for name, c in found["conditions"].items()
+        for name, c in results["conditions"].items()
     }
     means["source"] = Fraction(446, 1000)
-    for name, condition in found["conditions"].items():
+    for name, condition in results["conditions"].items():
         assert condition["pass_at_1"] == float(means[name])
         low, high = condition["ci95"]
         assert low < condition["pass_at_1"] < high
-    for contrast in found["contrasts"]:
+    for contrast in results["contrasts"]:
         assert contrast["delta"] == float(means[contrast["a"]] - means[contrast["b"]])
         assert sum(contrast["terms"].values()) == pytest.approx(contrast["delta"], abs=1e-15)
         low, high = contrast["ci95"]
         assert low <= contrast["delta"] <= high
 
 
-def test_gapft_stands_against_every_condition_and_each_against_the_source(found):
-    pairs = {(c["a"], c["b"]): c for c in found["contrasts"]}
-    names = list(found["conditions"])
+def test_compares_gapft_with_conditions_and_all_with_source(results):
+    pairs = {(c["a"], c["b"]): c for c in results["contrasts"]}
+    names = list(results["conditions"])
     assert {("gapft", other) for other in names[1:]} <= set(pairs)
     assert {(name, "source") for name in names} <= set(pairs)
     assert pairs["gapft", "uniform"]["matched_budget"]
@@ -124,64 +124,70 @@ def test_gapft_stands_against_every_condition_and_each_against_the_source(found)
 
 
 @pytest.mark.parametrize("seeds", [(13,), (13, 21, 73)])
-def test_p_and_the_interval_never_disagree_also_where_seeds_do(seeds):
+def test_p_value_and_interval_agree(seeds):
     """A condition whose seeds scatter: items alone tell it from others, items and seeds do not."""
-    inputs = planted.inputs(seeds=seeds)
+    inputs = planted.build_inputs(seeds=seeds)
     scattered = tuple(
-        planted.trained(inputs.audit, "uniform", arm.arm.seed, flows=(0.9 if i else 0.1, 0.2, 0.02))
+        planted.build_arm(
+            inputs.audit, "uniform", arm.arm.seed, flows=(0.9 if i else 0.1, 0.2, 0.02)
+        )
         if arm.arm.condition == "uniform"
         else arm
         for arm in inputs.arms
         for i in [inputs.seeds.index(arm.arm.seed)]
     )
-    contrasts = content(replace(inputs, arms=scattered))["contrasts"]
+    contrasts = build_content(replace(inputs, arms=scattered))["contrasts"]
     resolved = [not c["ci95"][0] <= 0 <= c["ci95"][1] for c in contrasts]
     assert [c["test"]["p"] < 0.05 for c in contrasts] == resolved
     if len(seeds) > 1:
         assert set(resolved) == {True, False}
 
 
-def test_too_few_replicates_give_no_p():
-    inputs = planted.inputs(sizes=(30, 20, 10))
+def test_too_few_replicates_give_no_p_value():
+    inputs = planted.build_inputs(sizes=(30, 20, 10))
     few = replace(inputs, recipe={**inputs.recipe, "statistics": {"replicates": 20, "seed": 0}})
-    assert {c["test"]["p"] for c in content(few)["contrasts"]} == {None}
+    assert {c["test"]["p"] for c in build_content(few)["contrasts"]} == {None}
 
 
-def test_an_empty_state_has_null_rates_and_zero_terms():
-    found = content(planted.inputs(sizes=(40, 0, 60)))
-    for condition in found["conditions"].values():
+def test_empty_state_has_null_rates_and_zero_terms():
+    results = build_content(planted.build_inputs(sizes=(40, 0, 60)))
+    for condition in results["conditions"].values():
         for seed in condition["seeds"].values():
             assert seed["kappa_S"] is None
             assert seed["terms"]["S"] == 0
-    assert found["source"]["unstable"] == ["S"]
+    assert results["source"]["unstable"] == ["S"]
 
 
-def test_nothing_to_train_on_is_said_and_the_source_is_still_reported():
-    found = content(planted.inputs(conditions=(), pool_states=(10, 0, 20)))
-    assert found["conditions"] == {}
-    assert found["contrasts"] == []
-    assert "nothing to train on" in found["message"]
-    assert found["source"]["n"] == 1000
+def test_reports_source_when_nothing_can_be_trained():
+    results = build_content(planted.build_inputs(conditions=(), pool_states=(10, 0, 20)))
+    assert results["conditions"] == {}
+    assert results["contrasts"] == []
+    assert "nothing to train on" in results["message"]
+    assert results["source"]["n"] == 1000
 
 
-def test_without_gapft_the_first_condition_leads():
-    found = content(planted.inputs(conditions=("uniform", "replay"), sizes=(30, 20, 10)))
-    assert (found["contrasts"][0]["a"], found["contrasts"][0]["b"]) == ("uniform", "replay")
+def test_first_condition_leads_without_gapft():
+    results = build_content(
+        planted.build_inputs(conditions=("uniform", "replay"), sizes=(30, 20, 10))
+    )
+    assert (results["contrasts"][0]["a"], results["contrasts"][0]["b"]) == ("uniform", "replay")
 
 
 def test_one_seed_and_one_sample_work():
-    found = content(planted.inputs(seeds=(13,), k=1, sizes=(30, 20, 10)))
-    assert found["contrasts"][0]["test"]["name"] == "bootstrap"
-    assert list(found["source"]["pass_at_k"]) == ["1"]
+    results = build_content(planted.build_inputs(seeds=(13,), k=1, sizes=(30, 20, 10)))
+    assert results["contrasts"][0]["test"]["name"] == "bootstrap"
+    assert list(results["source"]["pass_at_k"]) == ["1"]
 
 
-def test_order_of_conditions_changes_no_figure():
-    forward = content(planted.inputs(sizes=(30, 25, 20)))
-    backward = content(planted.inputs(sizes=(30, 25, 20), conditions=planted.CONDITIONS[::-1]))
+def test_condition_order_does_not_change_results():
+    forward = build_content(planted.build_inputs(sizes=(30, 25, 20)))
+    backward = build_content(
+        planted.build_inputs(sizes=(30, 25, 20), conditions=planted.CONDITIONS[::-1])
+    )
     assert backward["conditions"] == forward["conditions"]
-    ours = {(c["a"], c["b"]): c for c in backward["contrasts"]}
+    backward_contrasts = {(c["a"], c["b"]): c for c in backward["contrasts"]}
     for contrast in forward["contrasts"]:
         pair = (contrast["a"], contrast["b"])
-        if pair in ours:  # the lead's and the source's; others may come as b minus a
-            assert ours[pair] == contrast
-    assert ("gapft", "uniform") in ours
+        if pair in backward_contrasts:  # the lead's and the source's; others may come as b minus a
+            assert backward_contrasts[pair] == contrast
+    assert ("gapft", "uniform") in backward_contrasts

@@ -18,7 +18,7 @@ from gapft_harness.experiments.scaling.report import (
 )
 
 
-def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledArm:
+def build_checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledArm:
     """Loses ``lost`` solved problems at scale 1, half of them at 0.75, none below."""
     trained, fixed = source.copy(), source.copy()
     solved, wrong = np.flatnonzero(source), np.flatnonzero(~source)
@@ -33,32 +33,32 @@ def checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledA
     return ScaledArm(arm, choice, trained, fixed, by_scale[scale])
 
 
-def run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> ScaledRun:
+def build_run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> ScaledRun:
     """By arm: solved problems lost at scale 1, and the chosen scale."""
     source = np.arange(100) < solved
     arms = [Arm(arm.split("-")[0], int(arm.split("-")[1])) for arm in chosen]
     checkpoints = tuple(
-        checkpoint(arm, source, lost, scale)
+        build_checkpoint(arm, source, lost, scale)
         for arm, (lost, scale) in zip(arms, chosen.values(), strict=True)
     )
     states = np.where(source, "G", np.where(np.arange(100) % 2, "S", "U"))
     return ScaledRun(name, np.array([f"p{i:03}" for i in range(100)]), source, states, checkpoints)
 
 
-def test_exactly_the_tolerance_is_not_above_it() -> None:
+def test_loss_equal_to_tolerance_is_not_above() -> None:
     """5 of 50 is 10%; 6 of 50 is more; the fixed scale loses half of what scale 1 loses."""
-    found = compute_scaling([run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
-    of = found.environments["r/a"]
-    assert (of.above_before, of.above_after) == (1, 0)
-    assert [c.before.rho_g for c in found.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
-    assert [c.after.rho_g for c in found.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
+    scaling = compute_scaling([build_run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
+    environment = scaling.environments["r/a"]
+    assert (environment.above_before, environment.above_after) == (1, 0)
+    assert [c.before.rho_g for c in scaling.checkpoints] == [Fraction(1, 10), Fraction(6, 50)]
+    assert [c.after.rho_g for c in scaling.checkpoints] == [Fraction(1, 10), Fraction(3, 50)]
 
 
-def test_means_count_environments_alike() -> None:
+def test_environments_have_equal_weight() -> None:
     """One environment of three seeds and one of a single seed weigh the same."""
-    one = run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})
-    two = run("two", {"a-1": (0, 0.0)})
-    mean = compute_scaling([one, two], 20, 0, pooled=True).mean
+    three_seeds = build_run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})
+    one_seed = build_run("two", {"a-1": (0, 0.0)})
+    mean = compute_scaling([three_seeds, one_seed], 20, 0, pooled=True).mean
     assert mean is not None
     gain = Fraction(50 - 4, 100)
     assert mean.comparisons["source"].mean == gain / 2
@@ -67,7 +67,9 @@ def test_means_count_environments_alike() -> None:
     assert mean.count_by_scale == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
 
 
-def shifted(arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float) -> ScaledArm:
+def build_shifted_arm(
+    arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float
+) -> ScaledArm:
     """Solves ``gained`` failures more at its chosen scale; loses solved problems at scale 1."""
     chosen, trained = source.copy(), source.copy()
     chosen[np.flatnonzero(~source)[:gained]] = True
@@ -77,7 +79,7 @@ def shifted(arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float) 
     return ScaledArm(arm, choice, trained, source, chosen)
 
 
-def test_the_papers_eight_environments_and_their_24_checkpoints() -> None:
+def test_eight_environments_with_24_checkpoints_as_in_paper() -> None:
     """Two tasks, two models, two budgets, three seeds each; another condition is not among them.
 
     As printed: 17 checkpoints choose scale 1, six 0.75, one 0.5; four lose more than 10% before.
@@ -93,27 +95,27 @@ def test_the_papers_eight_environments_and_their_24_checkpoints() -> None:
         for condition, shares in gains.items():
             gained = shares[number] * size // 100
             arms += [
-                shifted(Arm(condition, seed), source, gained, next(losses), next(scales))
+                build_shifted_arm(Arm(condition, seed), source, gained, next(losses), next(scales))
                 for seed in (13, 21, 42)
             ]
         ids = np.array([f"p{i:03}" for i in range(size)])
         runs.append(ScaledRun(f"run{number}", ids, source, states, tuple(arms)))
-    found = compute_scaling(runs, 400, 0, pooled=True)
-    mean = found.mean
+    scaling = compute_scaling(runs, 400, 0, pooled=True)
+    mean = scaling.mean
     assert mean is not None
     assert (len(mean.environments), mean.n_checkpoints) == (8, 24)
     assert mean.count_by_scale == {0.0: 0, 0.25: 0, 0.5: 1, 0.75: 6, 1.0: 17}
     assert (mean.above_before, mean.above_after) == (4, 0)
     # of 100, 100, 200 and 400 problems: (0 + 10 + 20 + 30 + 0 + 10 + 20 + 50) / 8 points
     assert mean.comparisons["source"].mean == Fraction(140, 800)
-    assert build_content(found)["mean"]["against_source"]["mean"] == 0.175
-    alone = found.environments["run3/uniform_4"]
+    assert build_content(scaling)["mean"]["against_source"]["mean"] == 0.175
+    alone = scaling.environments["run3/uniform_4"]
     assert (alone.n_checkpoints, alone.comparisons["source"].mean) == (3, Fraction(1, 2))
 
 
-def test_the_interval_of_the_mean_draws_environments() -> None:
+def test_interval_of_mean_resamples_environments() -> None:
     """Two environments without any other spread: a replicate's mean is that of two draws."""
-    low, high = run("low", {"a-1": (0, 0.0)}), run("high", {"a-1": (0, 1.0)}, solved=0)
+    low, high = build_run("low", {"a-1": (0, 0.0)}), build_run("high", {"a-1": (0, 1.0)}, solved=0)
     mean = compute_scaling([low, high], 2000, 0, pooled=True).mean
     assert mean is not None
     assert mean.comparisons["source"].mean == Fraction(1, 2)
@@ -121,36 +123,38 @@ def test_the_interval_of_the_mean_draws_environments() -> None:
     assert (interval.low, interval.high) == (0.0, 1.0)
 
 
-def test_a_copied_adapter_is_one_checkpoint() -> None:
-    made = run("r", {"a-1": (0, 1.0), "a-2": (0, 1.0), "b-1": (0, 1.0)})
-    copied = replace(made.checkpoints[2], is_copy=True)
-    found = compute_scaling([replace(made, checkpoints=(*made.checkpoints[:2], copied))], 20, 0)
-    assert len(found.distinct_checkpoints) == 2
-    assert found.environments["r/b"].n_checkpoints == 1
+def test_copied_adapter_counts_once() -> None:
+    run = build_run("r", {"a-1": (0, 1.0), "a-2": (0, 1.0), "b-1": (0, 1.0)})
+    copied = replace(run.checkpoints[2], is_copy=True)
+    scaling = compute_scaling([replace(run, checkpoints=(*run.checkpoints[:2], copied))], 20, 0)
+    assert len(scaling.distinct_checkpoints) == 2
+    assert scaling.environments["r/b"].n_checkpoints == 1
 
 
-def test_a_source_that_solves_nothing_has_no_rate() -> None:
-    found = compute_scaling([run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
-    assert build_content(found)["checkpoints"][0]["audit"]["rho_G"] == {
+def test_source_without_solved_problems_has_no_rate() -> None:
+    scaling = compute_scaling([build_run("r", {"a-1": (0, 0.5)}, solved=0)], 20, 0)
+    assert build_content(scaling)["checkpoints"][0]["audit"]["rho_G"] == {
         "before": None,
         "after": None,
     }
-    assert found.environments["r/a"].above_before == 0
-    assert len(build_blocks(found)) == 6
+    assert scaling.environments["r/a"].above_before == 0
+    assert len(build_blocks(scaling)) == 6
 
 
-def test_the_order_of_runs_changes_no_figure() -> None:
+def test_run_order_does_not_change_results() -> None:
     runs = [
-        run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)}),
-        run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
+        build_run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)}),
+        build_run("y", {"a-1": (5, 0.75), "a-2": (0, 1.0)}, solved=40),
     ]
-    one, other = (compute_scaling(of, 30, 0, pooled=True) for of in (runs, runs[::-1]))
-    assert build_content(one) == build_content(other)
+    forward, backward = (compute_scaling(order, 30, 0, pooled=True) for order in (runs, runs[::-1]))
+    assert build_content(forward) == build_content(backward)
 
 
-def test_a_condition_more_changes_no_figure_of_another() -> None:
-    alone = compute_scaling([run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5)})], 50, 0)
+def test_added_condition_does_not_change_others() -> None:
+    alone = compute_scaling([build_run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5)})], 50, 0)
     both = compute_scaling(
-        [run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)})], 50, 0
+        [build_run("x", {"a-1": (3, 1.0), "a-2": (8, 0.5), "b-1": (2, 0.75), "b-2": (1, 0.0)})],
+        50,
+        0,
     )
     assert both.environments["x/a"] == alone.environments["x/a"]

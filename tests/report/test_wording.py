@@ -13,7 +13,7 @@ from gapft_harness.report.rendering.visible import make_visible
 
 
 @pytest.mark.parametrize(
-    ("change", "shown"),
+    ("change", "text"),
     [
         (Fraction(23, 1000), "+2.3"),
         (Fraction(-9, 1000), "−0.9"),
@@ -22,23 +22,23 @@ from gapft_harness.report.rendering.visible import make_visible
         (0.0004, "0.0"),
     ],
 )
-def test_differences_are_signed_unless_they_show_as_zero(change, shown):
-    assert wording.points(change) == shown
+def test_formats_signed_differences(change, text):
+    assert wording.points(change) == text
 
 
-def test_rates_and_intervals():
+def test_formats_rates_and_intervals():
     assert wording.percent(Fraction(681, 1000)) == "68.1%"
     assert wording.percent(None) == "–"
     assert wording.points_interval(Interval(-0.004, 0.044)) == "[−0.4, +4.4]"
     assert wording.percent_interval(Interval(0.669, 0.7168)) == "[66.9, 71.7]"
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0, "<1"), (1, "1"), (7, "7"), (8, "≥8")])
-def test_k_eq_says_less_and_at_least(value, shown):
-    assert wording.format_k_eq(value, 8) == shown
+@pytest.mark.parametrize(("value", "text"), [(0, "<1"), (1, "1"), (7, "7"), (8, "≥8")])
+def test_formats_k_eq_bounds(value, text):
+    assert wording.format_k_eq(value, 8) == text
 
 
-def test_p_values():
+def test_formats_p_values():
     assert wording.format_p_value(0.0004) == "<0.001"
     assert wording.format_p_value(0.0234) == "0.023"
     assert wording.format_p_value(0.04996) == "0.04996"
@@ -46,14 +46,14 @@ def test_p_values():
     assert wording.format_p_value(None) == "–"
 
 
-def test_what_cannot_be_seen_is_shown():
+def test_makes_invisible_characters_visible():
     assert make_visible("a\x00b\x1bc\x7f") == "a␀b␛c␡"
     assert make_visible("a\tb\nc\r\nd") == "a\tb\nc\nd"
     assert make_visible("\u202egpj\u200b") == "<U+202E>gpj<U+200B>"
     assert make_visible("é 漢 👩‍🔬") == "é 漢 👩‍🔬"
 
 
-def test_markdown_is_escaped_where_it_would_mean_something():
+def test_escapes_markdown_syntax():
     assert escape_markdown("κ_S [66.9, 71.7] <0.001") == "κ_S [66.9, 71.7] <0.001"
     assert escape_markdown("_a_ *b* `c` |d|") == r"\_a\_ \*b\* \`c\` \|d\|"
     assert escape_markdown("[x](y)") == r"[x]\(y)"
@@ -61,7 +61,7 @@ def test_markdown_is_escaped_where_it_would_mean_something():
     assert escape_markdown("# no heading") == r"\# no heading"
 
 
-def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():
+def test_formats_gold_as_text_or_shortened_json():
     long = "x" * (2 * MAX_GOLD_CHARS)
     assert format_gold(json.dumps(long)) == long
     assert format_gold('{"answer": "B"}') == '{"answer": "B"}'
@@ -69,10 +69,10 @@ def test_a_gold_is_shown_as_text_or_as_json_of_bounded_length():
     assert format_gold(packed) == packed[:MAX_GOLD_CHARS] + "…"
 
 
-def test_a_programs_hidden_tests_are_counted_and_not_shown():
+def test_gold_hides_and_counts_hidden_tests():
     public, secret = {"input": "1", "output": "2"}, {"input": "770077", "output": "9"}
     gold = {"kind": "stdin", "function": None, "tests": [public, secret], "public": 1}
-    shown = format_gold(json.dumps(gold))
-    assert shown == f"{json.dumps([public])} as public tests and 1 hidden ones"
+    text = format_gold(json.dumps(gold))
+    assert text == f"{json.dumps([public])} as public tests and 1 hidden ones"
     assert "770077" not in format_gold(json.dumps({**gold, "tests": [public], "hidden": "770077"}))
     assert format_gold(json.dumps({**gold, "tests": [public]})).endswith("as public tests")

@@ -6,22 +6,22 @@ import shutil
 
 import pytest
 
-from tests.study.sealed import cell, seal, write_study_file
+from tests.study.sealed import build_cell, write_run_directory, write_study_file
 
 
 @pytest.fixture(scope="session")
-def sealed(tmp_path_factory):
+def run_directories(tmp_path_factory):
     """Two runs to collect: ``runs/a`` and ``runs/b``."""
     folder = tmp_path_factory.mktemp("sealed")
     for number, name in enumerate("ab"):
-        seal(folder / "runs" / name, cell(number))
+        write_run_directory(folder / "runs" / name, build_cell(number))
     return folder
 
 
 @pytest.fixture
-def folder(sealed, tmp_path, monkeypatch):
+def folder(run_directories, tmp_path, monkeypatch):
     """A copy to break, with a study's recipe, as the working directory."""
-    shutil.copytree(sealed, tmp_path / "here")
+    shutil.copytree(run_directories, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     write_study_file()
     return tmp_path / "here"

@@ -20,12 +20,12 @@ from gapft_harness.run_directory.tables import problem_schema, response_schema
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from tests.report import planted
-from tests.report.test_read_inputs import response, write, write_run
+from tests.report.test_read_inputs import build_response, write_rows, write_run
 
 SEEDS = (13, 21, 73)
 
 
-def recipe_of(inputs: ReportInputs, **changes: Any) -> dict[str, Any]:
+def build_recipe(inputs: ReportInputs, **changes: Any) -> dict[str, Any]:
     """A run's recipe of planted inputs."""
     return {
         "name": "planted",
@@ -39,34 +39,35 @@ def recipe_of(inputs: ReportInputs, **changes: Any) -> dict[str, Any]:
     }
 
 
-def cell(
+def build_cell(
     number: int = 0,
     sizes: tuple[int, int, int] = (30, 20, 18),
     k: int = 4,
     replicates: int = 200,
 ) -> ReportInputs:
     """Planted inputs: every number gives other trained models on the same audit."""
-    made = planted.inputs(sizes=sizes, k=k, pool_states=(9, 100 + 10 * number, 7))
+    base = planted.build_inputs(sizes=sizes, k=k, pool_states=(9, 100 + 10 * number, 7))
     arms = [
-        planted.trained(
-            made.audit,
-            of.arm.condition,
-            of.arm.seed,
+        planted.build_arm(
+            base.audit,
+            trained.arm.condition,
+            trained.arm.seed,
             tuple(
-                min(1.0, rate * (0.8 + 0.15 * number)) for rate in planted.FLOWS[of.arm.condition]
+                min(1.0, rate * (0.8 + 0.15 * number))
+                for rate in planted.FLOWS[trained.arm.condition]
             ),
-            n=295 if of.arm.condition == "all_verified" else 100 + 10 * number,
+            n=295 if trained.arm.condition == "all_verified" else 100 + 10 * number,
         )
-        for of in made.arms
+        for trained in base.arms
     ]
-    said = recipe_of(made, statistics={"replicates": replicates})
-    recipe = check_recipe(said, "planted").model_dump(mode="json")
-    return replace(made, arms=tuple(arms), recipe=recipe)
+    content = build_recipe(base, statistics={"replicates": replicates})
+    recipe = check_recipe(content, "planted").model_dump(mode="json")
+    return replace(base, arms=tuple(arms), recipe=recipe)
 
 
-def seal(folder: Path, inputs: ReportInputs, **changes: Any) -> Path:
+def write_run_directory(folder: Path, inputs: ReportInputs, **changes: Any) -> Path:
     """Writes planted inputs as a run directory whose manifest has every table's hash."""
-    recipe = check_recipe(recipe_of(inputs, **changes), "planted")
+    recipe = check_recipe(build_recipe(inputs, **changes), "planted")
     planted_run = write_run(folder, inputs)
     write_pool(folder, inputs)
     (folder / layout.RECIPE).write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
@@ -97,12 +98,12 @@ def write_pool(folder: Path, inputs: ReportInputs) -> None:
         }
         for i in ids
     ]
-    write(folder / layout.problems_path("pool"), problems, problem_schema())
-    rows = [response(i, index, "", "fail") for i in ids for index in range(-1, inputs.k)]
-    write(folder / layout.responses_path("pool"), rows, response_schema())
+    write_rows(folder / layout.problems_path("pool"), problems, problem_schema())
+    rows = [build_response(i, index, "", "fail") for i in ids for index in range(-1, inputs.k)]
+    write_rows(folder / layout.responses_path("pool"), rows, response_schema())
 
 
-def reseal(folder: Path, file: str) -> None:
+def update_recorded_hash(folder: Path, file: str) -> None:
     """Records what a table is now, as whoever forges a run would."""
     run = RunDirectory.open(folder)
     run.update_manifest(lambda manifest: manifest["files"].update({file: sha256(folder / file)}))
@@ -115,12 +116,12 @@ def write_study_file(**changes: Any) -> None:
         yaml.safe_dump({**content, **changes}, file, sort_keys=False)
 
 
-def study(folder: Path) -> Path:
+def run_planted_study(folder: Path) -> Path:
     """Runs the study in this process; nothing of it needs a recipe."""
     refuse = pytest.fail
     return run_study(read_study("study.yaml"), folder / "study", refuse, refuse, print)
 
 
-def content(folder: Path) -> dict[str, Any]:
+def read_results(folder: Path) -> dict[str, Any]:
     """What the study's results.json has."""
     return json.loads((folder / "study/report/results.json").read_text())

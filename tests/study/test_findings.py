@@ -25,20 +25,20 @@ from gapft_harness.study.document import (
 from gapft_harness.study.findings import compute_shares, compute_study
 from gapft_harness.study.recipe import StudyRecipe
 from tests.report.planted import CONDITIONS
-from tests.study.sealed import cell
+from tests.study.sealed import build_cell
 
 
-def study_of(names, **changes) -> StudyRecipe:
+def build_study(names, **changes) -> StudyRecipe:
     """A study of runs by these names."""
     cells = {name: {"run": name} for name in names}
     return StudyRecipe.model_validate({"name": "planted", "cells": cells, **changes})
 
 
-def collected(name, inputs) -> CollectedCell:
+def build_collected_cell(name, inputs) -> CollectedCell:
     return CollectedCell(name, name, (), inputs, ((f"decisions/{name}", name),))
 
 
-def other_audit(inputs, task="another"):
+def move_to_other_audit(inputs, task="another"):
     """The same outcomes on problems of another task."""
     audit = replace(inputs.audit, ids=np.char.add("other ", inputs.audit.ids))
     data = {**inputs.recipe["data"], "task": task}
@@ -46,164 +46,192 @@ def other_audit(inputs, task="another"):
 
 
 @pytest.fixture(scope="module")
-def three():
+def three_cells():
     """Three cells: two models on one audit, a third on another."""
-    cells = {"a": cell(0), "b": cell(1), "c": other_audit(cell(2, sizes=(25, 12, 20)))}
-    return {name: collected(name, inputs) for name, inputs in cells.items()}
+    cells = {
+        "a": build_cell(0),
+        "b": build_cell(1),
+        "c": move_to_other_audit(build_cell(2, sizes=(25, 12, 20))),
+    }
+    return {name: build_collected_cell(name, inputs) for name, inputs in cells.items()}
 
 
-def test_the_mean_is_that_of_the_cells_differences_recomputed_from_decisions(three):
-    found = compute_study(study_of(three), list(three.values()))
+def test_mean_equals_recomputed_cell_differences(three_cells):
+    findings = compute_study(build_study(three_cells), list(three_cells.values()))
 
-    def pass_at_1(inputs, name) -> Fraction:
-        decisions = [bool(p) for arm in inputs.of(name) for p in arm.passed]
+    def compute_pass_at_1(inputs, name) -> Fraction:
+        decisions = [bool(p) for arm in inputs.find_arms(name) for p in arm.passed]
         return Fraction(sum(decisions), len(decisions))
 
-    for mean in found.means:
+    for mean in findings.means:
         differences = []
-        for of in three.values():
-            source = Fraction(int(of.inputs.audit.verdicts.greedy.sum()), len(of.inputs.audit.ids))
-            other = source if mean.b == "source" else pass_at_1(of.inputs, mean.b)
-            differences.append(pass_at_1(of.inputs, mean.a) - other)
+        for collected in three_cells.values():
+            source = Fraction(
+                int(collected.inputs.audit.verdicts.greedy.sum()), len(collected.inputs.audit.ids)
+            )
+            other = source if mean.b == "source" else compute_pass_at_1(collected.inputs, mean.b)
+            differences.append(compute_pass_at_1(collected.inputs, mean.a) - other)
         assert mean.delta == sum(differences) / 3
-    assert [m.b for m in found.means if m.matched] == ["uniform", "replay"]
-    pairs = [(mean.a, mean.b) for mean in found.means]
+    assert [m.b for m in findings.means if m.matched] == ["uniform", "replay"]
+    pairs = [(mean.a, mean.b) for mean in findings.means]
     assert pairs[:4] == [("gapft", b) for b in CONDITIONS[1:]] + [("gapft", "source")]
 
 
-def test_its_interval_is_that_of_a_plain_loop_over_joint_draws(three):
+def test_interval_matches_plain_bootstrap_loop(three_cells):
     """Written out: seeds drawn once a replicate, problems once for both cells of one audit."""
-    found = compute_study(study_of(three), list(three.values()))
+    findings = compute_study(build_study(three_cells), list(three_cells.values()))
     rng = np.random.default_rng(0)
     means = []
     for _ in range(4000):
         seeds = rng.integers(3, size=3)
         drawn: dict[str, np.ndarray] = {}
         values = []
-        for of in three.values():
-            audit = of.inputs.audit
+        for collected in three_cells.values():
+            audit = collected.inputs.audit
             key = audit.ids[0]
             if key not in drawn:
                 drawn[key] = rng.integers(len(audit.ids), size=len(audit.ids))
             a, b = (
-                np.array([arm.passed for arm in of.inputs.of(n)], dtype=float)
+                np.array([arm.passed for arm in collected.inputs.find_arms(n)], dtype=float)
                 for n in ("gapft", "uniform")
             )
             values.append((a - b)[seeds][:, drawn[key]].mean())
         means.append(np.mean(values))
     low, high = np.quantile(means, [0.025, 0.975])
-    interval = found.find_mean("gapft", "uniform").interval
+    interval = findings.find_mean("gapft", "uniform").interval
     # 200 replicates and 4,000: within a third of the interval's width
     assert interval.low == pytest.approx(low, abs=(high - low) / 3)
     assert interval.high == pytest.approx(high, abs=(high - low) / 3)
 
 
-def test_two_cells_of_the_same_decisions_have_the_interval_of_one():
+def test_duplicate_cells_keep_interval_of_one():
     """Drawn jointly, what is the same moves together; drawn apart, it would shrink."""
-    one = cell(0)
-    single = compute_study(study_of("a"), [collected("a", one)])
-    double = compute_study(study_of("ab"), [collected("a", one), collected("b", one)])
+    inputs = build_cell(0)
+    single = compute_study(build_study("a"), [build_collected_cell("a", inputs)])
+    double = compute_study(
+        build_study("ab"), [build_collected_cell("a", inputs), build_collected_cell("b", inputs)]
+    )
     assert [m.interval for m in double.means] == [m.interval for m in single.means]
     assert [m.delta for m in double.means] == [m.delta for m in single.means]
 
 
-def test_a_study_of_one_cell_is_that_cells_report(three):
-    of = three["a"]
-    found = compute_study(study_of("a"), [of])
-    alone = compute_findings(of.inputs)
-    for mean in found.means:
+def test_study_of_one_cell_equals_its_report(three_cells):
+    collected = three_cells["a"]
+    findings = compute_study(build_study("a"), [collected])
+    alone = compute_findings(collected.inputs)
+    for mean in findings.means:
         contrast = alone.find_contrast(mean.a, mean.b)
         assert (mean.delta, mean.interval) == (contrast.delta, contrast.interval)
         assert mean.resampled.p_value == contrast.resampled.p_value
-    said, expected = (
-        build_study_results(found)["cells"]["a"],
-        of_run.build_results(of.inputs, alone),
+    cell_results, expected = (
+        build_study_results(findings)["cells"]["a"],
+        of_run.build_results(collected.inputs, alone),
     )
-    assert {key: said[key] for key in expected} == json.loads(json.dumps(expected))
+    assert {key: cell_results[key] for key in expected} == json.loads(json.dumps(expected))
 
 
 @settings(max_examples=15)
 @given(st.permutations(["a", "b", "c"]))
-def test_the_order_of_cells_changes_no_number(three, order):
-    found = build_study_results(compute_study(study_of(order), [three[name] for name in order]))
-    expected = build_study_results(compute_study(study_of(three), list(three.values())))
-    assert found == expected
-    assert list(found["cells"]) == order
+def test_cell_order_does_not_change_results(three_cells, order):
+    results = build_study_results(
+        compute_study(build_study(order), [three_cells[name] for name in order])
+    )
+    expected = build_study_results(
+        compute_study(build_study(three_cells), list(three_cells.values()))
+    )
+    assert results == expected
+    assert list(results["cells"]) == order
 
 
-def test_terms_sum_exactly_to_every_cells_change(three):
-    for of in compute_study(study_of(three), list(three.values())).cells:
-        n, states = of.findings.source.n, of.findings.source.states
-        for name, condition in of.findings.conditions.items():
+def test_terms_sum_to_change_of_each_cell(three_cells):
+    for cell_findings in compute_study(build_study(three_cells), list(three_cells.values())).cells:
+        n, states = cell_findings.findings.source.n, cell_findings.findings.source.states
+        for name, condition in cell_findings.findings.conditions.items():
             mean = condition.mean
             p_g, p_s, p_u = (Fraction(states[s], n) for s in "GSU")
             sums = p_s * mean.kappa_s + p_u * mean.kappa_u - p_g * mean.rho_g
-            assert sums == of.findings.find_contrast(name, "source").delta == mean.terms.total
+            assert (
+                sums
+                == cell_findings.findings.find_contrast(name, "source").delta
+                == mean.terms.total
+            )
 
 
-def test_no_mean_is_given_while_a_cell_lacks_something(three):
+def test_incomplete_cell_gives_no_means(three_cells):
     lacking = CollectedCell("b", "b", ("no decisions of gapft under seed 73",))
-    found = compute_study(study_of(three), [three["a"], lacking, three["c"]])
-    assert found.means == ()
-    said = build_study_results(found)
-    assert (said["whole"], said["means"]) == (False, None)
-    assert said["cells"]["b"] == {"lacks": ["no decisions of gapft under seed 73"]}
+    findings = compute_study(
+        build_study(three_cells), [three_cells["a"], lacking, three_cells["c"]]
+    )
+    assert findings.means == ()
+    results = build_study_results(findings)
+    assert (results["whole"], results["means"]) == (False, None)
+    assert results["cells"]["b"] == {"lacks": ["no decisions of gapft under seed 73"]}
 
 
-def test_shares_are_gain_by_gain_and_problems_by_problems(three):
-    (of,) = compute_study(study_of("a"), [three["a"]]).cells
-    (share,) = compute_shares(of, "gapft")
-    gains = [of.findings.find_contrast(name, "source").delta for name in ("gapft", "all_verified")]
+def test_shares_are_ratios_of_gains_and_problems(three_cells):
+    (cell_findings,) = compute_study(build_study("a"), [three_cells["a"]]).cells
+    (share,) = compute_shares(cell_findings, "gapft")
+    gains = [
+        cell_findings.findings.find_contrast(name, "source").delta
+        for name in ("gapft", "all_verified")
+    ]
     assert (share.reference, share.gain) == ("all_verified", gains[0] / gains[1])
     assert share.problems == Fraction(100, 295)
 
 
-def test_the_first_conditions_own_tokens_stand_beside_those_of_its_group(three):
+def test_budget_table_lists_tokens_of_first_condition(three_cells):
     """As the paper's Table 5 lists L: of GapFT alone, the mean over its seeds."""
-    found = compute_study(study_of(three), list(three.values()))
-    (table,) = build_budgets(found)
-    at = table.columns.index("L of GapFT")
-    for one in found.cells:
-        own = [arm.budget.tokens for arm in one.inputs.find_arms("gapft")]
-        row, *others = [row for row in table.rows if row[0] == one.name]
-        assert row[at] == f"{round(sum(own) / len(own)):,}"
-        assert [other[at] for other in others] == ["–"]
+    findings = compute_study(build_study(three_cells), list(three_cells.values()))
+    (table,) = build_budgets(findings)
+    column = table.columns.index("L of GapFT")
+    for cell_findings in findings.cells:
+        own = [arm.budget.tokens for arm in cell_findings.inputs.find_arms("gapft")]
+        row, *others = [row for row in table.rows if row[0] == cell_findings.name]
+        assert row[column] == f"{round(sum(own) / len(own)):,}"
+        assert [other[column] for other in others] == ["–"]
 
 
-def test_audits_of_one_task_on_other_problems_are_refused_with_their_ids(three):
-    other = other_audit(cell(1), task=three["a"].inputs.recipe["data"]["task"])
+def test_rejects_different_audits_of_one_task(three_cells):
+    other = move_to_other_audit(build_cell(1), task=three_cells["a"].inputs.recipe["data"]["task"])
     with pytest.raises(UserError, match=r"68 only in 'a' \(problem-00000.*68 only in 'b' \(other "):
-        compute_checked(study_of("ab"), [three["a"], collected("b", other)])
+        compute_checked(build_study("ab"), [three_cells["a"], build_collected_cell("b", other)])
 
 
-def test_a_checkpoint_in_two_cells_is_refused(three):
-    again = replace(three["a"], name="b")
-    with pytest.raises(UserError, match=r"'a' and 'b' hold the same checkpoint"):
-        compute_checked(study_of("ab"), [three["a"], again])
+def test_rejects_checkpoint_in_two_cells(three_cells):
+    again = replace(three_cells["a"], name="b")
+    with pytest.raises(UserError, match=r"'a' and 'b' .*checkpoint"):
+        compute_checked(build_study("ab"), [three_cells["a"], again])
 
 
-def test_episodes_that_differ_are_refused(three):
-    task = {**three["b"].inputs.task, "episode": {"attempts": 3, "executions": 1}}
-    other = collected("b", replace(three["b"].inputs, task=task))
+def test_rejects_different_episode_settings(three_cells):
+    task = {**three_cells["b"].inputs.task, "episode": {"attempts": 3, "executions": 1}}
+    other = build_collected_cell("b", replace(three_cells["b"].inputs, task=task))
     with pytest.raises(UserError, match=r"episode.attempts 1 → 3"):
-        compute_checked(study_of("ab"), [three["a"], other])
+        compute_checked(build_study("ab"), [three_cells["a"], other])
 
 
-def test_a_cells_imported_verdicts_are_not_the_verifiers(three):
-    said = {"verdicts": "file", "responses": 1}
-    inputs = replace(three["a"].inputs, imported={"pool": said})
-    cells = {**three, "a": replace(three["a"], inputs=inputs)}
+def test_provenance_marks_imported_verdicts(three_cells):
+    facts = {"verdicts": "file", "responses": 1}
+    inputs = replace(three_cells["a"].inputs, imported={"pool": facts})
+    cells = {**three_cells, "a": replace(three_cells["a"], inputs=inputs)}
     (table, *_), *_ = (
-        of.blocks for of in build_provenance(compute_study(study_of(cells), [*cells.values()]))
+        section.blocks
+        for section in build_provenance(compute_study(build_study(cells), [*cells.values()]))
     )
-    told = [row[4].partition("} ")[2] for row in table.rows]
-    assert told == ["(not pool: verdicts of imported files)", "", ""]
+    remarks = [row[4].partition("} ")[2] for row in table.rows]
+    assert "pool" in remarks[0]
+    assert "imported" in remarks[0]
+    assert remarks[1:] == ["", ""]
 
 
-def test_the_main_table_counts_the_whole_pool_and_ranks_what_is_matched(three):
+def test_main_table_ranks_only_matched_budgets(three_cells):
     """Table 1: n and All; All verified is a larger budget, and out of the ranking."""
-    found = compute_study(study_of(three), list(three.values()))
-    table = next(of.blocks[0] for of in build_sections(found) if of.title == "Main comparison")
+    findings = compute_study(build_study(three_cells), list(three_cells.values()))
+    table = next(
+        section.blocks[0]
+        for section in build_sections(findings)
+        if section.title == "Main comparison"
+    )
     names = [*table.columns]
     place = names.index("n") + 1
     assert [row[place] for row in table.rows] == ["295"] * 3

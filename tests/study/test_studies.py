@@ -20,20 +20,27 @@ from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
 from tests.command import gapft, succeed
-from tests.report.test_read_inputs import response, write
-from tests.study.sealed import cell, content, reseal, seal, study, write_study_file
+from tests.report.test_read_inputs import build_response, write_rows
+from tests.study.sealed import (
+    build_cell,
+    read_results,
+    run_planted_study,
+    update_recorded_hash,
+    write_run_directory,
+    write_study_file,
+)
 
 
-def test_a_study_of_runs_that_are_there(folder):
-    page = study(folder)
+def test_writes_study_of_existing_runs(folder):
+    page = run_planted_study(folder)
     assert page == folder / "study/report/index.html"
-    found = content(folder)
-    assert found["whole"]
-    assert list(found["cells"]) == ["A", "B / b"]
+    results = read_results(folder)
+    assert results["whole"]
+    assert list(results["cells"]) == ["A", "B / b"]
     assert {p.name for p in page.parent.iterdir()} == {
         "index.html", "report.md", "results.json", "tables", "figures"
     }  # fmt: skip
-    decided = [name for name in found["cells"]["A"]["files"] if name.startswith("decisions/")]
+    decided = [name for name in results["cells"]["A"]["files"] if name.startswith("decisions/")]
     assert len(decided) == 12
     text = (page.parent / "report.md").read_text()
     for title in (
@@ -42,7 +49,7 @@ def test_a_study_of_runs_that_are_there(folder):
     ):  # fmt: skip
         assert f"## {title}" in text
     before = page.read_bytes()
-    assert study(folder).read_bytes() == before
+    assert run_planted_study(folder).read_bytes() == before
     succeed("export", "study", "--to", "tables", "--out", "tables", cwd=folder)
     with (folder / "tables" / "main-comparison.csv").open(newline="") as file:
         rows = [*csv.reader(file)]
@@ -50,17 +57,17 @@ def test_a_study_of_runs_that_are_there(folder):
     unlinked = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     unlinked = re.sub(r"\*\*(.*?)\*\*|</?u>", r"\1", unlinked)
     assert all(f"| {' | '.join(map(escape_markdown, row))} |" in unlinked for row in rows)
-    told = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
-    assert "--to dataset: needs a run" in told
+    error_output = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
+    assert "--to dataset: needs a run" in error_output
 
 
-def test_it_is_told_which_seed_is_missing_and_no_mean_is_given(folder):
+def test_reports_missing_seed_and_omits_means(folder):
     (folder / "runs/b/decisions/uniform-seed21.parquet").unlink()
     with pytest.raises(GapftError, match=r"1 of 2 cells(.|\n)*B / b: no decisions of uniform under "
                        r"seed 21") as error:  # fmt: skip
-        study(folder)
+        run_planted_study(folder)
     assert error.value.exit_status == 1
-    found = content(folder)
+    found = read_results(folder)
     assert (found["whole"], found["means"]) == (False, None)
     assert found["cells"]["B / b"]["lacks"] == ["no decisions of uniform under seed 21"]
     text = (folder / "study/report/report.md").read_text()
@@ -73,48 +80,48 @@ def test_it_is_told_which_seed_is_missing_and_no_mean_is_given(folder):
         read_sections(folder / "study")
 
 
-def test_a_seed_that_a_run_never_had_and_a_condition_are_missing(folder):
+def test_reports_missing_seed_and_condition(folder):
     write_study_file(seeds=[13, 42], conditions=["gapft", "uniform", "random"])
     with pytest.raises(GapftError, match="A: it has no condition random; no decisions of every "
                        "condition under seed 42"):  # fmt: skip
-        study(folder)
+        run_planted_study(folder)
 
 
 @pytest.mark.parametrize("table", ["decisions", "selections"])
-def test_an_edited_cell_is_not_in_the_mean(folder, table):
+def test_reports_edited_cell_and_omits_means(folder, table):
     tables = folder / "runs/a" / table
     other = (tables / "gapft-seed21.parquet").read_bytes()
     (tables / "gapft-seed13.parquet").write_bytes(other + b" ")
     with pytest.raises(GapftError, match=r"A: .*gapft-seed13.parquet: was changed after it was"):
-        study(folder)
-    assert content(folder)["means"] is None
+        run_planted_study(folder)
+    assert read_results(folder)["means"] is None
 
 
-def test_damaged_cells_are_told_and_break_nothing(folder):
+def test_reports_damaged_cells(folder):
     manifest = folder / "runs/a/manifest.json"
-    content_of = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**content_of, "budgets": {"gapft-seed13": 7}}))
+    manifest_content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**manifest_content, "budgets": {"gapft-seed13": 7}}))
     file = "decisions/uniform-seed13.parquet"
     (folder / "runs/b" / file).write_bytes(b"no table")
-    reseal(folder / "runs/b", file)
-    said = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
-    assert "left: cannot be read: " in said
+    update_recorded_hash(folder / "runs/b", file)
+    text = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
+    assert "left: cannot be read: " in text
     with pytest.raises(GapftError, match=r"A: cannot be read: (.|\n)*B / b: cannot be read: "):
-        study(folder)
-    assert content(folder)["cells"].keys() == {"A", "B / b"}
+        run_planted_study(folder)
+    assert read_results(folder)["cells"].keys() == {"A", "B / b"}
 
 
-def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
-    rows = [response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
+def test_rejects_recorded_decisions_on_other_audit(folder):
+    rows = [build_response(f"elsewhere-{i}", -1, "", "pass") for i in range(68)]
     file = "decisions/uniform-seed13.parquet"
-    write(folder / "runs/b" / file, rows, response_schema())
-    reseal(folder / "runs/b", file)
+    write_rows(folder / "runs/b" / file, rows, response_schema())
+    update_recorded_hash(folder / "runs/b", file)
     with pytest.raises(GapftError, match="other problems than the audit"):
-        study(folder)
+        run_planted_study(folder)
 
 
 @pytest.mark.parametrize(
-    ("section", "value", "said"),
+    ("section", "value", "difference"),
     [
         ("search", {"k": 4, "temperature": 1.0}, r"search.temperature 0.7 → 1.0"),
         (
@@ -131,64 +138,66 @@ def test_decisions_on_another_audit_are_refused_though_they_are_sealed(folder):
         ),
     ],
 )
-def test_cells_of_other_protocols_are_refused_before_anything_is_written(
-    folder, section, value, said
-):
+def test_rejects_different_protocols_before_writing(folder, section, value, difference):
     shutil.rmtree(folder / "runs/b")
-    seal(folder / "runs/b", cell(1), **{section: value})
-    with pytest.raises(UserError, match=rf"'A' → 'B / b': {said}"):
-        study(folder)
+    write_run_directory(folder / "runs/b", build_cell(1), **{section: value})
+    with pytest.raises(UserError, match=rf"'A' → 'B / b': {difference}"):
+        run_planted_study(folder)
     assert not (folder / "study").exists()
 
 
-def test_cells_that_say_their_start_tokens_must_say_as_many(folder):
+def test_declared_start_tokens_must_agree(folder):
     def pair(*counts):
         for name, number, count in zip("ab", (0, 1), counts, strict=True):
             shutil.rmtree(folder / "runs" / name)
             model = {"args": {"pretrained": f"model {name}"}, "start_tokens": count}
-            seal(folder / "runs" / name, cell(number), model=model)
+            write_run_directory(folder / "runs" / name, build_cell(number), model=model)
 
     pair(1, 2)
     with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
-        study(folder)
+        run_planted_study(folder)
     pair(2, None)  # as Qwen, whose tokenizer has none, beside Llama
-    study(folder)
+    run_planted_study(folder)
 
 
-def test_what_is_a_cells_own_may_differ(folder):
+def test_cells_may_differ_in_own_settings(folder):
     shutil.rmtree(folder / "runs/b")
     own = {"search": {"k": 4, "chunk": 9, "max_gen_toks": 7}, "verifier": {"params": {"rule": "x"}}}
-    seal(folder / "runs/b", cell(1), **own, training={"gradient_checkpointing": True})
-    study(folder)
+    write_run_directory(
+        folder / "runs/b", build_cell(1), **own, training={"gradient_checkpointing": True}
+    )
+    run_planted_study(folder)
 
 
-def test_verify_finds_what_was_changed_in_a_report(folder):
-    study(folder)
+def test_verify_reports_edited_report(folder):
+    run_planted_study(folder)
     report = folder / "study/report"
 
-    def differences():
-        found = verify_study(folder / "study").differences
-        return [line for line in found if line.startswith("report/")]
+    def list_report_differences():
+        differences = verify_study(folder / "study").differences
+        return [line for line in differences if line.startswith("report/")]
 
     # the planted runs are no runs of any task, which verify says; the report is another matter
-    assert differences() == []
+    assert list_report_differences() == []
     for name in ("index.html", "tables/means.csv", "figures/flows.svg"):
         whole = (report / name).read_bytes()
         (report / name).write_bytes(whole.replace(b"1", b"2", 1))
-        assert [line.partition(":")[0] for line in differences()][:1] == [f"report/{name}"]
+        assert [line.partition(":")[0] for line in list_report_differences()][:1] == [
+            f"report/{name}"
+        ]
         (report / name).write_bytes(whole)
     (report / "more.txt").write_text("x")
-    (line,) = differences()
+    (line,) = list_report_differences()
     assert line.startswith("report/more.txt: ")
     (report / "more.txt").unlink()
     path = folder / "runs/a/decisions/gapft-seed13.parquet"
     path.write_bytes((folder / "runs/a/decisions/gapft-seed21.parquet").read_bytes())
-    reseal(folder / "runs/a", "decisions/gapft-seed13.parquet")
-    assert "report/results.json" in {line.partition(":")[0] for line in differences()}
+    update_recorded_hash(folder / "runs/a", "decisions/gapft-seed13.parquet")
+    assert "report/results.json" in {line.partition(":")[0] for line in list_report_differences()}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"cels": {}}, "unknown key 'cels'; did you mean 'cells'?"),
         ({"cells": {}}, "key 'cells'"),
@@ -210,60 +219,62 @@ def test_verify_finds_what_was_changed_in_a_report(folder):
         ({"seeds": "13"}, "key 'seeds': expected a list"),
     ],
 )
-def test_mistakes_in_a_study_name_file_and_key(folder, changes, said):
+def test_study_errors_name_file_and_key(folder, changes, expected):
     write_study_file(**changes)
     with pytest.raises(UserError) as error:
         read_study("study.yaml")
     assert "study study.yaml" in str(error.value)
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
-def test_runs_and_studies_are_told_apart(folder):
+def test_distinguishes_runs_from_studies(folder):
     done = gapft("run", "study.yaml")
     assert (done.returncode, "run it with gapft study" in done.stderr) == (2, True)
     with pytest.raises(UserError, match="run it with gapft run"):
         read_study("demo")
     with pytest.raises(UserError, match="is a run directory"):
         check_study_folder(Path("runs/a"))
-    study(folder)
+    run_planted_study(folder)
     write_study_file(name="another")
     with pytest.raises(UserError, match=r"contains the study 'two', .* 'another'"):
-        study(folder)
+        run_planted_study(folder)
 
 
-def test_a_run_that_is_not_there_is_left_and_told(folder):
+def test_reports_missing_run(folder):
     write_study_file(cells={"A": {"run": "runs/a"}, "C": {"run": "runs/c"}})
-    said = describe_study(read_study("study.yaml"), folder / "study", print)
-    assert "C\n  an existing run" in said
-    assert "left: not run yet" in said
-    assert "n = 100; N = 800" in said
+    text = describe_study(read_study("study.yaml"), folder / "study", print)
+    assert "C\n  an existing run" in text
+    assert "left: not run yet" in text
+    assert "n = 100; N = 800" in text
     with pytest.raises(GapftError, match="C: not run yet"):
-        study(folder)
+        run_planted_study(folder)
 
 
 @pytest.mark.parametrize("name", sorted(list_bundled_studies()))
-def test_bundled_studies_resolve_and_have_one_protocol(name):
+def test_bundled_studies_have_one_protocol(name):
     from gapft_harness.cli.options import Options
     from gapft_harness.cli.runs import resolve_recipe
 
-    of = read_study(name)
+    recipe = read_study(name)
 
     def resolve(cell):
         return resolve_recipe(
-            Options(of.cells[cell].recipe, None, None, of.list_overrides(cell), (), of.seeds)
+            Options(
+                recipe.cells[cell].recipe, None, None, recipe.list_overrides(cell), (), recipe.seeds
+            )
         )
 
-    recipes = read_recipes(of, Path("nowhere"), resolve)
-    require_one_protocol(of, recipes)
-    assert set(recipes) == set(of.cells)
+    recipes = read_recipes(recipe, Path("nowhere"), resolve)
+    require_one_protocol(recipe, recipes)
+    assert set(recipes) == set(recipe.cells)
     assert name not in list_bundled_recipes()
 
 
-def test_the_papers_study_is_its_six_logic_recipes(tmp_path):
-    said = succeed("study", "paper/main", "--dry-run", cwd=tmp_path).stdout
+def test_paper_study_has_six_logic_recipes(tmp_path):
+    text = succeed("study", "paper/main", "--dry-run", cwd=tmp_path).stdout
     assert [c.recipe for c in read_study("paper/main").cells.values()] == [
         f"paper/{model}-{task}" for model in ("llama", "qwen", "mistral")
         for task in ("logiqa", "reclor")
     ]  # fmt: skip
-    assert "6 of 6 cells are left; 12 adapters each" in said
+    assert "6 of 6 cells are left; 12 adapters each" in text
     assert not (tmp_path / "runs").exists()

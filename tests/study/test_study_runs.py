@@ -31,13 +31,13 @@ cells:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("letters-study")
-    prepare(made)
-    (made / "study.yaml").write_text(STUDY)
-    return made
+    folder_path = tmp_path_factory.mktemp("letters-study")
+    prepare(folder_path)
+    (folder_path / "study.yaml").write_text(STUDY)
+    return folder_path
 
 
-def contents(run: Path) -> dict[str, bytes]:
+def read_contents(run: Path) -> dict[str, bytes]:
     names = ("decisions", "selections", "adapters")
     return {
         path.relative_to(run).as_posix(): path.read_bytes()
@@ -47,7 +47,7 @@ def contents(run: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_study_goes_on_after_a_kill_between_its_cells_and_is_verified(folder: Path) -> None:
+def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gapft_harness.cli.main", "study", "study.yaml", *MORE],
         cwd=folder,
@@ -62,7 +62,10 @@ def test_a_study_goes_on_after_a_kill_between_its_cells_and_is_verified(folder: 
         time.sleep(0.02)
     assert killed(process), "it was killed as its second cell began"
     first = folder / "out/cells/letters"
-    before, seconds = contents(first), json.loads((first / "manifest.json").read_text())["stages"]
+    before, seconds = (
+        read_contents(first),
+        json.loads((first / "manifest.json").read_text())["stages"],
+    )
     assert "decisions/gapft-seed13.parquet" in before
     assert not (folder / "out/report").exists()
 
@@ -70,28 +73,28 @@ def test_a_study_goes_on_after_a_kill_between_its_cells_and_is_verified(folder: 
     assert "1 of 2 cells are left" in left
     done = succeed("study", "study.yaml", *MORE, cwd=folder)
     assert "report: out/report/index.html" in done.stdout
-    assert contents(first) == before
+    assert read_contents(first) == before
     # what is whole is read, not run: no stage of it took a moment more
     assert json.loads((first / "manifest.json").read_text())["stages"] == seconds
 
-    found = json.loads((folder / "out/report/results.json").read_text())
-    assert found["whole"]
+    results = json.loads((folder / "out/report/results.json").read_text())
+    assert results["whole"]
     gains = []
     for name, run in (("Letters", first), ("Letters, fewer", second)):
         own = json.loads((run / "report/results.json").read_text())
         assert own.pop("verifier_audit"), "a study judges nothing by another rule"
-        assert "verifier_audit" not in found["cells"][name]
-        assert {key: found["cells"][name][key] for key in own} == own
+        assert "verifier_audit" not in results["cells"][name]
+        assert {key: results["cells"][name][key] for key in own} == own
         gains.append(own["conditions"]["gapft"]["pass_at_1"] - own["source"]["pass_at_1"])
-    mean = next(m for m in found["means"] if (m["a"], m["b"]) == ("gapft", "source"))
+    mean = next(m for m in results["means"] if (m["a"], m["b"]) == ("gapft", "source"))
     assert mean["delta"] == pytest.approx(sum(gains) / 2, abs=1e-12)
 
-    said = succeed("verify", "out", "--plugin", "plugin.py", cwd=folder).stdout
-    assert "Letters, fewer: " in said
-    assert "the study's report is equal to one recomputed from its cells" in said
+    text = succeed("verify", "out", "--plugin", "plugin.py", cwd=folder).stdout
+    assert "Letters, fewer: " in text
+    assert "the study's report is equal to one recomputed from its cells" in text
 
 
-def test_a_cell_that_cannot_be_made_anew_fails_alone(folder: Path) -> None:
+def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
     """After the test above: its runs are there, and their store is lost."""
     shutil.rmtree(folder / "out/cells/.store")
     text = STUDY.replace("{data.pool_limit: 40}", "{data.pool_limit: 39}")
@@ -103,9 +106,9 @@ def test_a_cell_that_cannot_be_made_anew_fails_alone(folder: Path) -> None:
     assert done.returncode == 1
     assert "cell Letters, fewer failed: " in done.stderr
     assert "data.pool_limit 40 → 39" in done.stderr
-    found = json.loads((folder / "out/report/results.json").read_text())
-    assert (found["whole"], found["means"]) == (False, None)
-    assert "conditions" in found["cells"]["Letters"]
+    results = json.loads((folder / "out/report/results.json").read_text())
+    assert (results["whole"], results["means"]) == (False, None)
+    assert "conditions" in results["cells"]["Letters"]
     verified = gapft("verify", "out", "--plugin", "plugin.py", cwd=folder)
     assert verified.returncode == 1
     assert "cell 'Letters, fewer': the report leaves it out (run directory out/" in verified.stderr

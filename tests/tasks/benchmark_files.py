@@ -24,7 +24,7 @@ LOGIC = [
 OPTIONS = ["Nothing at all", "A white swan", "It did not rain", "It was not locked"]
 
 
-def logiqa_record(number: int, own_id: int | None = None) -> dict:
+def build_logiqa_record(number: int, own_id: int | None = None) -> dict:
     text, question, answer = LOGIC[number]
     return {
         "id": number if own_id is None else own_id,
@@ -36,7 +36,7 @@ def logiqa_record(number: int, own_id: int | None = None) -> dict:
     }
 
 
-def reclor_record(number: int, part: str) -> dict:
+def build_reclor_record(number: int, part: str) -> dict:
     text, question, answer = LOGIC[number]
     return {
         "context": text,
@@ -47,7 +47,7 @@ def reclor_record(number: int, part: str) -> dict:
     }
 
 
-def gsm8k_record(number: int) -> dict:
+def build_gsm8k_record(number: int) -> dict:
     """Problem ``number``, with a note for a calculator and a thousands separator."""
     total = 1000 * (number + 1)
     return {
@@ -59,7 +59,7 @@ def gsm8k_record(number: int) -> dict:
     }
 
 
-def math_record(number: int, part: str, answer: str | None = None) -> dict:
+def build_math_record(number: int, part: str, answer: str | None = None) -> dict:
     answer = str(number * 3) if answer is None else answer
     return {
         "problem": f"What is ${number} \\cdot 3$?",
@@ -71,21 +71,21 @@ def math_record(number: int, part: str, answer: str | None = None) -> dict:
     }
 
 
-def packed(tests: list[dict]) -> str:
+def pack_tests(tests: list[dict]) -> str:
     """Tests as LiveCodeBench packs them."""
     return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
 
 
-def coded(given: str, expected: str, kind: str = "stdin") -> dict:
-    return {"input": given, "output": expected, "testtype": kind}
+def build_test(text: str, expected: str, kind: str = "stdin") -> dict:
+    return {"input": text, "output": expected, "testtype": kind}
 
 
-def livecodebench_record(number: int, day: str, **change: object) -> dict:
+def build_livecodebench_record(number: int, day: str, **change: object) -> dict:
     """Problem ``number``: print, or for odd numbers return, so many times the given number."""
     functional = number % 2 == 1
     kind = "functional" if functional else "stdin"
     end = "" if functional else "\n"
-    tests = [coded(f"{n}{end}", f"{n * number}{end}", kind) for n in (1, 2, 30)]
+    tests = [build_test(f"{n}{end}", f"{n * number}{end}", kind) for n in (1, 2, 30)]
     starter = "class Solution:\n    def scale(self, n: int) -> int:\n        "
     return {
         "question_title": f"scale-by-{number}",
@@ -97,7 +97,7 @@ def livecodebench_record(number: int, day: str, **change: object) -> dict:
         "starter_code": starter if functional else "",
         "difficulty": "easy",
         "public_test_cases": json.dumps(tests[:1]),
-        "private_test_cases": packed(tests[1:]),
+        "private_test_cases": pack_tests(tests[1:]),
         "metadata": json.dumps({"func_name": "scale"} if functional else {}),
         **change,
     }

@@ -8,11 +8,11 @@ import pytest
 from gapft_harness.core.errors import UserError
 from tests.tasks.benchmark_files import (
     LOGIC,
-    gsm8k_record,
-    livecodebench_record,
-    logiqa_record,
-    math_record,
-    reclor_record,
+    build_gsm8k_record,
+    build_livecodebench_record,
+    build_logiqa_record,
+    build_math_record,
+    build_reclor_record,
     write_lines,
 )
 
@@ -22,46 +22,50 @@ def data(tmp_path, monkeypatch) -> Path:
     """A data folder with all benchmarks, found through GAPFT_DATA_DIR."""
     root = tmp_path / "data"
     # Training holds test's problem 3 (with spaces about it) and a record twice.
-    spaced = {**logiqa_record(3, own_id=90), "text": f" {LOGIC[3][0]}\n"}
+    spaced = {**build_logiqa_record(3, own_id=90), "text": f" {LOGIC[3][0]}\n"}
     write_lines(
         root / "logiqa2" / "train.txt",
-        [logiqa_record(0), logiqa_record(1), logiqa_record(0), spaced],
+        [build_logiqa_record(0), build_logiqa_record(1), build_logiqa_record(0), spaced],
     )
     # Test reuses an id for two problems.
     write_lines(
         root / "logiqa2" / "test.txt",
-        [logiqa_record(2), logiqa_record(3), logiqa_record(4, own_id=2)],
+        [build_logiqa_record(2), build_logiqa_record(3), build_logiqa_record(4, own_id=2)],
     )
     # To calibrate on: problems of training and of test, with ids of their own, and a new one.
-    new = {**logiqa_record(0, own_id=7), "text": "Some birds swim."}
+    new = {**build_logiqa_record(0, own_id=7), "text": "Some birds swim."}
     write_lines(
         root / "logiqa2" / "dev.txt",
-        [logiqa_record(1, own_id=5), logiqa_record(4, own_id=6), new],
+        [build_logiqa_record(1, own_id=5), build_logiqa_record(4, own_id=6), new],
     )
     (root / "reclor").mkdir()
     for part, numbers in (("train", (0, 1, 2)), ("val", (3, 4))):
-        records = [reclor_record(number, part) for number in numbers]
+        records = [build_reclor_record(number, part) for number in numbers]
         (root / "reclor" / f"{part}.json").write_text(json.dumps(records), encoding="utf-8")
-    write_lines(root / "gsm8k" / "train.jsonl", [gsm8k_record(number) for number in range(3)])
-    write_lines(root / "gsm8k" / "test.jsonl", [gsm8k_record(number) for number in (3, 4)])
-    train = [math_record(n, "train") for n in range(650)] + [math_record(990, "train", answer="")]
+    write_lines(root / "gsm8k" / "train.jsonl", [build_gsm8k_record(number) for number in range(3)])
+    write_lines(root / "gsm8k" / "test.jsonl", [build_gsm8k_record(number) for number in (3, 4)])
+    train = [build_math_record(n, "train") for n in range(650)] + [
+        build_math_record(990, "train", answer="")
+    ]
     write_lines(root / "MATH" / "train.jsonl", train)
-    test = [math_record(n, "test") for n in range(600, 1300)] + [math_record(991, "test", "")]
+    test = [build_math_record(n, "test") for n in range(600, 1300)] + [
+        build_math_record(991, "test", "")
+    ]
     write_lines(root / "MATH" / "test.jsonl", test)
     # One day before, on and after the audit's first, in files that are not in order.
     write_lines(
         root / "livecodebench" / "test.jsonl",
-        [livecodebench_record(4, "2024-10-01"), livecodebench_record(3, "2024-09-30")],
+        [build_livecodebench_record(4, "2024-10-01"), build_livecodebench_record(3, "2024-09-30")],
     )
     write_lines(
         root / "livecodebench" / "test2.jsonl",
         [
-            livecodebench_record(2, "2023-05-07"),
-            livecodebench_record(5, "2025-03-01"),
+            build_livecodebench_record(2, "2023-05-07"),
+            build_livecodebench_record(5, "2025-03-01"),
             # The audit's problem 5 was set once before; ERRATA lists the two others.
-            livecodebench_record(5, "2023-06-01", question_id="2555"),
-            livecodebench_record(6, "2023-09-02", question_id="abc326_d"),
-            livecodebench_record(7, "2025-01-01", question_title="Most Frequent IDs"),
+            build_livecodebench_record(5, "2023-06-01", question_id="2555"),
+            build_livecodebench_record(6, "2023-09-02", question_id="abc326_d"),
+            build_livecodebench_record(7, "2025-01-01", question_title="Most Frequent IDs"),
         ],
     )
     monkeypatch.setenv("GAPFT_DATA_DIR", str(root))
@@ -69,7 +73,7 @@ def data(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def error_of():
+def read_error():
     """Runs a function that must end in a UserError, and gives its message on one line."""
 
     def run(function, *arguments) -> str:

@@ -13,8 +13,8 @@ from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from tests.canned_model import CannedModel
 from tests.tasks.benchmark_files import (
     LOGIC,
-    gsm8k_record,
-    math_record,
+    build_gsm8k_record,
+    build_math_record,
     needs_reasoning_gym,
     write_lines,
 )
@@ -29,26 +29,26 @@ each_benchmark = pytest.mark.parametrize(
 )
 
 
-def test_each_benchmark_has_its_four_tasks_and_the_two_groups_hold_them():
-    found = {task.name: task for task in list_tasks()}
+def test_benchmarks_have_four_tasks_in_two_groups():
+    tasks = {task.name: task for task in list_tasks()}
     expected = {f"gapft_{b}{s}" for b in BENCHMARKS for s in ("", "_passk", "_pool", "_pool_passk")}
     assert {"demo", "demo_code", "livecodebench", "logiqa", "math", "reclor", "gsm8k"} <= set(
         BENCHMARKS
     )
     assert len(GENERATED) == 2
-    assert set(found) == expected | {
+    assert set(tasks) == expected | {
         "gapft", "gapft_passk", "gapft_logiqa_whole", "gapft_logiqa_whole_pool",
         "gapft_logiqa_answer_only", "gapft_math_second",
     }  # fmt: skip
-    assert found["gapft_logiqa"].split == "audit"
-    assert found["gapft_logiqa_pool"].split == "pool"
-    assert found["gapft"].description == ", ".join(f"gapft_{b}" for b in GROUPED)
-    assert found["gapft_passk"].description == ", ".join(f"gapft_{b}_passk" for b in GROUPED)
-    assert all(task.description for task in found.values())
+    assert tasks["gapft_logiqa"].split == "audit"
+    assert tasks["gapft_logiqa_pool"].split == "pool"
+    assert tasks["gapft"].description == ", ".join(f"gapft_{b}" for b in GROUPED)
+    assert tasks["gapft_passk"].description == ", ".join(f"gapft_{b}_passk" for b in GROUPED)
+    assert all(task.description for task in tasks.values())
 
 
 @each_benchmark
-def test_twins_differ_from_their_task_in_the_decode_alone(benchmark, data):
+def test_passk_task_differs_only_in_decoding(benchmark, data):
     task = load_task(f"gapft_{benchmark}")
     twin = load_task(f"gapft_{benchmark}_passk")
     pool = load_task(f"gapft_{benchmark}_pool")
@@ -74,11 +74,11 @@ def test_pool_and_audit_are_disjoint(benchmark, data):
         assert len({p.id for p in problems}) == len(problems)
 
 
-def test_a_pool_task_has_no_pool_of_its_own(data, error_of):
-    assert "training_split" in error_of(load_task("gapft_demo_pool").read_pool)
+def test_pool_task_has_no_pool(data, read_error):
+    assert "training_split" in read_error(load_task("gapft_demo_pool").read_pool)
 
 
-def test_logiqa(data):
+def test_reads_logiqa(data):
     task = load_task("gapft_logiqa")
     pool, audit = task.read_pool(), task.read_audit()
     assert [p.document["id"] for p in audit] == [2, 2]
@@ -89,8 +89,8 @@ def test_logiqa(data):
         "#2, #3, ... in their ids",
         "LogiQA 2.0 audit: 1 of 3 records of test.txt dropped (prompt is in train.txt); 2 kept",
     ]
-    found, expected = task.read_published().found, task.read_published().expected
-    assert found == {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
+    counts, expected = task.read_published().found, task.read_published().expected
+    assert counts == {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
     assert expected == {"audit": 1_367, "dropped from the pool": 211, "whole test split": 1_572}
     assert not task.read_published().is_equal
     assert pool[2].id == f"{pool[0].id}#2"
@@ -108,7 +108,7 @@ def test_logiqa(data):
     assert task.build_decoding().max_gen_toks == 64
 
 
-def test_the_whole_logiqa_holds_pool_and_audit_and_what_they_share(data):
+def test_logiqa_whole_keeps_shared_problems(data):
     """The older protocol's splits, whole; the prompts of its problems are those of the main one."""
     task, whole = load_task("gapft_logiqa"), load_task("gapft_logiqa_whole")
     audit = {problem.prompt for problem in task.read_audit()}
@@ -128,24 +128,24 @@ def test_the_whole_logiqa_holds_pool_and_audit_and_what_they_share(data):
 @pytest.mark.parametrize(
     ("name", "passed"), [("gapft_logiqa", {1.0}), ("gapft_logiqa_answer_only", {0.0})]
 )
-def test_the_two_rules_of_logiqa_in_the_stock_lm_eval(name, passed, data):
+def test_lm_eval_applies_both_logiqa_rules(name, passed, data):
     """Table 4: by the whole response for Llama and Qwen; elsewhere by the first explicit answer."""
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
     letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").read_audit()}
-    for said, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
-        model = CannedModel(lambda prompt, said=said: said.format(letters[prompt]))
-        found = simple_evaluate(model, tasks=[name], task_manager=manager, bootstrap_iters=0)
-        assert {sample["pass@1"] for sample in found["samples"][name]} == expected
+    for template, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
+        model = CannedModel(lambda prompt, template=template: template.format(letters[prompt]))
+        results = simple_evaluate(model, tasks=[name], task_manager=manager, bootstrap_iters=0)
+        assert {sample["pass@1"] for sample in results["samples"][name]} == expected
 
 
-def test_reclor(data):
+def test_reads_reclor(data):
     task = load_task("gapft_reclor")
     assert [p.id.split("-")[0] for p in task.read_pool()] == ["train_0", "train_1", "train_2"]
     assert [p.gold["answer"] for p in task.read_audit()] == ["D", "C"]
     assert (task.verifier, task.keep, task.dropped) == ("option_letter", "shortest", [])
 
 
-def test_gsm8k(data):
+def test_reads_gsm8k(data):
     task = load_task("gapft_gsm8k")
     pool, audit = task.read_pool(), task.read_audit()
     assert [problem.gold for problem in pool] == ["1000", "2000", "3000"]
@@ -165,21 +165,21 @@ def test_gsm8k(data):
         ({"question": None}, "expected str"),
     ],
 )
-def test_a_bad_record_of_gsm8k_is_named(change, expected, data, error_of):
+def test_reports_bad_gsm8k_record(change, expected, data, read_error):
     path = data / "gsm8k" / "test.jsonl"
-    write_lines(path, [gsm8k_record(3), {**gsm8k_record(4), **change}])
-    message = error_of(load_task, "gapft_gsm8k")
+    write_lines(path, [build_gsm8k_record(3), {**build_gsm8k_record(4), **change}])
+    message = read_error(load_task, "gapft_gsm8k")
     assert f"{path}, line 2" in message
     assert expected in message
 
 
-def test_math_takes_its_audit_from_the_test_split(data):
+def test_math_audit_comes_from_test_split(data):
     task = load_task("gapft_math")
     audit, pool = task.read_audit(), task.read_pool()
     assert len(audit) == 600
     assert all(p.document["unique_id"].startswith("test/") for p in audit)
     texts = {p.document["problem"] for p in audit}
-    shared = sum(math_record(n, "train")["problem"] in texts for n in range(600, 650))
+    shared = sum(build_math_record(n, "train")["problem"] in texts for n in range(600, 650))
     assert shared > 0
     assert len(pool) == 650 - shared
     assert task.dropped == [
@@ -195,11 +195,11 @@ def test_math_takes_its_audit_from_the_test_split(data):
     assert task.build_decoding().max_gen_toks == 1024
 
 
-def test_the_second_audit_of_math_shares_nothing_with_pool_and_first(data):
+def test_second_math_audit_is_disjoint(data):
     first, second = load_task("gapft_math"), load_task("gapft_math_second")
     parts = [
-        {p.prompt for p in of}
-        for of in (second.read_audit(), first.read_audit(), first.read_pool())
+        {p.prompt for p in split}
+        for split in (second.read_audit(), first.read_audit(), first.read_pool())
     ]
     assert parts[0]
     assert not parts[0] & (parts[1] | parts[2])
@@ -207,19 +207,19 @@ def test_the_second_audit_of_math_shares_nothing_with_pool_and_first(data):
     assert [p.prompt for p in second.read_audit()] == [p.prompt for p in first.read_validation()]
 
 
-def test_math_without_a_test_file_divides_the_training_split(data):
-    before = {p.id for p in load_task("gapft_math").read_audit()}
+def test_math_without_test_file_splits_training_file(data):
+    audit_ids = {p.id for p in load_task("gapft_math").read_audit()}
     train, test = data / "MATH" / "train.jsonl", data / "MATH" / "test.jsonl"
     lines = test.read_text(encoding="utf-8").splitlines()
     test.unlink()
     # The rule reads texts, not the order of the file or its name.
     train.write_text("\n".join(reversed(lines)), encoding="utf-8")
     task = load_task("gapft_math")
-    assert {p.id for p in task.read_audit()} == before
+    assert {p.id for p in task.read_audit()} == audit_ids
     assert len(task.read_pool()) == 100
 
 
-def test_demo():
+def test_reads_demo():
     task = load_task("gapft_demo")
     assert (len(task.read_pool()), len(task.read_audit())) == (400, 1000)
     first = task.read_pool()[0]
@@ -228,32 +228,32 @@ def test_demo():
     assert task.build_decoding().max_gen_toks == 32
 
 
-def test_what_is_calibrated_on_is_in_neither_pool_nor_audit_by_content(data, error_of):
+def test_validation_is_disjoint_from_pool_and_audit(data, read_error):
     """LogiQA's dev.txt, and the next of MATH's test split; the other splits stay."""
-    (kept,) = load_task("gapft_logiqa").read_validation()
-    assert "Some birds swim." in kept.prompt
+    (problem,) = load_task("gapft_logiqa").read_validation()
+    assert "Some birds swim." in problem.prompt
     held = load_task("gapft_math")
     apart = [
-        {p.prompt for p in of}
-        for of in (held.read_validation(), held.read_pool(), held.read_audit())
+        {p.prompt for p in split}
+        for split in (held.read_validation(), held.read_pool(), held.read_audit())
     ]
     assert not apart[0] & (apart[1] | apart[2])
-    new = [math_record(n, "test")["problem"] for n in range(650, 1300)]
+    new = [build_math_record(n, "test")["problem"] for n in range(650, 1300)]
     left = {text for text in new if not any(text in prompt for prompt in apart[2])}
     assert len(apart[0]) == len(left) > 50, "all of test's that are in neither audit nor training"
     (data / "MATH" / "test.jsonl").unlink()
     (data / "logiqa2" / "dev.txt").unlink()
     assert load_task("gapft_math").read_audit()
     assert load_task("gapft_logiqa").read_published()
-    message = error_of(load_task("gapft_math").read_validation)
+    message = read_error(load_task("gapft_math").read_validation)
     assert "test.jsonl" in message
     assert "experiments.scaling.calibration" in message
-    assert "dev.txt: file not found" in error_of(load_task("gapft_logiqa").read_validation)
+    assert "dev.txt: file not found" in read_error(load_task("gapft_logiqa").read_validation)
 
 
-def test_a_folder_without_a_file_is_an_error_and_not_filled_from_elsewhere(data, error_of):
+def test_reports_missing_file_in_folder(data, read_error):
     (data / "logiqa2" / "train.txt").unlink()
-    message = error_of(load_task, "gapft_logiqa")
+    message = read_error(load_task, "gapft_logiqa")
     assert "train.txt: file not found" in message
     assert "keeping the pool and the audit apart" in message
 
@@ -268,20 +268,18 @@ def test_a_folder_without_a_file_is_an_error_and_not_filled_from_elsewhere(data,
         ("livecodebench", "livecodebench"),
     ],
 )
-def test_without_data_the_message_says_where_it_was_looked_for(
-    benchmark, folder, tmp_path, monkeypatch, error_of
-):
+def test_missing_data_names_searched_places(benchmark, folder, tmp_path, monkeypatch, read_error):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     monkeypatch.setenv(f"GAPFT_REVISION_{folder.upper()}", "no-such-revision")
-    message = error_of(load_task, f"gapft_{benchmark}")
+    message = read_error(load_task, f"gapft_{benchmark}")
     assert str(tmp_path / folder) in message
     assert "no-such-revision" in message
     assert "docs/tasks.md" in message
 
 
-def test_a_data_folder_that_is_not_there(monkeypatch, tmp_path, error_of):
+def test_reports_missing_data_folder(monkeypatch, tmp_path, read_error):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path / "nowhere"))
-    assert "folder not found" in error_of(load_task, "gapft_reclor")
+    assert "folder not found" in read_error(load_task, "gapft_reclor")
 
 
 @pytest.mark.parametrize(
@@ -293,30 +291,30 @@ def test_a_data_folder_that_is_not_there(monkeypatch, tmp_path, error_of):
         ({"text": None}, "'text' is None; expected str"),
     ],
 )
-def test_a_bad_record_is_named_by_file_and_line(change, expected, data, error_of):
+def test_reports_bad_record_by_file_and_line(change, expected, data, read_error):
     path = data / "logiqa2" / "test.txt"
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     write_lines(path, [records[0], {**records[1], **change}])
-    message = error_of(load_task, "gapft_logiqa")
+    message = read_error(load_task, "gapft_logiqa")
     assert f"{path}, line 2" in message
     assert expected in message
 
 
-def test_a_missing_field_is_named(data, error_of):
+def test_reports_missing_field(data, read_error):
     path = data / "reclor" / "val.json"
     path.write_text('[{"context": "c", "question": "q", "answers": ["a", "b"]}]', encoding="utf-8")
-    message = error_of(load_task, "gapft_reclor")
+    message = read_error(load_task, "gapft_reclor")
     assert f"{path}, record 1: the field 'id_string' is missing" in message
 
 
-def test_splits_without_a_prompt_of_their_own(data, error_of):
+def test_rejects_identical_splits(data, read_error):
     text = (data / "logiqa2" / "train.txt").read_text(encoding="utf-8")
     (data / "logiqa2" / "test.txt").write_text(text, encoding="utf-8")
-    assert "every prompt of test.txt is also in train.txt" in error_of(load_task, "gapft_logiqa")
+    assert "every prompt of test.txt is also in train.txt" in read_error(load_task, "gapft_logiqa")
 
 
 @pytest.mark.parametrize("name", ["gapft_logiqa", "gapft_reclor_pool", "gapft_math", "gapft_gsm8k"])
-def test_examples_show_answers_that_the_verifier_passes(name, data):
+def test_few_shot_examples_pass_verifier(name, data):
     task = TaskManager(include_defaults=False, include_path=[str(tasks_path())]).load([name])
     task = task["tasks"][name]
     task.set_config("num_fewshot", 1)
@@ -325,7 +323,7 @@ def test_examples_show_answers_that_the_verifier_passes(name, data):
     assert len(task.instances) == 1
 
 
-def test_livecodebench_has_no_examples_to_show(data):
+def test_livecodebench_rejects_few_shot_examples(data):
     task = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
     task = task.load(["gapft_livecodebench"])["tasks"]["gapft_livecodebench"]
     task.set_config("num_fewshot", 1)

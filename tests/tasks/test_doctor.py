@@ -9,14 +9,14 @@ NOT_VERIFIED = "    published counts: not verified"
 
 
 @pytest.fixture
-def examined(monkeypatch):
+def run_doctor(monkeypatch):
     """The doctor's lines. It switches this process offline: that is undone."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     return lambda: doctor.examine_machine().splitlines()
 
 
-def about(name: str, lines: list[str]) -> list[str]:
+def select_lines(name: str, lines: list[str]) -> list[str]:
     """The line on a task and those below it."""
     start = next(i for i, line in enumerate(lines) if line.startswith(f"  {name}: "))
     rest = lines[start + 1 :]
@@ -24,9 +24,9 @@ def about(name: str, lines: list[str]) -> list[str]:
     return [lines[start], *rest[:end]]
 
 
-def test_counts_that_are_not_the_published_ones_are_shown_beside_them(data, examined):
-    lines = examined()
-    assert about("gapft_logiqa", lines) == [
+def test_reports_counts_that_differ_from_published(data, run_doctor):
+    lines = run_doctor()
+    assert select_lines("gapft_logiqa", lines) == [
         "  gapft_logiqa: 3 pool problems, 2 audit problems",
         "    LogiQA 2.0 pool: 1 of 4 records of train.txt dropped (prompt is in test.txt); 3 kept",
         "    gapft_logiqa pool: 1 of 3 problems repeat the content of another; they are kept, with "
@@ -36,54 +36,56 @@ def test_counts_that_are_not_the_published_ones_are_shown_beside_them(data, exam
         "whole test split 3; "
         "expected audit 1,367, dropped from the pool 211, whole test split 1,572",
     ]
-    assert about("gapft_reclor", lines) == [
+    assert select_lines("gapft_reclor", lines) == [
         "  gapft_reclor: 3 pool problems, 2 audit problems",
         "    published counts: differ from the paper: found audit 2; expected audit 500",
     ]
-    assert about("gapft_demo", lines) == ["  gapft_demo: 400 pool problems, 1000 audit problems"]
-    assert about("gapft_math", lines)[0].endswith(" 600 audit problems")
+    assert select_lines("gapft_demo", lines) == [
+        "  gapft_demo: 400 pool problems, 1000 audit problems"
+    ]
+    assert select_lines("gapft_math", lines)[0].endswith(" 600 audit problems")
 
 
-def test_the_published_counts_are_verified_where_the_files_come_to_them(
-    data, examined, monkeypatch
-):
+def test_verifies_published_counts(data, run_doctor, monkeypatch):
     counts = {"audit": 2, "dropped from the pool": 1, "whole test split": 3}
     monkeypatch.setattr(logiqa, "PAPER_COUNTS", counts)
-    assert about("gapft_logiqa", examined())[-1] == (
+    assert select_lines("gapft_logiqa", run_doctor())[-1] == (
         "    published counts: verified (audit 2, dropped from the pool 1, whole test split 3)"
     )
 
 
-def test_absent_data_are_not_verified(tmp_path, examined, monkeypatch):
+def test_reports_missing_data(tmp_path, run_doctor, monkeypatch):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     for benchmark in ("LOGIQA2", "RECLOR", "MATH"):
         monkeypatch.setenv(f"GAPFT_REVISION_{benchmark}", "no-such-revision")
-    lines = examined()
-    where = "no data on this machine; put the files under $GAPFT_DATA_DIR"
-    assert about("gapft_logiqa", lines) == [f"  gapft_logiqa: {where}", NOT_VERIFIED]
-    assert about("gapft_reclor", lines) == [f"  gapft_reclor: {where}", NOT_VERIFIED]
+    lines = run_doctor()
+    for task in ("gapft_logiqa", "gapft_reclor"):
+        line, counts = select_lines(task, lines)
+        assert "no data" in line
+        assert "$GAPFT_DATA_DIR" in line
+        assert counts == NOT_VERIFIED
 
 
-def test_a_broken_file_shows_its_own_error(data, examined):
+def test_reports_error_of_broken_file(data, run_doctor):
     path = data / "logiqa2" / "train.txt"
     # The words of another error, in a file's name and content, must not hide this one.
     path.write_text('{"id": "was found neither"}\n{"id": 1', encoding="utf-8")
     (data / "reclor" / "val.json").unlink()
-    lines = examined()
-    first, second = about("gapft_logiqa", lines)
+    lines = run_doctor()
+    first, second = select_lines("gapft_logiqa", lines)
     assert first.startswith(f"  gapft_logiqa: {path}, line 2: malformed JSON at column ")
     assert second == NOT_VERIFIED
-    assert "val.json: file not found" in about("gapft_reclor", lines)[0]
+    assert "val.json: file not found" in select_lines("gapft_reclor", lines)[0]
 
 
-def test_an_error_that_sounds_like_absence_is_still_shown(data, examined):
+def test_does_not_mistake_error_for_missing_data(data, run_doctor):
     path = data / "logiqa2" / "train.txt"
     path.write_text('{"id": 1, "was found neither": 2}\n', encoding="utf-8")
-    (line, _) = about("gapft_logiqa", examined())
+    (line, _) = select_lines("gapft_logiqa", run_doctor())
     assert line.startswith(f"  gapft_logiqa: {path}, line 1: the field ")
     assert "no data" not in line
 
 
-def test_a_data_folder_that_is_not_there_is_said(tmp_path, examined, monkeypatch):
+def test_reports_missing_data_folder(tmp_path, run_doctor, monkeypatch):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path / "nowhere"))
-    assert "folder not found" in about("gapft_logiqa", examined())[0]
+    assert "folder not found" in select_lines("gapft_logiqa", run_doctor())[0]

@@ -11,22 +11,30 @@ from gapft_harness.lm_eval_bridge.benchmarks.livecodebench import ERRATA, find_f
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.verification.programs import read_suite
-from tests.tasks.benchmark_files import coded, livecodebench_record, packed, write_lines
+from tests.tasks.benchmark_files import (
+    build_livecodebench_record,
+    build_test,
+    pack_tests,
+    write_lines,
+)
 
 
-def numbers(documents) -> list[str]:
+def list_question_ids(documents) -> list[str]:
     return [document["question_id"] for document in documents]
 
 
-def replace(data: Path, **change: object) -> Path:
+def replace_audit_problem(data: Path, **change: object) -> Path:
     """Puts one audit problem with a changed field into the folder, as its line 2."""
     path = data / "livecodebench" / "test.jsonl"
-    records = [livecodebench_record(3, "2024-09-30"), livecodebench_record(4, "2024-10-01")]
+    records = [
+        build_livecodebench_record(3, "2024-09-30"),
+        build_livecodebench_record(4, "2024-10-01"),
+    ]
     write_lines(path, [records[0], {**records[1], **change}])
     return path
 
 
-def test_the_audit_are_the_later_contests_and_the_pool_the_earlier_ones(data):
+def test_splits_pool_and_audit_by_contest_date(data):
     task = load_task("gapft_livecodebench")
     audit, pool = task.read_audit(), task.read_pool()
     assert [p.document["question_id"] for p in audit] == ["abc004_a", "5"]
@@ -42,19 +50,19 @@ def test_the_audit_are_the_later_contests_and_the_pool_the_earlier_ones(data):
     assert task.build_decoding().max_gen_toks == 1536
 
 
-def test_the_yaml_says_what_the_loader_does_by_default():
+def test_yaml_matches_loader_defaults():
     text = (tasks_path() / "livecodebench" / "_base_yaml").read_text(encoding="utf-8")
     assert f'audit_from: "{livecodebench.AUDIT_FROM}"' in text
     assert f"exclude: [{', '.join(ERRATA)}]" in text
 
 
-def test_days_can_be_moved(data):
+def test_split_dates_are_configurable(data):
     splits = livecodebench.load("local", audit_from="2023-06-01", exclude=[])
-    assert numbers(splits["pool"]) == ["abc002_a"]
-    assert numbers(splits["audit"]) == ["abc004_a", "3", "5", "2555", "abc326_d", "7"]
+    assert list_question_ids(splits["pool"]) == ["abc002_a"]
+    assert list_question_ids(splits["audit"]) == ["abc004_a", "3", "5", "2555", "abc326_d", "7"]
     splits = livecodebench.load("local", pool_from="2023-05-08", audit_until="2024-10-01")
-    assert numbers(splits["pool"]) == ["3", "2555"]
-    assert numbers(splits["audit"]) == ["abc004_a"]
+    assert list_question_ids(splits["pool"]) == ["3", "2555"]
+    assert list_question_ids(splits["audit"]) == ["abc004_a"]
 
 
 @pytest.mark.parametrize(
@@ -66,18 +74,18 @@ def test_days_can_be_moved(data):
         ({"exclude": ["interactiv"]}, "did you mean 'interactive'?"),
     ],
 )
-def test_wrong_options_are_named(options, expected, error_of):
-    assert expected in error_of(lambda: livecodebench.load("local", **options))
+def test_rejects_invalid_options(options, expected, read_error):
+    assert expected in read_error(lambda: livecodebench.load("local", **options))
 
 
-def test_flagged_problems_are_left_out_or_kept_with_their_flag(data):
+def test_excludes_or_keeps_flagged_problems(data):
     splits = livecodebench.load("local", exclude="bad_tests", exclude_ids=["3"])
-    kept = {d["question_id"]: d["erratum"] for d in (*splits["pool"], *splits["audit"])}
-    assert kept == {"abc002_a": None, "abc326_d": "several_answers", "abc004_a": None, "5": None}
+    flags = {d["question_id"]: d["erratum"] for d in (*splits["pool"], *splits["audit"])}
+    assert flags == {"abc002_a": None, "abc326_d": "several_answers", "abc004_a": None, "5": None}
     assert "LiveCodeBench pool: 1 problems dropped (exclude_ids)" in splits.read("pool").dropped
 
 
-def test_errata_are_found_by_id_or_by_title():
+def test_finds_errata_by_id_or_title():
     assert find_flag("abc337_e", "Bad Juice") == "interactive"
     assert find_flag("3224", "find-the-peaks") == find_flag("3224", "Find the Peaks")
     assert find_flag("3224", "find-the-peaks") == "several_answers"
@@ -86,7 +94,7 @@ def test_errata_are_found_by_id_or_by_title():
     assert len(names) == len(set(names)) == 17
 
 
-def test_a_program_that_reads_and_writes_is_asked_for_as_one(data):
+def test_prompt_of_stdin_problem(data):
     (problem, _) = load_task("gapft_livecodebench").read_audit()
     assert problem.prompt == (
         "Solve the programming problem below in Python 3. Write a whole program that reads from "
@@ -105,7 +113,7 @@ def test_a_program_that_reads_and_writes_is_asked_for_as_one(data):
     assert [t.input for t in suite.public_tests] == ["1\n"]
 
 
-def test_a_function_comes_with_its_starter_code(data):
+def test_prompt_of_function_problem_has_starter_code(data):
     (_, problem) = load_task("gapft_livecodebench").read_audit()
     assert "standard input" not in problem.prompt
     assert problem.prompt.endswith(
@@ -116,7 +124,7 @@ def test_a_function_comes_with_its_starter_code(data):
     assert [t.input for t in read_suite(problem.gold).tests] == ["1", "2", "30"]
 
 
-def test_hidden_tests_are_in_the_gold_alone(data):
+def test_only_gold_contains_hidden_tests(data):
     for problem in load_task("gapft_livecodebench").read_audit():
         assert problem.gold["public"] == len(problem.gold["tests"]) == 1
         assert "hidden" not in problem.document
@@ -125,18 +133,18 @@ def test_hidden_tests_are_in_the_gold_alone(data):
         assert "private_test_cases" not in text
 
 
-def test_sixteen_samples_are_asked_for(data):
+def test_passk_task_requests_16_samples(data):
     text = (tasks_path() / "livecodebench" / "gapft_livecodebench_passk.yaml").read_text()
     options = yaml.safe_load(text)
     assert options["repeats"] == options["filter_list"][0]["filter"][0]["k"] == 16
 
 
-def test_plain_json_and_no_hidden_tests_are_read_too(data):
-    tests = [coded("1\n", "4\n"), coded("2\n", "8\n")]
-    replace(data, private_test_cases=json.dumps(tests))
+def test_reads_plain_json_and_empty_hidden_tests(data):
+    tests = [build_test("1\n", "4\n"), build_test("2\n", "8\n")]
+    replace_audit_problem(data, private_test_cases=json.dumps(tests))
     (problem,) = [p for p in load_task("gapft_livecodebench").read_audit() if "004" in p.id]
     assert len(read_suite(problem.gold).tests) == 3
-    replace(data, private_test_cases=packed([]))
+    replace_audit_problem(data, private_test_cases=pack_tests([]))
     (problem,) = [p for p in load_task("gapft_livecodebench").read_audit() if "004" in p.id]
     assert len(read_suite(problem.gold).tests) == 1
     assert problem.gold["hidden"] is None
@@ -148,18 +156,18 @@ def test_plain_json_and_no_hidden_tests_are_read_too(data):
         ({"private_test_cases": "eJ!"}, "private_test_cases: the tests cannot be read: neither"),
         ({"public_test_cases": "[{}]"}, "public_test_cases: the tests cannot be read: character 2"),
         (
-            {"public_test_cases": "[]", "private_test_cases": packed([])},
+            {"public_test_cases": "[]", "private_test_cases": pack_tests([])},
             "no tests, so every program would pass",
         ),
         (
-            {"private_test_cases": packed([coded("1", "4", "functional")])},
+            {"private_test_cases": pack_tests([build_test("1", "4", "functional")])},
             "tests of the kinds functional and stdin, expected one",
         ),
     ],
 )
-def test_bad_tests_name_file_line_and_problem(change, expected, data, error_of):
-    path = replace(data, **change)
-    message = error_of(load_task, "gapft_livecodebench")
+def test_reports_bad_tests_by_file_line_and_problem(change, expected, data, read_error):
+    path = replace_audit_problem(data, **change)
+    message = read_error(load_task, "gapft_livecodebench")
     assert f"{path}, line 2, problem abc004_a" in message
     assert expected in message
 
@@ -171,47 +179,47 @@ def test_bad_tests_name_file_line_and_problem(change, expected, data, error_of):
         ({"metadata": '{"func_name": "a b"}'}, "expected a JSON object with func_name"),
         ({"metadata": "[" * 100_000}, "expected a JSON object with func_name"),
         (
-            {"public_test_cases": json.dumps([coded("1\n", "5", "functional")])},
+            {"public_test_cases": json.dumps([build_test("1\n", "5", "functional")])},
             "test 1: found '', expected JSON",
         ),
         (
-            {"public_test_cases": json.dumps([coded("1", "five", "functional")])},
+            {"public_test_cases": json.dumps([build_test("1", "five", "functional")])},
             "test 1: found 'five', expected JSON",
         ),
     ],
 )
-def test_a_function_that_cannot_be_called_is_named(change, expected, data, error_of):
+def test_reports_uncallable_function(change, expected, data, read_error):
     path = data / "livecodebench" / "test.jsonl"
-    write_lines(path, [{**livecodebench_record(5, "2025-03-01"), **change}])
-    message = error_of(load_task, "gapft_livecodebench")
+    write_lines(path, [{**build_livecodebench_record(5, "2025-03-01"), **change}])
+    message = read_error(load_task, "gapft_livecodebench")
     assert f"{path}, line 1, problem 5" in message
     assert expected in message
 
 
-def test_a_bad_day_is_named(data, error_of):
-    path = replace(data, contest_date="soon")
-    assert f"{path}, line 2: contest_date: found 'soon'" in error_of(
+def test_reports_bad_contest_date(data, read_error):
+    path = replace_audit_problem(data, contest_date="soon")
+    assert f"{path}, line 2: contest_date: found 'soon'" in read_error(
         load_task, "gapft_livecodebench"
     )
 
 
-def test_tests_beyond_the_limit_are_refused(data, error_of):
+def test_rejects_tests_beyond_size_limit(data, read_error):
     splits = livecodebench.load("local", max_decoded_bytes=60)
-    assert "more than 60 bytes (max_decoded_bytes)" in error_of(lambda: splits["audit"])
+    assert "more than 60 bytes (max_decoded_bytes)" in read_error(lambda: splits["audit"])
 
 
-def test_a_folder_without_files_and_a_side_without_problems(data, error_of):
+def test_rejects_empty_folder_and_empty_split(data, read_error):
     splits = livecodebench.load("local", audit_from="2030-01-01")
-    assert "the audit is empty: audit_from is 2030-01-01" in error_of(lambda: splits["audit"])
+    assert "the audit is empty: audit_from is 2030-01-01" in read_error(lambda: splits["audit"])
     for path in (data / "livecodebench").iterdir():
         path.unlink()
-    assert "no .jsonl file" in error_of(load_task, "gapft_livecodebench")
+    assert "no .jsonl file" in read_error(load_task, "gapft_livecodebench")
 
 
 # Judged by the stock lm_eval
 
 
-class Writes:
+class ProgramWriter:
     """Answers with right programs, but the audit's function problem only every other time."""
 
     def __init__(self):
@@ -239,13 +247,13 @@ class Writes:
         ("gapft_livecodebench_pool", {"pass@1": 1.0}),
     ],
 )
-def test_the_stock_lm_eval_scores_it_in_the_sandbox(name, expected, data):
+def test_lm_eval_scores_programs_in_sandbox(name, expected, data):
     from lm_eval import simple_evaluate
     from lm_eval.api.model import LM
     from lm_eval.tasks import TaskManager
 
     class Model(LM):
-        generate_until = staticmethod(Writes())
+        generate_until = staticmethod(ProgramWriter())
         loglikelihood = loglikelihood_rolling = None
 
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
@@ -254,7 +262,7 @@ def test_the_stock_lm_eval_scores_it_in_the_sandbox(name, expected, data):
     )
     metrics = next(iter(results["results"].values()))
     for metric, value in expected.items():
-        (found,) = [v for k, v in metrics.items() if k.split(",")[0] == metric]
-        assert found == pytest.approx(value)
+        (score,) = [v for k, v in metrics.items() if k.split(",")[0] == metric]
+        assert score == pytest.approx(value)
     (errors,) = [v for k, v in metrics.items() if k.split(",")[0] == "verifier_errors"]
     assert errors == 0

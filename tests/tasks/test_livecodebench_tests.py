@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.verification import packed_tests as livecodebench_tests
 from gapft_harness.verification.packed_tests import CodedTest, decode_tests
-from tests.tasks.benchmark_files import coded, packed
+from tests.tasks.benchmark_files import build_test, pack_tests
 
-ONE = [coded("1\n", "2\n")]
+ONE = [build_test("1\n", "2\n")]
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-def wrapped(pickled: bytes) -> str:
+def wrap_pickle(pickled: bytes) -> str:
     return base64.b64encode(zlib.compress(pickled)).decode()
 
 
-def refused(text: str, **limits: int) -> str:
+def read_decode_error(text: str, **limits: int) -> str:
     """The message on a text that must not decode."""
     with pytest.raises(UserError) as caught:
         decode_tests(text, "test.jsonl, line 3, problem 7_A", **limits)
@@ -45,31 +45,31 @@ def refused(text: str, **limits: int) -> str:
     st.lists(st.tuples(texts, texts, st.sampled_from(["stdin", "functional"]))),
     st.booleans(),
 )
-def test_decoding_gives_back_what_was_packed(tests, escaped):
-    records = [coded(*test) for test in tests]
+def test_decodes_what_was_packed(tests, escaped):
+    records = [build_test(*test) for test in tests]
     text = json.dumps(records, ensure_ascii=escaped)
     expected = tuple(CodedTest(*test) for test in tests)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        assert decode_tests(wrapped(pickle.dumps(text, protocol)), "p") == expected
+        assert decode_tests(wrap_pickle(pickle.dumps(text, protocol)), "p") == expected
     assert decode_tests(text, "p") == expected
 
 
-def test_space_and_the_order_of_fields_do_not_matter():
+def test_ignores_whitespace_and_field_order():
     text = ' [ {"testtype" : "stdin",\n"output":"b" , "input":"a"}\t]\r\n'
     assert decode_tests(text, "p") == (CodedTest("a", "b", "stdin"),)
     assert decode_tests(" [ ] ", "p") == ()
 
 
-def test_large_tests_decode():
+def test_decodes_large_tests():
     # Beyond 64 KiB, pickle puts a string outside its frames.
-    (test,) = decode_tests(packed([coded("1 " * 100_000, "é" * 100_000)]), "p")
+    (test,) = decode_tests(pack_tests([build_test("1 " * 100_000, "é" * 100_000)]), "p")
     assert (len(test.input), test.output) == (200_000, "é" * 100_000)
 
 
 # What must not be executed
 
 
-class Calls:
+class CallOnLoad:
     """Pickled, it calls a function when loaded."""
 
     def __init__(self, function, *arguments):
@@ -79,14 +79,14 @@ class Calls:
         return self.parts
 
 
-def hostile(canary: Path) -> dict[str, bytes]:
+def build_hostile_pickles(canary: Path) -> dict[str, bytes]:
     """Pickles that create the canary file when loaded the usual way."""
     command = f"touch {canary}"
     return {
-        "os.system": pickle.dumps(Calls(os.system, command)),
-        "os.system, protocol 0": pickle.dumps(Calls(os.system, command), 0),
-        "exec": pickle.dumps(Calls(builtins.exec, f"open({str(canary)!r}, 'w').close()")),
-        "inside a list": pickle.dumps([json.dumps(ONE), Calls(os.system, command)]),
+        "os.system": pickle.dumps(CallOnLoad(os.system, command)),
+        "os.system, protocol 0": pickle.dumps(CallOnLoad(os.system, command), 0),
+        "exec": pickle.dumps(CallOnLoad(builtins.exec, f"open({str(canary)!r}, 'w').close()")),
+        "inside a list": pickle.dumps([json.dumps(ONE), CallOnLoad(os.system, command)]),
         "before the string": (
             b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c"
             + bytes([len(command)])
@@ -103,11 +103,11 @@ def hostile(canary: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", hostile(Path("x")))
-def test_a_pickle_that_calls_is_refused_and_never_executed(name, tmp_path):
+@pytest.mark.parametrize("name", build_hostile_pickles(Path("x")))
+def test_rejects_calling_pickle_without_executing(name, tmp_path):
     canary = tmp_path / "executed"
-    pickled = hostile(canary)[name]
-    message = refused(wrapped(pickled))
+    pickled = build_hostile_pickles(canary)[name]
+    message = read_decode_error(wrap_pickle(pickled))
     assert "it was not executed" in message
     assert not canary.exists()
     # The canary is a real one: the usual way of loading does execute it.
@@ -136,16 +136,16 @@ def test_a_pickle_that_calls_is_refused_and_never_executed(name, tmp_path):
         ("STRING", b"S'[]'\n."),
     ],
 )
-def test_what_a_pickled_string_has_not_is_refused_by_name(name, pickled):
-    assert f"instruction {name} at byte" in refused(wrapped(pickled))
+def test_rejects_instructions_not_in_pickled_string(name, pickled):
+    assert f"instruction {name} at byte" in read_decode_error(wrap_pickle(pickled))
 
 
-def test_many_harmless_instructions_are_too_many():
+def test_limits_harmless_instructions():
     # Each alone is a string's; a memo of millions is not.
     memos = b"\x80\x04\x8c\x02[]" + b"\x94" * 5_000_000 + b"."
-    assert "instruction MEMOIZE at byte" in refused(wrapped(memos))
+    assert "instruction MEMOIZE at byte" in read_decode_error(wrap_pickle(memos))
     frames = b"\x80\x04" + b"\x95" + bytes(8) + (b"\x95" + bytes(8)) * 1000 + b"."
-    assert "instruction FRAME at byte" in refused(wrapped(frames))
+    assert "instruction FRAME at byte" in read_decode_error(wrap_pickle(frames))
 
 
 @pytest.mark.parametrize(
@@ -161,15 +161,15 @@ def test_many_harmless_instructions_are_too_many():
         (b"\x80\x04\x8c\x01\xff.", "can't decode byte"),
     ],
 )
-def test_torn_pickles_are_refused(pickled, reason):
-    assert reason.lower() in refused(wrapped(pickled)).lower()
+def test_rejects_truncated_pickles(pickled, reason):
+    assert reason.lower() in read_decode_error(wrap_pickle(pickled)).lower()
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_as_a_pickle_are_refused_or_hold_a_string(data):
+def test_arbitrary_bytes_decode_only_as_string(data):
     try:
-        decode_tests(wrapped(data), "p")
+        decode_tests(wrap_pickle(data), "p")
     except UserError:
         return
     assert {op.name for op, _, _ in pickletools.genops(data)} <= (
@@ -180,27 +180,27 @@ def test_any_bytes_as_a_pickle_are_refused_or_hold_a_string(data):
 # What must not take memory or time
 
 
-def peak_of(text: str, **limits: int) -> tuple[str, int]:
+def measure_peak_memory(text: str, **limits: int) -> tuple[str, int]:
     """The message on a refused text, and the bytes that refusing it took at most."""
     tracemalloc.start()
     try:
-        return refused(text, **limits), tracemalloc.get_traced_memory()[1]
+        return read_decode_error(text, **limits), tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-def test_a_zip_bomb_stops_at_the_limit():
+def test_zip_bomb_stops_at_limit():
     bomb = base64.b64encode(zlib.compress(bytes(64 << 20), 9)).decode()
-    message, peak = peak_of(bomb, max_bytes=1 << 20)
+    message, peak = measure_peak_memory(bomb, max_bytes=1 << 20)
     assert "more than 1048576 bytes (max_decoded_bytes)" in message
     assert peak < 8 << 20
-    assert "more than 1048576 bytes" in refused(" [" + " " * (1 << 20), max_bytes=1 << 20)
+    assert "more than 1048576 bytes" in read_decode_error(" [" + " " * (1 << 20), max_bytes=1 << 20)
 
 
-def test_the_limit_is_exact():
+def test_size_limit_is_exact():
     pickled = pickle.dumps(json.dumps(ONE))
-    assert decode_tests(wrapped(pickled), "p", max_bytes=len(pickled))
-    assert "more than" in refused(wrapped(pickled), max_bytes=len(pickled) - 1)
+    assert decode_tests(wrap_pickle(pickled), "p", max_bytes=len(pickled))
+    assert "more than" in read_decode_error(wrap_pickle(pickled), max_bytes=len(pickled) - 1)
 
 
 @pytest.mark.parametrize(
@@ -223,18 +223,18 @@ def test_the_limit_is_exact():
         (json.dumps(ONE)[:-4], "Unterminated string"),
         (json.dumps(ONE) + "[]", "text follows the list of tests"),
         (json.dumps(ONE).replace("1", "\x01"), "Invalid control character"),
-        (json.dumps([coded("\ud800", "")]), "test 1: input is not text"),
+        (json.dumps([build_test("\ud800", "")]), "test 1: input is not text"),
     ],
 )
-def test_what_is_no_list_of_tests_is_refused_packed_or_plain(text, reason):
-    assert reason in refused(wrapped(pickle.dumps(text)))
-    assert reason in refused(text)
+def test_rejects_malformed_test_lists(text, reason):
+    assert reason in read_decode_error(wrap_pickle(pickle.dumps(text)))
+    assert reason in read_decode_error(text)
 
 
-def test_more_tests_than_any_problem_has_are_refused(monkeypatch):
+def test_rejects_too_many_tests(monkeypatch):
     monkeypatch.setattr(livecodebench_tests, "MAX_TESTS", 3)
     assert len(decode_tests(json.dumps(ONE * 3), "p")) == 3
-    assert "there are more than 3 tests" in refused(packed(ONE * 4))
+    assert "there are more than 3 tests" in read_decode_error(pack_tests(ONE * 4))
 
 
 # What is corrupted
@@ -246,21 +246,23 @@ def test_more_tests_than_any_problem_has_are_refused(monkeypatch):
         ("", "the zlib stream is truncated"),
         ("{}", "neither a JSON list nor base64"),
         ("ÄÖÜ", "neither a JSON list nor base64"),
-        (packed(ONE)[:-1], "neither a JSON list nor base64"),
-        (packed(ONE).replace("e", "\n", 1), "neither a JSON list nor base64"),
+        (pack_tests(ONE)[:-1], "neither a JSON list nor base64"),
+        (pack_tests(ONE).replace("e", "\n", 1), "neither a JSON list nor base64"),
         (base64.b64encode(pickle.dumps("[]")).decode(), "the zlib stream is corrupted"),
         (base64.b64encode(zlib.compress(b"[]")[:-1]).decode(), "the zlib stream is truncated"),
         (base64.b64encode(zlib.compress(b"[]") + b"xy").decode(), "2 bytes follow the zlib stream"),
     ],
 )
-def test_corrupted_layers_are_named(text, reason):
-    assert reason in refused(text)
+def test_reports_corrupted_layer(text, reason):
+    assert reason in read_decode_error(text)
 
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_flipped_byte_is_an_error_or_changes_nothing(data):
-    good = bytearray(base64.b64decode(packed([coded("1 2 3\n", "6\n"), coded("4\n", "4\n")])))
+def test_flipped_byte_is_error_or_harmless(data):
+    good = bytearray(
+        base64.b64decode(pack_tests([build_test("1 2 3\n", "6\n"), build_test("4\n", "4\n")]))
+    )
     place = data.draw(st.integers(0, len(good) - 1))
     good[place] ^= data.draw(st.integers(1, 255))
     try:

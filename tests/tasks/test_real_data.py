@@ -12,7 +12,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.documents import read_documents
 
 
-def real(*names: str) -> list[Path]:
+def find_real_files(*names: str) -> list[Path]:
     """The real files, or a skip that names the first one missing."""
     root = os.environ.get("GAPFT_DATA_DIR")
     if not root:
@@ -24,14 +24,14 @@ def real(*names: str) -> list[Path]:
     return paths
 
 
-def test_logiqa_comes_to_the_papers_counts():
-    real("logiqa2/train.txt", "logiqa2/test.txt")
+def test_logiqa_matches_paper_counts():
+    find_real_files("logiqa2/train.txt", "logiqa2/test.txt")
     published = logiqa.load(revision="the local files").read_published()
     assert published.found == published.expected == logiqa.PAPER_COUNTS
 
 
-def test_the_real_logiqa_validation_file_as_pool_and_audit(tmp_path, monkeypatch):
-    (dev,) = real("logiqa2/dev.txt")
+def test_splits_real_logiqa_validation_file(tmp_path, monkeypatch):
+    (dev,) = find_real_files("logiqa2/dev.txt")
     lines = dev.read_text(encoding="utf-8").split("\n")
     lines = [line for line in lines if line.strip()]
     (tmp_path / "logiqa2").mkdir()
@@ -48,14 +48,12 @@ def test_the_real_logiqa_validation_file_as_pool_and_audit(tmp_path, monkeypatch
     assert all(p.gold["options"]["ABCD".index(p.gold["answer"])] for p in audit)
 
 
-def test_what_the_older_pool_shares_with_its_audit_is_counted_on_the_real_file(
-    tmp_path, monkeypatch
-):
+def test_counts_shared_problems_of_older_logiqa(tmp_path, monkeypatch):
     """100 lines in both parts; repeated prompts of the file may add to them, on either side."""
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.stages.search.splits import read_splits
 
-    (dev,) = real("logiqa2/dev.txt")
+    (dev,) = find_real_files("logiqa2/dev.txt")
     lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
     (tmp_path / "logiqa2").mkdir()
     for name, part in (("train.txt", lines[:900]), ("test.txt", lines[800:])):
@@ -70,16 +68,16 @@ def test_what_the_older_pool_shares_with_its_audit_is_counted_on_the_real_file(
     )
     read = read_splits(load_task("gapft_logiqa_whole"), recipe)
     assert [len(read[split].problems) for split in ("pool", "audit")] == [900, len(lines) - 800]
-    (said,) = (line for line in read["pool"].warnings if "also in the audit" in line)
-    found = [int(word) for word in said.split() if word.isdigit()]
+    (warning,) = (line for line in read["pool"].warnings if "also in the audit" in line)
+    counts = [int(word) for word in warning.split() if word.isdigit()]
     apart = load_task("gapft_logiqa")
-    assert found[0] == 900 - len(apart.read_pool()) >= 100
-    assert found[2] == len(lines) - 800 - len(apart.read_audit()) >= 100
+    assert counts[0] == 900 - len(apart.read_pool()) >= 100
+    assert counts[2] == len(lines) - 800 - len(apart.read_audit()) >= 100
 
 
-def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
+def test_real_logiqa_validation_set_is_disjoint(tmp_path, monkeypatch):
     """Parts of it as the pool and the audit: exactly the rest is left."""
-    (dev,) = real("logiqa2/dev.txt")
+    (dev,) = find_real_files("logiqa2/dev.txt")
     lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
     (tmp_path / "logiqa2").mkdir()
     shutil.copy(dev, tmp_path / "logiqa2/dev.txt")
@@ -88,13 +86,13 @@ def test_the_real_logiqa_validation_file_to_calibrate_on(tmp_path, monkeypatch):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
     task = load_task("gapft_logiqa")
     seen = {problem.prompt for problem in (*task.read_pool(), *task.read_audit())}
-    kept = task.read_validation()
-    assert not seen & {problem.prompt for problem in kept}
-    assert 0 < len(kept) <= len(lines) - 900
+    validation = task.read_validation()
+    assert not seen & {problem.prompt for problem in validation}
+    assert 0 < len(validation) <= len(lines) - 900
 
 
-def test_the_whole_validation_file_has_unique_ids_and_its_known_repeats(tmp_path, monkeypatch):
-    (dev,) = real("logiqa2/dev.txt")
+def test_real_validation_file_has_unique_ids(tmp_path, monkeypatch):
+    (dev,) = find_real_files("logiqa2/dev.txt")
     folder = tmp_path / "logiqa2"
     folder.mkdir()
     shutil.copy(dev, folder / "test.txt")
@@ -106,8 +104,8 @@ def test_the_whole_validation_file_has_unique_ids_and_its_known_repeats(tmp_path
     assert sum(not is_repeat(name) for name in ids) == 1_555
 
 
-def test_math_without_its_test_split():
-    (train,) = real("MATH/train.jsonl")
+def test_splits_real_math_training_file():
+    (train,) = find_real_files("MATH/train.jsonl")
     if (train.parent / "test.jsonl").is_file():
         pytest.skip("GAPFT_DATA_DIR has MATH's test split")
     task = load_task("gapft_math")
@@ -117,22 +115,22 @@ def test_math_without_its_test_split():
     ) in task.dropped
 
 
-def test_the_last_box_of_a_solution_is_the_answer_of_the_local_file():
+def test_last_box_equals_answer_in_real_math():
     from gapft_harness.verification.boxes import last_box
 
-    (train,) = real("MATH/train.jsonl")
+    (train,) = find_real_files("MATH/train.jsonl")
     documents = read_documents(train)
     assert len(documents) == 7_500
     wrong = [d for d in documents if (last_box(d["solution"]) or "") != d["answer"]]
     assert not wrong
 
 
-def test_the_authentic_packed_tests_decode_to_their_four():
+def test_decodes_real_packed_tests():
     import json
 
     from gapft_harness.verification.packed_tests import decode_tests
 
-    (path,) = real("livecodebench/private_test_cases_1873_A.json")
+    (path,) = find_real_files("livecodebench/private_test_cases_1873_A.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     tests = decode_tests(record["private_test_cases"], "1873_A")
     assert [test.testtype for test in tests] == ["stdin"] * 4

@@ -36,63 +36,65 @@ dataset_kwargs: {kwargs}
 """
 
 
-def write(folder: Path, **kwargs: Any) -> Path:
+def write_task(folder: Path, **kwargs: Any) -> Path:
     (folder / "sums.yaml").write_text(YAML.replace("{kwargs}", json.dumps(kwargs)))
     return folder
 
 
-def problems(splits: Any, *names: str) -> list[Document]:
+def list_problems(splits: Any, *names: str) -> list[Document]:
     return [row for name in names or ("pool", "audit") for row in splits[name]]
 
 
-def questions(splits: Any, *names: str) -> set[str]:
-    return {row["question"] for row in problems(splits, *names)}
+def collect_questions(splits: Any, *names: str) -> set[str]:
+    return {row["question"] for row in list_problems(splits, *names)}
 
 
 # The split
 
 
-def test_problems_are_different_and_each_is_in_one_split() -> None:
+def test_problems_are_distinct_across_splits() -> None:
     splits = load({"lcm": {"max_value": 15}, "chain_sum": {"weight": 3}}, pool=120, audit=60)
     assert (len(splits["pool"]), len(splits["audit"])) == (120, 60)
-    assert len(questions(splits)) == 180
+    assert len(collect_questions(splits)) == 180
     for name, count in (("pool", 30), ("audit", 15)):
         assert sum(row["generator"] == "lcm" for row in splits[name]) == count
 
 
-def test_pool_and_audit_are_alike_where_few_problems_are_possible() -> None:
+def test_pool_and_audit_are_alike_for_few_problems() -> None:
     """Common problems are found first; a hash, which knows nothing of that, divides them."""
     order = {"generator": "lcm", "settings": {"max_value": 15}, "seed": 0, "count": 150}
-    found = [row["question"] for row in reasoning_gym.generate(order)["problems"]]
-    place = {question: number for number, question in enumerate(found)}
+    generated = [row["question"] for row in reasoning_gym.generate(order)["problems"]]
+    place = {question: number for number, question in enumerate(generated)}
     splits = load({"lcm": {"max_value": 15}}, pool=75, audit=75)
-    assert questions(splits) == set(found)
-    means = [statistics.mean(place[q] for q in questions(splits, n)) for n in ("pool", "audit")]
+    assert collect_questions(splits) == set(generated)
+    means = [
+        statistics.mean(place[q] for q in collect_questions(splits, n)) for n in ("pool", "audit")
+    ]
     error = 150 / math.sqrt(12) * math.sqrt(2 / 75)
     assert abs(means[0] - means[1]) < 3 * error
     # Of problems generated one after the other, the audit's would all be late ones.
     assert 6 * error < 75
 
 
-def test_a_larger_pool_extends_the_smaller_one() -> None:
+def test_larger_pool_extends_smaller_one() -> None:
     generators = {"chain_sum": {}, "lcm": {"weight": 0.4}}
     small, large = (load(generators, pool=pool, audit=30) for pool in (50, 90))
-    assert questions(small, "pool") < questions(large, "pool")
-    assert questions(small) < questions(large)
+    assert collect_questions(small, "pool") < collect_questions(large, "pool")
+    assert collect_questions(small) < collect_questions(large)
 
 
-def test_each_generator_has_a_sequence_of_its_own() -> None:
+def test_generators_have_independent_sequences() -> None:
     alone = load({"lcm": {}}, pool=20, audit=10)
     mixed = load({"gcd": {}, "lcm": {}}, pool=40, audit=20)
-    assert questions(alone) < questions(mixed)
+    assert collect_questions(alone) < collect_questions(mixed)
     other = load({"lcm": {}}, pool=20, audit=10, seed=1)
-    assert questions(other) != questions(alone)
+    assert collect_questions(other) != collect_questions(alone)
 
 
 @given(
     st.dictionaries(st.sampled_from("abcde"), st.floats(0.1, 10), min_size=1), st.integers(0, 60)
 )
-def test_shares_follow_the_weights_and_never_shrink(weights: dict[str, float], count: int) -> None:
+def test_shares_follow_weights_and_never_shrink(weights: dict[str, float], count: int) -> None:
     shares, more = share_out(weights, count), share_out(weights, count + 1)
     assert sum(shares.values()) == count
     assert all(more[name] >= shares[name] for name in weights)
@@ -111,10 +113,10 @@ if __name__ == "__main__":
 """
 
 
-def test_every_process_has_the_same_problems(tmp_path: Path) -> None:
+def test_problems_do_not_depend_on_hash_seed(tmp_path: Path) -> None:
     """Two of these generators iterate over sets, whose order hangs on a process's hash seed."""
     (tmp_path / "digest.py").write_text(DIGEST)
-    found = {
+    digests = {
         subprocess.run(
             [sys.executable, str(tmp_path / "digest.py")],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -124,15 +126,15 @@ def test_every_process_has_the_same_problems(tmp_path: Path) -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert len(found) == 1
+    assert len(digests) == 1
 
 
-def test_a_generator_may_get_no_problem() -> None:
+def test_generator_may_get_no_problem() -> None:
     splits = load({"gcd": {}, "lcm": {"weight": 0.01}}, pool=5, audit=5)
-    assert {row["generator"] for row in problems(splits)} == {"gcd"}
+    assert {row["generator"] for row in list_problems(splits)} == {"gcd"}
 
 
-def test_the_first_problems_of_a_split_are_of_all_generators() -> None:
+def test_first_problems_come_from_all_generators() -> None:
     splits = load({"gcd": {}, "lcm": {}}, pool=60, audit=60)
     for name in splits:
         assert {row["generator"] for row in list(splits[name])[:15]} == {"gcd", "lcm"}
@@ -141,8 +143,8 @@ def test_the_first_problems_of_a_split_are_of_all_generators() -> None:
 # The task
 
 
-def test_a_few_lines_make_a_task(tmp_path: Path) -> None:
-    write(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
+def test_short_yaml_makes_a_task(tmp_path: Path) -> None:
+    write_task(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
     task = load_task("sums", [tmp_path])
     pool, audit = task.read_pool(), task.read_audit()
     assert (len(pool), len(audit)) == (12, 6)
@@ -159,8 +161,8 @@ def test_a_few_lines_make_a_task(tmp_path: Path) -> None:
         assert not verifier.verify(["Answer: 0"], [golds[0]])[0].passed
 
 
-def test_examples_are_shown_as_answers_are_read(tmp_path: Path) -> None:
-    write(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
+def test_few_shot_examples_use_answer_format(tmp_path: Path) -> None:
+    write_task(tmp_path, generators={"gcd": {}}, pool=12, audit=6)
     with (tmp_path / "sums.yaml").open("a") as file:
         file.write("num_fewshot: 2\n")
     task = load_task("sums", [tmp_path])
@@ -169,11 +171,11 @@ def test_examples_are_shown_as_answers_are_read(tmp_path: Path) -> None:
         task.check_golds(verifier, "audit")
 
 
-def test_the_stock_command_evaluates_it(tmp_path: Path) -> None:
+def test_lm_eval_evaluates_task(tmp_path: Path) -> None:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    write(tmp_path, generators={"prime_factorization": {}}, pool=2, audit=8)
+    write_task(tmp_path, generators={"prime_factorization": {}}, pool=2, audit=8)
     right = {p.prompt: p.gold["answer"] for p in load_task("sums", [tmp_path]).read_audit()}
     texts = iter(["x", "3 * 11"])
 
@@ -184,13 +186,13 @@ def test_the_stock_command_evaluates_it(tmp_path: Path) -> None:
         model=CannedModel(answer), tasks=["sums"], log_samples=True, bootstrap_iters=0,
         task_manager=TaskManager(include_defaults=False, include_path=str(tmp_path)),
     )  # fmt: skip
-    found = done["results"]["sums"]
-    assert found["pass@1,none"] == 6 / 8
-    assert found["verifier_errors,none"] == 2  # its scorer raises on what is no factorization
+    results = done["results"]["sums"]
+    assert results["pass@1,none"] == 6 / 8
+    assert results["verifier_errors,none"] == 2  # its scorer raises on what is no factorization
 
 
-def test_the_packages_version_is_recorded(tmp_path: Path) -> None:
-    write(tmp_path, generators={"gcd": {}}, pool=3, audit=3)
+def test_records_package_version(tmp_path: Path) -> None:
+    write_task(tmp_path, generators={"gcd": {}}, pool=3, audit=3)
     succeed(
         "gap", "sums", "--model", "dummy", "--k", "2", "--include-path", tmp_path,
         "--out", tmp_path / "gap",
@@ -199,7 +201,7 @@ def test_the_packages_version_is_recorded(tmp_path: Path) -> None:
     assert '"reasoning-gym": "0.1' in json.dumps(manifest)
 
 
-def test_listed_examples_of_the_word_problems_are_shown_and_pass() -> None:
+def test_word_problem_examples_pass() -> None:
     task = load_task("gapft_rg_word_problems")
     problem = task.read_audit()[0]
     assert problem.prompt.startswith("A baker makes 12 rolls")
@@ -212,7 +214,7 @@ def test_listed_examples_of_the_word_problems_are_shown_and_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "told"),
+    ("kwargs", "expected"),
     [
         ({"generators": {"lmc": {}}}, ("generators.lmc", "did you mean 'lcm'")),
         ({"generators": {"composite": {}}}, ("composite", "unknown generator")),
@@ -239,37 +241,35 @@ def test_listed_examples_of_the_word_problems_are_shown_and_pass() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_by_place(
-    tmp_path: Path, kwargs: dict[str, Any], told: tuple[str, ...]
+def test_reports_mistake_by_key(
+    tmp_path: Path, kwargs: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    write(tmp_path, **{"generators": {"lcm": {}}, "pool": 4, "audit": 2, **kwargs})
+    write_task(tmp_path, **{"generators": {"lcm": {}}, "pool": 4, "audit": 2, **kwargs})
     with pytest.raises(UserError) as caught:
         load_task("sums", [tmp_path])
     message = str(caught.value)
     assert str(tmp_path / "sums.yaml") in message
     assert "dataset_kwargs" in message
-    for words in told:
+    for words in expected:
         assert words in message
 
 
-def test_two_generators_of_one_problem_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_generators_with_same_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     same = [{"question": "1?", "answer": "1", "generator": name} for name in ("a", "b")]
     monkeypatch.setattr(reasoning_gym, "_generate_all", lambda orders: [same[:1], same[1:]])
     with pytest.raises(UserError, match="b and a generate the same problem"):
         load({"a": {}, "b": {}}, pool=1, audit=1)
 
 
-def test_without_the_package_the_command_that_installs_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_names_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reasoning_gym, "is_installed", lambda package: False)
-    write(tmp_path, generators={"lcm": {}}, pool=4, audit=2)
+    write_task(tmp_path, generators={"lcm": {}}, pool=4, audit=2)
     with pytest.raises(UserError, match=r"pip install 'gapft-harness\[reasoning-gym\]'"):
         load_task("sums", [tmp_path])
 
 
-def test_a_mistake_ends_the_command_without_a_traceback(tmp_path: Path) -> None:
-    write(tmp_path, generators={"lmc": {}}, pool=4, audit=2)
+def test_mistake_gives_no_traceback(tmp_path: Path) -> None:
+    write_task(tmp_path, generators={"lmc": {}}, pool=4, audit=2)
     done = gapft("gap", "sums", "--model", "dummy", "--include-path", tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -306,33 +306,33 @@ LCM = {"generator": "lcm", "settings": {}, "question": "?", "answer": "12", "met
         ("whole", " 12\n", "12"),
     ],
 )
-def test_how_an_answer_is_read(rule: str, response: str, answer: str) -> None:
+def test_extracts_answer(rule: str, response: str, answer: str) -> None:
     assert remove_wrapping(EXTRACTION_RULES[rule](response), "12") == answer
 
 
-def test_marks_of_the_recorded_answer_stay() -> None:
+def test_keeps_marks_of_recorded_answer() -> None:
     assert remove_wrapping("$\\frac{1}{2}$", "$\\frac{1}{2}$") == "$\\frac{1}{2}$"
     assert remove_wrapping("**It rained.**", "It rained.") == "It rained."
     assert remove_wrapping("*", "12") == "*"
 
 
-def judge(response: str, gold: Any = LCM, **params: Any) -> Verdict:
+def judge_response(response: str, gold: Any = LCM, **params: Any) -> Verdict:
     with load_verifier("reasoning_gym", workers=1, **params) as verifier:  # type: ignore[attr-defined]
         [verdict] = verifier.verify([response], [gold])
     return verdict
 
 
-def test_only_the_full_score_passes_unless_pass_at_says_otherwise() -> None:
+def test_pass_at_sets_passing_score() -> None:
     almost = {**LCM, "generator": "chain_sum"}  # whose scorer gives a part for "12 apples"
-    assert judge("Answer: 12", almost) == Verdict("pass")
-    partly = judge("Answer: 12 apples", almost)
+    assert judge_response("Answer: 12", almost) == Verdict("pass")
+    partly = judge_response("Answer: 12 apples", almost)
     assert partly.status == "fail"
     assert "scored 0.2" in partly.reason
-    assert judge("Answer: 12 apples", almost, pass_at=0.2).passed
-    assert not judge("Answer: 13", almost, pass_at=0.2).passed
+    assert judge_response("Answer: 12 apples", almost, pass_at=0.2).passed
+    assert not judge_response("Answer: 13", almost, pass_at=0.2).passed
 
 
-def test_a_scorer_that_raises_is_an_error_of_that_response_alone() -> None:
+def test_raising_scorer_fails_only_its_response() -> None:
     factors = {**LCM, "generator": "prime_factorization", "answer": "3 × 11"}
     with load_verifier("reasoning_gym", workers=1) as verifier:  # type: ignore[attr-defined]
         verdicts = verifier.verify(["Answer: 3 * 11", "Answer: 3 × 11"], [factors] * 2)
@@ -340,17 +340,17 @@ def test_a_scorer_that_raises_is_an_error_of_that_response_alone() -> None:
     assert "ValueError" in verdicts[0].reason
 
 
-def test_a_scorer_that_takes_too_long_is_killed() -> None:
+def test_slow_scorer_times_out() -> None:
     integral = {
         "generator": "intermediate_integration", "settings": {}, "question": "?",
         "answer": "x**2/2 + C", "metadata": {"integrand": "x", "variable": "x"},
     }  # fmt: skip
-    assert judge("Answer: x**2/2 + C", integral).passed
-    assert judge("Answer: x**2/2 + C", integral, timeout_s=1e-4).status == "timeout"
+    assert judge_response("Answer: x**2/2 + C", integral).passed
+    assert judge_response("Answer: x**2/2 + C", integral, timeout_s=1e-4).status == "timeout"
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "expected"),
     [
         ({"extract": "markd"}, "did you mean 'marked'"),
         ({"pass_at": 0}, "pass_at"),
@@ -358,12 +358,12 @@ def test_a_scorer_that_takes_too_long_is_killed() -> None:
         ({"timeout_s": True}, "timeout_s"),
     ],
 )
-def test_a_wrong_parameter_is_told(params: dict[str, Any], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_rejects_invalid_parameters(params: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
         load_verifier("reasoning_gym", **params)
 
 
-def test_a_gold_of_another_task_is_refused() -> None:
+def test_rejects_gold_of_other_task() -> None:
     verifier: Any = load_verifier("reasoning_gym")
     assert "object" in verifier.check_gold("12")
     assert "'metadata'" in verifier.check_gold({**LCM, "metadata": "none"})

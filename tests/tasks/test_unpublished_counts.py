@@ -10,19 +10,17 @@ import pytest
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import succeed
 
-SAID = (
+WARNING = (
     "gapft_logiqa {}: counts differ from the paper: found {}; expected {}; these are not the "
     "paper's data, so the run's figures cannot be compared with the paper's; docs/tasks.md lists "
     "the files to use"
 )
-POOL = SAID.format("pool", "dropped from the pool 1", "dropped from the pool 211")
-AUDIT = SAID.format("audit", "audit 2", "audit 1,367")
+POOL = WARNING.format("pool", "dropped from the pool 1", "dropped from the pool 211")
+AUDIT = WARNING.format("audit", "audit 2", "audit 1,367")
 
 
 @pytest.mark.parametrize("workers", ["1", "4"])
-def test_a_run_on_other_files_warns_once_of_each_split(
-    data: Path, tmp_path: Path, workers: str
-) -> None:
+def test_run_on_other_files_warns_once_per_split(data: Path, tmp_path: Path, workers: str) -> None:
     done = succeed(
         "run", "--task", "gapft_logiqa", "--condition", "gapft", "--run-dir", "run",
         "--set", "model.backend=dummy", "--set", f"executor.workers={workers}",
@@ -39,7 +37,7 @@ def test_a_run_on_other_files_warns_once_of_each_split(
     succeed("verify", "run", cwd=tmp_path, env={"GAPFT_DATA_DIR": str(data)})
 
 
-def test_each_split_is_warned_of_when_it_is_read(data: Path) -> None:
+def test_warns_when_split_is_read(data: Path) -> None:
     task = load_task("gapft_logiqa")
     task.read_audit()
     assert task.warnings == [AUDIT]

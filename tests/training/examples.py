@@ -1,4 +1,4 @@
-"""Training examples and jobs for the tests of training."""
+"""Training examples and jobs for the training tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gapft_harness.recipe.sections import Training
 def example(
     problem_id: str, prompt: int = 5, response: int = 4, *, ended: bool = True, index: int = -1
 ) -> Example:
-    """One with ids made from its problem's id, of the lengths asked for."""
+    """Build an example of these lengths, with token ids derived from its problem id."""
     start = 3 + sum(problem_id.encode()) % 100
     return Example(
         problem_id=problem_id,
@@ -29,7 +29,7 @@ def example(
 
 
 def examples(n: int) -> list[Example]:
-    """``n`` of them, of many lengths; every fifth response was cut."""
+    """Build ``n`` examples of various lengths; every fifth response was cut."""
     return [
         example(f"p{i}", 3 + i * 5 % 11, 1 + i * 7 % 13, ended=i % 5 != 4, index=i)
         for i in range(n)
@@ -37,7 +37,7 @@ def examples(n: int) -> list[Example]:
 
 
 def settings(**changes: Any) -> Training:
-    """Float32, no dropout, one exposure, a rate that moves the weights; and the changes."""
+    """Build settings: float32, no dropout, one exposure, a large learning rate."""
     chosen = {"dtype": "float32", "dropout": 0.0, "repetitions": 1, "learning_rate": 1e-2}
     return Training(**{**chosen, **changes})
 
@@ -45,7 +45,7 @@ def settings(**changes: Any) -> Training:
 def job(
     model: Path, output: Path, chosen: list[Example], seed: int = 13, **changes: Any
 ) -> TrainingJob:
-    """One arm's job."""
+    """Build the training job of one arm."""
     return TrainingJob(
         arm=Arm("gapft", seed),
         examples=chosen,
@@ -55,13 +55,15 @@ def job(
     )
 
 
-def same_weights(expected: Path, found: Path) -> None:
-    """Asserts that two adapters are equal but for rounding in float32.
+def assert_same_weights(expected: Path, actual: Path) -> None:
+    """Assert that two adapters are equal up to float32 rounding.
 
-    By the size of each tensor and not by its entries: AdamW divides a gradient by its own size,
-    so where one is nearly 0, rounding alone moves an entry, and how far rests on the processor.
+    Compare norms of tensors, not entries: AdamW divides a gradient by its own size, so where
+    one is nearly 0, rounding alone changes an entry by an amount that depends on the processor.
     """
-    one, other = (load_file(folder / "adapter_model.safetensors") for folder in (expected, found))
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        assert (tensor - other[name]).norm() <= 1e-3 * tensor.norm(), name
+    first, second = (
+        load_file(folder / "adapter_model.safetensors") for folder in (expected, actual)
+    )
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert (tensor - second[name]).norm() <= 1e-3 * tensor.norm(), name

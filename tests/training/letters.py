@@ -1,4 +1,4 @@
-"""A run of the letters task with trainings of two conditions and two seeds."""
+"""A run of the letters task that trains two conditions with two seeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.tiny_models import byte_llama
 
 
 def prepare(folder: Path) -> list[str]:
-    """Writes task, data, plugin, model and recipe; gives the command's arguments."""
+    """Write task, data, plugin, model and recipe; return the command's arguments."""
     byte_llama(folder / "model")
     write_letters(folder, {"pool": 60, "audit": 40})
     (folder / "plugin.py").write_text(CONTAINS)

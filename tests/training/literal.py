@@ -1,4 +1,4 @@
-"""Training as a loop written down in a minute: padding, masks, logits everywhere, torch's loss."""
+"""Training as a minimal loop: padding, masks, logits at every position, torch's loss."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gapft_harness.training.model import add_lora
 from gapft_harness.training.plan import TrainingSequence
 
 
-def literal_training(
+def run_literal_training(
     base: Any,
     steps: Sequence[Sequence[TrainingSequence]],
     settings: Training,
     end: int | None,
     seed: int = 13,
 ) -> Iterator[tuple[float, float, Any]]:
-    """Train an adapter of PEFT's as the harness initialises it; yield after each step.
+    """Train a PEFT adapter initialised as by the harness; yield after each step.
 
     Args:
-        base: the model in the dtype of the settings.
+        base: the model in the settings' dtype.
         steps: the members of each optimizer step, in the order of their forward passes.
 
     Yields:
@@ -59,8 +59,8 @@ def literal_training(
             if settings.normalization == "token_mean":
                 loss = losses.sum() / supervised
             else:
-                of_each = torch.tensor([float(member.supervised) for member in batch])
-                loss = (losses.sum(dim=1) / of_each).sum() / len(members)
+                supervised_counts = torch.tensor([float(member.supervised) for member in batch])
+                loss = (losses.sum(dim=1) / supervised_counts).sum() / len(members)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             total += loss.item()
         norm = float(torch.nn.utils.clip_grad_norm_(trained, settings.clip_norm))

@@ -1,4 +1,4 @@
-"""Kept states: what a failed step leaves, and what a state of another device is worth."""
+"""Checkpoints after a failed step, and checkpoints of another device type."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("every", [None, 1], ids=["not kept before", "kept before"])
-def test_a_step_that_failed_once_goes_on_to_the_bytes_of_one_that_never_did(
+def test_resuming_after_failed_step_gives_same_bytes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int | None
 ) -> None:
-    """The failed step has drawn dropout masks; the state that is kept must be from before them."""
+    """The failed step has drawn dropout masks; the saved state must precede them."""
     shape: dict[str, Any] = {"dropout": 0.2, "padding_free": True}
     lora(job(model, tmp_path / "whole", examples(60), **shape))
     passes = []
@@ -46,26 +46,26 @@ def test_a_step_that_failed_once_goes_on_to_the_bytes_of_one_that_never_did(
         patched.setattr(loop, "compute_loss", fails_at_three)
         with pytest.raises(GapftError, match=r"step 3 of 4 has loss nan.*state before it is saved"):
             lora(chosen)
-    kept = torch.load(tmp_path / ".failed.checkpoint", weights_only=True)
-    assert [line["step"] for line in json.loads(kept["log"])] == [1, 2]
+    state = torch.load(tmp_path / ".failed.checkpoint", weights_only=True)
+    assert [line["step"] for line in json.loads(state["log"])] == [1, 2]
     lora(chosen)
     assert sha256(tmp_path / "failed") == sha256(tmp_path / "whole")
 
 
-def test_a_state_of_another_kind_of_device_is_not_taken_up(model: Path, tmp_path: Path) -> None:
-    """Its random states and rounding are of no use there: the training starts anew."""
+def test_ignores_checkpoint_of_other_device_type(model: Path, tmp_path: Path) -> None:
+    """Random states and rounding differ between device types, so training restarts."""
     adapted = add_lora(load_base({"pretrained": str(model)}, settings()), settings(), 1)
     trainable = [p for p in adapted.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable)
     cpu, gpu = (Devices(None, torch.device(kind), 0, 1) for kind in ("cpu", "cuda"))
-    rests_on = {"settings": 1}
+    inputs = {"settings": 1}
 
-    def checkpoint(devices: Devices) -> Checkpoint:
-        return Checkpoint.for_output(tmp_path / "a", rests_on, devices, None)
+    def open_checkpoint(devices: Devices) -> Checkpoint:
+        return Checkpoint.for_output(tmp_path / "a", inputs, devices, None)
 
     done = [{"step": 1, "loss": 0.5}]
-    checkpoint(cpu).save(cpu, adapted, optimizer, done, read_random_state(cpu.device))
+    open_checkpoint(cpu).save(cpu, adapted, optimizer, done, read_random_state(cpu.device))
     before = [p.detach().clone() for p in trainable]
-    assert checkpoint(gpu).load(gpu, adapted, optimizer) == []
+    assert open_checkpoint(gpu).load(gpu, adapted, optimizer) == []
     assert all(torch.equal(a, b) for a, b in zip(before, trainable, strict=True))
-    assert checkpoint(cpu).load(cpu, adapted, optimizer) == done
+    assert open_checkpoint(cpu).load(cpu, adapted, optimizer) == done

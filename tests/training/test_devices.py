@@ -1,4 +1,4 @@
-"""Which device a process of a training takes. No GPU is at hand: torch is told that some are."""
+"""The device that a training process uses. GPUs are simulated."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from gapft_harness.training.devices import Devices
 from tests.training.examples import job
 
 
-def of(device: object) -> Devices:
+def choose_devices(device: object) -> Devices:
     chosen = job(Path("model"), Path("out"), [])
     arguments = {"pretrained": "model"} | ({} if device is None else {"device": device})
     return Devices.of(dataclasses.replace(chosen, model_args=arguments))
 
 
 @pytest.fixture
-def current(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
-    """Two GPUs, and the device that was made the current one."""
-    alone = SimpleNamespace(num_processes=1, process_index=0, device=torch.device("cuda"))
-    found: list[torch.device] = []
+def selected_devices(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """Simulate two GPUs; collect the devices that were made current."""
+    state = SimpleNamespace(num_processes=1, process_index=0, device=torch.device("cuda"))
+    devices_set: list[torch.device] = []
 
-    def accelerator(cpu: bool) -> Any:
+    def build_accelerator(cpu: bool) -> Any:
         return SimpleNamespace(
-            **{**vars(alone), **({"device": torch.device("cpu")} if cpu else {})}
+            **{**vars(state), **({"device": torch.device("cpu")} if cpu else {})}
         )
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", found.append)
-    monkeypatch.setattr(devices, "Accelerator", accelerator)
+    monkeypatch.setattr(torch.cuda, "set_device", devices_set.append)
+    monkeypatch.setattr(devices, "Accelerator", build_accelerator)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    return found
+    return devices_set
 
 
-def test_the_gpu_that_the_model_names_is_the_one(current: list[torch.device]) -> None:
-    assert of("cuda:1").device == torch.device("cuda", 1)
-    assert current == [torch.device("cuda", 1)]
+def test_uses_gpu_named_in_model_args(selected_devices: list[torch.device]) -> None:
+    assert choose_devices("cuda:1").device == torch.device("cuda", 1)
+    assert selected_devices == [torch.device("cuda", 1)]
     for free in (None, "cuda"):
-        assert of(free).device == torch.device("cuda")
-    for others in ("cpu", "mps"):
-        assert of(others).device == torch.device("cpu")
-    assert len(current) == 1
+        assert choose_devices(free).device == torch.device("cuda")
+    for device in ("cpu", "mps"):
+        assert choose_devices(device).device == torch.device("cpu")
+    assert len(selected_devices) == 1
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_the_gpu_that_the_model_names_is_the_one(current: list[torch.device]) ->
         (1, 1, r"model\.args\.device: unknown device 1"),
     ],
 )
-def test_what_is_not_there_is_refused(
-    current: list[torch.device],
+def test_rejects_unavailable_device(
+    selected_devices: list[torch.device],
     monkeypatch: pytest.MonkeyPatch,
     device: object,
     processes: int,
@@ -71,29 +71,29 @@ def test_what_is_not_there_is_refused(
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     with pytest.raises(UserError, match=expected):
-        of(device)
+        choose_devices(device)
 
 
-def test_more_processes_than_gpus_do_for_a_training_on_the_cpu(
-    current: list[torch.device], monkeypatch: pytest.MonkeyPatch
+def test_cpu_training_allows_more_processes_than_gpus(
+    selected_devices: list[torch.device], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    for others in ("cpu", "mps"):
-        assert of(others).device == torch.device("cpu")
+    for device in ("cpu", "mps"):
+        assert choose_devices(device).device == torch.device("cpu")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    assert of(None).process_count == 1
+    assert choose_devices(None).process_count == 1
 
 
-def test_a_job_takes_its_own_device_whatever_the_process_trained_on_before(
+def test_device_does_not_depend_on_earlier_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of("cpu")
+    choose_devices("cpu")
     monkeypatch.setitem(PartialState._shared_state, "device", torch.device("cuda"))
-    for others in ("cpu", "mps"):
-        assert of(others).device == torch.device("cpu")
+    for device in ("cpu", "mps"):
+        assert choose_devices(device).device == torch.device("cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_where_there_is_none_is_no_reason_to_take_the_cpu_unsaid() -> None:
+def test_missing_gpu_does_not_fall_back_to_cpu() -> None:
     with pytest.raises(UserError, match="cuda, but torch finds no GPU"):
-        of("cuda")
+        choose_devices("cuda")

@@ -1,4 +1,4 @@
-"""What masking flat groups changes in TRL's own loss: its divisor and the KL term, no more."""
+"""Masking flat groups changes only the divisor and the KL term of TRL's loss."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ GROUPS, SIZE, TOKENS = 3, 2, 5
 FLAT = [False, True, False]
 
 
-def trl_loss(loss: str, beta: float, output: dict[str, Any], logps: torch.Tensor) -> float:
-    """TRL's loss of given log-probabilities: everything but the forward pass is its own."""
+def compute_trl_loss(loss: str, beta: float, output: dict[str, Any], logps: torch.Tensor) -> float:
+    """Compute TRL's loss of given log-probabilities; only the forward pass is replaced."""
     nothing = torch.zeros_like(logps)
     accelerator = SimpleNamespace(
         num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x, sync_gradients=True
@@ -35,8 +35,8 @@ def trl_loss(loss: str, beta: float, output: dict[str, Any], logps: torch.Tensor
 
 
 @pytest.fixture
-def drawn() -> tuple[dict[str, Any], torch.Tensor]:
-    """Three groups of two responses, the second with advantage 0, as of a policy that moved on."""
+def batch() -> tuple[dict[str, Any], torch.Tensor]:
+    """Three groups of two responses, the second flat, under an updated policy."""
     torch.manual_seed(0)
     rows = GROUPS * SIZE
     mask = (torch.arange(TOKENS) < torch.tensor([5, 3, 4, 2, 5, 1]).unsqueeze(1)).int()
@@ -54,42 +54,44 @@ def drawn() -> tuple[dict[str, Any], torch.Tensor]:
     return output, logps
 
 
-def without_the_flat(output: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
-    """The same draw as if the flat group had never been."""
+def remove_flat_groups(output: dict[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
+    """Remove the flat group from the batch; return the batch and the kept rows."""
     keep = torch.tensor([not flat for flat in FLAT for _ in range(SIZE)])
-    kept = {key: of[keep] for key, of in output.items() if key != "num_items_in_batch"}
-    return {**kept, "num_items_in_batch": kept["completion_mask"].sum()}, keep
+    remaining = {key: values[keep] for key, values in output.items() if key != "num_items_in_batch"}
+    return {**remaining, "num_items_in_batch": remaining["completion_mask"].sum()}, keep
 
 
 @pytest.mark.parametrize("loss", ["dapo", "bnpo"])
 @pytest.mark.parametrize("beta", [0.0, 0.1])
-def test_the_loss_is_that_of_the_other_groups_alone(
-    drawn: tuple[dict[str, Any], torch.Tensor], loss: str, beta: float
+def test_masked_loss_equals_loss_of_other_groups(
+    batch: tuple[dict[str, Any], torch.Tensor], loss: str, beta: float
 ) -> None:
-    output, logps = drawn
+    output, logps = batch
     changed = mask_flat_groups(output, FLAT, SIZE)
     assert changed.keys() == {"tool_mask", "num_items_in_batch"}
-    alone, keep = without_the_flat(output)
-    expected = trl_loss(loss, beta, alone, logps[keep])
-    assert trl_loss(loss, beta, {**output, **changed}, logps) == pytest.approx(expected, rel=1e-12)
-    whole = trl_loss(loss, beta, output, logps)
+    remaining, keep = remove_flat_groups(output)
+    expected = compute_trl_loss(loss, beta, remaining, logps[keep])
+    assert compute_trl_loss(loss, beta, {**output, **changed}, logps) == pytest.approx(
+        expected, rel=1e-12
+    )
+    whole = compute_trl_loss(loss, beta, output, logps)
     assert whole != pytest.approx(expected, rel=1e-3)
-    if beta == 0:  # then the divisor is all that differs
-        tokens = output["completion_mask"].sum(), alone["completion_mask"].sum()
+    if beta == 0:  # then only the divisor differs
+        tokens = output["completion_mask"].sum(), remaining["completion_mask"].sum()
         assert whole * int(tokens[0]) == pytest.approx(expected * int(tokens[1]), rel=1e-12)
 
 
-def test_without_flat_groups_nothing_changes(drawn: tuple[dict[str, Any], torch.Tensor]) -> None:
-    output, logps = drawn
+def test_no_flat_groups_changes_nothing(batch: tuple[dict[str, Any], torch.Tensor]) -> None:
+    output, logps = batch
     changed = mask_flat_groups(output, [False] * GROUPS, SIZE)
-    assert trl_loss("dapo", 0.1, {**output, **changed}, logps) == trl_loss(
+    assert compute_trl_loss("dapo", 0.1, {**output, **changed}, logps) == compute_trl_loss(
         "dapo", 0.1, output, logps
     )
 
 
-def test_an_update_of_flat_groups_alone_has_the_loss_zero(
-    drawn: tuple[dict[str, Any], torch.Tensor],
+def test_all_groups_flat_gives_zero_loss(
+    batch: tuple[dict[str, Any], torch.Tensor],
 ) -> None:
-    output, logps = drawn
+    output, logps = batch
     changed = mask_flat_groups(output, [True] * GROUPS, SIZE)
-    assert trl_loss("dapo", 0.1, {**output, **changed}, logps) == 0
+    assert compute_trl_loss("dapo", 0.1, {**output, **changed}, logps) == 0

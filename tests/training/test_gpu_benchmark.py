@@ -1,4 +1,4 @@
-"""The GPU benchmark's script, run on a CPU with a tiny shape so that it cannot rot."""
+"""The GPU benchmark's scripts, run on a CPU with a tiny shape."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from tests.benchmarks.gpu.ways import FUSED, LITERAL, OURS
 STEPS = 3
 
 
-def test_all_ways_train_the_same_and_figures_follow_from_what_was_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_ways_train_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "figures.json"
     arguments = ["--shape", "tiny", "--steps", str(STEPS), "--dropout", "0", "--profile"]
     assert main([*arguments, "--output", str(output)]) == 0
@@ -32,60 +30,58 @@ def test_all_ways_train_the_same_and_figures_follow_from_what_was_measured(
     assert len(plain["losses"]) == 3 + STEPS
     for way in ways.values():
         assert way["losses"] == pytest.approx(plain["losses"], rel=1e-5)
-        for same in ("steps", "tokens", "supervised_tokens", "parameters"):
-            assert way[same] == plain[same]
+        for key in ("steps", "tokens", "supervised_tokens", "parameters"):
+            assert way[key] == plain[key]
         assert way["tokens_per_second"] == pytest.approx(way["tokens"] / way["seconds"])
         flops = 4 * way["parameters"] * way["tokens_per_second"]
         peak = 1e12 * written["machine"]["matrix_peak_tflops"]
         assert way["share_of_peak"] == pytest.approx(flops / peak)
         assert "aten::mm" in way["profile"]
     assert plain["losses"][0] != plain["losses"][-1], "other examples at every step"
-    shown = capsys.readouterr().out
-    assert all(way in shown for way in ways)
+    printed = capsys.readouterr().out
+    assert all(way in printed for way in ways)
 
 
-def test_adapters_in_one_pass_have_the_gradients_of_one_after_another(
+def test_batched_adapters_have_sequential_gradients(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert adapters.main(["--shape", "tiny"]) == 0  # it compares them itself
+    assert adapters.main(["--shape", "tiny"]) == 0  # the script compares them
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == [f"tiny, {rows} x 240" for rows in (1, 2, 4)]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_the_fused_layer_computes_what_lora_is(
-    monkeypatch: pytest.MonkeyPatch, dropout: float
-) -> None:
-    """With 16 bits a CPU draws other masks than torch; here both draw the same."""
+def test_fused_layer_equals_lora(monkeypatch: pytest.MonkeyPatch, dropout: float) -> None:
+    """In 16 bits our CPU dropout draws other masks than torch; here both draw the same."""
     drop = partial(torch.ops.aten.native_dropout, train=True)
     monkeypatch.setattr(model, "_apply_dropout", drop)
     torch.manual_seed(0)
     x, weight, bias = (torch.randn(*shape) for shape in ((2, 9, 16), (12, 16), (12,)))
     a, b, scaling = torch.randn(4, 16), torch.randn(12, 4), 2.0
 
-    def outcome(dtype: torch.dtype, fused: bool) -> list[torch.Tensor]:
+    def compute_outcome(dtype: torch.dtype, fused: bool) -> list[torch.Tensor]:
         inputs = [t.detach().clone().to(dtype).requires_grad_() for t in (x, a, b)]
         base = (weight.to(dtype), bias.to(dtype))
         torch.manual_seed(1)
         if fused:
             out = LoraLinear.apply(inputs[0], *base, *inputs[1:], scaling, dropout)  # type: ignore[no-untyped-call]
         else:
-            kept = torch.nn.functional.dropout(inputs[0], dropout)
+            dropped_input = torch.nn.functional.dropout(inputs[0], dropout)
             out = torch.nn.functional.linear(inputs[0], *base)
-            out = out + kept @ inputs[1].T @ inputs[2].T * scaling
+            out = out + dropped_input @ inputs[1].T @ inputs[2].T * scaling
         torch.manual_seed(2)
         out.backward(torch.randn(out.shape).to(dtype))
         return [out.detach().float(), *(t.grad.float() for t in inputs if t.grad is not None)]
 
-    exact = outcome(torch.float32, fused=False)
+    exact = compute_outcome(torch.float32, fused=False)
     for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
-        found = outcome(dtype, fused=True)
-        assert len(found) == len(exact) == 4
-        for one, other in zip(found, exact, strict=True):
-            assert (one - other).norm() <= tolerance * other.norm()
+        actual = compute_outcome(dtype, fused=True)
+        assert len(actual) == len(exact) == 4
+        for tensor, expected in zip(actual, exact, strict=True):
+            assert (tensor - expected).norm() <= tolerance * expected.norm()
 
 
-def test_cuts_compute_the_same_and_a_killed_arm_goes_on(tmp_path: Path) -> None:
+def test_invariances_hold_on_cpu(tmp_path: Path) -> None:
     output = tmp_path / "found.json"
     arguments = ["--device", "cpu", "--hidden", "32", "--layers", "1"]
     assert invariances.main([*arguments, "--output", str(output)]) == 0
@@ -99,7 +95,7 @@ def test_cuts_compute_the_same_and_a_killed_arm_goes_on(tmp_path: Path) -> None:
     assert rounded["adapter, mean"] > 1e-3, "16 bits are not 32"
 
 
-def test_the_large_shape_is_llama_3_1_8b_s_with_about_240_tokens_a_sequence() -> None:
+def test_large_shape_is_llama_3_1_8b() -> None:
     model = LLAMA_8B.model(torch.device("meta"), None)
     assert sum(p.numel() for p in model.parameters()) == 8_030_261_248
     examples = LLAMA_8B.examples(16 * 15)
@@ -109,6 +105,6 @@ def test_the_large_shape_is_llama_3_1_8b_s_with_about_240_tokens_a_sequence() ->
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_missing_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "no CUDA device here" in capsys.readouterr().err

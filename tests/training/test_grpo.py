@@ -1,4 +1,4 @@
-"""Online training by the real command: the control on the demo policy, three updates an arm."""
+"""Online training by the real command: the control on the demo policy, three updates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = [
     *("--set", f"training.grpo.prompts_per_update={PROMPTS}"),
 ]
 
-#: The demo's audit judges as ever; the reward's verifier raises on some texts and hangs on others.
+#: The audit's verifier is unchanged; the reward's verifier raises on one text, hangs on another.
 MOODY = """
 import time
 
@@ -60,7 +60,7 @@ def register_verifiers(register):
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("grpo")
     stages = [word for name in ("search", "states", "select") for word in ("--only", name)]
     succeed("run", "controls/online", "--run-dir", "run", *SMALL, *stages, cwd=folder)
@@ -68,77 +68,79 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(searched: Path) -> Path:
-    copy = searched.with_name("whole")
-    shutil.copytree(searched, copy)
-    said = " ".join(succeed("run", copy).stderr.split())
-    assert "warning: the reward of grpo_all, grpo_masked is math {}, but the audit's" in said
+def run(searched_run: Path) -> Path:
+    copy = searched_run.with_name("whole")
+    shutil.copytree(searched_run, copy)
+    output = " ".join(succeed("run", copy).stderr.split())
+    assert "warning: the reward of grpo_all, grpo_masked is math {}, but the audit's" in output
     return copy
 
 
-def lines(run: Path, arm: str, name: str) -> list[dict[str, Any]]:
+def read_lines(run: Path, arm: str, name: str) -> list[dict[str, Any]]:
     path = run / "adapters" / f"{arm}-seed13" / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_an_arm_makes_exactly_the_updates_of_its_training_set(run: Path) -> None:
+def test_arm_makes_configured_number_of_updates(run: Path) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     for arm in ("grpo_all", "grpo_masked"):
         assert manifest["budgets"][f"{arm}-seed13"]["steps"] == UPDATES
-        assert [line["update"] for line in lines(run, arm, "updates")] == [1, 2, 3]
-        groups = lines(run, arm, "groups")
+        assert [line["update"] for line in read_lines(run, arm, "updates")] == [1, 2, 3]
+        groups = read_lines(run, arm, "groups")
         assert [group["draw"] for group in groups] == [d for d in (1, 2, 3) for _ in range(PROMPTS)]
         assert {len(group["rewards"]) for group in groups} == {SIZE}
 
 
-def test_the_report_tells_what_was_drawn_and_not_the_set_that_gives_j(run: Path) -> None:
+def test_report_counts_drawn_tokens(run: Path) -> None:
     results = json.loads((run / "report/results.json").read_text())
-    told = results["ledger"]["conditions"]
+    conditions = results["ledger"]["conditions"]
     for arm in ("grpo_all", "grpo_masked"):
-        drawn = sum(sum(group["tokens"]) for group in lines(run, arm, "groups"))
-        assert told[arm]["training_tokens"] == drawn
+        drawn = sum(sum(group["tokens"]) for group in read_lines(run, arm, "groups"))
+        assert conditions[arm]["training_tokens"] == drawn
     budget = results["conditions"]["gapft"]["seeds"]["13"]["budget"]
-    assert told["gapft"]["training_tokens"] == budget["L"]
+    assert conditions["gapft"]["training_tokens"] == budget["L"]
     page = " ".join((run / "report/report.md").read_text("utf-8").split())
     assert "GRPO all and GRPO masked: trained online." in page
 
 
-def test_both_conditions_of_a_seed_draw_for_the_same_prompts(run: Path) -> None:
+def test_conditions_of_seed_draw_same_prompts(run: Path) -> None:
     ids = [
-        [group["problem_id"] for group in lines(run, arm, "groups")]
+        [group["problem_id"] for group in read_lines(run, arm, "groups")]
         for arm in ("grpo_all", "grpo_masked")
     ]
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == len(ids[0])
 
 
-def test_masking_changes_the_divisor_of_the_loss_and_nothing_else(run: Path) -> None:
-    """The first draw is the same in both, so the losses are those of one sum over two divisors."""
-    whole, masked = (lines(run, arm, "groups")[:PROMPTS] for arm in ("grpo_all", "grpo_masked"))
-    for one, other in zip(whole, masked, strict=True):
-        assert {**other, "masked": False} == one
-        assert other["masked"] == (len(set(other["rewards"])) == 1)
+def test_masking_changes_only_loss_divisor(run: Path) -> None:
+    """The first draw is the same in both arms, so their losses are one sum over two divisors."""
+    whole, masked = (
+        read_lines(run, arm, "groups")[:PROMPTS] for arm in ("grpo_all", "grpo_masked")
+    )
+    for plain_group, masked_group in zip(whole, masked, strict=True):
+        assert {**masked_group, "masked": False} == plain_group
+        assert masked_group["masked"] == (len(set(masked_group["rewards"])) == 1)
     tokens = [sum(group["tokens"]) for group in masked]
-    kept = [n for n, group in zip(tokens, masked, strict=True) if not group["masked"]]
-    assert 0 < len(kept) < PROMPTS, "no law: nothing, or everything, is masked"
-    first, second = (lines(run, arm, "updates")[0] for arm in ("grpo_all", "grpo_masked"))
+    unmasked = [n for n, group in zip(tokens, masked, strict=True) if not group["masked"]]
+    assert 0 < len(unmasked) < PROMPTS, "the draw must mask some groups, not all"
+    first, second = (read_lines(run, arm, "updates")[0] for arm in ("grpo_all", "grpo_masked"))
     for key in ("loss", "grad_norm"):
-        assert first[key] * sum(tokens) == pytest.approx(second[key] * sum(kept), rel=1e-5)
+        assert first[key] * sum(tokens) == pytest.approx(second[key] * sum(unmasked), rel=1e-5)
 
 
-def test_what_was_drawn_and_masked_is_verified(run: Path, tmp_path: Path) -> None:
-    found = verify(run)
-    assert found.differences == []
+def test_verify_checks_draws_and_masks(run: Path, tmp_path: Path) -> None:
+    verification = verify(run)
+    assert verification.differences == []
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     path = copy / "adapters" / "grpo_masked-seed13" / "groups.jsonl"
     path.write_text(path.read_text().replace('"masked": true', '"masked": false', 1))
-    said = [line for line in verify(copy).differences if "groups.jsonl, line" in line]
-    assert len(said) == 1
-    assert "masked is False, computed again it is True" in said[0]
+    differences = [line for line in verify(copy).differences if "groups.jsonl, line" in line]
+    assert len(differences) == 1
+    assert "masked is False, computed again it is True" in differences[0]
 
 
-def test_the_report_has_the_papers_table(run: Path) -> None:
+def test_report_has_paper_table(run: Path) -> None:
     page = (run / "report" / "report.md").read_text()
     assert "## Online training at equal updates" in page
     assert (
@@ -149,7 +151,7 @@ def test_the_report_has_the_papers_table(run: Path) -> None:
     assert by_name["gapft"]["completion_tokens"] is None
     assert by_name["gapft"]["processed_tokens"] > 0
     for arm in ("grpo_all", "grpo_masked"):
-        groups = lines(run, arm, "groups")
+        groups = read_lines(run, arm, "groups")
         row = by_name[arm]
         assert row["completion_tokens"] == sum(sum(group["tokens"]) for group in groups)
         flat = [group for group in groups if len(set(group["rewards"])) == 1]
@@ -162,11 +164,9 @@ def test_the_report_has_the_papers_table(run: Path) -> None:
     assert results["search"][2]["flat"] in (1, None)
 
 
-def test_a_killed_arm_starts_again_and_gives_the_same_bytes(
-    run: Path, searched: Path, tmp_path: Path
-) -> None:
+def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
-    shutil.copytree(searched, copy)
+    shutil.copytree(searched_run, copy)
     words = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(copy), "--only", "train"]
     command = subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
@@ -179,15 +179,15 @@ def test_a_killed_arm_starts_again_and_gives_the_same_bytes(
     assert not (copy / "adapters" / "grpo_masked-seed13").exists()
     succeed("run", copy, "--only", "train")
 
-    def hashes(of: Path) -> dict[str, str]:
-        folder = of / "adapters" / "grpo_masked-seed13"
+    def hash_files(run: Path) -> dict[str, str]:
+        folder = run / "adapters" / "grpo_masked-seed13"
         return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir()}
 
-    assert hashes(copy) == hashes(run)
+    assert hash_files(copy) == hash_files(run)
 
 
-def trained(run: Path, output: Path, **own: Any) -> list[dict[str, Any]]:
-    """What an arm tells of its updates if it is trained by itself, without dropout."""
+def train_masked_arm(run: Path, output: Path, **grpo_changes: Any) -> list[dict[str, Any]]:
+    """Train one arm alone without dropout; return the records of its updates."""
     from gapft_harness.stages.train.job import _build_job, build_tracking, read_searched_pool
     from gapft_harness.training.grpo import train_grpo
 
@@ -196,26 +196,26 @@ def trained(run: Path, output: Path, **own: Any) -> list[dict[str, Any]]:
         opened, arm, lambda done, total: None, build_tracking(opened, arm, plugins), False,
         read_searched_pool(opened, plugins, ()),
     )  # fmt: skip
-    settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **own}}
+    settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **grpo_changes}}
     train_grpo(replace(job, settings=settings, output=output))
     return [json.loads(line) for line in (output / "updates.jsonl").read_text().splitlines()]
 
 
-def test_how_an_update_is_cut_into_passes_changes_nothing(searched: Path, tmp_path: Path) -> None:
-    whole = trained(searched, tmp_path / "whole")
-    cut = trained(searched, tmp_path / "cut", micro_batch=16)
-    for one, other in zip(whole, cut, strict=True):
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
-        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+def test_micro_batch_does_not_change_updates(searched_run: Path, tmp_path: Path) -> None:
+    whole = train_masked_arm(searched_run, tmp_path / "whole")
+    cut = train_masked_arm(searched_run, tmp_path / "cut", micro_batch=16)
+    for first, second in zip(whole, cut, strict=True):
+        assert first["loss"] == pytest.approx(second["loss"], rel=1e-4)
+        assert first["grad_norm"] == pytest.approx(second["grad_norm"], rel=1e-4)
 
 
-def test_the_kl_term_grows_from_zero(searched: Path, tmp_path: Path) -> None:
-    told = trained(searched, tmp_path / "kl", beta=0.1)
-    assert told[0]["kl"] == 0 < told[-1]["kl"]
-    assert not (tmp_path / "kl" / "ref").exists(), "TRL's copy of the first adapter is none of ours"
+def test_kl_term_grows_from_zero(searched_run: Path, tmp_path: Path) -> None:
+    updates = train_masked_arm(searched_run, tmp_path / "kl", beta=0.1)
+    assert updates[0]["kl"] == 0 < updates[-1]["kl"]
+    assert not (tmp_path / "kl" / "ref").exists(), "TRL's copy of the first adapter must not remain"
 
 
-def test_episodes_of_several_attempts_are_refused_before_the_search() -> None:
+def test_rejects_multi_attempt_episodes_early() -> None:
     done = gapft(
         *("run", "demo-code", "--dry-run", "--set", "training.trainer=grpo"),
         *("--set", "experiments={}"),
@@ -226,9 +226,9 @@ def test_episodes_of_several_attempts_are_refused_before_the_search() -> None:
     )
 
 
-def test_an_update_of_flat_groups_counts(searched: Path, tmp_path: Path) -> None:
-    """Near temperature 0 all responses of a group are the same."""
-    shutil.copytree(searched, tmp_path / "run")
+def test_counts_updates_of_flat_groups(searched_run: Path, tmp_path: Path) -> None:
+    """Near temperature 0 all responses of a group are equal."""
+    shutil.copytree(searched_run, tmp_path / "run")
     succeed(
         *("run", "controls/online", "--run-dir", "run", *SMALL, "--condition", "grpo_masked"),
         *("--set", "training.grpo.temperature=0.01", "--set", "experiments={}"),
@@ -238,7 +238,7 @@ def test_an_update_of_flat_groups_counts(searched: Path, tmp_path: Path) -> None
     assert facts["updates"] == UPDATES == facts["empty_draws"]
 
 
-def test_a_reward_that_raises_or_hangs_is_none_and_counted(tmp_path: Path) -> None:
+def test_counts_failing_rewards(tmp_path: Path) -> None:
     (tmp_path / "moody.py").write_text(MOODY.format(first="=", second="no such text"))
     common = [
         *("run", "controls/online", "--run-dir", "run", *SMALL, "--plugin", "moody.py"),
@@ -249,14 +249,14 @@ def test_a_reward_that_raises_or_hangs_is_none_and_counted(tmp_path: Path) -> No
     assert done.returncode == 1
     assert "training.grpo.max_unjudged" in done.stderr
     succeed(*common, "--set", "training.grpo.max_unjudged=1", cwd=tmp_path)
-    groups = lines(tmp_path / "run", "grpo_all", "groups")
+    groups = read_lines(tmp_path / "run", "grpo_all", "groups")
     rewards = [reward for group in groups for reward in group["rewards"]]
     assert 0 < rewards.count(None) < len(rewards)
     facts = json.loads((tmp_path / "run/adapters/grpo_all-seed13/training.json").read_text())
     assert facts["unjudged"] == rewards.count(None)
 
 
-def test_a_hanging_verifier_is_ended(tmp_path: Path) -> None:
+def test_hanging_verifier_is_stopped(tmp_path: Path) -> None:
     from functools import partial
 
     from gapft_harness.hooks.protocols import TaskVerifier
@@ -268,11 +268,11 @@ def test_a_hanging_verifier_is_ended(tmp_path: Path) -> None:
     verifier = TaskVerifier("moody", {}, load, files=[str(plugin)])
     with Rewards(verifier, seconds=1.0) as rewards:
         right, wrong = "\\boxed{7}", "\\boxed{8}"
-        given = rewards.judge_groups([([right, "zzz", "oops", wrong], "7"), ([wrong, right], "8")])
-    assert given == [[1.0, None, None, 0.0], [1.0, 0.0]]
+        judged = rewards.judge_groups([([right, "zzz", "oops", wrong], "7"), ([wrong, right], "8")])
+    assert judged == [[1.0, None, None, 0.0], [1.0, 0.0]]
 
 
-def test_a_recipe_without_a_permissive_rule_is_refused_before_training(tmp_path: Path) -> None:
+def test_rejects_verifier_without_permissive_rule(tmp_path: Path) -> None:
     done = gapft(
         *("run", "controls/online", "--run-dir", "run", *SMALL, "--dry-run"),
         *("--set", "verifier.name=math", "--set", "experiments={}"),
@@ -282,15 +282,15 @@ def test_a_recipe_without_a_permissive_rule_is_refused_before_training(tmp_path:
     assert "is permissive, but the verifier math declares" in done.stderr
 
 
-def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     from gapft_harness.stages.train import job
 
     recipe, plugins = load_recipe(find_recipe("controls/online")), load_plugins()
     assert job.list_missing_packages(recipe, plugins) == []
-    for version, there in (("", "it is not"), ("1.0.0", "1.0.0 is")):
+    for version, state in (("", "it is not"), ("1.0.0", "1.0.0 is")):
         monkeypatch.setattr(job, "find_version", lambda package, version=version: version)
         assert job.list_missing_packages(recipe, plugins) == [
-            f"trainer 'grpo' needs trl>=1.16, but {there} installed; "
+            f"trainer 'grpo' needs trl>=1.16, but {state} installed; "
             "pip install 'gapft-harness[online]'"
         ]
         with pytest.raises(UserError, match=r"needs trl>=1\.16"):
@@ -298,7 +298,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("setting", "message"),
     [
         (
             "experiments.online.reference=gapt",
@@ -307,7 +307,7 @@ def test_a_machine_without_trl_is_told_what_to_install(monkeypatch: pytest.Monke
         ("conditions=[gapft,uniform]", "no condition besides the reference is trained by grpo"),
     ],
 )
-def test_an_experiment_that_compares_nothing_is_refused(own: str, said: str) -> None:
-    done = gapft("run", "controls/online", "--dry-run", "--set", own)
+def test_rejects_experiment_without_comparison(setting: str, message: str) -> None:
+    done = gapft("run", "controls/online", "--dry-run", "--set", setting)
     assert done.returncode == 2
-    assert said in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())

@@ -1,4 +1,4 @@
-"""Kernels: what can be asked for, and that fused layers are PEFT's. No GPU is at hand here."""
+"""Kernels: valid requests, and fused layers equal to PEFT's. GPUs are simulated."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FUSED = Training(kernels="fused")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
-def test_fused_kernels_are_refused_where_they_cannot_be_had(
+def test_rejects_fused_kernels_where_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for device, sharded, expected in (
@@ -51,36 +51,36 @@ def test_fused_kernels_are_refused_where_they_cannot_be_had(
         check_kernels(Training(), "llama", device, sharded)
 
 
-def test_a_model_that_liger_does_not_know_is_refused_not_left_plain(
+def test_rejects_model_unknown_to_liger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = SimpleNamespace(MODEL_TYPE_TO_APPLY_LIGER_FN={"llama": None})
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: known)
+    monkey_patch = SimpleNamespace(MODEL_TYPE_TO_APPLY_LIGER_FN={"llama": None})
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: monkey_patch)
     for name in ("liger_kernel", "liger_kernel.transformers"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", known)
+    monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", monkey_patch)
     check_kernels(FUSED, "llama", CUDA, sharded=False)
     with pytest.raises(UserError, match="Liger has no kernels for models of type opt"):
         check_kernels(FUSED, "opt", CUDA, sharded=False)
 
 
 @pytest.mark.parametrize("other", [{"dtype": "float32"}, {"quantize": "4bit"}])
-def test_fused_kernels_are_for_a_base_of_16_bits(other: dict[str, str]) -> None:
+def test_fused_kernels_require_16_bit_base(other: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="kernels: fused needs"):
         Training(kernels="fused", **other)
 
 
-def test_after_a_training_kernels_are_as_before(
-    base: Path, monkeypatch: pytest.MonkeyPatch
+def test_restores_kernels_after_training(
+    base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base)
+    model = AutoModelForCausalLM.from_pretrained(base_folder)
     rotary = modeling_llama.apply_rotary_pos_emb
 
-    def liger(model: object, **asked: bool) -> None:
-        assert not any(asked.values())
+    def apply_liger(model: object, **options: bool) -> None:
+        assert not any(options.values())
         monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", None)
 
-    fake = SimpleNamespace(_apply_liger_kernel_to_instance=liger)
+    fake = SimpleNamespace(_apply_liger_kernel_to_instance=apply_liger)
     monkeypatch.setitem(sys.modules, "liger_kernel", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers", fake)
     enabled = torch.backends.cuda.cudnn_sdp_enabled()
@@ -91,12 +91,12 @@ def test_after_a_training_kernels_are_as_before(
     assert torch.backends.cuda.cudnn_sdp_enabled() == enabled
 
 
-def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+def test_fused_layers_match_peft_and_are_removed(base_folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.bfloat16)
     settings = Training(dropout=0.0)
     ids = torch.arange(3, 40).unsqueeze(0)
     alone = model(ids).logits
-    found: list[list[torch.Tensor]] = []
+    results: list[list[torch.Tensor]] = []
     for with_fused in (False, True):
         adapted = add_lora(model, settings, 1)
         if with_fused:
@@ -107,16 +107,16 @@ def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: P
             factor.data.normal_(std=0.1)
         logits = adapted(ids).logits.float()
         logits.logsumexp(-1).sum().backward()
-        found.append([logits.detach(), *(p.grad for p in factors if p.grad is not None)])
+        results.append([logits.detach(), *(p.grad for p in factors if p.grad is not None)])
         remove_lora(adapted, settings)
-    assert len(found[0]) == len(found[1]) == 1 + 14 * model.config.num_hidden_layers
-    for plain, fused in zip(*found, strict=True):
+    assert len(results[0]) == len(results[1]) == 1 + 14 * model.config.num_hidden_layers
+    for plain, fused in zip(*results, strict=True):
         assert 0 < (plain - fused).norm() < 0.05 * plain.norm()
     assert torch.equal(model(ids).logits, alone)
 
 
 @pytest.mark.parametrize(
-    ("cuda", "dtype", "width", "of_value"),
+    ("cuda", "dtype", "width", "value_width"),
     [
         (False, torch.bfloat16, 64, 64),
         (True, torch.float32, 64, 64),
@@ -125,48 +125,48 @@ def test_fused_layers_of_a_model_are_pefts_and_come_off_with_the_adapter(base: P
         (True, torch.bfloat16, 192, 128),
     ],
 )
-def test_where_one_kernel_for_all_sequences_does_not_compute_this_there_is_none(
-    cuda: bool, dtype: torch.dtype, width: int, of_value: int
+def test_no_packed_kernel_for_unsupported_input(
+    cuda: bool, dtype: torch.dtype, width: int, value_width: int
 ) -> None:
     query, value = (
-        SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(1, 2, 3, w)) for w in (width, of_value)
+        SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(1, 2, 3, w)) for w in (width, value_width)
     )
     assert find_packed_kernel(query, value) is None  # type: ignore[arg-type]
 
 
-def test_there_is_one_where_this_torch_has_it() -> None:
+def test_finds_packed_kernel_where_torch_has_it() -> None:
     query = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, shape=(1, 2, 3, 64))
-    found = find_packed_kernel(query, query)  # type: ignore[arg-type]
+    kernel = find_packed_kernel(query, query)  # type: ignore[arg-type]
     varlen = pytest.importorskip("torch.nn.attention.varlen")
-    assert found is not None
-    assert found.func is varlen.varlen_attn
-    assert set(found.keywords) <= set(signature(varlen.varlen_attn).parameters)
+    assert kernel is not None
+    assert kernel.func is varlen.varlen_attn
+    assert set(kernel.keywords) <= set(signature(varlen.varlen_attn).parameters)
 
 
-def test_a_model_of_which_no_layer_can_be_fused_is_refused(base: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+def test_rejects_model_without_fusible_layers(base_folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32)
     with pytest.raises(UserError, match=r"no LoRA layer of this model.*kernels: plain"):
         add_lora(model, FUSED, 1)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_on_a_cpu_dropout_keeps_its_share_and_repeats_it(share: float) -> None:
+def test_cpu_dropout_keeps_share_and_mask(share: float) -> None:
     torch.manual_seed(0)
     x = torch.rand(301, 999).bfloat16() + 1
-    kept, mask = _apply_dropout(x, share)
-    dropped = kept == 0
-    # five standard deviations of a share of 300,000
+    output, mask = _apply_dropout(x, share)
+    dropped = output == 0
+    # five standard deviations of a share of 300,000 entries
     assert abs(float(dropped.float().mean()) - share) < 5 * (share / x.numel()) ** 0.5
-    torch.testing.assert_close(kept[~dropped], x[~dropped] / (1 - share), rtol=0.01, atol=0)
+    torch.testing.assert_close(output[~dropped], x[~dropped] / (1 - share), rtol=0.01, atol=0)
     other = torch.rand(301, 999).bfloat16() + 1
     assert torch.equal(_apply_dropout_mask(other, mask, share) == 0, dropped)
     assert not torch.equal(_apply_dropout(x, share)[0] == 0, dropped)
-    # in no two rows, columns or places of a 64-bit number the same
+    # bits of one 64-bit number are uncorrelated
     flat = dropped.flatten()[: x.numel() // 4 * 4].view(-1, 4).double()
     assert float((torch.corrcoef(flat.T) - torch.eye(4)).abs().max()) < 0.02
 
 
-def test_dropout_of_16_bits_has_the_gradient_of_its_output() -> None:
+def test_16_bit_dropout_gradient_matches_output() -> None:
     torch.manual_seed(0)
     x = torch.randn(40, 32).bfloat16().requires_grad_()
     weight, a, b = torch.randn(16, 32).bfloat16(), torch.randn(4, 32), torch.randn(16, 4)
@@ -175,13 +175,13 @@ def test_dropout_of_16_bits_has_the_gradient_of_its_output() -> None:
     out = LoraLinear.apply(x, weight, None, a, b, 2.0, 0.4)  # type: ignore[no-untyped-call]
     out.sum().backward()
     torch.manual_seed(1)
-    kept, _ = _apply_dropout(x.detach(), 0.4)
+    dropped_input, _ = _apply_dropout(x.detach(), 0.4)
     exact = [t.detach().float().requires_grad_() for t in (x, a, b)]
-    mask = kept.float() / x.detach().float()
+    mask = dropped_input.float() / x.detach().float()
     plain = exact[0] @ weight.float().T + (exact[0] * mask) @ exact[1].T @ exact[2].T * 2.0
     plain.sum().backward()
     assert (out - plain).norm() < 0.02 * plain.norm()
-    for one, other in zip((x, a, b), exact, strict=True):
-        assert one.grad is not None
-        assert other.grad is not None
-        assert (one.grad - other.grad).norm() < 0.02 * other.grad.norm()
+    for actual, expected in zip((x, a, b), exact, strict=True):
+        assert actual.grad is not None
+        assert expected.grad is not None
+        assert (actual.grad - expected.grad).norm() < 0.02 * expected.grad.norm()

@@ -1,4 +1,4 @@
-"""What steps weigh: learning rates against transformers' schedulers, weights, hashes."""
+"""The ledger: learning rates against transformers' schedulers, weights, hashes."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from tests.training.examples import examples, settings
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize(("warmup", "steps"), [(0, 1), (0, 7), (3, 10), (5, 5), (9, 4)])
-def test_learning_rates_are_those_of_transformers(schedule: str, warmup: int, steps: int) -> None:
+def test_learning_rates_match_transformers(schedule: str, warmup: int, steps: int) -> None:
     from transformers import get_scheduler
 
     name = "constant_with_warmup" if schedule == "constant" else schedule
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
-    theirs = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
+    scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
     chosen = settings(learning_rate=0.3, schedule=schedule, warmup_steps=warmup)
     for number in range(1, steps + 1):
-        expected = theirs.get_last_lr()[0]
+        expected = scheduler.get_last_lr()[0]
         assert compute_learning_rate(chosen, number, steps) == pytest.approx(expected, abs=1e-15)
         optimizer.step()
-        theirs.step()
+        scheduler.step()
 
 
 @pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
-def test_a_ledger_adds_up(normalization: str) -> None:
+def test_ledger_adds_up(normalization: str) -> None:
     chosen = settings(normalization=normalization)
-    fitted = {s.slot: s for s in build_sequences(examples(5), chosen)}
-    slots = list(fitted)
-    steps = build_ledger([slots[:3], slots[3:]], fitted, chosen)
+    sequences = {s.slot: s for s in build_sequences(examples(5), chosen)}
+    slots = list(sequences)
+    steps = build_ledger([slots[:3], slots[3:]], sequences, chosen)
     for step in steps:
-        tokens = [fitted[slot].supervised for slot in step.slots]
+        tokens = [sequences[slot].supervised for slot in step.slots]
         assert step.supervised_tokens == sum(tokens)
         assert step.weight == math.fsum(w * n for w, n in zip(step.weights, tokens, strict=True))
         expected = sum(tokens) if normalization == "token_sum" else 1
@@ -49,32 +49,32 @@ def test_a_ledger_adds_up(normalization: str) -> None:
     assert compute_ledger_facts(steps)["weight_sum"] == steps[0].weight + steps[1].weight
 
 
-def test_each_hash_sees_what_it_is_of() -> None:
+def test_each_hash_covers_its_field() -> None:
     chosen = settings()
-    fitted = {s.slot: s for s in build_sequences(examples(5), chosen)}
-    slots = list(fitted)
-    one, two = build_ledger([slots[:3], slots[3:]], fitted, chosen)
-    facts = compute_ledger_facts([one, two])
+    sequences = {s.slot: s for s in build_sequences(examples(5), chosen)}
+    slots = list(sequences)
+    first, second = build_ledger([slots[:3], slots[3:]], sequences, chosen)
+    facts = compute_ledger_facts([first, second])
     changed = {
-        "plan_sha256": dataclasses.replace(one, slots=one.slots[::-1]),
-        "supervised_sha256": dataclasses.replace(one, supervised_tokens=1),
-        "weights_sha256": dataclasses.replace(one, weights=one.weights[::-1][:2]),
+        "plan_sha256": dataclasses.replace(first, slots=first.slots[::-1]),
+        "supervised_sha256": dataclasses.replace(first, supervised_tokens=1),
+        "weights_sha256": dataclasses.replace(first, weights=first.weights[::-1][:2]),
     }
     for key, step in changed.items():
-        other = compute_ledger_facts([step, two])
-        assert {k for k in changed if other[k] != facts[k]} == {key}
+        changed_facts = compute_ledger_facts([step, second])
+        assert {k for k in changed if changed_facts[k] != facts[k]} == {key}
 
 
-def test_the_hash_of_sequences_sees_ids_and_what_is_supervised_and_no_order() -> None:
-    fitted = build_sequences(examples(3), settings())
-    first, *rest = fitted
-    assert hash_sequences(fitted) == hash_sequences(fitted[::-1])
+def test_sequence_hash_covers_content_not_order() -> None:
+    sequences = build_sequences(examples(3), settings())
+    first, *rest = sequences
+    assert hash_sequences(sequences) == hash_sequences(sequences[::-1])
     moved = (*first.prompt_ids, *first.target_ids)
     others = [
         dataclasses.replace(first, slot="another"),
         dataclasses.replace(first, eos=not first.eos),
         dataclasses.replace(first, target_ids=(*first.target_ids[::-1], 7)),
-        # the same ids, one more of them supervised
+        # the same ids, one more supervised
         dataclasses.replace(
             first,
             prompt_ids=moved[: len(first.prompt_ids) - 1],

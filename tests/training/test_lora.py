@@ -1,4 +1,4 @@
-"""The LoRA trainer on a tiny Llama: what it writes, repeats, and refuses."""
+"""The LoRA trainer on a tiny Llama: files, reproducibility and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.chat_models import set_generation_ends
 from tests.tiny_models import byte_llama
-from tests.training.examples import example, examples, job, same_weights, settings
+from tests.training.examples import assert_same_weights, example, examples, job, settings
 
 N = 37  # three steps of 16, the last of 5
 
@@ -36,27 +36,29 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
-def losses(folder: Path) -> list[tuple[float, float]]:
-    """Loss and gradient norm of every step."""
+def read_losses(folder: Path) -> list[tuple[float, float]]:
+    """Read loss and gradient norm of every step."""
     lines = (folder / "training_log.jsonl").read_text().splitlines()
     return [(entry["loss"], entry["grad_norm"]) for entry in map(json.loads, lines)]
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_file(folder / "adapter_model.safetensors")
-    return found
+def load_weights(folder: Path) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = load_file(folder / "adapter_model.safetensors")
+    return tensors
 
 
-def same(a: Path, b: Path) -> None:
-    """Asserts equal losses, norms and adapters, but for rounding in float32."""
-    assert len(losses(a)) == len(losses(b)) == 3
-    for one, other in zip(losses(a), losses(b), strict=True):
-        assert one == pytest.approx(other, rel=2e-5)
-    same_weights(a, b)
+def assert_same_training(a: Path, b: Path) -> None:
+    """Assert equal losses, norms and adapters up to float32 rounding."""
+    assert len(read_losses(a)) == len(read_losses(b)) == 3
+    for step, other_step in zip(read_losses(a), read_losses(b), strict=True):
+        assert step == pytest.approx(other_step, rel=2e-5)
+    assert_same_weights(a, b)
 
 
 @pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean", "token_sum"])
-def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization: str) -> None:
+def test_accumulation_does_not_change_training(
+    model: Path, tmp_path: Path, normalization: str
+) -> None:
     for micro, accumulation in ((1, 16), (2, 8), (16, 1)):
         shape = {"micro_batch": micro, "accumulation": accumulation}
         chosen = job(
@@ -64,8 +66,8 @@ def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization
         )
         facts = lora(chosen)
         assert facts["budget"]["steps"] == 3
-    same(tmp_path / "1", tmp_path / "2")
-    same(tmp_path / "1", tmp_path / "16")
+    assert_same_training(tmp_path / "1", tmp_path / "2")
+    assert_same_training(tmp_path / "1", tmp_path / "16")
     for ceiling in (16384, 60):
         shape = {"padding_free": True, "max_tokens": ceiling, "max_length": 60}
         unpadded = tmp_path / f"unpadded-{ceiling}"
@@ -74,35 +76,33 @@ def test_accumulation_changes_nothing(model: Path, tmp_path: Path, normalization
             "implementation": "gapft_segments",
             "kernel": "scaled_dot_product_attention",
         }
-        same(tmp_path / "1", unpadded)
+        assert_same_training(tmp_path / "1", unpadded)
 
 
-def test_order_of_examples_changes_not_a_byte(model: Path, tmp_path: Path) -> None:
+def test_example_order_does_not_change_bytes(model: Path, tmp_path: Path) -> None:
     lora(job(model, tmp_path / "a", examples(N), dropout=0.05))
     lora(job(model, tmp_path / "b", examples(N)[::-1], dropout=0.05))
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert read_contents(tmp_path / "a") == read_contents(tmp_path / "b")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_same_job_gives_the_same_bytes_and_another_seed_does_not(
-    model: Path, tmp_path: Path
-) -> None:
+def test_same_job_gives_same_bytes(model: Path, tmp_path: Path) -> None:
     facts = [lora(job(model, tmp_path / n, examples(20), dropout=0.05)) for n in ("a", "b")]
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert read_contents(tmp_path / "a") == read_contents(tmp_path / "b")
     assert {**facts[0], "seconds": 0} == {**facts[1], "seconds": 0}
     other = lora(job(model, tmp_path / "c", examples(20), seed=21, dropout=0.05))
     assert other["plan_sha256"] != facts[0]["plan_sha256"]
-    a, c = weights(tmp_path / "a"), weights(tmp_path / "c")
+    a, c = load_weights(tmp_path / "a"), load_weights(tmp_path / "c")
     assert all(not torch.equal(a[name], c[name]) for name in a)
 
 
-def test_what_the_folder_says(model: Path, tmp_path: Path) -> None:
+def test_writes_adapter_folder(model: Path, tmp_path: Path) -> None:
     chosen = examples(N)
     facts = lora(job(model, tmp_path / "a", chosen, repetitions=2))
-    assert contents(tmp_path / "a").keys() == {
+    assert read_contents(tmp_path / "a").keys() == {
         "README.md",
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -127,7 +127,7 @@ def test_what_the_folder_says(model: Path, tmp_path: Path) -> None:
     assert all(math.isfinite(entry["grad_norm"]) for entry in log)
 
 
-def test_the_end_token_is_supervised_as_asked(model: Path, tmp_path: Path) -> None:
+def test_supervises_end_token_as_configured(model: Path, tmp_path: Path) -> None:
     chosen = examples(20)
     counts = []
     for name in (True, False):
@@ -137,8 +137,8 @@ def test_the_end_token_is_supervised_as_asked(model: Path, tmp_path: Path) -> No
     assert counts[0] - counts[1] == sum(e.ended for e in chosen) == 16
 
 
-def test_no_end_token_is_needed_where_none_is_supervised(model: Path, tmp_path: Path) -> None:
-    bare = copy_of(model, tmp_path / "bare")
+def test_unsupervised_end_token_is_optional(model: Path, tmp_path: Path) -> None:
+    bare = copy_model(model, tmp_path / "bare")
     config = json.loads((bare / "tokenizer_config.json").read_text())
     config.pop("eos_token")
     (bare / "tokenizer_config.json").write_text(json.dumps(config))
@@ -149,7 +149,7 @@ def test_no_end_token_is_needed_where_none_is_supervised(model: Path, tmp_path: 
     assert (tmp_path / "a").is_dir()
 
 
-def copy_of(model: Path, folder: Path) -> Path:
+def copy_model(model: Path, folder: Path) -> Path:
     folder.mkdir()
     for path in model.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
@@ -157,13 +157,13 @@ def copy_of(model: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained") / "a"
     lora(job(model, folder, examples(N), rank=4, alpha=12))
     return folder
 
 
-def test_peft_loads_it_with_its_scale_and_it_changes_logits(model: Path, trained: Path) -> None:
+def test_peft_loads_adapter_with_scale(model: Path, trained_adapter: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -171,7 +171,7 @@ def test_peft_loads_it_with_its_scale_and_it_changes_logits(model: Path, trained
     ids = torch.tensor([[1, 20, 30, 40]])
     with torch.no_grad():
         before = base(ids).logits
-        adapted = PeftModel.from_pretrained(base, trained)
+        adapted = PeftModel.from_pretrained(base, trained_adapter)
         after = adapted(ids).logits
         with adapted.disable_adapter():
             without = adapted(ids).logits
@@ -182,46 +182,46 @@ def test_peft_loads_it_with_its_scale_and_it_changes_logits(model: Path, trained
     assert layer.lora_A["default"].weight.shape == (4, 32)
 
 
-def test_only_lora_weights_are_saved_for_all_seven_projections(trained: Path) -> None:
-    names = weights(trained)
+def test_saves_lora_weights_of_seven_projections(trained_adapter: Path) -> None:
+    names = load_weights(trained_adapter)
     assert len(names) == 2 * 7 * 2  # A and B, seven projections, two layers
     assert all(".lora_A." in name or ".lora_B." in name for name in names)
     assert all(tensor.dtype == torch.float32 for tensor in names.values())
 
 
-def test_lm_eval_loads_it(model: Path, trained: Path) -> None:
+def test_lm_eval_loads_adapter(model: Path, trained_adapter: Path) -> None:
     from lm_eval.models.huggingface import HFLM
 
-    loaded = HFLM(pretrained=str(model), peft=str(trained), device="cpu", batch_size=1)
+    loaded = HFLM(pretrained=str(model), peft=str(trained_adapter), device="cpu", batch_size=1)
     assert loaded.model.peft_config["default"].r == 4
 
 
-def test_only_lora_weights_train(model: Path, tmp_path: Path) -> None:
+def test_trains_only_lora_weights(model: Path, tmp_path: Path) -> None:
     from gapft_harness.training.model import add_lora, load_base
 
     chosen = job(model, tmp_path / "a", examples(N))
     adapted = add_lora(load_base(chosen.model_args, settings()), settings(), 1)
     before = {name: tensor.clone() for name, tensor in adapted.state_dict().items()}
-    fitted = {s.slot: s for s in build_sequences(chosen.examples, settings())}
-    slots = list(fitted)
-    steps = build_ledger([slots[:16], slots[16:]], fitted, settings())
+    sequences = {s.slot: s for s in build_sequences(chosen.examples, settings())}
+    slots = list(sequences)
+    steps = build_ledger([slots[:16], slots[16:]], sequences, settings())
     devices = Devices.of(chosen)
     checkpoint = Checkpoint.for_output(chosen.output, {}, devices, None)
-    run_steps(chosen, settings(), adapted, steps, fitted, 2, devices, checkpoint)
+    run_steps(chosen, settings(), adapted, steps, sequences, 2, devices, checkpoint)
     changed = {
         name for name, now in adapted.state_dict().items() if not torch.equal(now, before[name])
     }
     assert changed == {name for name in before if ".lora_A." in name or ".lora_B." in name}
 
 
-def test_the_loop_equals_a_plain_one(model: Path, tmp_path: Path) -> None:
-    """PEFT's own forward pass, every sequence alone, torch's unfused AdamW: the same losses."""
+def test_loop_equals_plain_peft_loop(model: Path, tmp_path: Path) -> None:
+    """PEFT's own forward pass on single sequences and torch's unfused AdamW give equal losses."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
     chosen = job(model, tmp_path / "a", examples(N), weight_decay=0.1, clip_norm=0.5)
     lora(chosen)
-    fitted = {s.slot: s for s in build_sequences(chosen.examples, settings())}
+    sequences = {s.slot: s for s in build_sequences(chosen.examples, settings())}
     names = list(settings().target_modules)
     torch.manual_seed(derive_key(13, "train/init") >> 33)
     plain = get_peft_model(
@@ -231,8 +231,8 @@ def test_the_loop_equals_a_plain_one(model: Path, tmp_path: Path) -> None:
     trainable = [p for p in plain.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-2, weight_decay=0.1, foreach=False)
     expected = []
-    for step in plan_steps(fitted, settings(), 13):
-        members = [fitted[slot] for slot in step]
+    for step in plan_steps(sequences, settings(), 13):
+        members = [sequences[slot] for slot in step]
         optimizer.zero_grad()
         loss = torch.zeros(())
         for member in members:
@@ -248,26 +248,26 @@ def test_the_loop_equals_a_plain_one(model: Path, tmp_path: Path) -> None:
         optimizer.step()
         expected.append((loss.item(), norm.item()))
     assert expected[0][1] > 0.5  # clipping has something to clip
-    for found, wanted in zip(losses(tmp_path / "a"), expected, strict=True):
-        assert found == pytest.approx(wanted, rel=1e-4)
+    for actual, target in zip(read_losses(tmp_path / "a"), expected, strict=True):
+        assert actual == pytest.approx(target, rel=1e-4)
 
 
-def test_gradient_checkpointing_changes_nothing(model: Path, tmp_path: Path) -> None:
+def test_gradient_checkpointing_does_not_change_training(model: Path, tmp_path: Path) -> None:
     lora(job(model, tmp_path / "off", examples(N)))
     lora(job(model, tmp_path / "on", examples(N), gradient_checkpointing=True))
-    same(tmp_path / "off", tmp_path / "on")
+    assert_same_training(tmp_path / "off", tmp_path / "on")
 
 
-def test_a_bfloat16_base_has_float32_adapters(model: Path, tmp_path: Path) -> None:
+def test_bfloat16_base_has_float32_adapters(model: Path, tmp_path: Path) -> None:
     lora(job(model, tmp_path / "half", examples(N), dtype="bfloat16"))
     lora(job(model, tmp_path / "full", examples(N)))
-    assert {tensor.dtype for tensor in weights(tmp_path / "half").values()} == {torch.float32}
-    half, full = losses(tmp_path / "half"), losses(tmp_path / "full")
+    assert {tensor.dtype for tensor in load_weights(tmp_path / "half").values()} == {torch.float32}
+    half, full = read_losses(tmp_path / "half"), read_losses(tmp_path / "full")
     assert half[0][0] == pytest.approx(full[0][0], rel=0.03)
     assert half[0][0] != full[0][0]
 
 
-def test_a_long_example_is_refused_or_truncated_and_counted(model: Path, tmp_path: Path) -> None:
+def test_rejects_or_truncates_long_example(model: Path, tmp_path: Path) -> None:
     chosen = [*examples(5), example("long", 10, 60)]
     with pytest.raises(UserError, match="problem long"):
         lora(job(model, tmp_path / "a", chosen, max_length=40))
@@ -276,10 +276,8 @@ def test_a_long_example_is_refused_or_truncated_and_counted(model: Path, tmp_pat
     assert facts["truncated"] == 1
 
 
-def test_a_loss_that_is_no_number_names_step_and_examples_and_writes_nothing(
-    model: Path, tmp_path: Path
-) -> None:
-    broken = copy_of(model, tmp_path / "broken")
+def test_reports_step_and_examples_of_nan_loss(model: Path, tmp_path: Path) -> None:
+    broken = copy_model(model, tmp_path / "broken")
     tensors = load_file(broken / "model.safetensors")
     tensors["model.norm.weight"][3] = float("nan")
     save_file(tensors, broken / "model.safetensors", metadata={"format": "pt"})
@@ -288,7 +286,7 @@ def test_a_loss_that_is_no_number_names_step_and_examples_and_writes_nothing(
     assert list(tmp_path.iterdir()) == [broken]
 
 
-def test_a_failure_while_saving_leaves_nothing(
+def test_failed_save_leaves_no_files(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(folder: Path) -> str:
@@ -301,7 +299,7 @@ def test_a_failure_while_saving_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_good_state_is_kept_when_a_later_step_fails(model: Path, tmp_path: Path) -> None:
+def test_keeps_last_good_state_after_failure(model: Path, tmp_path: Path) -> None:
     chosen = job(model, tmp_path / "a", examples(N), learning_rate=1e30)
     with pytest.raises(GapftError, match=r"step 2 of 3 has loss nan.*saved in .*\.a\.checkpoint"):
         lora(chosen)
@@ -311,7 +309,7 @@ def test_the_last_good_state_is_kept_when_a_later_step_fails(model: Path, tmp_pa
     assert all(torch.isfinite(tensor).all() for tensor in state["adapter"].values())
 
 
-def test_a_base_that_is_not_the_searched_one_is_refused(model: Path, tmp_path: Path) -> None:
+def test_rejects_base_other_than_searched(model: Path, tmp_path: Path) -> None:
     chosen = dataclasses.replace(job(model, tmp_path / "a", examples(5)), base_sha256="0" * 64)
     with pytest.raises(UserError, match=r"differs from the searched one: its weights' hash is"):
         lora(chosen)
@@ -322,95 +320,97 @@ def test_a_base_that_is_not_the_searched_one_is_refused(model: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [("mlp", "LoRA cannot adapt 'mlp'.*: down_proj, embed_tokens, "),
      ("q_prog", "the model has no 'q_prog'; did you mean 'q_proj'")],
 )  # fmt: skip
-def test_modules_that_lora_cannot_be_put_on_are_refused_before_loading(
-    model: Path, tmp_path: Path, target: str, said: str
+def test_rejects_target_module_before_loading(
+    model: Path, tmp_path: Path, target: str, message: str
 ) -> None:
-    bare = copy_of(model, tmp_path / "bare")
+    bare = copy_model(model, tmp_path / "bare")
     (bare / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=f"training.target_modules: {said}"):
+    with pytest.raises(UserError, match=f"training.target_modules: {message}"):
         lora(job(bare, tmp_path / "a", examples(5), target_modules=["q_proj", target]))
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_arms_trained_together_are_the_bytes_of_each_alone(
+def test_training_arms_together_gives_same_bytes(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], checkpointing: bool
 ) -> None:
-    def jobs(name: str) -> list[TrainingJob]:
+    def build_jobs(name: str) -> list[TrainingJob]:
         shape: dict[str, Any] = {"dropout": 0.05, "gradient_checkpointing": checkpointing}
         return [
             job(model, tmp_path / f"{name}{seed}", examples(n), seed=seed, **shape)
             for seed, n in ((13, 20), (21, 33))
         ]
 
-    alone = [lora(one) for one in jobs("alone")]
+    alone = [lora(arm_job) for arm_job in build_jobs("alone")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        together = list(lora.together(jobs("together")))
+        together = list(lora.together(build_jobs("together")))
     assert [{**f, "seconds": 0} for f in together] == [{**f, "seconds": 0} for f in alone]
     for seed in (13, 21):
-        assert contents(tmp_path / f"alone{seed}") == contents(tmp_path / f"together{seed}")
+        assert read_contents(tmp_path / f"alone{seed}") == read_contents(
+            tmp_path / f"together{seed}"
+        )
     assert capfd.readouterr().err == ""
 
 
-def test_jobs_of_other_settings_are_not_trained_together(model: Path, tmp_path: Path) -> None:
+def test_rejects_jobs_with_different_settings_together(model: Path, tmp_path: Path) -> None:
     jobs = [job(model, tmp_path / f"{rank}", examples(5), rank=rank) for rank in (4, 8)]
     with pytest.raises(ValueError, match="the same base and settings"):
         next(lora.together(jobs))
 
 
 class Stopped(Exception):
-    """Raised from a job's progress, in the middle of a training."""
+    """Raised from a job's progress callback during training."""
 
 
-def stopping(at: int) -> Callable[[int, int], None]:
-    def progress(done: int, total: int) -> None:
-        if done == at:
+def stop_at(last: int) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        if done == last:
             raise Stopped
 
-    return progress
+    return report
 
 
-def test_a_stopped_training_goes_on_from_the_last_kept_state(model: Path, tmp_path: Path) -> None:
+def test_resumes_from_last_checkpoint(model: Path, tmp_path: Path) -> None:
     shape: dict[str, Any] = {"dropout": 0.05, "repetitions": 3, "schedule": "cosine"}
     lora(job(model, tmp_path / "whole", examples(N), **shape))
     chosen = dataclasses.replace(
         job(model, tmp_path / "a", examples(N), **shape), checkpoint_steps=2
     )
     with pytest.raises(Stopped):
-        lora(dataclasses.replace(chosen, progress=stopping(5)))
+        lora(dataclasses.replace(chosen, progress=stop_at(5)))
     done: list[int] = []
     lora(dataclasses.replace(chosen, progress=lambda step, _: done.append(step)))
     assert done == [5, 6, 7]
-    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+    assert read_contents(tmp_path / "a") == read_contents(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "whole"]
 
 
-def test_a_state_of_another_training_is_not_taken_up(model: Path, tmp_path: Path) -> None:
+def test_ignores_checkpoint_of_other_training(model: Path, tmp_path: Path) -> None:
     lora(job(model, tmp_path / "whole", examples(20)))
     other = dataclasses.replace(job(model, tmp_path / "a", examples(21)), checkpoint_steps=1)
     with pytest.raises(Stopped):
-        lora(dataclasses.replace(other, progress=stopping(1)))
+        lora(dataclasses.replace(other, progress=stop_at(1)))
     (tmp_path / ".a.checkpoint").read_bytes()
     lora(job(model, tmp_path / "a", examples(20)))
-    assert contents(tmp_path / "a") == contents(tmp_path / "whole")
+    assert read_contents(tmp_path / "a") == read_contents(tmp_path / "whole")
 
 
-def test_a_module_the_model_lacks_gets_a_hint(model: Path, tmp_path: Path) -> None:
+def test_suggests_target_module(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no 'q_prog'; did you mean 'q_proj'\?"):
         lora(job(model, tmp_path / "a", examples(5), target_modules=("q_prog",)))
 
 
-def test_a_model_that_is_none(tmp_path: Path) -> None:
+def test_rejects_missing_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"missing: cannot be loaded for training"):
         lora(job(tmp_path / "missing", tmp_path / "a", examples(5)))
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_progress_is_reported_step_by_step_and_nothing_is_printed(
+def test_reports_progress_without_printing(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], checkpointing: bool
 ) -> None:
     seen: list[tuple[int, int]] = []

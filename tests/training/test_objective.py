@@ -28,36 +28,36 @@ NORMALIZATIONS: tuple[Normalization, ...] = ("token_mean", "sequence_mean", "tok
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("objective"))
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path) -> Any:
+def model(model_folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")
-def unpadded(folder: Path) -> Any:
-    """The same weights with the attention for sequences laid end to end."""
+def segment_model(model_folder: Path) -> Any:
+    """The same weights with the attention for concatenated sequences."""
     from transformers import AutoModelForCausalLM
 
     register_segments()
     return AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation=SEGMENTS
+        model_folder, dtype=torch.float32, attn_implementation=SEGMENTS
     )
 
 
-def members_of(sequences: Sequence[TrainingSequence], weight: float = 1.0) -> list[Member]:
+def build_members(sequences: Sequence[TrainingSequence], weight: float = 1.0) -> list[Member]:
     return [Member(sequence, weight) for sequence in sequences]
 
 
-def reference(
+def compute_reference_loss(
     model: Any, members: Sequence[TrainingSequence], normalization: Normalization
 ) -> torch.Tensor:
-    """Each sequence alone, all its logits, labels of -100 on the prompt, torch's own means."""
+    """Compute the loss of single sequences from all logits, with labels of -100 on the prompt."""
     losses = []
     for member in members:
         ids = [*member.prompt_ids, *member.target_ids, *([END] if member.eos else [])]
@@ -78,7 +78,7 @@ def reference(
     st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=20),
     st.sampled_from(NORMALIZATIONS[:2]),
 )
-def test_weights_of_a_mean_sum_to_one(
+def test_mean_weights_sum_to_one(
     targets: list[tuple[int, bool]], normalization: Normalization
 ) -> None:
     members = [
@@ -86,12 +86,12 @@ def test_weights_of_a_mean_sum_to_one(
         for i, (length, eos) in enumerate(targets)
     ]
     weights = compute_token_weights(members, normalization)
-    each = [w * m.supervised for w, m in zip(weights, members, strict=True)]
-    assert sum(each) == pytest.approx(1, abs=1e-12)
+    sequence_weights = [w * m.supervised for w, m in zip(weights, members, strict=True)]
+    assert sum(sequence_weights) == pytest.approx(1, abs=1e-12)
     if normalization == "token_mean":
         assert len(set(weights)) == 1
     else:
-        assert each == pytest.approx([1 / len(members)] * len(members))
+        assert sequence_weights == pytest.approx([1 / len(members)] * len(members))
 
 
 CUTS: list[dict[str, Any]] = [
@@ -106,51 +106,51 @@ CUTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("shape", CUTS, ids=str)
 @pytest.mark.parametrize("shares", [1, 2])
-def test_loss_and_gradient_equal_the_plain_ones(
-    model: Any, unpadded: Any, normalization: Normalization, shape: dict[str, Any], shares: int
+def test_loss_and_gradient_match_reference(
+    model: Any, segment_model: Any, normalization: Normalization, shape: dict[str, Any], shares: int
 ) -> None:
-    """However a step is cut into passes and dealt to processes."""
+    """For every division of a step into passes and processes."""
     chosen = settings(normalization=normalization, **shape)
-    trained = unpadded if chosen.padding_free else model
+    trained = segment_model if chosen.padding_free else model
     members = build_sequences(examples(11), chosen)
     weights = compute_token_weights(members, normalization)
-    expected = reference(model, members, normalization)
-    expected_gradient = torch.autograd.grad(expected, query_weight(model))[0]
+    expected = compute_reference_loss(model, members, normalization)
+    expected_gradient = torch.autograd.grad(expected, get_query_weight(model))[0]
     loss = torch.zeros(())
     for share in range(shares):
         for part in cut_step(members, weights, chosen, share, shares):
             batch = flatten(part, END) if chosen.padding_free else collate(part, END)
             loss = loss + compute_loss(trained, batch)
-    gradient = torch.autograd.grad(loss, query_weight(trained))[0]
+    gradient = torch.autograd.grad(loss, get_query_weight(trained))[0]
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
     scale = float(expected_gradient.abs().max())
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6 * scale)
 
 
-def query_weight(model: Any) -> Any:
+def get_query_weight(model: Any) -> Any:
     return model.model.layers[0].self_attn.q_proj.weight
 
 
-def test_a_model_that_mixes_neighbours_is_refused(unpadded: Any) -> None:
-    check_separation(unpadded, torch.device("cpu"))
+def test_rejects_model_that_mixes_neighbours(segment_model: Any) -> None:
+    check_separation(segment_model, torch.device("cpu"))
 
     def mix(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
         return output + output.roll(8, dims=1)
 
-    hook = unpadded.model.layers[0].mlp.register_forward_hook(mix)
+    hook = segment_model.model.layers[0].mlp.register_forward_hook(mix)
     with pytest.raises(UserError, match=r"mixes concatenated .*padding_free: false"):
-        check_separation(unpadded, torch.device("cpu"))
+        check_separation(segment_model, torch.device("cpu"))
     hook.remove()
 
 
-def test_an_attention_that_is_not_told_where_sequences_end_is_refused(unpadded: Any) -> None:
+def test_rejects_attention_without_sequence_ends(segment_model: Any) -> None:
     with pytest.raises(UserError, match=r"LlamaAttention: does not pass on.*padding_free: false"):
-        unpadded(input_ids=torch.tensor([[5, 6, 7]]))
+        segment_model(input_ids=torch.tensor([[5, 6, 7]]))
 
 
-def test_logits_are_computed_where_supervised_alone_and_equal_those_of_all(model: Any) -> None:
+def test_computes_logits_only_where_supervised(model: Any) -> None:
     members = build_sequences(examples(7), settings())
-    batch = collate(members_of(members), END)
+    batch = collate(build_members(members), END)
     shapes = []
     hook = model.lm_head.register_forward_hook(lambda _, __, out: shapes.append(out.shape))
     with torch.no_grad():
@@ -165,65 +165,68 @@ def test_logits_are_computed_where_supervised_alone_and_equal_those_of_all(model
     torch.testing.assert_close(lean, full)
 
 
-def test_only_response_and_end_tokens_are_targets_and_each_follows_its_position() -> None:
+def test_targets_are_response_and_end_tokens() -> None:
     members = build_sequences(examples(9), settings())
-    batch = collate(members_of(members), END)
-    wanted = [t for m in members for t in (*m.target_ids, *([END] if m.eos else []))]
-    assert batch.targets.tolist() == wanted
+    batch = collate(build_members(members), END)
+    expected = [t for m in members for t in (*m.target_ids, *([END] if m.eos else []))]
+    assert batch.targets.tolist() == expected
     rows, places = batch.positions
-    assert batch.input_ids[rows, places + 1].tolist() == wanted
+    assert batch.input_ids[rows, places + 1].tolist() == expected
     starts = torch.tensor([len(m.prompt_ids) for m in members])
     assert bool((places + 1 >= starts[rows]).all())
 
 
-def test_no_prompt_token_is_a_target_whatever_the_prompt_is(model: Any) -> None:
-    """The loss is the log-probability of the response given the prompt, and of nothing else."""
+def test_prompt_tokens_are_never_targets(model: Any) -> None:
+    """The loss is the log-probability of the response given the prompt."""
     (member,) = build_sequences(examples(1), settings())
     other = TrainingSequence(
         member.slot, (7, *member.prompt_ids[1:]), member.target_ids, True, False
     )
-    for each in (member, other):
-        batch = collate(members_of([each]), END)
+    for sequence in (member, other):
+        batch = collate(build_members([sequence]), END)
         assert batch.targets.tolist() == [*member.target_ids, END]
         torch.testing.assert_close(
-            compute_loss(model, batch), reference(model, [each], "token_mean") * each.supervised
+            compute_loss(model, batch),
+            compute_reference_loss(model, [sequence], "token_mean") * sequence.supervised,
         )
 
 
-def test_what_fills_a_short_row_is_never_read(model: Any) -> None:
+def test_padding_is_never_read(model: Any) -> None:
     members = build_sequences(examples(6), settings())
-    batch = collate(members_of(members), END)
-    before = compute_loss(model, batch)
+    batch = collate(build_members(members), END)
+    loss = compute_loss(model, batch)
     for row, member in enumerate(members):
         batch.input_ids[row, member.tokens :] = 77
-    torch.testing.assert_close(compute_loss(model, batch), before, rtol=0, atol=0)
+    torch.testing.assert_close(compute_loss(model, batch), loss, rtol=0, atol=0)
 
 
-def test_an_end_token_without_an_id_is_an_error() -> None:
+def test_end_token_requires_id() -> None:
     (member,) = build_sequences(examples(1), settings())
     with pytest.raises(ValueError, match="end_id"):
-        collate(members_of([member]), None)
+        collate(build_members([member]), None)
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (6, 2)], ids=["", "shared keys"])
 @pytest.mark.parametrize("lengths", [(1,), (3, 3, 7), (40, 60)])
-def test_attention_by_products_is_torchs(heads: tuple[int, int], lengths: tuple[int, ...]) -> None:
-    """In 16 bits on a CPU, up to a length; beyond it torch's own kernel computes."""
+def test_dense_attention_matches_torch(heads: tuple[int, int], lengths: tuple[int, ...]) -> None:
+    """Used in 16 bits on a CPU up to a length; torch's kernel computes longer sequences."""
     total, (many, few), width = sum(lengths), heads, 16
     ends = (0, *accumulate(lengths))
     torch.manual_seed(0)
     inputs = [torch.randn(1, n, total, width) for n in (many, few, few)]
     upstream = torch.randn(1, total, many, width)
 
-    def outcome(dtype: torch.dtype, dense_length: int) -> list[torch.Tensor]:
-        given = [t.clone().to(dtype).requires_grad_() for t in inputs]
+    def compute_outcome(dtype: torch.dtype, dense_length: int) -> list[torch.Tensor]:
+        leaves = [t.clone().to(dtype).requires_grad_() for t in inputs]
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(attention, "DENSE_LENGTH", dense_length)
-            out, _ = attend(torch.nn.Module(), *given, None, scaling=0.3, cu_seq_lens_q=ends)
+            out, _ = attend(torch.nn.Module(), *leaves, None, scaling=0.3, cu_seq_lens_q=ends)
             out.backward(upstream.to(dtype))
-        return [t.float() for t in (out.detach(), *(t.grad for t in given)) if t is not None]
+        return [t.float() for t in (out.detach(), *(t.grad for t in leaves)) if t is not None]
 
-    exact = outcome(torch.float32, 512)
+    exact = compute_outcome(torch.float32, 512)
     for dense_length in (0, 50, 512):
-        for one, other in zip(outcome(torch.bfloat16, dense_length), exact, strict=True):
-            assert (one - other).norm() <= 0.02 * other.norm() + 1e-3
+        for actual, expected in zip(
+            compute_outcome(torch.bfloat16, dense_length), exact, strict=True
+        ):
+            assert (actual - expected).norm() <= 0.02 * expected.norm() + 1e-3

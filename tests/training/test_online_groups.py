@@ -1,4 +1,4 @@
-"""Which prompts an online arm draws for, which groups are flat, and what verify says of them."""
+"""Prompts of an online arm, flat groups, and their faults reported by verify."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0, None]), min_size=2, max_
 
 
 @given(REWARDS)
-def test_a_group_is_flat_if_no_two_of_its_rewards_differ(rewards: list[float | None]) -> None:
-    given = [reward for reward in rewards if reward is not None]
-    assert is_flat(rewards) == all(a == b for a in given for b in given)
+def test_group_is_flat_if_rewards_are_equal(rewards: list[float | None]) -> None:
+    judged = [reward for reward in rewards if reward is not None]
+    assert is_flat(rewards) == all(a == b for a in judged for b in judged)
 
 
-def test_a_group_whose_mean_rounds_is_decided_by_its_rewards() -> None:
+def test_flatness_ignores_rounding_of_mean() -> None:
     tenths = [0.1, 0.1, 0.1]
     assert sum(tenths) / 3 != 0.1
     assert is_flat(tenths)
@@ -45,7 +45,7 @@ IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=12, unique=
 
 
 @given(IDS, st.integers(1, 20), st.integers(1, 5), st.randoms())
-def test_no_prompt_comes_again_before_all_have_come(
+def test_prompts_repeat_only_after_full_pass(
     ids: list[str], updates: int, prompts: int, shuffler: Any
 ) -> None:
     settings = Grpo(prompts_per_update=prompts)
@@ -69,19 +69,19 @@ GROUPS = [
 ]
 
 
-def faults(groups: list[Group], settings: Grpo = SETTINGS) -> list[str]:
+def list_faults(groups: list[Group], settings: Grpo = SETTINGS) -> list[str]:
     return list(find_group_faults("f", groups, list("abcd"), STATES, settings))
 
 
-def test_groups_that_follow_from_plan_states_and_rewards_have_no_fault(tmp_path: Path) -> None:
-    assert faults(GROUPS) == []
+def test_consistent_groups_have_no_faults(tmp_path: Path) -> None:
+    assert list_faults(GROUPS) == []
     (tmp_path / "groups.jsonl").write_text(format_json_lines(GROUPS))
     assert list(read_groups(tmp_path)) == GROUPS
     assert list(read_groups(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"masked": True}, "line 2: masked is True, computed again it is False"),
         ({"rewards": (1.0, 1.0)}, "line 2: masked is False, computed again it is True"),
@@ -91,20 +91,20 @@ def test_groups_that_follow_from_plan_states_and_rewards_have_no_fault(tmp_path:
         ({"tokens": (3,)}, "line 2: expected 2 rewards"),
     ],
 )
-def test_a_changed_group_is_told(change: dict[str, Any], said: str) -> None:
+def test_reports_changed_group(change: dict[str, Any], message: str) -> None:
     changed = [GROUPS[0], replace(GROUPS[1], **change), *GROUPS[2:]]
-    assert any(said in fault for fault in faults(changed))
+    assert any(message in fault for fault in list_faults(changed))
 
 
-def test_a_group_left_out_is_told() -> None:
-    assert faults(GROUPS[:-1]) == ["f: has 3 groups, but the plan has 4"]
+def test_reports_missing_group() -> None:
+    assert list_faults(GROUPS[:-1]) == ["f: has 3 groups, but the plan has 4"]
 
 
-def test_nothing_is_masked_where_the_recipe_does_not_mask() -> None:
-    assert len(faults(GROUPS, SETTINGS.model_copy(update={"mask_flat": False}))) == 3
+def test_reports_masks_the_recipe_excludes() -> None:
+    assert len(list_faults(GROUPS, SETTINGS.model_copy(update={"mask_flat": False}))) == 3
 
 
-def test_what_groups_come_to() -> None:
+def test_group_facts_sum_groups() -> None:
     assert group_facts(GROUPS) == {
         "draws": 2, "groups": 4, "flat": 3, "masked": 3, "empty_draws": 1, "responses": 8,
         "unjudged": 3, "completion_tokens": 34,
@@ -112,19 +112,19 @@ def test_what_groups_come_to() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("GSU"), st.integers(0, 3), st.integers(0, 3))))
-def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> None:
+def test_flat_groups_all_pass_or_all_fail(drawn: list[Any]) -> None:
     drawn = [(state, max(size, passed), passed) for state, size, passed in drawn]
-    found = count_flat_groups(drawn)
-    assert [of.state for of in found] == ["G", "S", "U"]
-    assert sum(of.groups for of in found) == len(drawn)
+    counts = count_flat_groups(drawn)
+    assert [count.state for count in counts] == ["G", "S", "U"]
+    assert sum(count.groups for count in counts) == len(drawn)
     flat = [state for state, size, passed in drawn if passed in (0, size)]
-    assert [of.flat for of in found] == [flat.count(state) for state in "GSU"]
-    share = compute_solved_share(found)
+    assert [count.flat for count in counts] == [flat.count(state) for state in "GSU"]
+    share = compute_solved_share(counts)
     assert share == (Fraction(flat.count("G"), len(flat)) if flat else None)
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("values", "message"),
     [
         ({"micro_batch": 5}, "micro_batch is 5, but must divide the 32 responses"),
         ({"mask_flat": True, "loss": "grpo"}, "mask_flat has no effect with loss: grpo"),
@@ -132,13 +132,13 @@ def test_flat_groups_are_those_that_all_pass_or_all_fail(drawn: list[Any]) -> No
         ({"group_size": 1}, "greater than or equal to 2"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(said: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValidationError, match=why):
-        Grpo(**said)
+def test_rejects_inconsistent_settings(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Grpo(**values)
     assert Grpo(mask_flat=True, loss="grpo", beta=0.1).mask_flat
 
 
-def test_a_recipe_that_says_nothing_of_grpo_dumps_as_before() -> None:
+def test_recipe_without_grpo_omits_section() -> None:
     assert "grpo" not in Training().model_dump(mode="json")
-    said = Training(grpo=Grpo(beta=0.5))
-    assert Training.model_validate_json(said.model_dump_json()) == said
+    training = Training(grpo=Grpo(beta=0.5))
+    assert Training.model_validate_json(training.model_dump_json()) == training

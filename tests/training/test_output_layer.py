@@ -1,4 +1,4 @@
-"""Logits a chunk at a time: the same loss and gradients, and never more than a chunk of them."""
+"""Logits in chunks: the same loss and gradients with at most one chunk in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPE = {
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 
-#: Architecture, settings of its own, and whether its logits are its output layer's output.
+#: Architecture, its settings, and whether its logits are its output layer's output.
 MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "llama": ("llama", {}, True),
     "tied": ("qwen2", {"tie_word_embeddings": True}, True),
@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
 }
 
 
-def config(name: str) -> Any:
+def build_config(name: str) -> Any:
     from transformers import AutoConfig
 
     kind, more, _ = MODELS[name]
@@ -49,8 +49,10 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(objective.MAX_LOGITS, "cpu", ROWS * VOCABULARY)
 
 
-def plain_loss_and_gradients(model: Any, batch: Batch, trained: list[Any]) -> list[torch.Tensor]:
-    """As a loop without any of this computes them: logits everywhere, torch's cross-entropy."""
+def compute_plain_loss_and_gradients(
+    model: Any, batch: Batch, trained: list[Any]
+) -> list[torch.Tensor]:
+    """Compute them without chunks: logits at every position, torch's cross-entropy."""
     rows, places = batch.positions
     logits = model(input_ids=batch.input_ids).logits[rows, places]
     losses = torch.nn.functional.cross_entropy(logits.float(), batch.targets, reduction="none")
@@ -63,7 +65,7 @@ def plain_loss_and_gradients(model: Any, batch: Batch, trained: list[Any]) -> li
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.03)])
 @pytest.mark.parametrize("count", [1, 7])
 @pytest.mark.parametrize("normalization", ["token_mean", "sequence_mean"])
-def test_chunks_have_the_loss_and_gradients_of_all_at_once(
+def test_chunked_loss_and_gradients_match_plain(
     name: str,
     head: bool,
     dtype: torch.dtype,
@@ -71,11 +73,11 @@ def test_chunks_have_the_loss_and_gradients_of_all_at_once(
     count: int,
     normalization: Normalization,
 ) -> None:
-    """With adapters in float32, whatever the base's dtype is."""
+    """Adapters are float32 for every dtype of the base."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)
-    base = AutoModelForCausalLM.from_config(config(name), dtype=dtype)
+    base = AutoModelForCausalLM.from_config(build_config(name), dtype=dtype)
     modules = ["q_proj", "down_proj", *(["lm_head"] if head else [])]
     model = get_peft_model(base, LoraConfig(target_modules=modules, init_lora_weights=False))
     chosen = build_sequences(examples(count), settings())
@@ -83,65 +85,65 @@ def test_chunks_have_the_loss_and_gradients_of_all_at_once(
     batch = collate([Member(s, w) for s, w in zip(chosen, weights, strict=True)], 2)
     trained = [p for p in model.parameters() if p.requires_grad]
     assert {p.dtype for p in trained} == {torch.float32}
-    made: list[int] = []
+    chunk_sizes: list[int] = []
     model.get_output_embeddings().register_forward_hook(
-        lambda _, __, output: made.append(output.shape[1])
+        lambda _, __, output: chunk_sizes.append(output.shape[1])
     )
     loss = compute_loss(model, batch, MODELS[name][2])
-    found = [loss, *torch.autograd.grad(loss, trained)]
+    actual = [loss, *torch.autograd.grad(loss, trained)]
     supervised = len(batch.targets)
     chunks = [ROWS] * (supervised // ROWS) + [supervised % ROWS] * (supervised % ROWS > 0)
-    assert made == ([0, *chunks] if MODELS[name][2] else [supervised])
-    expected = plain_loss_and_gradients(model, batch, trained)
-    torch.testing.assert_close(found[0], expected[0], rtol=tolerance / 10, atol=1e-6)
-    for one, other in zip(found, expected, strict=True):
-        assert (one - other).norm() <= tolerance * other.norm() + 1e-6
+    assert chunk_sizes == ([0, *chunks] if MODELS[name][2] else [supervised])
+    expected = compute_plain_loss_and_gradients(model, batch, trained)
+    torch.testing.assert_close(actual[0], expected[0], rtol=tolerance / 10, atol=1e-6)
+    for tensor, expected_tensor in zip(actual, expected, strict=True):
+        assert (tensor - expected_tensor).norm() <= tolerance * expected_tensor.norm() + 1e-6
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_a_model_does_to_its_logits_is_seen_without_weights(tmp_path: Path, name: str) -> None:
-    config(name).save_pretrained(tmp_path)
+def test_detects_logit_changes_without_weights(tmp_path: Path, name: str) -> None:
+    build_config(name).save_pretrained(tmp_path)
     weightless = build_meta_model({"pretrained": str(tmp_path)}, settings(dtype="bfloat16"))
     assert is_output_layer_last(weightless) == MODELS[name][2]
 
 
-def test_a_scale_that_is_written_into_the_logits_is_seen(tmp_path: Path) -> None:
-    """They are then the same tensor, and no longer what the output layer gave."""
-    config("llama").save_pretrained(tmp_path)
+def test_detects_in_place_logit_scaling(tmp_path: Path) -> None:
+    """The logits are then the same tensor, but not the output layer's output."""
+    build_config("llama").save_pretrained(tmp_path)
     weightless = build_meta_model({"pretrained": str(tmp_path)}, settings())
     assert is_output_layer_last(weightless)
 
-    def scale(_: Any, __: Any, given: Any) -> None:
-        given.logits.mul_(2)
+    def scale(_: Any, __: Any, output: Any) -> None:
+        output.logits.mul_(2)
 
     weightless.register_forward_hook(scale)
     assert not is_output_layer_last(weightless)
 
 
-def test_a_model_that_does_not_run_without_weights_counts_as_one_that_does_more(
+def test_model_failing_without_weights_counts_as_changing_logits(
     tmp_path: Path,
 ) -> None:
-    config("llama").save_pretrained(tmp_path)
+    build_config("llama").save_pretrained(tmp_path)
     weightless = build_meta_model({"pretrained": str(tmp_path)}, settings())
     weightless.register_forward_pre_hook(lambda _, __: torch.zeros(1, device="meta").item())
     assert not is_output_layer_last(weightless)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_training_in_chunks_is_that_of_all_at_once(
+def test_chunked_training_matches_unchunked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
 ) -> None:
     model = byte_llama(tmp_path / "model")
-    given = []
+    head_flags = []
 
-    def seen(model: Any, batch: Any, head_is_last: bool) -> torch.Tensor:
-        given.append(head_is_last)
+    def record_loss(model: Any, batch: Any, head_is_last: bool) -> torch.Tensor:
+        head_flags.append(head_is_last)
         return compute_loss(model, batch, head_is_last)
 
-    monkeypatch.setattr(loop, "compute_loss", seen)
+    monkeypatch.setattr(loop, "compute_loss", record_loss)
     shape: dict[str, Any] = {"padding_free": True, "gradient_checkpointing": checkpointing}
     chunked = lora(job(model, tmp_path / "chunked", examples(20), **shape))
-    assert given == [True, True]
+    assert head_flags == [True, True]
     monkeypatch.setitem(objective.MAX_LOGITS, "cpu", 1 << 27)
     whole = lora(job(model, tmp_path / "whole", examples(20), **shape))
     for key in ("first_loss", "last_loss"):

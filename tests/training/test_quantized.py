@@ -1,4 +1,4 @@
-"""A base in 8 or 4 bits: trained for real where bitsandbytes is installed, refused elsewhere."""
+"""A base in 8 or 4 bits: trained where bitsandbytes is installed, refused elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("base") / "model", hidden=64)
 
 
-def log(folder: Path, kind: str) -> list[float]:
+def read_log(folder: Path, kind: str) -> list[float]:
     lines = (folder / "training_log.jsonl").read_text().splitlines()
     return [json.loads(line)[kind] for line in lines]
 
@@ -39,10 +39,10 @@ def log(folder: Path, kind: str) -> list[float]:
     ("bits", "stored", "padding_free"),
     [("8bit", torch.int8, False), ("4bit", torch.uint8, False), ("4bit", torch.uint8, True)],
 )
-def test_it_trains_as_the_base_that_its_bits_stand_for(
+def test_trains_like_dequantized_base(
     model: Path, tmp_path: Path, bits: str, stored: torch.dtype, padding_free: bool
 ) -> None:
-    """Losses and gradients are those of the rounded weights, written out in float32."""
+    """Losses and gradients equal those of the dequantized weights in float32."""
     chosen = settings(quantize=bits)
     base = load_base({"pretrained": str(model)}, chosen)
     assert base.model.layers[0].mlp.up_proj.weight.dtype == stored
@@ -57,15 +57,15 @@ def test_it_trains_as_the_base_that_its_bits_stand_for(
     assert facts["settings"]["quantize"] == bits
     assert facts["versions"].keys() == {*whole["versions"], "bitsandbytes"}
     for kind in ("loss", "grad_norm"):
-        few, right = log(tmp_path / "few", kind), log(tmp_path / "whole", kind)
+        few, right = read_log(tmp_path / "few", kind), read_log(tmp_path / "whole", kind)
         assert few == pytest.approx(right, rel=2e-3)
-        assert few != log(tmp_path / "unrounded", kind)
+        assert few != read_log(tmp_path / "unrounded", kind)
     adapter = load_file(tmp_path / "few" / "adapter_model.safetensors")
     assert {tensor.dtype for tensor in adapter.values()} == {torch.float32}
 
 
 @needs_bitsandbytes
-def test_the_next_arm_finds_the_base_as_it_was(model: Path, tmp_path: Path) -> None:
+def test_next_arm_gets_unchanged_base(model: Path, tmp_path: Path) -> None:
     from gapft_harness.training.lora import train_together
 
     jobs = [
@@ -77,12 +77,12 @@ def test_the_next_arm_finds_the_base_as_it_was(model: Path, tmp_path: Path) -> N
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_eight_bits_are_not_laid_end_to_end() -> None:
+def test_rejects_8bit_without_padding() -> None:
     with pytest.raises(ValueError, match="quantize: 8bit detects"):
         settings(quantize="8bit", padding_free=True)
 
 
-def test_without_bitsandbytes_it_is_refused(
+def test_rejects_missing_bitsandbytes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -90,14 +90,14 @@ def test_without_bitsandbytes_it_is_refused(
         load_base({"pretrained": str(model)}, settings(quantize="8bit"))
 
 
-def test_a_base_in_few_bits_is_not_shared_out(model: Path) -> None:
+def test_rejects_sharding_quantized_base(model: Path) -> None:
     devices = Devices(None, torch.device("cpu"), 0, 2, is_sharded=True)
     with pytest.raises(UserError, match=r"fsdp: a base in 4bit .* cannot be sharded"):
         devices.check(settings(quantize="4bit"))
 
 
-def test_a_dtype_that_the_gpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No such GPU is at hand: what torch would say of one is put in its place."""
+def test_rejects_dtype_unsupported_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's answers for such a GPU are simulated."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
     devices = Devices(None, torch.device("cuda", 0), 0, 1)

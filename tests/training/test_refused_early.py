@@ -1,4 +1,4 @@
-"""What training could not do is refused before anything is generated, and a dry run says so."""
+"""Runs and dry runs report training faults before anything is generated."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gapft_harness.stages.verify.run import verify
 from tests.chat_models import CHATML, chat_model, set_generation_ends
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
-from tests.training.test_tied import base_model
+from tests.training.test_tied import build_base_model
 from tests.verify.tampering import change_manifest
 
 pytestmark = pytest.mark.xdist_group("refused_early")
 
 
-def folder_with(folder: Path, **changes: dict[str, Any]) -> list[str]:
-    """The letters task with changed sections of its recipe; the command's first arguments."""
+def prepare_folder(folder: Path, **changes: dict[str, Any]) -> list[str]:
+    """Prepare the letters task with a changed recipe; return the command's arguments."""
     arguments = prepare(folder)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
@@ -30,17 +30,17 @@ def folder_with(folder: Path, **changes: dict[str, Any]) -> list[str]:
     return [*arguments, "run"]
 
 
-def fault_template(folder: Path) -> dict[str, Any]:
+def break_template(folder: Path) -> dict[str, Any]:
     chat_model(folder / "model", "Gemma", "{% if messages|length > 1 %}{{ 1/0 }}{% endif %}Q:")
     return {"model": {"chat_template": True}}
 
 
-def fault_end_text(folder: Path) -> dict[str, Any]:
+def break_end_text(folder: Path) -> dict[str, Any]:
     chat_model(folder / "model", "Gemma", CHATML.replace("<|im_end|>", "###END###"))
     return {"model": {"chat_template": True}}
 
 
-def fault_no_end(folder: Path) -> dict[str, Any]:
+def remove_end_token(folder: Path) -> dict[str, Any]:
     set_generation_ends(folder / "model", None)
     path = folder / "model" / "tokenizer_config.json"
     content = json.loads(path.read_text())
@@ -49,24 +49,22 @@ def fault_no_end(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def fault_tied(folder: Path) -> dict[str, Any]:
-    base_model(folder / "model", tied=True)
+def tie_embeddings(folder: Path) -> dict[str, Any]:
+    build_base_model(folder / "model", tied=True)
     return {"training": {"target_modules": ["q_proj", "lm_head"]}}
 
 
 FAULTS = {
-    "model.chat_template": fault_template,
-    "###END###": fault_end_text,
-    "training.supervise_eos": fault_no_end,
-    "training.target_modules": fault_tied,
+    "model.chat_template": break_template,
+    "###END###": break_end_text,
+    "training.supervise_eos": remove_end_token,
+    "training.target_modules": tie_embeddings,
 }
 
 
 @pytest.mark.parametrize("key", FAULTS)
-def test_it_is_one_error_with_its_key_before_anything_is_generated(
-    tmp_path: Path, key: str
-) -> None:
-    folder_with(tmp_path)
+def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
+    prepare_folder(tmp_path)
     content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
     for section, values in FAULTS[key](tmp_path).items():
         content[section] |= values
@@ -83,11 +81,11 @@ def test_it_is_one_error_with_its_key_before_anything_is_generated(
     assert not list(tmp_path.glob("run/**/*.parquet"))
 
 
-def test_a_run_says_which_token_ends_a_response_wherever_that_matters(tmp_path: Path) -> None:
-    command = folder_with(tmp_path, model={"chat_template": True}, training={"repetitions": 1})
+def test_reports_end_token_throughout_run(tmp_path: Path) -> None:
+    command = prepare_folder(tmp_path, model={"chat_template": True}, training={"repetitions": 1})
     chat_model(tmp_path / "model", "Gemma")
     task = tmp_path / "tasks" / "letters.yaml"
-    ends = json.dumps([*"bcdfghjklmnpqrstvwxyz0123456789"])  # a random model writes one soon
+    ends = json.dumps([*"bcdfghjklmnpqrstvwxyz0123456789"])  # a random model soon generates one
     text = task.read_text()
     task.write_text(text.replace("max_gen_toks: 12", f"max_gen_toks: 12, until: {ends}"))
     dry = succeed(*command, "--dry-run", cwd=tmp_path).stdout

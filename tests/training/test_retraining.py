@@ -22,7 +22,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.stages.verify.run import verify
 from tests.command import succeed
 from tests.training.letters import prepare
-from tests.verify.tampering import change_facts, change_manifest, differences, seal_again
+from tests.verify.tampering import change_facts, change_manifest, find_differences, seal_again
 
 GAPFT, AGAIN, UNIFORM = (Arm(name, 13) for name in ("gapft", "again", "uniform"))
 CONDITIONS: dict[str, Any] = {"gapft": {}, "uniform": {}}
@@ -116,7 +116,7 @@ def test_one_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
     succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
     assert "trained_as" not in manifest(run)["training"][AGAIN.name]
     assert weights_hash(run / layout.adapter_path(AGAIN)) == before
-    assert differences(made, run) == []
+    assert find_differences(made, run) == []
 
 
 def test_a_condition_that_becomes_a_replicate_is_trained_again(made: Path, run: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_condition_that_becomes_a_replicate_is_trained_again(made: Path, run: 
     )  # fmt: skip
     assert facts(run, GAPFT)["stored"] != key
     assert "seconds" in manifest(run)["training"][GAPFT.name]
-    assert differences(made, run) == []
+    assert find_differences(made, run) == []
 
 
 # What gapft verify finds
@@ -186,7 +186,7 @@ def test_a_forged_replicate_is_found(
     made: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
 ) -> None:
     forge(run)
-    found = differences(made, run)
+    found = find_differences(made, run)
     assert any(line.startswith(place) and expected in line for line in found), found
 
 

@@ -1,4 +1,4 @@
-"""An adapter at another scale is the base plus alpha times its update, and loads as any other."""
+"""A scaled adapter adds alpha times its update to the base and loads like any other."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def adapter(model: Path) -> Path:
     return byte_adapter(model, model.with_name("adapter"))
 
 
-def loaded(model: Path, folder: Path | None) -> Any:
+def load_model(model: Path, folder: Path | None) -> Any:
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     return (base if folder is None else PeftModel.from_pretrained(base, folder)).eval()
 
 
-def greedy(model: Path, folder: Path | None) -> list[str]:
-    """What the hf sampler gives: the responses that decisions are made of."""
+def generate_greedy(model: Path, folder: Path | None) -> list[str]:
+    """Generate greedy responses with the hf sampler."""
     args = {"pretrained": str(model), "dtype": "float32", "device": "cpu", "batch_size": 4}
     settings = SamplerSettings("hf", args, chat_template=False, system_instruction=None, threads=1)
     sampler = hf(settings, Adapter(Arm("gapft", 13), str(folder)) if folder else None)
@@ -51,15 +51,15 @@ def greedy(model: Path, folder: Path | None) -> list[str]:
     return [answer.generations[0].text for answer in answers]
 
 
-def test_the_source_at_scale_0_and_the_adapter_at_scale_1(
+def test_scale_0_is_source_and_scale_1_is_adapter(
     model: Path, adapter: Path, tmp_path: Path
 ) -> None:
     for scale in (0, 1):
         scale_adapter(adapter, tmp_path / f"{scale}", scale, FACTS)
-    source, trained = greedy(model, None), greedy(model, adapter)
+    source, trained = generate_greedy(model, None), generate_greedy(model, adapter)
     assert source != trained, "else this shows nothing"
-    assert greedy(model, tmp_path / "0") == source
-    assert greedy(model, tmp_path / "1") == trained
+    assert generate_greedy(model, tmp_path / "0") == source
+    assert generate_greedy(model, tmp_path / "1") == trained
     before = load_file(adapter / "adapter_model.safetensors")
     after = load_file(tmp_path / "1" / "adapter_model.safetensors")
     assert before.keys() == after.keys()
@@ -67,15 +67,13 @@ def test_the_source_at_scale_0_and_the_adapter_at_scale_1(
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.25, 0.5, 0.75, 1.0])
-def test_a_layer_gives_the_base_plus_alpha_times_the_update(
-    model: Path, adapter: Path, tmp_path: Path, scale: float
-) -> None:
+def test_layer_adds_scaled_update(model: Path, adapter: Path, tmp_path: Path, scale: float) -> None:
     scale_adapter(adapter, tmp_path / "scaled", scale, FACTS)
     layers = {
         name: folder_model.base_model.model.model.layers[1].self_attn.q_proj
         for name, folder_model in (
-            ("trained", loaded(model, adapter)),
-            ("scaled", loaded(model, tmp_path / "scaled")),
+            ("trained", load_model(model, adapter)),
+            ("scaled", load_model(model, tmp_path / "scaled")),
         )
     }
     x = torch.randn(5, layers["trained"].in_features, generator=torch.Generator().manual_seed(0))
@@ -86,7 +84,7 @@ def test_a_layer_gives_the_base_plus_alpha_times_the_update(
         assert (layers["trained"](x) - base).abs().max() > 0.1, "else this shows nothing"
 
 
-def test_only_lora_b_is_multiplied_and_only_once(adapter: Path, tmp_path: Path) -> None:
+def test_scales_only_lora_b(adapter: Path, tmp_path: Path) -> None:
     scale_adapter(adapter, tmp_path / "half", 0.5, FACTS)
     before = load_file(adapter / "adapter_model.safetensors")
     after = load_file(tmp_path / "half" / "adapter_model.safetensors")
@@ -96,55 +94,55 @@ def test_only_lora_b_is_multiplied_and_only_once(adapter: Path, tmp_path: Path) 
         )
 
 
-def test_stock_lm_eval_loads_it(model: Path, adapter: Path, tmp_path: Path) -> None:
-    """As ``lm_eval --model hf --model_args pretrained=MODEL,peft=FOLDER`` does."""
+def test_lm_eval_loads_scaled_adapter(model: Path, adapter: Path, tmp_path: Path) -> None:
+    """Same as ``lm_eval --model hf --model_args pretrained=MODEL,peft=FOLDER``."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
     scale_adapter(adapter, tmp_path / "scaled", 0.75, FACTS)
     lm = HFLM(pretrained=str(model), peft=str(tmp_path / "scaled"), dtype="float32", device="cpu")
     options = {"until": [], "max_gen_toks": 16, "do_sample": False}
-    asked = [
+    requests = [
         Instance("generate_until", {}, (prompt, options), i) for i, prompt in enumerate(PROMPTS)
     ]
-    assert lm.generate_until(asked, disable_tqdm=True) == greedy(model, tmp_path / "scaled")
+    assert lm.generate_until(requests, disable_tqdm=True) == generate_greedy(
+        model, tmp_path / "scaled"
+    )
 
 
-def test_the_same_adapter_gives_the_same_bytes_and_says_what_it_is(
-    adapter: Path, tmp_path: Path
-) -> None:
+def test_same_adapter_gives_same_bytes_and_facts(adapter: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         scale_adapter(adapter, tmp_path / name, 0.5, FACTS)
     a, b = ({f.name: f.read_bytes() for f in (tmp_path / n).iterdir()} for n in ("a", "b"))
     assert a == b
     assert a["adapter_config.json"] == (adapter / "adapter_config.json").read_bytes()
-    said = json.loads(a["scaling.json"])
-    assert said == {**FACTS, "adapter_sha256": weights_hash(tmp_path / "a")}
+    facts = json.loads(a["scaling.json"])
+    assert facts == {**FACTS, "adapter_sha256": weights_hash(tmp_path / "a")}
     assert "at scale 0.5" in a["README.md"].decode()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "message"),
     [
         ({"use_dora": True}, "use_dora is True"),
         ({"modules_to_save": ["lm_head"]}, r"contains the weight .*lm_head"),
         ({"bias": "lora_only"}, "bias is 'lora_only'"),
     ],
 )
-def test_an_update_that_lora_b_does_not_scale_is_refused(
-    model: Path, tmp_path: Path, options: dict[str, Any], why: str
+def test_rejects_adapter_lora_b_does_not_scale(
+    model: Path, tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"], **options)).save_pretrained(
         tmp_path / "adapter"
     )
-    with pytest.raises(UserError, match=why):
+    with pytest.raises(UserError, match=message):
         scale_adapter(tmp_path / "adapter", tmp_path / "scaled", 0.5, {})
     assert [p.name for p in tmp_path.iterdir()] == ["adapter"]
 
 
-def test_a_folder_that_is_no_adapter(tmp_path: Path) -> None:
+def test_rejects_folder_without_adapter(tmp_path: Path) -> None:
     (tmp_path / "adapter").mkdir()
     with pytest.raises(UserError, match=r"adapter_config\.json: cannot be read"):
         scale_adapter(tmp_path / "adapter", tmp_path / "scaled", 0.5, {})

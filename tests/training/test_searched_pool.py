@@ -1,4 +1,4 @@
-"""A trainer that asks for it gets what the pool was searched with; others get nothing."""
+"""Trainers that declare needs_problems receive the searched pool; others do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gapft_harness.api import hookimpl, train_lora
 
 
 def online(job):
-    """LoRA, and what an online trainer would begin with."""
+    """Train LoRA and record the inputs that an online trainer needs."""
     found = job.searched
     golds = [problem.gold for problem in found.problems]
     judge = found.verifier.load()
@@ -46,7 +46,7 @@ def online(job):
 
 
 def offline(job):
-    """Refuses what it has not asked for."""
+    """Fail if the searched pool is passed."""
     assert job.searched is None, job.searched
     return train_lora(job)
 
@@ -59,7 +59,7 @@ def register_trainers(register):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("searched")
     prepare(folder)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
@@ -79,11 +79,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PLUGINS = ("--plugin", "plugin.py", "--plugin", "online.py")
 
 
-def test_an_online_trainer_reads_problems_golds_verifier_and_decoding(folder: Path) -> None:
-    succeed("run", "run", "--only", "train", *PLUGINS, cwd=folder)
-    manifest = json.loads((folder / "run" / "manifest.json").read_text())
+def test_online_trainer_receives_searched_pool(searched_folder: Path) -> None:
+    succeed("run", "run", "--only", "train", *PLUGINS, cwd=searched_folder)
+    manifest = json.loads((searched_folder / "run" / "manifest.json").read_text())
     read = manifest["training"]["gapft-seed13"]["read"]
-    pool = pq.read_table(folder / "run" / "pool" / "problems.parquet")
+    pool = pq.read_table(searched_folder / "run" / "pool" / "problems.parquet")
     assert read["problems"] == pool["problem_id"].to_pylist()
     assert len(read["problems"]) == 60
     assert read["right"] == ["pass"] * 60
@@ -93,19 +93,19 @@ def test_an_online_trainer_reads_problems_golds_verifier_and_decoding(folder: Pa
     assert read["own"] is True
     assert [read[key] for key in ("do_sample", "temperature", "max_gen_toks")] == [True, 1.0, 12]
     assert read["verifier"] == ["contains", {}]
-    succeed("verify", "run", *PLUGINS, cwd=folder)
+    succeed("verify", "run", *PLUGINS, cwd=searched_folder)
 
 
-def test_a_trainer_that_asks_for_nothing_gets_nothing(folder: Path) -> None:
+def test_other_trainer_receives_no_pool(searched_folder: Path) -> None:
     for name in ("recipe.yaml", "manifest.json"):
-        path = folder / "other" / name
+        path = searched_folder / "other" / name
         before = path.read_text()
         path.write_text(before.replace("online", "offline"))
         assert path.read_text() != before
-    succeed("run", "other", "--only", "train", *PLUGINS, cwd=folder)
+    succeed("run", "other", "--only", "train", *PLUGINS, cwd=searched_folder)
 
 
-def test_a_declaration_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_rejects_invalid_needs_problems(tmp_path: Path) -> None:
     plugin = tmp_path / "wrong.py"
     plugin.write_text(ONLINE.replace("needs_problems=True", "needs_problems='yes'"))
     with pytest.raises(PluginError, match=r"trainer 'online' has needs_problems='yes'; .* bool"):

@@ -32,7 +32,7 @@ from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import killed
 from tests.recording_run import Here
 from tests.training.letters import prepare
-from tests.verify.tampering import change_json, change_manifest, differences, seal_again
+from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
 
 #: Two runs that are made at once.
 RUNS = ("first", "second")
@@ -122,7 +122,7 @@ def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained
         name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
     }
     assert now == before
-    assert differences(made, run) == []
+    assert find_differences(made, run) == []
 
 
 def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path
         for stage in ("train", "audit"):
             succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=made)
         assert {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)} == right
-        assert differences(made, run) == []
+        assert find_differences(made, run) == []
 
 
 def forgotten(run: Path, *arms: Arm, adapters: bool = True) -> None:
@@ -162,7 +162,7 @@ def test_an_adapter_that_a_kill_left_is_not_sealed_for_another_training_set(
     setting = ("--set", "conditions.uniform.selector=gapft")
     succeed("run", "recipe.yaml", *arguments, *setting, cwd=made)
     assert told_of(run, UNIFORM)["trained_as"] == GAPFT.name
-    assert differences(made, run) == []
+    assert find_differences(made, run) == []
 
 
 def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, run: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_was_lost_comes_from_the_store_or_is_trained_again(made: Path, run:
         assert {arm: sha256(run / layout.adapter_path(arm)) for arm in before} == before
         assert "trained_as" not in told_of(run, GAPFT)
         assert (run.parent / ".store" / facts_of(run, GAPFT)["stored"]).is_dir(), is_stored
-        assert differences(made, run) == []
+        assert find_differences(made, run) == []
 
 
 def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> None:
@@ -197,7 +197,7 @@ def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> N
     run_audit_stage(context)
     assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
     succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=made)
-    assert differences(made, run) == []
+    assert find_differences(made, run) == []
 
 
 @pytest.mark.parametrize("changed", ["adapter_model.safetensors", "index.json", "made_from.json"])
@@ -241,7 +241,7 @@ def test_another_run_takes_adapters_and_answers_and_trains_nothing(
     manifest = json.loads((place / "other/manifest.json").read_text())
     assert not any("seconds" in of for of in manifest["training"].values())
     assert manifest["training"][GAPFT.name]["reused"] == str(made / "run")
-    assert differences(place, place / "other") == []
+    assert find_differences(place, place / "other") == []
 
 
 def start(place: Path, name: str) -> subprocess.Popen[bytes]:
@@ -284,7 +284,7 @@ def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
         hashes = {weights_hash(place / name / layout.adapter_path(arm)) for name in RUNS}
         assert hashes == {weights_hash(made / "run" / layout.adapter_path(arm))}
     for name in RUNS:
-        assert differences(place, place / name) == []
+        assert find_differences(place, place / name) == []
 
 
 def say(key: str, value: Any) -> Any:
@@ -346,7 +346,9 @@ def test_what_was_not_taken_as_it_says_is_found(
     made: Path, run: Path, forge: Any, expected: str
 ) -> None:
     forge(run)
-    assert any(expected in line for line in differences(made, run)), differences(made, run)
+    assert any(expected in line for line in find_differences(made, run)), find_differences(
+        made, run
+    )
 
 
 def test_a_trainer_that_may_go_by_names_trains_every_arm(

@@ -1,4 +1,4 @@
-"""What search and audit generate with is what the saved adapter does when PEFT loads it."""
+"""The sampler's merged model equals the saved adapter as loaded by PEFT."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TARGETS = [
 ]
 
 
-def base_model(folder: Path, *, tied: bool) -> Path:
+def build_base_model(folder: Path, *, tied: bool) -> Path:
     byte_llama(folder)
     config = AutoConfig.from_pretrained(folder)
     config.tie_word_embeddings = tied
@@ -39,34 +39,34 @@ def base_model(folder: Path, *, tied: bool) -> Path:
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("targets", TARGETS, ids=", ".join)
-def test_an_adapter_merged_into_the_weights_is_the_one_that_peft_loads(
+def test_merged_adapter_equals_peft_adapter(
     tmp_path: Path, tied: bool, targets: tuple[str, ...]
 ) -> None:
-    folder = base_model(tmp_path / "model", tied=tied)
-    one = job(folder, tmp_path / "adapter", examples(16), target_modules=targets)
+    folder = build_base_model(tmp_path / "model", tied=tied)
+    training_job = job(folder, tmp_path / "adapter", examples(16), target_modules=targets)
     if tied and not set(targets) <= set(LAYERS):
         with pytest.raises(UserError, match=r"training\.target_modules: '(lm_head|embed_tokens)'"):
-            lora(one)
-        assert not one.output.exists()
+            lora(training_job)
+        assert not training_job.output.exists()
         return
-    lora(one)
+    lora(training_job)
     ids = torch.arange(3, 40).unsqueeze(0)
     arguments: dict[str, Any] = {"pretrained": str(folder), "device": "cpu", "dtype": "float32"}
     sampler = HfSampler(
-        SamplerSettings("hf", arguments), Adapter(Arm("gapft", 13), str(one.output))
+        SamplerSettings("hf", arguments), Adapter(Arm("gapft", 13), str(training_job.output))
     )
     base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         merged = sampler._lm.model(ids).logits
         alone = base(ids).logits
-        loaded = PeftModel.from_pretrained(base, str(one.output)).eval()(ids).logits
+        loaded = PeftModel.from_pretrained(base, str(training_job.output)).eval()(ids).logits
     assert float((loaded - alone).abs().max()) > 0.01, "it has learned something"
     torch.testing.assert_close(merged, loaded, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["all-linear", "norm", "layers"])
-def test_what_is_no_layer_of_its_own_is_refused(tmp_path: Path, target: str) -> None:
-    folder = base_model(tmp_path / "model", tied=True)
+def test_rejects_target_that_is_not_a_layer(tmp_path: Path, target: str) -> None:
+    folder = build_base_model(tmp_path / "model", tied=True)
     with pytest.raises(UserError, match=r"training\.target_modules: ") as refused:
         lora(job(folder, tmp_path / "adapter", examples(4), target_modules=[target]))
     assert "q_proj" in str(refused.value) or target == "all-linear"

@@ -1,4 +1,4 @@
-"""Update groups through the real trainer: exactly G steps, each the mean over its own tokens."""
+"""Update groups in the real trainer: exactly G steps, each a mean over its tokens."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
-def log(folder: Path) -> list[dict[str, Any]]:
+def read_log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "training_log.jsonl").open()]
 
 
-def mean_loss(base: Any, chosen: list[Example]) -> float:
-    """Each sequence alone through the bare model: the mean over all supervised tokens."""
+def compute_mean_loss(base: Any, chosen: list[Example]) -> float:
+    """Compute the mean loss over all supervised tokens, one sequence at a time."""
     losses = []
     for example in chosen:
         end = [2] if example.ended else []
@@ -41,37 +41,35 @@ def mean_loss(base: Any, chosen: list[Example]) -> float:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
-def test_a_run_takes_exactly_g_steps_each_the_mean_over_its_tokens(
-    model: Path, tmp_path: Path, micro_batch: int
-) -> None:
-    """At a learning rate near 0 the adapter stays what it starts as, the bare model."""
+def test_takes_g_steps_of_mean_token_loss(model: Path, tmp_path: Path, micro_batch: int) -> None:
+    """At a learning rate near 0 the adapted model stays equal to the base."""
     from transformers import AutoModelForCausalLM
 
     base = AutoModelForCausalLM.from_pretrained(model)
     chosen = {e.problem_id: e for e in examples(N)}
     seen: list[tuple[int, int]] = []
     shape: dict[str, Any] = {"update_groups": GROUPS, "learning_rate": 1e-30}
-    wanted = job(model, tmp_path / "a", list(chosen.values()), micro_batch=micro_batch, **shape)
-    facts = lora(replace(wanted, progress=lambda done, total: seen.append((done, total))))
+    training_job = job(
+        model, tmp_path / "a", list(chosen.values()), micro_batch=micro_batch, **shape
+    )
+    facts = lora(replace(training_job, progress=lambda done, total: seen.append((done, total))))
     assert facts["budget"]["steps"] == GROUPS
     assert seen == [(step, GROUPS) for step in range(1, GROUPS + 1)]
-    entries = log(tmp_path / "a")
+    entries = read_log(tmp_path / "a")
     assert len(entries) == GROUPS
     assert sorted(len(entry["examples"]) for entry in entries) == [2] * 4 + [3] * 5
     assert sorted(slot for entry in entries for slot in entry["examples"]) == sorted(chosen)
     for entry in entries:
         members = [chosen[slot] for slot in entry["examples"]]
         assert entry["supervised_tokens"] == sum(len(m.response_ids) + m.ended for m in members)
-        assert entry["loss"] == pytest.approx(mean_loss(base, members), rel=1e-5)
+        assert entry["loss"] == pytest.approx(compute_mean_loss(base, members), rel=1e-5)
 
 
-def test_accumulation_has_no_say_and_micro_batches_change_nothing(
-    model: Path, tmp_path: Path
-) -> None:
+def test_update_groups_ignore_accumulation_and_micro_batch(model: Path, tmp_path: Path) -> None:
     for name, shape in (("a", (1, 1)), ("b", (1, 7)), ("c", (3, 1))):
         cut = {"micro_batch": shape[0], "accumulation": shape[1]}
         lora(job(model, tmp_path / name, examples(N), update_groups=GROUPS, **cut))
-    losses = {name: [entry["loss"] for entry in log(tmp_path / name)] for name in "abc"}
+    losses = {name: [entry["loss"] for entry in read_log(tmp_path / name)] for name in "abc"}
     assert losses["a"] == losses["b"]
     assert losses["c"] == pytest.approx(losses["a"], rel=2e-5)
     assert losses["a"][-1] < losses["a"][0]

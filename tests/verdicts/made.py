@@ -1,4 +1,4 @@
-"""Logs of other programs, under the names that they gave them."""
+"""Logs of other programs, under their original names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 WRITTEN = Path(__file__).with_name("written")
 
 
-def copied(folder: Path, name: str) -> Path:
-    """A folder with details of lighteval, named as it names them."""
+def copy_details(folder: Path, name: str) -> Path:
+    """Create a folder with lighteval details, under lighteval's file names."""
     folder.mkdir()
     (record,) = pq.read_table(WRITTEN / f"{name}.parquet")[:1].to_pylist()
     task = record["doc"]["task_name"]
-    named = folder / f"details_{task}_2026-01-01T00-00-00.000001.parquet"
-    shutil.copy(WRITTEN / f"{name}.parquet", named)
+    file = folder / f"details_{task}_2026-01-01T00-00-00.000001.parquet"
+    shutil.copy(WRITTEN / f"{name}.parquet", file)
     return folder

@@ -1,4 +1,4 @@
-"""A log is read by the reader that recognises it: what ships, and a plugin's of ten lines."""
+"""The reader that recognises a log reads it: the shipped readers and a plugin's."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> Retokenizer:
-    """A byte is one token."""
+    """A tokenizer with one token per byte."""
     return Retokenizer(SamplerSettings("import", {"pretrained": str(byte_llama(tmp_path / "m"))}))
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> str:
-    """The plugin of docs/plugins.md, as it stands there."""
+def answers_plugin(tmp_path: Path) -> str:
+    """The plugin of docs/plugins.md."""
     text = (ROOT / "docs" / "plugins.md").read_text()
     text = text.partition("## A log reader in one file")[2]
     found = re.findall(r"```python[^\n]*\n(.*?)```", text, re.DOTALL)[0]
@@ -47,48 +47,50 @@ def answers(tmp_path: Path) -> str:
     return str(tmp_path / "answers.py")
 
 
-def table(path: Path, right: Sequence[str]) -> str:
-    """A log of the plugin's: question, answer, right."""
+def write_table(path: Path, right: Sequence[str]) -> str:
+    """Write a log of the plugin's format: question, gold, answer, right."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("question", "gold", "answer", "right"))
-        for row, said in enumerate(right):
-            writer.writerow((f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", said))
+        for row, verdict in enumerate(right):
+            writer.writerow((f"{row}+1?", row + 1, f"\\boxed{{{row + 1}}} {path.stem}", verdict))
     return str(path)
 
 
-def test_a_plugins_logs_are_compared(answers: str, tmp_path: Path) -> None:
-    before = table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
-    after = table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
-    found = compare(before, [after], CompareChoice(plugin_files=[answers]))
-    (paired,) = found.findings.models.values()
+def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
+    before = write_table(tmp_path / "before.csv", ["yes", "no", "no", "no"])
+    after = write_table(tmp_path / "after.csv", ["yes", "yes", "yes", "no"])
+    comparison = compare(before, [after], CompareChoice(plugin_files=[answers_plugin]))
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.25, 0.75, 2, 0)
-    write_comparison(found, tmp_path / "out")
+    write_comparison(comparison, tmp_path / "out")
     assert "boxed{2} after" in (tmp_path / "out" / "items.csv").read_text()
 
 
-def test_without_the_plugin_it_is_no_log(answers: str, tmp_path: Path) -> None:
-    before = table(tmp_path / "before.csv", ["yes"])
+def test_rejects_log_without_its_plugin(answers_plugin: str, tmp_path: Path) -> None:
+    before = write_table(tmp_path / "before.csv", ["yes"])
     with pytest.raises(UserError, match=r"before\.csv, line 1"):
         compare(before, [before], CompareChoice())
 
 
-def test_a_plugins_logs_are_judged_again(answers: str, tmp_path: Path) -> None:
-    """The verdicts that the log has are held against the verifier's."""
-    before = table(tmp_path / "before.csv", ["yes", "no"])
-    choice = RejudgeChoice(Rule("boxed_math"), plugin_files=[answers])
+def test_rejudges_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
+    """The log's verdicts are compared with the verifier's."""
+    before = write_table(tmp_path / "before.csv", ["yes", "no"])
+    choice = RejudgeChoice(Rule("boxed_math"), plugin_files=[answers_plugin])
     judged = judge_logs([before], choice, flips := Flips(10))
     assert (judged.responses, flips.right, flips.wrong) == (2, 1, 0)
 
 
-def test_a_plugins_logs_are_imported(answers: str, tmp_path: Path, tokenizer: Retokenizer) -> None:
-    greedy = table(tmp_path / "greedy.csv", ["yes", "no", "no"])
-    samples = [table(tmp_path / f"{n}.csv", ["yes", "no", "yes" if n else "no"]) for n in (0, 1)]
+def test_imports_plugin_logs(answers_plugin: str, tmp_path: Path, tokenizer: Retokenizer) -> None:
+    greedy = write_table(tmp_path / "greedy.csv", ["yes", "no", "no"])
+    samples = [
+        write_table(tmp_path / f"{n}.csv", ["yes", "no", "yes" if n else "no"]) for n in (0, 1)
+    ]
     problems = [
         Problem(f"p{row}", f"Q: {row}+1?", "", document={"q": f"{row}+1?"}) for row in range(3)
     ]
     choice = ImportChoice(samples, greedy, on=[("question", "q")])
-    gathering = Gathering(choice, problems, "pool", 2, [answers])
+    gathering = Gathering(choice, problems, "pool", 2, [answers_plugin])
     responses = DraftResponses()
     gathering.gather(responses.add, tokenizer, lambda done: None)
     passed = {
@@ -115,7 +117,7 @@ def test_a_plugins_logs_are_imported(answers: str, tmp_path: Path, tokenizer: Re
         ("yield 1 / 0", r"log reader 'mine' .* failed: .*zero.*mine\.py, line 4"),
     ],
 )
-def test_a_broken_reader_is_named(tmp_path: Path, yielded: str, expected: str) -> None:
+def test_names_broken_reader(tmp_path: Path, yielded: str, expected: str) -> None:
     (tmp_path / "a.mine").write_text("?")
     plugin = tmp_path / "mine.py"
     plugin.write_text(
@@ -127,14 +129,14 @@ def test_a_broken_reader_is_named(tmp_path: Path, yielded: str, expected: str) -
         list(read_rows(open_log(tmp_path / "a.mine", [str(plugin)])))
 
 
-def test_two_plugins_that_recognise_a_file_are_named(answers: str, tmp_path: Path) -> None:
+def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
-    other.write_text(Path(answers).read_text().replace('"answers"', '"others"'))
+    other.write_text(Path(answers_plugin).read_text().replace('"answers"', '"others"'))
     with pytest.raises(UserError, match=r"'answers'.* and by log reader 'others'"):
-        open_log(tmp_path / "a.csv", [answers, str(other)])
+        open_log(tmp_path / "a.csv", [answers_plugin, str(other)])
 
 
-#: A line of each format that ships, and its reader.
+#: A line of each shipped format, by the reader's name.
 LINES = {
     "lm-eval": {"doc": {"q": 1}, "resps": [["a"]], "metrics": ["acc"], "acc": 1},
     "nemo-skills": {"problem": "q", "generation": "a", "is_correct": True, "expected_answer": "a"},
@@ -143,7 +145,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_what_ships_recognises_its_own_and_is_compared(name: str, tmp_path: Path) -> None:
+def test_shipped_readers_recognise_their_formats(name: str, tmp_path: Path) -> None:
     right, line = tmp_path / "right", LINES[name]
     right.write_text(json.dumps(line) + "\n")
     wrong = tmp_path / "wrong"
@@ -152,14 +154,14 @@ def test_what_ships_recognises_its_own_and_is_compared(name: str, tmp_path: Path
     assert entry is not None
     assert entry.name == name
     if name == "lm-eval":
-        return  # its number 1 is also its document
-    found = compare(str(wrong), [str(right)], CompareChoice())
-    (paired,) = found.findings.models.values()
+        return  # the document contains the number 1 too
+    comparison = compare(str(wrong), [str(right)], CompareChoice())
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (0, 1)
 
 
-def test_rows_of_any_reader_are_found_again(answers: str, tmp_path: Path) -> None:
-    log = open_log(Path(table(tmp_path / "a.csv", ["yes", "no", "yes"])), [answers])
+def test_rereads_rows_by_position(answers_plugin: str, tmp_path: Path) -> None:
+    log = open_log(Path(write_table(tmp_path / "a.csv", ["yes", "no", "yes"])), [answers_plugin])
     rows = list(read_rows(log))
     with open_row_access(log) as row_at:
         again = [row_at(row.line, row.offset) for row in reversed(rows)]
@@ -167,7 +169,7 @@ def test_rows_of_any_reader_are_found_again(answers: str, tmp_path: Path) -> Non
     assert [row.place for row in again] == [row.place for row in reversed(rows)]
 
 
-def test_a_row_of_several_responses_tells_how_many_passed(tmp_path: Path) -> None:
+def test_row_counts_passing_responses(tmp_path: Path) -> None:
     log = open_log(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b"], passed=[True, False], metrics={"f1": 0.25})
     assert (row.require_number("pass@1"), row.require_number("f1"), row.statuses) == (
@@ -178,23 +180,23 @@ def test_a_row_of_several_responses_tells_how_many_passed(tmp_path: Path) -> Non
     assert row.metrics == ["pass@1", "f1"]
 
 
-def test_verdicts_by_metric_speak_of_the_one_that_is_chosen(tmp_path: Path) -> None:
-    """Where none is chosen, of the first."""
+def test_criterion_uses_chosen_metric(tmp_path: Path) -> None:
+    """Without a chosen metric, the first one counts."""
     log = open_log(tmp_path / "samples_toy_2026-01-01T00-00-00.jsonl")
     passed = {"loose": [True, True, False], "strict": [False, True, False]}
     row = LogRow.of(log, 1, {"q": 1}, ["a", "b", "c"], passed=passed)
     assert row.metrics == ["loose", "strict"]
     assert row.require_number("strict") == pytest.approx(1 / 3)
-    for chosen, leading, counts in (
+    for chosen, leading, used in (
         (None, None, "loose"), (None, "strict", "strict"), ("strict", None, "strict"),
         ("strict", "loose", "strict"), (None, "other", "loose"),
     ):  # fmt: skip
         criterion = Criterion.of(row, chosen, "", leading)
-        assert criterion.find_passed(row) == passed[counts]
-        assert criterion.count_passing(row) == (sum(passed[counts]), 3)
+        assert criterion.find_passed(row) == passed[used]
+        assert criterion.count_passing(row) == (sum(passed[used]), 3)
 
 
-def test_in_a_folder_only_those_json_files_that_inspect_wrote_are_logs(tmp_path: Path) -> None:
+def test_ignores_json_files_of_other_programs(tmp_path: Path) -> None:
     log = {"version": 2, "status": "success", "eval": {"task": "sums"}, "samples": []}
     others = {"metrics.json": {"accuracy": 0.5}, "eval.json": {"eval": {}}, "list.json": [1]}
     for name, content in {**others, "2026_sums.json": log}.items():

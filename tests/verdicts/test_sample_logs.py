@@ -21,7 +21,7 @@ from gapft_harness.rejudge.flips import Flips
 from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import LogRow
-from tests.compare.logs import row, write
+from tests.compare.logs import row, write_log
 
 #: Metric and filter, as the options of each command.
 Options = dict[str, Any]
@@ -35,7 +35,7 @@ def by_compare(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> l
     ]
     for one in wrong:
         one.pop("verdicts", None)
-    before = write(log.parents[1] / "before", rows=wrong)
+    before = write_log(log.parents[1] / "before", rows=wrong)
     found = compare(str(before), [str(before)], Compared(source_samples=[str(log)], **options))
     assert found.samples is not None
     passing = dict(zip(found.rows_before.tolist(), found.samples.passing.tolist(), strict=True))
@@ -124,7 +124,7 @@ AGREED: dict[str, tuple[list[dict[str, Any]], Options, list[int]]] = {
 @pytest.mark.parametrize("case", AGREED)
 def test_a_log_says_the_same_to_every_command(tmp_path: Path, case: str) -> None:
     rows, options, expected = AGREED[case]
-    log = write(tmp_path / "log", rows=rows)
+    log = write_log(tmp_path / "log", rows=rows)
     told = {command.__name__: command(log, rows, options) for command in COMMANDS}
     assert told == {command.__name__: expected for command in COMMANDS}
 
@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], Options, str]] = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_log_that_does_not_tell_tells_no_command(tmp_path: Path, case: str, command: Any) -> None:
     rows, options, expected = REFUSED[case]
-    log = write(tmp_path / "log", rows=rows)
+    log = write_log(tmp_path / "log", rows=rows)
     with pytest.raises(UserError) as caught:
         command(log, rows, options)
     assert f"{log}, {expected}" in str(caught.value)
@@ -172,7 +172,7 @@ def test_a_log_that_does_not_tell_tells_no_command(tmp_path: Path, case: str, co
 def test_a_pass_at_1_between_says_how_many_and_not_which(tmp_path: Path) -> None:
     """States need no more; verdicts on each response do."""
     rows = [several(0, 1 / 3), several(1, 2 / 3)]
-    log = write(tmp_path / "log", rows=rows)
+    log = write_log(tmp_path / "log", rows=rows)
     assert by_compare(log, rows, {}) == [1, 2]
     for command in (by_rejudge, by_import):
         with pytest.raises(
@@ -183,7 +183,7 @@ def test_a_pass_at_1_between_says_how_many_and_not_which(tmp_path: Path) -> None
 
 def test_a_metric_that_is_better_when_lower_says_nothing(tmp_path: Path) -> None:
     rows = [letters(i, 1) for i in (0, 1)]
-    log = write(tmp_path / "log", rows=rows, higher=False)
+    log = write_log(tmp_path / "log", rows=rows, higher=False)
     for command in COMMANDS:
         with pytest.raises(UserError, match="is better when lower"):
             command(log, rows, {})

@@ -1,4 +1,4 @@
-"""The table of verdicts: its states are those of the states stage, by all samples or by some."""
+"""The table of verdicts gives the states of the states stage, for all or some samples."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ problems = st.lists(
 
 
 @given(problems, st.integers(0, K - 1), st.integers(1, K))
-def test_a_window_is_judged_by_its_samples_alone(
-    drawn: list[tuple[bool, list[bool]]], first: int, k: int
+def test_window_uses_only_its_samples(
+    problem_verdicts: list[tuple[bool, list[bool]]], first: int, k: int
 ) -> None:
-    greedy, passed = map(np.array, zip(*drawn, strict=True))
-    found = Verdicts.of(greedy, passed).select_samples(first, k)
-    states = [classify_state(one, samples[first : first + k]) for one, samples in drawn]
-    assert found.states.tolist() == states
-    assert found.sizes == {state: states.count(state) for state in ("G", "S", "U")}
-    assert found.compute_pass_at(found.k) == Fraction(
-        sum(any(samples[first : first + k]) for _, samples in drawn), len(drawn)
+    greedy, passed = map(np.array, zip(*problem_verdicts, strict=True))
+    table = Verdicts.of(greedy, passed).select_samples(first, k)
+    states = [
+        classify_state(greedy_passed, samples[first : first + k])
+        for greedy_passed, samples in problem_verdicts
+    ]
+    assert table.states.tolist() == states
+    assert table.sizes == {state: states.count(state) for state in ("G", "S", "U")}
+    assert table.compute_pass_at(table.k) == Fraction(
+        sum(any(samples[first : first + k]) for _, samples in problem_verdicts),
+        len(problem_verdicts),
     )

@@ -1,4 +1,4 @@
-"""Logs that lighteval and Every Eval Ever themselves wrote (``written/README.md``)."""
+"""Logs written by lighteval and Every Eval Ever themselves (``written/README.md``)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
 from gapft_harness.verdicts.log_files import find_single_run, open_log
 from gapft_harness.verdicts.sample_logs import Criterion, read_rows
-from tests.verdicts.made import WRITTEN, copied
+from tests.verdicts.made import WRITTEN, copy_details
 
 
-def test_details_of_lighteval_are_compared_folder_by_folder(tmp_path: Path) -> None:
-    before, after = (copied(tmp_path / side, f"lighteval_{side}") for side in ("before", "after"))
-    found = compare(str(before), [str(after)], CompareChoice())
-    assert found.figures.keys() == {"toy|0"}
-    assert str(found.figure) == "em"
-    (paired,) = found.findings.models.values()
+def test_compares_lighteval_folders(tmp_path: Path) -> None:
+    before, after = (
+        copy_details(tmp_path / side, f"lighteval_{side}") for side in ("before", "after")
+    )
+    comparison = compare(str(before), [str(after)], CompareChoice())
+    assert comparison.metrics.keys() == {"toy|0"}
+    assert str(comparison.metric) == "em"
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 
 
-def test_of_lightevals_samples_the_mean_says_how_many_passed(tmp_path: Path) -> None:
-    """And not which; of its options the likeliest is the response."""
-    samples = copied(tmp_path / "samples", "lighteval_samples")
+def test_lighteval_mean_gives_number_of_passes(tmp_path: Path) -> None:
+    """The mean does not tell which passed; the likeliest option is the response."""
+    samples = copy_details(tmp_path / "samples", "lighteval_samples")
     row = next(iter(read_rows(open_log(next(samples.iterdir())))))
     assert (row.texts, row.count, row.gold) == (["6", "9", "6", "9"], 4, "6")
     assert row.metrics == ["pass@k:k=1&n=4", "avg@n:n=4", "pass@1"]
@@ -36,23 +38,23 @@ def test_of_lightevals_samples_the_mean_says_how_many_passed(tmp_path: Path) -> 
     assert criterion.count_passing(row) == (2, 4)
     with pytest.raises(UserError, match=r"pass@1 of 0.5 does not say which of them passed"):
         criterion.find_passed(row)
-    options = copied(tmp_path / "options", "lighteval_options")
+    options = copy_details(tmp_path / "options", "lighteval_options")
     row = next(iter(read_rows(open_log(next(options.iterdir())))))
     assert (row.response, row.metrics, row.require_number("acc")) == ("option 1: 6", ["acc"], 1)
 
 
-def test_lightevals_samples_give_states(tmp_path: Path) -> None:
-    before = copied(tmp_path / "before", "lighteval_before")
-    samples = copied(tmp_path / "samples", "lighteval_samples")
+def test_lighteval_samples_give_states(tmp_path: Path) -> None:
+    before = copy_details(tmp_path / "before", "lighteval_before")
+    samples = copy_details(tmp_path / "samples", "lighteval_samples")
     choice = CompareChoice(source_samples=[str(samples)])
-    found = compare(str(before), [str(before)], choice)
-    assert found.samples is not None
-    assert found.samples.k == 4
-    assert found.samples.passing.tolist() == [2] * 4
+    comparison = compare(str(before), [str(before)], choice)
+    assert comparison.samples is not None
+    assert comparison.samples.k == 4
+    assert comparison.samples.passing.tolist() == [2] * 4
 
 
-def test_records_are_read_by_result_with_the_epochs_together() -> None:
-    """The converter gives every epoch the sample's mean score, so none has a verdict of its own."""
+def test_groups_records_by_result_and_epochs() -> None:
+    """The converter gives every epoch the sample's mean score, so no epoch has its own verdict."""
     log = open_log(WRITTEN / "every_eval_ever_epochs.jsonl")
     rows = list(read_rows(log))
     assert (log.task, log.kind) == ("sums", "every-eval-ever")
@@ -64,26 +66,28 @@ def test_records_are_read_by_result_with_the_epochs_together() -> None:
     assert (rows[1].require_number("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
     with pytest.raises(UserError, match=r"2 responses, and score does not say how many of them"):
         Criterion.of(rows[1], None, "").count_passing(rows[1])
-    of_lm_eval = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
-    assert of_lm_eval.task == "sums_text"
-    assert [row.require_number("score") for row in read_rows(of_lm_eval)] == [0, 1, 1, 0, 0, 1]
+    lm_eval_log = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
+    assert lm_eval_log.task == "sums_text"
+    assert [row.require_number("score") for row in read_rows(lm_eval_log)] == [0, 1, 1, 0, 0, 1]
 
 
-def test_records_are_compared() -> None:
-    before, epochs = (str(WRITTEN / f"every_eval_ever_{of}.jsonl") for of in ("before", "epochs"))
-    found = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
-    (paired,) = found.findings.models.values()
+def test_compares_every_eval_ever_records() -> None:
+    before, epochs = (
+        str(WRITTEN / f"every_eval_ever_{side}.jsonl") for side in ("before", "epochs")
+    )
+    comparison = compare(before, [epochs], CompareChoice(filter="match:accuracy"))
+    (paired,) = comparison.findings.models.values()
     assert (paired.before, paired.after) == (pytest.approx(2 / 3), 0.5)
 
 
-def test_epochs_without_verdicts_have_a_mean_and_no_curve() -> None:
+def test_epochs_without_verdicts_have_no_curve() -> None:
     epochs = str(WRITTEN / "every_eval_ever_epochs.jsonl")
-    found = compare(epochs, [epochs], CompareChoice())
-    (paired,) = found.findings.models.values()
-    assert (paired.before, found.curves) == (0.5, {})
+    comparison = compare(epochs, [epochs], CompareChoice())
+    (paired,) = comparison.findings.models.values()
+    assert (paired.before, comparison.curves) == (0.5, {})
 
 
-def test_records_of_one_result_with_several_scores_are_refused(tmp_path: Path) -> None:
+def test_rejects_records_with_conflicting_scores(tmp_path: Path) -> None:
     lines = (WRITTEN / "every_eval_ever_epochs.jsonl").read_text().splitlines()
     changed = json.loads(lines[-1])
     changed["evaluation"]["score"] = 0.25
@@ -92,7 +96,7 @@ def test_records_of_one_result_with_several_scores_are_refused(tmp_path: Path) -
         list(read_rows(open_log(tmp_path / "log.jsonl")))
 
 
-def test_samples_of_json_lines_are_responses_of_one_row(tmp_path: Path) -> None:
+def test_groups_json_lines_samples_into_rows(tmp_path: Path) -> None:
     lines = [
         {"id": name, "text": f"{name}{index}", "passed": index == 1, "index": index}
         for index in ("greedy", 1, 0)
@@ -122,21 +126,23 @@ def test_samples_of_json_lines_are_responses_of_one_row(tmp_path: Path) -> None:
         ("log.eval.gz", b"", "is packed, .*gunzip"),
     ],
 )
-def test_what_is_no_log_is_told(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
+def test_rejects_files_that_are_not_logs(
+    name: str, content: bytes, expected: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=expected) as told:
+    with pytest.raises(UserError, match=expected) as refused:
         compare(str(tmp_path / name), [str(tmp_path / name)], CompareChoice())
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
 
 
-def test_details_without_a_row_are_told(tmp_path: Path) -> None:
+def test_rejects_details_without_rows(tmp_path: Path) -> None:
     empty = pq.read_table(WRITTEN / "lighteval_before.parquet")[:0]
     pq.write_table(empty, tmp_path / "log.parquet")
     with pytest.raises(UserError, match=r"log.parquet: has no rows; expected"):
         compare(str(tmp_path / "log.parquet"), [str(tmp_path / "log.parquet")], CompareChoice())
 
 
-def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_folder_without_logs_lists_expected_names(tmp_path: Path) -> None:
     pq.write_table(
         pq.read_table(WRITTEN / "lighteval_before.parquet").select(["doc"]), tmp_path / "a.parquet"
     )
@@ -146,8 +152,8 @@ def test_a_folder_without_logs_says_what_was_looked_for(tmp_path: Path) -> None:
         compare(str(tmp_path), [str(tmp_path)], CompareChoice())
 
 
-def test_the_newest_details_of_a_task_are_taken_if_asked(tmp_path: Path) -> None:
-    folder = copied(tmp_path / "logs", "lighteval_before")
+def test_latest_option_chooses_newest_details(tmp_path: Path) -> None:
+    folder = copy_details(tmp_path / "logs", "lighteval_before")
     newer = folder / "details_toy|0_2026-01-02T00-00-00.000001.parquet"
     shutil.copy(WRITTEN / "lighteval_after.parquet", newer)
     with pytest.raises(UserError, match=r"two logs of task toy\|0 in one run.*--latest"):
@@ -157,11 +163,11 @@ def test_the_newest_details_of_a_task_are_taken_if_asked(tmp_path: Path) -> None
     ]
 
 
-def test_a_folder_given_twice_is_told(tmp_path: Path) -> None:
-    folder = str(copied(tmp_path / "before", "lighteval_before"))
+def test_rejects_repeated_folders(tmp_path: Path) -> None:
+    folder = str(copy_details(tmp_path / "before", "lighteval_before"))
     with pytest.raises(UserError, match="named twice among the training seeds"):
         compare(folder, [folder, folder], CompareChoice(seeds=True))
     shutil.copytree(folder, tmp_path / "again")
     choice = CompareChoice(source_samples=[folder, str(tmp_path / "again")])
     with pytest.raises(UserError, match="identical logs"):
-        compare(str(copied(tmp_path / "other", "lighteval_after")), [folder], choice)
+        compare(str(copy_details(tmp_path / "other", "lighteval_after")), [folder], choice)

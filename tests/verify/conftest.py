@@ -1,4 +1,4 @@
-"""A finished run to verify, made once, and a copy of it to break."""
+"""A finished run to verify, created once, and a copy of it to change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.verify.tampering import SELECTOR
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plugin and a finished run of four conditions, with replay and budget."""
     folder = tmp_path_factory.mktemp("verify")
     command = prepare(folder)
     with (folder / "plugin.py").open("a") as plugin:
         plugin.write(SELECTOR)
-    chosen = (
+    settings = (
         "budget.replay=2",
         "budget.n=4",
         "training.schedule=cosine",
@@ -27,12 +27,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "statistics.replicates=20",
         "conditions=[gapft,uniform,all_verified,drawn]",
     )
-    overrides = [part for setting in chosen for part in ("--set", setting)]
+    overrides = [part for setting in settings for part in ("--set", setting)]
     succeed(*command, "run", "--seed", 13, *overrides, cwd=folder)
     return folder
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
-    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+def run(workspace: Path, tmp_path: Path) -> Path:
+    """A copy of the run to change."""
+    return Path(shutil.copytree(workspace / "run", tmp_path / "run"))

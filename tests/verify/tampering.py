@@ -1,4 +1,4 @@
-"""Changing a sealed run as someone would who hides it: what is changed is sealed again."""
+"""Change a sealed run and hide the change by sealing again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.verify.run import verify
 
 ARM = "gapft-seed13"
-#: An arm of the selector of the run's plugin.
+#: An arm of the plugin's selector.
 PLUGIN_ARM = "drawn-seed13"
 LOG = f"adapters/{ARM}/training_log.jsonl"
 
@@ -31,12 +31,12 @@ def register_selectors(register):
 """
 
 
-def differences(made: Path, run: Path) -> list[str]:
-    return verify(run, [str(made / "plugin.py")]).differences
+def find_differences(workspace: Path, run: Path) -> list[str]:
+    return verify(run, [str(workspace / "plugin.py")]).differences
 
 
 def seal_again(run: Path, *relatives: str) -> None:
-    """Writes the hashes of changed files into the manifest."""
+    """Write the hashes of changed files into the manifest."""
     manifest = json.loads((run / "manifest.json").read_text())
     for relative in relatives:
         manifest["files"][relative] = sha256(run / relative)
@@ -54,7 +54,7 @@ def change_manifest(run: Path, change: Callable[[dict[str, Any]], None]) -> None
 
 
 def change_facts(run: Path, arm: str, change: Callable[[dict[str, Any]], None]) -> None:
-    """Changes what ``training.json`` and the manifest say of an arm's training, both alike."""
+    """Change an arm's training facts in ``training.json`` and in the manifest."""
     change_json(run / f"adapters/{arm}/training.json", change)
     change_manifest(run, lambda manifest: change(manifest["training"][arm]))
     seal_again(run, f"adapters/{arm}")
@@ -72,26 +72,28 @@ def change_log(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> Non
     seal_again(run, f"adapters/{ARM}")
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
     return list(pq.read_table(path).to_pylist())
 
 
-def facts_of(path: Path) -> dict[str, Any]:
-    """What a table says of itself."""
+def read_facts(path: Path) -> dict[str, Any]:
+    """Read the facts that a table records about itself."""
     facts: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"gapft"])
     return facts
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]], **facts: object) -> None:
-    """Writes other rows under the table's own schema, and other facts beside its own."""
+    """Write rows under the table's schema, and add facts to its own."""
     metadata = pq.read_metadata(path).metadata
-    told = {"gapft": json.dumps({**facts_of(path), **facts})} if b"gapft" in metadata else None
-    schema = pq.read_schema(path).with_metadata(told)
+    table_metadata = (
+        {"gapft": json.dumps({**read_facts(path), **facts})} if b"gapft" in metadata else None
+    )
+    schema = pq.read_schema(path).with_metadata(table_metadata)
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def change_rows(run: Path, relative: str, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    rows = rows_of(run / relative)
+    rows = read_rows(run / relative)
     change(rows)
     write_rows(run / relative, rows)
     seal_again(run, relative)

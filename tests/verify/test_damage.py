@@ -1,4 +1,4 @@
-"""Whatever happens to a file of a run, ``gapft verify`` names a difference and never breaks."""
+"""``gapft verify`` reports any damage to a run's files and never crashes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.verify.tampering import (
     ARM,
     change_manifest,
     change_rows,
-    differences,
-    rows_of,
+    find_differences,
+    read_rows,
     seal_again,
 )
 
 pytestmark = pytest.mark.xdist_group("verify")
 
-#: What no stage seals: locks, and the report, which ``--only report`` makes again.
+#: Files that no stage seals: locks, and the report, which ``--only report`` writes again.
 UNSEALED = ("run.lock", "jobs.lock", "report")
 
 
-def flip(path: Path, place: float) -> None:
+def flip_bit(path: Path, place: float) -> None:
     content = bytearray(path.read_bytes())
     content[int(place * len(content))] ^= 1
     path.write_bytes(content)
@@ -39,14 +39,14 @@ def flip(path: Path, place: float) -> None:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "removed": lambda path: path.unlink(),
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "a bit flipped": lambda path: flip(path, random.Random(path.name).random()),
+    "a bit flipped": lambda path: flip_bit(path, random.Random(path.name).random()),
     "empty": lambda path: path.write_bytes(b""),
     "something else": lambda path: path.write_bytes(b"[1, null]\n"),
 }
 
 
-def files_of(run: Path) -> list[str]:
-    """Every file of a run that tells of it, but for the manifest."""
+def list_files(run: Path) -> list[str]:
+    """List the run's files that verification reads, except the manifest."""
     return sorted(
         relative.as_posix()
         for file in run.rglob("*")
@@ -56,67 +56,69 @@ def files_of(run: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def damaged(run: Path, relative: str, damage: str) -> Iterator[None]:
-    """Damages a file, and restores it."""
-    kept = (run / relative).read_bytes()
+def damage_file(run: Path, relative: str, damage: str) -> Iterator[None]:
+    """Damage a file, then restore it."""
+    content = (run / relative).read_bytes()
     DAMAGE[damage](run / relative)
     yield
-    (run / relative).write_bytes(kept)
+    (run / relative).write_bytes(content)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_every_file_damaged_in_every_way(made: Path, run: Path, damage: str) -> None:
+def test_detects_damage_to_every_file(workspace: Path, run: Path, damage: str) -> None:
     sealed = json.loads((run / "manifest.json").read_text())["files"]
-    files = files_of(run)
+    files = list_files(run)
     assert len(files) == 1 + 6 + 4 + 4 * 6 + 4  # recipe, splits, selections, adapters, decisions
     for relative in files:
-        with damaged(run, relative, damage):
-            first = differences(made, run)[0]
-        named = [entry for entry in sealed if relative.startswith(entry)] or ["recipe.yaml"]
-        assert first.startswith(f"{named[0]}: "), relative
-    assert differences(made, run) == []
+        with damage_file(run, relative, damage):
+            first = find_differences(workspace, run)[0]
+        entries = [entry for entry in sealed if relative.startswith(entry)] or ["recipe.yaml"]
+        assert first.startswith(f"{entries[0]}: "), relative
+    assert find_differences(workspace, run) == []
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_every_file_of_an_arm_damaged_and_sealed_again(made: Path, run: Path, damage: str) -> None:
-    """A flipped bit may say nothing, and a model card is prose; to break is never right."""
+def test_detects_damage_sealed_again(workspace: Path, run: Path, damage: str) -> None:
+    """A flipped bit or an edited model card may change nothing; a crash is always wrong."""
     manifest = json.loads((run / "manifest.json").read_text())
     entries = [e for e in manifest["files"] if ARM in e or e.startswith(("pool", "audit"))]
-    for relative in files_of(run):
+    for relative in list_files(run):
         for entry in entries:
             if not relative.startswith(entry):
                 continue
-            with damaged(run, relative, damage):
+            with damage_file(run, relative, damage):
                 if (run / entry).exists():
                     seal_again(run, entry)
-                found = differences(made, run)
-            assert found or damage == "a bit flipped" or relative.endswith("README.md"), relative
+                differences = find_differences(workspace, run)
+            assert differences or damage == "a bit flipped" or relative.endswith("README.md"), (
+                relative
+            )
             write_json(run / "manifest.json", manifest)
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGE.keys() - {"a bit flipped"}))
-def test_a_damaged_manifest(made: Path, run: Path, damage: str) -> None:
-    with damaged(run, "manifest.json", damage):
-        assert any(line.startswith("manifest.json: ") for line in differences(made, run))
+def test_detects_damaged_manifest(workspace: Path, run: Path, damage: str) -> None:
+    with damage_file(run, "manifest.json", damage):
+        assert any(line.startswith("manifest.json: ") for line in find_differences(workspace, run))
 
 
-def test_bits_of_the_manifest(made: Path, run: Path) -> None:
-    """Some say nothing of the arms (times, hardware); none may break the command."""
+def test_survives_flipped_bits_in_manifest(workspace: Path, run: Path) -> None:
+    """Some bits do not concern the arms (times, hardware); none may crash the command."""
     size = (run / "manifest.json").stat().st_size
-    found = 0
+    detected = 0
     for place in random.Random(0).sample(range(size), 40):
-        kept = (run / "manifest.json").read_bytes()
-        flip(run / "manifest.json", place / size)
+        content = (run / "manifest.json").read_bytes()
+        flip_bit(run / "manifest.json", place / size)
         try:
-            found += bool(differences(made, run))
-        except UserError:  # of what the run rests on: as if that had been edited
-            found += 1
-        (run / "manifest.json").write_bytes(kept)
-    assert found > 10  # half of forty, give or take three, by how long paths and times are
+            detected += bool(find_differences(workspace, run))
+        except UserError:  # the recorded inputs seem edited
+            detected += 1
+        (run / "manifest.json").write_bytes(content)
+    assert detected > 10  # about 20 +- 3, depending on the length of paths and times
 
 
 @pytest.mark.parametrize("table", ["problems", "responses", "states"])
-def test_a_problem_too_few_in_a_table(made: Path, run: Path, table: str) -> None:
+def test_detects_missing_problem_in_table(workspace: Path, run: Path, table: str) -> None:
     def drop(rows: list[dict[str, object]]) -> None:
         last = rows[-1]["problem_id"]
         rows[:] = [row for row in rows if row["problem_id"] != last]
@@ -125,63 +127,61 @@ def test_a_problem_too_few_in_a_table(made: Path, run: Path, table: str) -> None
     where = "responses" if table == "problems" else table
     assert any(
         line.startswith(f"pool/{where}.parquet: has other problems than pool/problems.parquet")
-        for line in differences(made, run)
+        for line in find_differences(workspace, run)
     )
 
 
-def test_tables_of_other_columns(made: Path, run: Path) -> None:
+def test_detects_missing_column(workspace: Path, run: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = run / "pool/states.parquet"
-    rows = [{k: v for k, v in row.items() if k != "samples"} for row in rows_of(path)]
+    rows = [{k: v for k, v in row.items() if k != "samples"} for row in read_rows(path)]
     pq.write_table(pa.Table.from_pylist(rows), path)
-    found = differences(made, run)
-    assert "pool/states.parquet: was changed after it was sealed" in found
-    assert "pool: cannot be read (KeyError: 'samples')" in found
+    differences = find_differences(workspace, run)
+    assert "pool/states.parquet: was changed after it was sealed" in differences
+    assert "pool: cannot be read (KeyError: 'samples')" in differences
 
 
 @pytest.mark.parametrize("section", ["recipe", "task", "source", "files", "budgets", "training"])
-def test_a_manifest_without_a_section(made: Path, run: Path, section: str) -> None:
+def test_detects_missing_manifest_section(workspace: Path, run: Path, section: str) -> None:
     change_manifest(run, lambda manifest: manifest.pop(section))
-    assert f"manifest.json: has no section {section}" in differences(made, run)
+    assert f"manifest.json: has no section {section}" in find_differences(workspace, run)
 
 
-def test_a_recipe_that_is_gone_is_read_off_the_manifest(made: Path, run: Path) -> None:
+def test_reads_missing_recipe_from_manifest(workspace: Path, run: Path) -> None:
     (run / "recipe.yaml").unlink()
     shutil.rmtree(run / f"adapters/{ARM}")
-    found = differences(made, run)
-    assert any(line.startswith("recipe.yaml: ") for line in found)
-    assert f"adapters/{ARM}: is sealed in the manifest, but missing" in found
-    assert f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not" in found
+    differences = find_differences(workspace, run)
+    assert any(line.startswith("recipe.yaml: ") for line in differences)
+    assert f"adapters/{ARM}: is sealed in the manifest, but missing" in differences
+    assert f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not" in differences
 
 
-def test_a_search_that_is_in_work_is_no_damage(made: Path, run: Path, tmp_path: Path) -> None:
-    """A table is there before its split is sealed, and stays if the command is killed."""
+def test_unfinished_search_is_not_damage(workspace: Path, run: Path, tmp_path: Path) -> None:
+    """A table exists before its split is sealed, and stays if the command is killed."""
     path = RunDirectory.create_or_open(tmp_path / "begun", RunDirectory.open(run).recipe).path
     (path / "pool").mkdir()
     shutil.copyfile(run / "pool/problems.parquet", path / "pool/problems.parquet")
-    found = verify(path, [str(made / "plugin.py")])
-    [unsealed] = found.differences
+    report = verify(path, [str(workspace / "plugin.py")])
+    [unsealed] = report.differences
     assert unsealed.startswith("pool/problems.parquet: exists, but is not sealed")
-    assert "the pool is not searched" in found.missing
+    assert "the pool is not searched" in report.missing
 
 
-def test_a_verifier_that_cannot_be_made_is_a_mistake_and_no_difference(
-    made: Path, run: Path, tmp_path: Path
-) -> None:
-    """Say, its data are not on this machine. What was found besides is not lost."""
+def test_failing_verifier_is_user_error(workspace: Path, run: Path, tmp_path: Path) -> None:
+    """For example, its data are missing. Other differences are still reported."""
     plugin = tmp_path / "plugin.py"
-    text = (made / "plugin.py").read_text()
+    text = (workspace / "plugin.py").read_text()
     plugin.write_text(
         text + "\n\ndef away():\n    raise RuntimeError('no data here')\n\n\nContains = away\n"
     )
     change_manifest(
         run, lambda manifest: manifest["rests_on"]["plugins"].clear()
-    )  # the plugin is an edited one
+    )  # the plugin was edited
     with pytest.raises(UserError, match="no data here"):
         verify(run, [str(plugin)])
     (run / "audit/states.parquet").write_bytes(b"")
-    found = verify(run, [str(plugin)]).differences
-    assert "audit/states.parquet: was changed after it was sealed" in found
-    assert any("no data here" in line for line in found)
+    differences = verify(run, [str(plugin)]).differences
+    assert "audit/states.parquet: was changed after it was sealed" in differences
+    assert any("no data here" in line for line in differences)

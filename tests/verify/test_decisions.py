@@ -1,4 +1,4 @@
-"""Decisions are of the audit's problems, by the arm's adapter, with the verifier's verdicts."""
+"""Verification of decisions: the audit's problems, the arm's adapter, the verifier's verdicts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.verify.tampering import (
     ARM,
     change_manifest,
     change_rows,
-    differences,
-    rows_of,
+    find_differences,
+    read_rows,
     seal_again,
     write_rows,
 )
@@ -25,14 +25,14 @@ from tests.verify.tampering import (
 pytestmark = pytest.mark.xdist_group("verify")
 
 
-def relabel_a_decision_that_failed(run: Path, status: str = "pass") -> str:
-    """The table's own counts and the manifest's are made to agree.
+def relabel_failed_decision(run: Path, status: str = "pass") -> str:
+    """Change a failed decision's status; update the counts of the table and the manifest.
 
     Returns:
         The problem's id.
     """
     relative = f"decisions/{ARM}.parquet"
-    rows = rows_of(run / relative)
+    rows = read_rows(run / relative)
     row = next(row for row in rows if row["status"] == "fail")
     row["status"] = status
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
@@ -42,65 +42,66 @@ def relabel_a_decision_that_failed(run: Path, status: str = "pass") -> str:
     return str(row["problem_id"])
 
 
-def test_a_verdict_of_a_decision(made: Path, run: Path) -> None:
-    changed = relabel_a_decision_that_failed(run)
-    assert differences(made, run) == [
+def test_detects_changed_verdict(workspace: Path, run: Path) -> None:
+    changed = relabel_failed_decision(run)
+    assert find_differences(workspace, run) == [
         f"decisions/{ARM}.parquet: problem {changed}, index -1 has the verdict pass, judged again "
         "it is fail"
     ]
 
 
-def test_a_time_out_is_told_and_is_no_difference(made: Path, run: Path) -> None:
-    """It depends on the machine's pace, then and now."""
-    late = relabel_a_decision_that_failed(run, "timeout")
-    found = verify(run, [str(made / "plugin.py")])
-    assert found.differences == []
-    [told] = [line for line in found.checked if "differ by a timeout" in line]
-    assert told.startswith("of these, 1 differ by a timeout")
-    assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in told
+def test_reports_timeout_without_difference(workspace: Path, run: Path) -> None:
+    """Timeouts depend on the speed of the machine."""
+    late = relabel_failed_decision(run, "timeout")
+    report = verify(run, [str(workspace / "plugin.py")])
+    assert report.differences == []
+    [remark] = [line for line in report.checked if "differ by a timeout" in line]
+    assert remark.startswith("of these, 1 differ by a timeout")
+    assert f"problem {late}, index -1 has the verdict timeout, judged again it is fail" in remark
 
 
-def test_verdicts_that_are_not_judged_again(made: Path, run: Path, tmp_path: Path) -> None:
+def test_skips_verdicts_without_rejudging(workspace: Path, run: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     registered = 'register("contains", Contains'
-    text = (made / "plugin.py").read_text()
+    text = (workspace / "plugin.py").read_text()
     plugin.write_text(text.replace(registered, f"{registered}, rejudge=False"))
-    # the plugin is an edited one
+    # the plugin was edited
     change_manifest(run, lambda manifest: manifest["rests_on"]["plugins"].clear())
-    relabel_a_decision_that_failed(run)
-    found = verify(run, [str(plugin)])
-    assert found.differences == []
-    assert "the verdicts of contains were not judged again (rejudge=False)" in found.checked
-    (told,) = [line for line in found.checked if line.startswith("rules of these verdicts ")]
-    assert told.endswith(": none recorded")
-    assert not any(line.endswith("were judged again") for line in found.checked)
+    relabel_failed_decision(run)
+    report = verify(run, [str(plugin)])
+    assert report.differences == []
+    assert "the verdicts of contains were not judged again (rejudge=False)" in report.checked
+    (rules_line,) = [line for line in report.checked if line.startswith("rules of these verdicts ")]
+    assert rules_line.endswith(": none recorded")
+    assert not any(line.endswith("were judged again") for line in report.checked)
 
 
-def test_more_verdicts_than_can_be_read_are_counted(made: Path, run: Path) -> None:
-    def all_pass(rows: list[dict[str, Any]]) -> None:
+def test_summarizes_many_differing_verdicts(workspace: Path, run: Path) -> None:
+    def invert_verdicts(rows: list[dict[str, Any]]) -> None:
         for row in rows:
             row["status"] = "pass" if row["status"] == "fail" else "fail"
 
-    change_rows(run, f"decisions/{ARM}.parquet", all_pass)
-    found = differences(made, run)
-    assert sum("judged again it is" in line for line in found) == 20
+    change_rows(run, f"decisions/{ARM}.parquet", invert_verdicts)
+    differences = find_differences(workspace, run)
+    assert sum("judged again it is" in line for line in differences) == 20
     assert (
-        f"decisions/{ARM}.parquet: 20 further verdicts or answers differ when judged again" in found
+        f"decisions/{ARM}.parquet: 20 further verdicts or answers differ when judged again"
+        in differences
     )
-    assert any(line.startswith(f"manifest.json, {ARM}, verdicts: ") for line in found)
+    assert any(line.startswith(f"manifest.json, {ARM}, verdicts: ") for line in differences)
 
 
-def test_counts_of_the_manifest(made: Path, run: Path) -> None:
+def test_detects_changed_verdict_counts(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["verdict_counts"]["audit"].update({"pass": 1}))
-    (found,) = differences(made, run)
-    assert found.startswith("manifest.json, audit, verdicts: pass is 1, recomputed: ")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith("manifest.json, audit, verdicts: pass is 1, recomputed: ")
 
 
 @pytest.mark.parametrize("change", ["dropped", "doubled", "of the pool"])
-def test_decisions_of_other_problems(made: Path, run: Path, change: str) -> None:
+def test_detects_decisions_of_different_problems(workspace: Path, run: Path, change: str) -> None:
     relative = f"decisions/{ARM}.parquet"
 
-    def apply(rows: list[dict[str, Any]]) -> None:
+    def change_problems(rows: list[dict[str, Any]]) -> None:
         if change == "dropped":
             rows.pop()
         elif change == "doubled":
@@ -108,8 +109,8 @@ def test_decisions_of_other_problems(made: Path, run: Path, change: str) -> None
         else:
             rows[-1]["problem_id"] = "pool1-000000000000"
 
-    change_rows(run, relative, apply)
-    text = "\n".join(differences(made, run))
+    change_rows(run, relative, change_problems)
+    text = "\n".join(find_differences(workspace, run))
     expected = (
         f"{relative}: problem "
         if change == "doubled"
@@ -118,40 +119,40 @@ def test_decisions_of_other_problems(made: Path, run: Path, change: str) -> None
     assert expected in text
 
 
-def test_decisions_of_another_arm(made: Path, run: Path) -> None:
+def test_detects_decisions_of_different_arm(workspace: Path, run: Path) -> None:
     relative = f"decisions/{ARM}.parquet"
     shutil.copy(run / "decisions/uniform-seed13.parquet", run / relative)
     seal_again(run, relative)
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert f"{relative}: was decoded with the adapter of uniform-seed13" in text
 
 
-def test_decisions_that_do_not_say_what_they_were_decoded_with(made: Path, run: Path) -> None:
+def test_detects_decisions_without_recorded_adapter(workspace: Path, run: Path) -> None:
     relative = f"decisions/{ARM}.parquet"
-    write_rows(run / relative, rows_of(run / relative), adapter=None)
+    write_rows(run / relative, read_rows(run / relative), adapter=None)
     seal_again(run, relative)
-    (found,) = differences(made, run)
-    assert found == f"{relative}: does not record its adapter, but other tables do"
+    (difference,) = find_differences(workspace, run)
+    assert difference == f"{relative}: does not record its adapter, but other tables do"
 
 
-def test_decisions_without_an_adapter(made: Path, run: Path) -> None:
+def test_detects_decisions_without_adapter_folder(workspace: Path, run: Path) -> None:
     shutil.rmtree(run / f"adapters/{ARM}")
     change_manifest(run, lambda manifest: manifest["files"].pop(f"adapters/{ARM}"))
-    assert differences(made, run) == [
+    assert find_differences(workspace, run) == [
         f"decisions/{ARM}.parquet: exists, but adapters/{ARM} does not"
     ]
 
 
-def test_verify_and_rejudge_say_how_many_verdicts_they_have_judged(made: Path, run: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    found = verify(run, [str(made / "plugin.py")], lambda *count: told.append(count))
-    (said,) = [line for line in found.checked if line.endswith("were judged again")]
-    assert [count for _, count, _ in told] == sorted(count for _, count, _ in told)
-    assert told[-1] == ("verdicts", int(said.split()[0]), 0)
-    judge_again: list[int] = []
+def test_reports_progress_of_judging(workspace: Path, run: Path) -> None:
+    counts: list[tuple[str, int, int]] = []
+    report = verify(run, [str(workspace / "plugin.py")], lambda *count: counts.append(count))
+    (summary,) = [line for line in report.checked if line.endswith("were judged again")]
+    assert [count for _, count, _ in counts] == sorted(count for _, count, _ in counts)
+    assert counts[-1] == ("verdicts", int(summary.split()[0]), 0)
+    rejudge_counts: list[int] = []
     rule = Rule("contains", {})
-    with open_judge(rule, [str(made / "plugin.py")]) as judge:
-        judge.progress = lambda _, count, __: judge_again.append(count)
+    with open_judge(rule, [str(workspace / "plugin.py")]) as judge:
+        judge.progress = lambda _, count, __: rejudge_counts.append(count)
         for texts in (["a"] * 3, ["b"]):
             judge.judge(texts, ["a"] * len(texts))
-    assert judge_again == [3, 4]
+    assert rejudge_counts == [3, 4]

@@ -1,4 +1,4 @@
-"""``gapft verify`` passes on a run as it was made, and names what was changed in it since."""
+"""``gapft verify`` passes on an unchanged run and names every later change."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.verify.tampering import (
     change_log,
     change_manifest,
     change_rows,
-    differences,
-    rows_of,
+    find_differences,
+    read_rows,
     seal_again,
     write_rows,
 )
@@ -29,21 +29,21 @@ from tests.verify.tampering import (
 pytestmark = pytest.mark.xdist_group("verify")
 
 
-def test_a_run_as_it_was_made_is_verified_by_the_command(made: Path) -> None:
-    done = succeed("verify", "run", "--plugin", "plugin.py", cwd=made)
+def test_verifies_untouched_run(workspace: Path) -> None:
+    done = succeed("verify", "run", "--plugin", "plugin.py", cwd=workspace)
     assert "4 adapters were trained on the steps" in done.stdout
     assert "3 matched arms have n = 6, N = 48, J = 3" in done.stdout
     assert "660 verdicts of contains were judged again" in done.stdout
     assert "verified: the arms differ only" in done.stdout
 
 
-def test_the_command_fails_and_names_every_difference(made: Path, run: Path) -> None:
+def test_command_lists_every_difference(workspace: Path, run: Path) -> None:
     (run / LOG).write_text((run / LOG).read_text() + "\n")
     (run / "decisions/uniform-seed13.parquet").unlink()
     pool = run / "pool/responses.parquet"
     pool.write_bytes(pool.read_bytes()[:200])
     change_manifest(run, lambda manifest: manifest.update(gapft_harness="0.0.9"))
-    done = gapft("verify", run, "--plugin", made / "plugin.py")
+    done = gapft("verify", run, "--plugin", workspace / "plugin.py")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     for line in (
@@ -57,38 +57,38 @@ def test_the_command_fails_and_names_every_difference(made: Path, run: Path) -> 
     assert "verified" not in done.stdout
 
 
-@pytest.mark.parametrize("sneaky", [False, True])
-def test_an_example_swapped_for_another_that_passed(made: Path, run: Path, sneaky: bool) -> None:
+@pytest.mark.parametrize("sealed_again", [False, True])
+def test_detects_swapped_example(workspace: Path, run: Path, sealed_again: bool) -> None:
     path = run / f"selections/{ARM}.parquet"
-    rows = rows_of(path)
+    rows = read_rows(path)
     other = next(
         row
-        for row in rows_of(run / "selections/all_verified-seed13.parquet")
+        for row in read_rows(run / "selections/all_verified-seed13.parquet")
         if row["problem_id"] not in {r["problem_id"] for r in rows}
     )
     replaced = rows[0]["problem_id"]
     rows[0] = other
     write_rows(path, rows)
-    if sneaky:
+    if sealed_again:
         seal_again(run, f"selections/{ARM}.parquet")
-    text = "\n".join(differences(made, run))
-    assert ("was changed after it was sealed" in text) == (not sneaky)
+    text = "\n".join(find_differences(workspace, run))
+    assert ("was changed after it was sealed" in text) == (not sealed_again)
     assert f"slot 0 has problem {other['problem_id']}, its selector chooses {replaced}" in text
     assert f"adapters/{ARM}/training.json: plan_sha256 is" in text
 
 
-def test_a_response_that_did_not_pass(made: Path, run: Path) -> None:
+def test_detects_changed_response(workspace: Path, run: Path) -> None:
     def reverse(rows: list[dict[str, Any]]) -> None:
         rows[1]["response_ids"] = rows[1]["response_ids"][::-1]
 
     change_rows(run, f"selections/{ARM}.parquet", reverse)
-    selection, training, key = differences(made, run)
+    selection, training, key = find_differences(workspace, run)
     assert "does not match the evidence in the states table; differing: response_ids" in selection
     assert training.startswith(f"adapters/{ARM}/training.json: sequences_sha256 is")
     assert key.startswith(f"adapters/{ARM}/made_from.json: sequences is")
 
 
-def test_a_verdict_changed_under_the_states(made: Path, run: Path) -> None:
+def test_detects_verdict_that_contradicts_states(workspace: Path, run: Path) -> None:
     changed = []
 
     def fail(rows: list[dict[str, Any]]) -> None:
@@ -97,69 +97,69 @@ def test_a_verdict_changed_under_the_states(made: Path, run: Path) -> None:
         changed.append(row["problem_id"])
 
     change_rows(run, "pool/responses.parquet", fail)
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert f"problem {changed[0]} has state 'G', but its verdicts give" in text
     assert f"problem {changed[0]}, index -1 has the verdict fail, judged again it is pass" in text
 
 
-def test_a_repeated_step(made: Path, run: Path) -> None:
+def test_detects_repeated_step(workspace: Path, run: Path) -> None:
     def repeat(lines: list[dict[str, Any]]) -> None:
         lines[1] = lines[0]
 
     change_log(run, repeat)
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert f"{LOG}, line 2: step is 1, the plan gives 2" in text
     assert f"{LOG}, line 2: examples is" in text
 
 
-def test_a_step_too_many(made: Path, run: Path) -> None:
+def test_detects_extra_step(workspace: Path, run: Path) -> None:
     change_log(run, lambda lines: lines.append(lines[-1]))
-    assert differences(made, run) == [f"{LOG}: has 4 steps, but the plan has 3"]
+    assert find_differences(workspace, run) == [f"{LOG}: has 4 steps, but the plan has 3"]
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("weight", 0.5), ("learning_rate", 1.0), ("supervised_tokens", 1)]
 )
-def test_a_step_that_weighed_otherwise(made: Path, run: Path, key: str, value: float) -> None:
+def test_detects_changed_step_values(workspace: Path, run: Path, key: str, value: float) -> None:
     change_log(run, lambda lines: lines[2].update({key: value}))
-    (found,) = differences(made, run)
-    assert found.startswith(f"{LOG}, line 3: {key} is {value}, the plan gives ")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"{LOG}, line 3: {key} is {value}, the plan gives ")
 
 
-def test_the_weights_of_the_loss(made: Path, run: Path) -> None:
-    """Facts, manifest and log agree with each other, and not with the recipe."""
+def test_detects_changed_loss_weights(workspace: Path, run: Path) -> None:
+    """Facts, manifest and log agree with each other, but not with the recipe."""
 
     def change(facts: dict[str, Any]) -> None:
         facts["weights_sha256"] = "0" * 64
 
     change_facts(run, ARM, change)
-    (found,) = differences(made, run)
-    assert found.startswith(f"adapters/{ARM}/training.json: weights_sha256 is")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"adapters/{ARM}/training.json: weights_sha256 is")
 
 
-def test_an_adapter_changed_after_training_and_sealed_again(made: Path, run: Path) -> None:
-    """Whoever hides it well still has audited another adapter."""
+def test_detects_adapter_changed_after_training(workspace: Path, run: Path) -> None:
+    """Even a well hidden change contradicts the adapter that was audited."""
     folder = run / "adapters" / ARM
     tensors = load_file(folder / "adapter_model.safetensors")
     next(iter(tensors.values())).view(-1)[0] += 1
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     seal_again(run, f"adapters/{ARM}")
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert f"adapters/{ARM}/training.json: adapter_sha256 is" in text
 
     def change(facts: dict[str, Any]) -> None:
         facts["adapter_sha256"] = weights_hash(folder)
 
     change_facts(run, ARM, change)
-    key, decoded = differences(made, run)
+    key, decoded = find_differences(workspace, run)
     assert key.startswith(f"decisions/{ARM}.parquet, made_from, adapter: weights is")
     assert decoded.startswith(f"decisions/{ARM}.parquet: was decoded with a different adapter")
 
 
-def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:
+def test_detects_changed_adapter_scaling(workspace: Path, run: Path) -> None:
     change_config(run, ARM, lora_alpha=32)
-    found = differences(made, run)[0]
-    assert "adapter_config.json: lora_alpha is 32, recomputed: 16" in found
+    difference = find_differences(workspace, run)[0]
+    assert "adapter_config.json: lora_alpha is 32, recomputed: 16" in difference
 
 
 @pytest.mark.parametrize(
@@ -171,40 +171,42 @@ def test_an_adapter_of_another_rank(made: Path, run: Path) -> None:
         ("fsdp", True),
     ],
 )
-def test_arms_that_were_not_trained_alike(made: Path, run: Path, key: str, value: object) -> None:
+def test_detects_arms_trained_differently(
+    workspace: Path, run: Path, key: str, value: object
+) -> None:
     def change(facts: dict[str, Any]) -> None:
         facts[key] = value
 
     change_facts(run, ARM, change)
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert f"arms {ARM} and uniform-seed13 differ in {key}" in text
 
 
-def test_replay_that_differs_between_matched_arms(made: Path, run: Path) -> None:
+def test_detects_replay_that_differs_between_arms(workspace: Path, run: Path) -> None:
     def swap(rows: list[dict[str, Any]]) -> None:
         rows[-1], rows[0] = rows[0], rows[-1]
 
     change_rows(run, "selections/uniform-seed13.parquet", swap)
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert "selections/uniform-seed13.parquet: slot 0 has problem " in text
 
 
-def test_a_budget_of_the_manifest_that_no_selection_gives(made: Path, run: Path) -> None:
+def test_detects_changed_budget(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["budgets"][ARM].update(tokens=1))
-    (found,) = differences(made, run)
-    assert found.startswith(f"manifest.json: the budget of {ARM} has tokens = 1")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"manifest.json: the budget of {ARM} has tokens = 1")
 
 
-def test_a_file_that_cannot_be_read_is_one_difference_among_others(made: Path, run: Path) -> None:
+def test_continues_after_unreadable_file(workspace: Path, run: Path) -> None:
     (run / f"selections/{ARM}.parquet").write_bytes(b"PAR1")
     seal_again(run, f"selections/{ARM}.parquet")
     (run / "adapters/uniform-seed13/training.json").unlink()
-    text = "\n".join(differences(made, run))
+    text = "\n".join(find_differences(workspace, run))
     assert f"selections/{ARM}.parquet: cannot be read" in text
     assert "adapters/uniform-seed13: cannot be read (FileNotFoundError" in text
 
 
-def test_a_run_that_has_not_come_far_says_what_is_missing(made: Path, run: Path) -> None:
+def test_lists_missing_parts_of_unfinished_run(workspace: Path, run: Path) -> None:
     shutil.rmtree(run / f"adapters/{ARM}")
     (run / f"decisions/{ARM}.parquet").unlink()
 
@@ -213,12 +215,12 @@ def test_a_run_that_has_not_come_far_says_what_is_missing(made: Path, run: Path)
             del manifest["files"][relative]
 
     change_manifest(run, forget)
-    found = verify(run, [str(made / "plugin.py")])
-    assert found.differences == []
-    assert found.missing == [f"{ARM} is not trained"]
+    report = verify(run, [str(workspace / "plugin.py")])
+    assert report.differences == []
+    assert report.missing == [f"{ARM} is not trained"]
 
 
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+def test_rejects_folder_without_run(tmp_path: Path) -> None:
     done = gapft("verify", tmp_path)
     assert done.returncode == 2
     assert "not a run directory" in done.stderr

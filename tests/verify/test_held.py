@@ -1,4 +1,4 @@
-"""Every command holds a run to its task, data, plugins and model: what was edited is named."""
+"""Every command compares a run's task, data, plugins and model with the recorded ones."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ Edit = Callable[[str], str]
 
 
 @contextlib.contextmanager
-def edited(path: Path, edit: Edit) -> Iterator[None]:
-    """A text file that is another while the block runs."""
+def edit_file(path: Path, edit: Edit) -> Iterator[None]:
+    """Edit a text file while the block runs, then restore it."""
     before = path.read_text()
     after = edit(before)
     assert after != before
@@ -55,180 +55,192 @@ def edited(path: Path, edit: Edit) -> Iterator[None]:
         plugin_manager._load_cached.cache_clear()
 
 
-def swap(old: str, new: str) -> Edit:
+def replace_text(old: str, new: str) -> Edit:
     return lambda text: text.replace(old, new)
 
 
-def held(
-    made: Path, run: Path, include_paths: tuple[str, ...] = (), plugin: bool = True
+def check_inputs(
+    workspace: Path, run: Path, include_paths: tuple[str, ...] = (), plugin: bool = True
 ) -> list[str]:
-    """Holds a run, in this process; gives what could not be checked."""
-    files = [str(made / "plugin.py")] if plugin else []
-    opened, plugins = RunDirectory.open(run), load_plugins(files)
+    """Compare a run's inputs in this process; return those that could not be checked."""
+    files = [str(workspace / "plugin.py")] if plugin else []
+    run_directory, plugins = RunDirectory.open(run), load_plugins(files)
 
-    def read(paths: Any) -> dict[str, Any]:
-        return check_splits(opened.recipe, plugins, paths)[2]
+    def read_splits(paths: Any) -> dict[str, Any]:
+        return check_splits(run_directory.recipe, plugins, paths)[2]
 
-    return compare_inputs(opened, opened.manifest(), plugins, include_paths, read).unchecked
+    return compare_inputs(
+        run_directory, run_directory.manifest(), plugins, include_paths, read_splits
+    ).unchecked
 
 
 TASK, POOL = "tasks/letters.yaml", "tasks/pool.jsonl"
 EDITS = [
     (
         TASK,
-        swap("verifier: contains", "verifier: boxed_math"),
+        replace_text("verifier: contains", "verifier: boxed_math"),
         r"gapft\.verifier contains → boxed_math",
     ),
-    (TASK, swap('"{{question}}"', '"{{question}}!"'), "task, doc_to_text .*question}}!"),
-    (TASK, swap("max_gen_toks: 12", 'max_gen_toks: 12, until: ["b"]'), r"until \[\] → \[\"b\"\]"),
-    (TASK, swap("keep: shortest", "keep: first"), "gapft.keep shortest → first"),
+    (TASK, replace_text('"{{question}}"', '"{{question}}!"'), "task, doc_to_text .*question}}!"),
+    (
+        TASK,
+        replace_text("max_gen_toks: 12", 'max_gen_toks: 12, until: ["b"]'),
+        r"until \[\] → \[\"b\"\]",
+    ),
+    (TASK, replace_text("keep: shortest", "keep: first"), "gapft.keep shortest → first"),
     (
         POOL,
         lambda text: text[: text.rindex('{"id')],
         r"data, pool: 60 problems .* → 59 problems",
     ),
-    (POOL, swap('"answer": "a"', '"answer": "e"'), r"data, pool: 60 problems \("),
+    (POOL, replace_text('"answer": "a"', '"answer": "e"'), r"data, pool: 60 problems \("),
     (
         POOL,
         lambda text: text[:-9],
-        r"pool\.jsonl: changed, and cannot be read now: .*line 60.*torn",
+        r"pool\.jsonl: changed.*line 60",
     ),
-    ("plugin.py", swap("g in r", "g not in r"), r"plugin, verifier contains: its file: \w+ → \w+"),
-    ("plugin.py", swap("verified, n", "recovered, n"), "plugin, selector drawn: its file: "),
+    (
+        "plugin.py",
+        replace_text("g in r", "g not in r"),
+        r"plugin, verifier contains: its file: \w+ → \w+",
+    ),
+    (
+        "plugin.py",
+        replace_text("verified, n", "recovered, n"),
+        "plugin, selector drawn: its file: ",
+    ),
     ("plugin.py", lambda text: f"{text}# a remark\n", "plugin, verifier contains: its file: "),
-    ("model/config.json", swap('"silu"', '"relu"'), r"model, .*config\.json: \w+ → \w+"),
+    ("model/config.json", replace_text('"silu"', '"relu"'), r"model, .*config\.json: \w+ → \w+"),
     ("model/tokenizer.json", lambda text: text + " ", r"model, .*tokenizer\.json: "),
 ]
 
 
-@pytest.mark.parametrize(("file", "edit", "said"), EDITS)
-def test_what_was_edited_is_named_and_restoring_helps(
-    made: Path, run: Path, file: str, edit: Edit, said: str
+@pytest.mark.parametrize(("file", "edit", "message"), EDITS)
+def test_detects_edited_inputs_until_restored(
+    workspace: Path, run: Path, file: str, edit: Edit, message: str
 ) -> None:
-    with edited(made / file, edit), pytest.raises(UserError, match=said) as refused:
-        held(made, run)
+    with edit_file(workspace / file, edit), pytest.raises(UserError, match=message) as refused:
+        check_inputs(workspace, run)
     assert "inputs of the run changed" in str(refused.value)
     assert "restore them" in str(refused.value)
-    assert held(made, run) == []
+    assert check_inputs(workspace, run) == []
 
 
-def test_other_weights_are_noticed_though_their_size_is_the_same(made: Path, run: Path) -> None:
-    weights = made / "model/model.safetensors"
+def test_detects_changed_weights_of_same_size(workspace: Path, run: Path) -> None:
+    weights = workspace / "model/model.safetensors"
     before = weights.read_bytes()
     weights.write_bytes(before[:-4] + bytes(4))
     try:
         with pytest.raises(UserError, match=r"model, weights in .*: \w+ → \w+"):
-            held(made, run)
+            check_inputs(workspace, run)
     finally:
         weights.write_bytes(before)
-    assert held(made, run) == []
+    assert check_inputs(workspace, run) == []
 
 
-def test_weights_without_a_hash_that_were_written_again_are_not_called_the_same(
-    made: Path, run: Path
-) -> None:
-    size = (made / "model/model.safetensors").stat().st_size
-    then = {"model.safetensors": [size, 1]}
-    change_manifest(run, lambda manifest: manifest["rests_on"]["model"].update(weights=then))
-    assert held(made, run) == []
+def test_rewritten_weights_without_hash_are_unchecked(workspace: Path, run: Path) -> None:
+    size = (workspace / "model/model.safetensors").stat().st_size
+    recorded = {"model.safetensors": [size, 1]}
+    change_manifest(run, lambda manifest: manifest["rests_on"]["model"].update(weights=recorded))
+    assert check_inputs(workspace, run) == []
     change_manifest(run, lambda manifest: manifest["source"].pop("weights_sha256"))
-    (line,) = held(made, run)
-    assert line.startswith(f"not checked: the weights in {made / 'model'}; they were written again")
+    (line,) = check_inputs(workspace, run)
+    assert line.startswith(
+        f"not checked: the weights in {workspace / 'model'}; they were written again"
+    )
 
 
-def test_a_model_that_no_hub_has_is_not_here_and_a_fault_is_none_of_that(
-    made: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+def test_missing_model_differs_from_fault(
+    workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = RunDirectory.open(run).recipe
     for name in ("nobody/has-this", "/no/such/folder"):
         recipe.model.args["pretrained"] = name
         assert read_model_state(recipe) is None
 
-    def broken(arguments: Any) -> Path:
+    def fail(arguments: Any) -> Path:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(inputs, "find_weights_folder", broken)
+    monkeypatch.setattr(inputs, "find_weights_folder", fail)
     with pytest.raises(RuntimeError, match="a fault"):
         read_model_state(recipe)
 
 
-def test_an_edited_plugin_is_told_once_though_a_file_changed_too(made: Path, run: Path) -> None:
+def test_reports_edited_plugin_once(workspace: Path, run: Path) -> None:
     with (
-        edited(made / "plugin.py", swap("g in r", "g not in r")),
-        edited(made / POOL, swap('"answer": "a"', '"answer": "e"')),
+        edit_file(workspace / "plugin.py", replace_text("g in r", "g not in r")),
+        edit_file(workspace / POOL, replace_text('"answer": "a"', '"answer": "e"')),
         pytest.raises(UserError) as refused,
     ):
-        held(made, run)
+        check_inputs(workspace, run)
     assert str(refused.value).count("verifier contains: its file") == 1
     assert "data, pool: 60 problems" in str(refused.value)
 
 
-@pytest.mark.parametrize("then", [None, "/another"])
-def test_data_that_are_looked_for_elsewhere_are_compared(
-    made: Path, run: Path, monkeypatch: pytest.MonkeyPatch, then: str | None
+@pytest.mark.parametrize("recorded_folder", [None, "/another"])
+def test_compares_data_after_data_dir_change(
+    workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch, recorded_folder: str | None
 ) -> None:
-    change_manifest(run, lambda manifest: manifest["rests_on"].update(data_dir=then))
+    change_manifest(run, lambda manifest: manifest["rests_on"].update(data_dir=recorded_folder))
     change_manifest(run, lambda manifest: manifest["rests_on"]["data"]["pool"].update(problems=7))
     monkeypatch.delenv("GAPFT_DATA_DIR", raising=False)
-    assert held(made, run) == []
+    assert check_inputs(workspace, run) == []
     monkeypatch.setenv("GAPFT_DATA_DIR", "/elsewhere")
     with pytest.raises(UserError, match=r"data, pool: 7 problems .* → 60 problems"):
-        held(made, run)
+        check_inputs(workspace, run)
 
 
-def test_verify_says_what_it_compared_and_whose_fault_an_unreadable_task_is(
-    made: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+def test_verify_lists_compared_inputs_and_unreadable_task(
+    workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plugin = [str(made / "plugin.py")]
+    plugin = [str(workspace / "plugin.py")]
     parts = "plugins (selector drawn, verifier contains), model"
-    said = f"unchanged since the search: the files of task and data, {parts}"
-    assert said in verify(run, plugin).checked
+    summary = f"unchanged since the search: the files of task and data, {parts}"
+    assert summary in verify(run, plugin).checked
 
-    def broken(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise ValueError("mine")
 
-    monkeypatch.setattr(verifying, "check_splits", broken)
+    monkeypatch.setattr(verifying, "check_splits", fail)
     with (
-        edited(made / TASK, swap("12}", "11}")),
+        edit_file(workspace / TASK, replace_text("12}", "11}")),
         pytest.raises(UserError, match=r"letters.yaml: changed, and cannot be read now: .*mine"),
     ):
         verify(run, plugin)
 
 
-#: A split to calibrate on, its file in the task's data.
-LATER = swap("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
+#: Adds a calibration split, with its file, to the task's data.
+ADD_SPLIT = replace_text("test: audit.jsonl}", "test: audit.jsonl, later: audit.jsonl}")
 
 
 @pytest.mark.parametrize(
     ("file", "edit"),
     [
         (TASK, lambda text: f"# a remark\n{text}"),
-        (TASK, lambda text: LATER(f"{text}\nvalidation_split: later\n")),
+        (TASK, lambda text: ADD_SPLIT(f"{text}\nvalidation_split: later\n")),
         ("model/README.md", lambda text: "x"),
     ],
 )
-def test_what_changes_nothing_may_be_edited(made: Path, run: Path, file: str, edit: Edit) -> None:
-    (made / "model/README.md").touch()
-    with edited(made / file, edit):
-        assert held(made, run) == []
+def test_ignores_irrelevant_edits(workspace: Path, run: Path, file: str, edit: Edit) -> None:
+    (workspace / "model/README.md").touch()
+    with edit_file(workspace / file, edit):
+        assert check_inputs(workspace, run) == []
 
 
-def test_a_task_of_the_same_name_in_another_folder_is_compared(made: Path, run: Path) -> None:
-    shutil.copytree(made / "tasks", run / "others")
+def test_compares_task_in_different_folder(workspace: Path, run: Path) -> None:
+    shutil.copytree(workspace / "tasks", run / "others")
     others = (str(run / "others"),)
-    assert held(made, run, others) == []
+    assert check_inputs(workspace, run, others) == []
     with (
-        edited(run / "others" / "letters.yaml", swap("12}", "13}")),
+        edit_file(run / "others" / "letters.yaml", replace_text("12}", "13}")),
         pytest.raises(UserError, match="max_gen_toks 12 → 13"),
     ):
-        held(made, run, others)
+        check_inputs(workspace, run, others)
 
 
-def test_the_commands_refuse_an_edited_task_and_go_on_when_it_is_restored(
-    made: Path, run: Path
-) -> None:
-    plugin = ("--plugin", made / "plugin.py")
-    with edited(made / TASK, swap("max_gen_toks: 12", "max_gen_toks: 11")):
+def test_commands_reject_edited_task_until_restored(workspace: Path, run: Path) -> None:
+    plugin = ("--plugin", workspace / "plugin.py")
+    with edit_file(workspace / TASK, replace_text("max_gen_toks: 12", "max_gen_toks: 11")):
         for command in (("run", run, "--only", "report"), ("verify", run)):
             done = gapft(*command, *plugin)
             assert done.returncode == 2, done.stderr
@@ -237,45 +249,47 @@ def test_the_commands_refuse_an_edited_task_and_go_on_when_it_is_restored(
     succeed("run", run, "--only", "report", *plugin)
 
 
-def test_where_task_data_and_model_are_not_it_is_said_and_no_more(made: Path, run: Path) -> None:
-    hidden = [(made / name, made / f"{name}-away") for name in ("tasks", "model")]
+def test_reports_missing_inputs_as_unchecked(workspace: Path, run: Path) -> None:
+    hidden = [(workspace / name, workspace / f"{name}-away") for name in ("tasks", "model")]
     for path, away in hidden:
         path.rename(away)
     try:
-        done = succeed("run", run, "--only", "report", "--plugin", made / "plugin.py")
-        verified = succeed("verify", run, "--plugin", made / "plugin.py").stdout
+        done = succeed("run", run, "--only", "report", "--plugin", workspace / "plugin.py")
+        verified = succeed("verify", run, "--plugin", workspace / "plugin.py").stdout
     finally:
         for path, away in hidden:
             away.rename(path)
-    told = " ".join(done.stderr.split())
+    output = " ".join(done.stderr.split())
     for line in (
-        f"not checked, because it is not on this machine: {made}/tasks/audit.jsonl",
-        f"not checked, because it is not on this machine: the model {made}/model",
+        f"not checked, because it is not on this machine: {workspace}/tasks/audit.jsonl",
+        f"not checked, because it is not on this machine: the model {workspace}/model",
     ):
-        assert line in told
-    assert f"not checked, because it is not on this machine: {made}/tasks/audit.jsonl" in verified
+        assert line in output
+    assert (
+        f"not checked, because it is not on this machine: {workspace}/tasks/audit.jsonl" in verified
+    )
     assert "unchanged since the search: plugins (selector drawn, verifier contains)\n" in verified
 
 
-def test_plugins_that_are_not_given_are_named(made: Path, run: Path) -> None:
-    assert held(made, run, plugin=False) == [
+def test_lists_plugins_not_loaded(workspace: Path, run: Path) -> None:
+    assert check_inputs(workspace, run, plugin=False) == [
         f"not checked, because its plugin is not loaded (--plugin): {part}"
         for part in ("selector drawn", "verifier contains")
     ]
 
 
-def test_a_run_that_does_not_say_what_it_rests_on_is_damaged(run: Path) -> None:
+def test_rejects_manifest_without_recorded_inputs(run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.pop("rests_on"))
     opened = RunDirectory.open(run)
     with pytest.raises(UserError, match=r"manifest.json: key 'rests_on': field required"):
         read_fixed_inputs(opened, opened.manifest())
 
 
-@pytest.mark.parametrize("found", [1, None])
-def test_a_run_of_another_format_is_refused(run: Path, found: int | None) -> None:
-    change_manifest(run, lambda manifest: manifest.update({"format": found}))
+@pytest.mark.parametrize("recorded_format", [1, None])
+def test_rejects_different_run_format(run: Path, recorded_format: int | None) -> None:
+    change_manifest(run, lambda manifest: manifest.update({"format": recorded_format}))
     with pytest.raises(
-        UserError, match=rf"format {found}; this version .* reads format \d+: use the"
+        UserError, match=rf"manifest\.json: format {recorded_format}\b.* reads format \d+"
     ):
         RunDirectory.open(run).manifest()
 
@@ -293,7 +307,7 @@ def test_a_run_of_another_format_is_refused(run: Path, found: int | None) -> Non
         ("source", None),
     ],
 )
-def test_a_damaged_section_is_told_by_its_key(run: Path, key: str, value: Any) -> None:
+def test_reports_key_of_damaged_section(run: Path, key: str, value: Any) -> None:
     def damage(manifest: dict[str, Any]) -> None:
         *parents, last = key.split(".")
         for name in parents:
@@ -306,24 +320,24 @@ def test_a_damaged_section_is_told_by_its_key(run: Path, key: str, value: Any) -
         read_fixed_inputs(opened, opened.manifest())
 
 
-def test_a_job_that_starts_after_an_edit_refuses_it(made: Path, run: Path) -> None:
-    """The command's own look came before the edit."""
+def test_job_rejects_edit_made_before_its_start(workspace: Path, run: Path) -> None:
+    """The command itself checked the inputs before the edit."""
     shutil.rmtree(run / "audit")
-    given = (str(run), "audit", [str(made / "plugin.py")], [str(made / "tasks")])
+    arguments = (str(run), "audit", [str(workspace / "plugin.py")], [str(workspace / "tasks")])
     with (
-        edited(made / TASK, swap("12}", "11}")),
+        edit_file(workspace / TASK, replace_text("12}", "11}")),
         pytest.raises(UserError, match="max_gen_toks 12 → 11"),
     ):
-        search_split(*given)  # type: ignore[arg-type]
+        search_split(*arguments)  # type: ignore[arg-type]
     with (
-        edited(made / "plugin.py", swap("g in r", "g not in r")),
+        edit_file(workspace / "plugin.py", replace_text("g in r", "g not in r")),
         pytest.raises(UserError, match="plugin, verifier contains: its file: "),
     ):
-        search_split(*given)  # type: ignore[arg-type]
+        search_split(*arguments)  # type: ignore[arg-type]
     assert not (run / "audit" / "responses.parquet").exists()
 
 
-def test_large_files_are_not_read_again_unless_they_moved(
+def test_rereads_large_files_only_if_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inputs, "_ALWAYS_HASHED", 4 << 20)
@@ -341,10 +355,10 @@ def test_large_files_are_not_read_again_unless_they_moved(
     assert compare_files(recorded) == ([str(large)], [str(small)])
 
 
-def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> None:
+def test_states_command_does_not_import_torch(workspace: Path, run: Path) -> None:
     program = (
         "import sys; from gapft_harness.cli.runs import Options, run_stages_alone; "
-        f"given = Options(plugin_files=[{str(made / 'plugin.py')!r}]); "
+        f"given = Options(plugin_files=[{str(workspace / 'plugin.py')!r}]); "
         f"run_stages_alone(['states'], {str(run)!r}, given); "
         "assert not {'torch', 'lm_eval'} & sys.modules.keys()"
     )
@@ -352,10 +366,10 @@ def test_the_look_at_a_finished_run_loads_no_torch(made: Path, run: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
-    made: Path, run: Path, tmp_path: Path
+def test_missing_plugin_error_names_recorded_file(
+    workspace: Path, run: Path, tmp_path: Path
 ) -> None:
-    file = made / "plugin.py"
+    file = workspace / "plugin.py"
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     recorded = json.loads((run / "manifest.json").read_text())["plugins"]
     assert recorded["verifier contains"] == {"from": str(file), "sha256": digest}
@@ -363,7 +377,7 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
     recipe = run / "recipe.yaml"
     for command in (
         ["verify", run],
-        ["run", recipe, "--run-dir", run, "--include-path", made / "tasks", "--dry-run"],
+        ["run", recipe, "--run-dir", run, "--include-path", workspace / "tasks", "--dry-run"],
     ):
         done = CliRunner().invoke(app, [*map(str, command)])
         assert isinstance(done.exception, UserError), command
@@ -374,17 +388,17 @@ def test_where_a_plugin_came_from_is_said_by_all_that_miss_it(
         verify(run)
 
 
-def test_a_card_names_the_plugin_that_its_run_needs(made: Path, tmp_path: Path) -> None:
-    digest = hashlib.sha256((made / "plugin.py").read_bytes()).hexdigest()
+def test_card_names_required_plugin(workspace: Path, tmp_path: Path) -> None:
+    digest = hashlib.sha256((workspace / "plugin.py").read_bytes()).hexdigest()
     for kind in ("adapters", "dataset"):
         out = tmp_path / kind
-        plugin = ("--plugin", str(made / "plugin.py"))
-        words = ["export", str(made / "run"), "--to", kind, "--out", str(out), *plugin]
+        plugin = ("--plugin", str(workspace / "plugin.py"))
+        words = ["export", str(workspace / "run"), "--to", kind, "--out", str(out), *plugin]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.exception
         (card, *_) = out.rglob("README.md")
         assert f"plugin.py (sha256 {digest})" in card.read_text()
-        assert str(made) not in card.read_text()
+        assert str(workspace) not in card.read_text()
     assert (
         "--run-dir NEW_FOLDER --plugin plugin.py"
         in next((tmp_path / "adapters").rglob("README.md")).read_text()

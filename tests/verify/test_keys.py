@@ -1,6 +1,6 @@
-"""Keys are computed again from what a run records: whoever forges what they are made from is found.
+"""Verification recomputes keys from the run's records and detects forged records.
 
-A forger changes what a key was made from and computes all keys that follow from it again.
+The forger changes the content of a key and recomputes all keys that depend on it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tests.verify.tampering import (
     change_json,
     change_manifest,
     change_rows,
-    differences,
-    facts_of,
-    rows_of,
+    find_differences,
+    read_facts,
+    read_rows,
     seal_again,
     write_rows,
 )
@@ -38,9 +38,9 @@ POOL, DECISIONS = "pool/responses.parquet", f"decisions/{ARM}.parquet"
 Content = dict[str, Any]
 
 
-def forge(run: Path, table: str, change: Callable[[Content], object]) -> None:
-    """Change what a table's keys are made from, compute the keys again, and seal the table."""
-    contents = read_groups(facts_of(run / table)["made_from"])
+def forge_table(run: Path, table: str, change: Callable[[Content], object]) -> None:
+    """Change the contents of a table's keys, recompute the keys, and seal the table."""
+    contents = read_groups(read_facts(run / table)["made_from"])
     keys: dict[str, str] = {}
     recorded: dict[str, Any] = {}
     for name, content in sorted(contents.items()):  # generate before judge
@@ -50,22 +50,22 @@ def forge(run: Path, table: str, change: Callable[[Content], object]) -> None:
         keys[name.partition("/")[2]] = key = content_hash(content)
         step = recorded.setdefault(content["step"], {"shared": {}, "groups": {}})
         step["groups"][key] = content
-    stored = sorted(f"{step}/{key}" for step, of in recorded.items() for key in of["groups"])
-    write_rows(run / table, rows_of(run / table), stored=stored, made_from=recorded)
+    stored = sorted(f"{step}/{key}" for step, facts in recorded.items() for key in facts["groups"])
+    write_rows(run / table, read_rows(run / table), stored=stored, made_from=recorded)
     change_manifest(run, lambda m: m["stored"].update({layout.find_table_name(table): stored}))
     seal_again(run, table)
 
 
-def put(step: str, *path: str, value: object) -> Callable[[Content], None]:
-    """Change one value of a step's contents, where it has it."""
+def set_value(step: str, *path: str, value: object) -> Callable[[Content], None]:
+    """Return a function that changes one value of a step's contents, if it exists."""
 
     def change(content: Content) -> None:
         if content["step"] != step or path[0] not in content:
             return
-        at: Any = content
+        section: Any = content
         for key in path[:-1]:
-            at = at[key]
-        at[path[-1]] = value
+            section = section[key]
+        section[path[-1]] = value
 
     return change
 
@@ -75,84 +75,119 @@ def drop_streams(content: Content) -> None:
 
 
 FORGERIES: dict[str, tuple[str, Callable[[Content], object], str]] = {
-    "limit": (POOL, put("generate", "decoding", "max_gen_toks", value=7), "max_gen_toks is 7"),
-    "stop strings": (POOL, put("generate", "decoding", "until", value=["z"]), "until is"),
-    "seed": (POOL, put("generate", "streams", "seed", value=7), "seed is 7"),
-    "streams of another split": (POOL, put("generate", "streams", "split", value="audit"), "split"),
-    "purpose": (DECISIONS, put("generate", "chunk", value=3), "chunk is 3"),
+    "limit": (
+        POOL,
+        set_value("generate", "decoding", "max_gen_toks", value=7),
+        "max_gen_toks is 7",
+    ),
+    "stop strings": (POOL, set_value("generate", "decoding", "until", value=["z"]), "until is"),
+    "seed": (POOL, set_value("generate", "streams", "seed", value=7), "seed is 7"),
+    "streams of another split": (
+        POOL,
+        set_value("generate", "streams", "split", value="audit"),
+        "split",
+    ),
+    "purpose": (DECISIONS, set_value("generate", "chunk", value=3), "chunk is 3"),
     "no streams": (POOL, drop_streams, "streams"),
-    "version": (POOL, put("generate", "version", value=0), "version is 0"),
-    "backend": (POOL, put("generate", "sampler", "backend", value="vllm"), "backend is"),
-    "arguments": (POOL, put("generate", "sampler", "arguments", "batch_size", value=1), "batch_"),
-    "chat": (POOL, put("generate", "sampler", "chat_template", value=True), "chat_template is"),
+    "version": (POOL, set_value("generate", "version", value=0), "version is 0"),
+    "backend": (POOL, set_value("generate", "sampler", "backend", value="vllm"), "backend is"),
+    "arguments": (
+        POOL,
+        set_value("generate", "sampler", "arguments", "batch_size", value=1),
+        "batch_",
+    ),
+    "chat": (
+        POOL,
+        set_value("generate", "sampler", "chat_template", value=True),
+        "chat_template is",
+    ),
     "weights": (
         POOL,
-        put("generate", "sampler", "model", "files", "model.safetensors", value="0" * 64),
+        set_value("generate", "sampler", "model", "files", "model.safetensors", value="0" * 64),
         "has a model with the weights",
     ),
     "adapter": (
         DECISIONS,
-        put("generate", "sampler", "adapter", "weights", value="0" * 64),
+        set_value("generate", "sampler", "adapter", "weights", value="0" * 64),
         "weights is",
     ),
-    "no adapter": (DECISIONS, put("generate", "sampler", "adapter", value=None), "no adapter"),
-    "an adapter of the source": (POOL, put("generate", "sampler", "adapter", value={}), "adapter"),
-    "verifier": (POOL, put("judge", "verifier", "name", value="exact"), "name is"),
-    "parameters": (POOL, put("judge", "verifier", "parameters", value={"a": 1}), "parameters"),
-    "description": (POOL, put("judge", "verifier", "describes", value={"rules": 9}), "describes"),
+    "no adapter": (
+        DECISIONS,
+        set_value("generate", "sampler", "adapter", value=None),
+        "no adapter",
+    ),
+    "an adapter of the source": (
+        POOL,
+        set_value("generate", "sampler", "adapter", value={}),
+        "adapter",
+    ),
+    "verifier": (POOL, set_value("judge", "verifier", "name", value="exact"), "name is"),
+    "parameters": (
+        POOL,
+        set_value("judge", "verifier", "parameters", value={"a": 1}),
+        "parameters",
+    ),
+    "description": (
+        POOL,
+        set_value("judge", "verifier", "describes", value={"rules": 9}),
+        "describes",
+    ),
     "executions": (POOL, lambda content: content.update(executions=3), "executions"),
     "libraries": (
         DECISIONS,
-        put("generate", "sampler", "libraries", "torch", value="1.0"),
+        set_value("generate", "sampler", "libraries", "torch", value="1.0"),
         "different libraries: torch ",
     ),
     "accelerators": (
         DECISIONS,
-        put("generate", "sampler", "accelerators", value=["GPU"]),
+        set_value("generate", "sampler", "accelerators", value=["GPU"]),
         "different accelerators",
     ),
-    "judging": (DECISIONS, put("judge", "verifier", "python", value="2.7"), "different python"),
+    "judging": (
+        DECISIONS,
+        set_value("judge", "verifier", "python", value="2.7"),
+        "different python",
+    ),
 }
 
 
-@pytest.mark.parametrize(("table", "change", "named"), FORGERIES.values(), ids=FORGERIES)
-def test_what_keys_of_a_table_are_made_from(
-    made: Path, run: Path, table: str, change: Callable[[Content], object], named: str
+@pytest.mark.parametrize(("table", "change", "expected"), FORGERIES.values(), ids=FORGERIES)
+def test_detects_forged_table_keys(
+    workspace: Path, run: Path, table: str, change: Callable[[Content], object], expected: str
 ) -> None:
-    forge(run, table, change)
-    found = differences(made, run)
-    assert any(table in line and named in line for line in found), found
+    forge_table(run, table, change)
+    differences = find_differences(workspace, run)
+    assert any(table in line and expected in line for line in differences), differences
 
 
-def test_a_table_as_it_was_recorded_is_forged_to_no_difference(made: Path, run: Path) -> None:
-    """Whoever changes nothing is not accused."""
-    forge(run, POOL, lambda content: None)
-    assert differences(made, run) == []
+def test_recomputed_keys_of_unchanged_table_match(workspace: Path, run: Path) -> None:
+    forge_table(run, POOL, lambda content: None)
+    assert find_differences(workspace, run) == []
 
 
 @pytest.mark.parametrize("part", ["made_from", "stored", "keys"])
-def test_a_table_whose_keys_are_not_what_it_records(made: Path, run: Path, part: str) -> None:
-    facts = facts_of(run / POOL)
+def test_detects_keys_that_contradict_record(workspace: Path, run: Path, part: str) -> None:
+    facts = read_facts(run / POOL)
     if part == "made_from":
-        write_rows(run / POOL, rows_of(run / POOL), made_from={})
+        write_rows(run / POOL, read_rows(run / POOL), made_from={})
     elif part == "stored":
         change_manifest(run, lambda m: m["stored"]["pool"].pop())
     else:
         facts["made_from"]["generate"]["shared"]["chunk"] = 5
-        write_rows(run / POOL, rows_of(run / POOL), made_from=facts["made_from"])
+        write_rows(run / POOL, read_rows(run / POOL), made_from=facts["made_from"])
     seal_again(run, POOL)
-    assert any(line.startswith(POOL) for line in differences(made, run))
+    assert any(line.startswith(POOL) for line in find_differences(workspace, run))
 
 
-def test_a_sample_of_another_stream(made: Path, run: Path) -> None:
+def test_detects_sample_of_different_stream(workspace: Path, run: Path) -> None:
     change_rows(run, POOL, lambda rows: rows[1].update(seed=rows[2]["seed"]))
-    (found,) = differences(made, run)
-    assert POOL in found
-    assert "seed" in found
+    (difference,) = find_differences(workspace, run)
+    assert POOL in difference
+    assert "seed" in difference
 
 
 def forge_adapter(run: Path, arm: str, **values: object) -> None:
-    """Change what an adapter's key is made from, and say the new key everywhere."""
+    """Change the contents of an adapter's key and record the new key everywhere."""
     path = run / f"adapters/{arm}/made_from.json"
     change_json(path, lambda content: content.update(values))
     key = f"train/{content_hash(json.loads(path.read_text()))}"
@@ -160,7 +195,7 @@ def forge_adapter(run: Path, arm: str, **values: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "named"),
+    ("key", "value", "expected"),
     [
         ("seed", 14, "seed is 14"),
         ("replicate", 1, "replicate is 1"),
@@ -176,25 +211,27 @@ def forge_adapter(run: Path, arm: str, **values: object) -> None:
         ("accelerators", ["GPU"], "different accelerators"),
     ],
 )
-def test_what_an_adapters_key_is_made_from(
-    made: Path, run: Path, key: str, value: object, named: str
+def test_detects_forged_adapter_key(
+    workspace: Path, run: Path, key: str, value: object, expected: str
 ) -> None:
     forge_adapter(run, ARM, **{key: value})
-    found = differences(made, run)
+    differences = find_differences(workspace, run)
     file = f"adapters/{ARM}/made_from.json"
     where = f"{file}, settings" if key == "settings" else file
-    assert any(where in line and named.split(",")[0] in line for line in found), found
+    assert any(where in line and expected.split(",")[0] in line for line in differences), (
+        differences
+    )
 
 
-def test_an_adapter_whose_record_was_edited_alone(made: Path, run: Path) -> None:
+def test_detects_edited_adapter_record(workspace: Path, run: Path) -> None:
     change_json(run / f"adapters/{ARM}/made_from.json", lambda content: content.update(seed=14))
     seal_again(run, f"adapters/{ARM}")
-    (found,) = differences(made, run)
-    assert found.startswith(f"adapters/{ARM}: the key computed from made_from is train/")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"adapters/{ARM}: the key computed from made_from is train/")
 
 
-def test_adapters_of_two_arms_that_were_exchanged(made: Path, run: Path) -> None:
-    """With all that their folders and the manifest say of their weights."""
+def test_detects_exchanged_adapters(workspace: Path, run: Path) -> None:
+    """The folders and the manifest record the exchanged weights consistently."""
     arms = (ARM, "uniform-seed13")
     folders = [run / f"adapters/{arm}" for arm in arms]
     tensors = [load_file(folder / "adapter_model.safetensors") for folder in folders]
@@ -203,14 +240,14 @@ def test_adapters_of_two_arms_that_were_exchanged(made: Path, run: Path) -> None
         save_file(other, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         digest = weights_hash(folder)
         change_facts(run, arm, lambda facts, digest=digest: facts.update(adapter_sha256=digest))
-    found = differences(made, run)
+    differences = find_differences(workspace, run)
     for arm in arms:
-        assert any(f"decisions/{arm}.parquet, made_from, adapter" in line for line in found)
+        assert any(f"decisions/{arm}.parquet, made_from, adapter" in line for line in differences)
 
 
-def test_a_run_is_verified_without_its_store(made: Path, run: Path) -> None:
+def test_verifies_run_without_store(workspace: Path, run: Path) -> None:
     assert not (run.parent / ".store").exists()
-    assert differences(made, run) == []
+    assert find_differences(workspace, run) == []
     shutil.rmtree(run / f"adapters/{ARM}")
-    assert differences(made, run)
+    assert find_differences(workspace, run)
     assert not (run.parent / ".store").exists(), "and makes none"

@@ -1,4 +1,4 @@
-"""What someone changes who then seals the file again, and in the manifest too, is found."""
+"""Verification detects changes that were sealed again, also in the manifest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.verify.tampering import (
     change_json,
     change_manifest,
     change_rows,
-    differences,
+    find_differences,
     seal_again,
 )
 
@@ -40,12 +40,12 @@ pytestmark = pytest.mark.xdist_group("verify")
     ],
     ids=["empty or off", "rewritten for fused experts"],
 )
-def test_what_peft_writes_by_the_base_is_no_difference(
-    made: Path, run: Path, values: dict[str, object]
+def test_ignores_settings_that_peft_derives(
+    workspace: Path, run: Path, values: dict[str, object]
 ) -> None:
     for adapter in sorted((run / "adapters").iterdir()):
         change_config(run, adapter.name, **values)
-    assert differences(made, run) == []
+    assert find_differences(workspace, run) == []
 
 
 @pytest.mark.parametrize(
@@ -62,49 +62,50 @@ def test_what_peft_writes_by_the_base_is_no_difference(
         ("of_a_later_peft", 1),
     ],
 )
-def test_an_adapter_whose_configuration_changes_its_update(
-    made: Path, run: Path, key: str, value: object
+def test_detects_configuration_that_changes_update(
+    workspace: Path, run: Path, key: str, value: object
 ) -> None:
     change_config(run, ARM, **{key: value})
     where = f"adapters/{ARM}/adapter_config.json"
-    found = differences(made, run)
-    assert found[0].startswith((f"{where}: {key} is", f"{where}, {key}: says", f"{where}: says"))
-    assert any(line.startswith(f"arms {ARM} and uniform-seed13 differ in") for line in found)
+    differences = find_differences(workspace, run)
+    assert differences[0].startswith(where)
+    assert key in differences[0]
+    assert any(line.startswith(f"arms {ARM} and uniform-seed13 differ in") for line in differences)
 
 
-def test_a_configuration_without_the_key_that_a_setting_is_in(made: Path, run: Path) -> None:
+def test_detects_missing_configuration_key(workspace: Path, run: Path) -> None:
     path = run / f"adapters/{ARM}/adapter_config.json"
     change_json(path, lambda config: config.pop("lora_alpha"))
     seal_again(run, f"adapters/{ARM}")
-    assert differences(made, run)[0].startswith(
+    assert find_differences(workspace, run)[0].startswith(
         f"adapters/{ARM}/adapter_config.json: lora_alpha is 8, recomputed: 16"
     )
 
 
-def test_where_the_base_lay_and_who_wrote_the_configuration_may_differ(
-    made: Path, run: Path
-) -> None:
+def test_ignores_base_path_and_peft_version(workspace: Path, run: Path) -> None:
     change_config(run, ARM, base_model_name_or_path="elsewhere", peft_version="0.0")
-    for folder in (run / "adapters").iterdir():  # of a PEFT that had no such key
+    for folder in (run / "adapters").iterdir():  # an earlier PEFT had no such key
         change_json(folder / "adapter_config.json", lambda config: config.pop("use_rslora"))
         seal_again(run, f"adapters/{folder.name}")
-    assert differences(made, run) == []
+    assert find_differences(workspace, run) == []
 
 
 @pytest.mark.parametrize("value", [0, 5, None])
-def test_another_n(made: Path, run: Path, value: int | None) -> None:
-    """What lies there is verified all the same."""
+def test_detects_changed_n(workspace: Path, run: Path, value: int | None) -> None:
+    """The existing files are verified all the same."""
     change_manifest(run, lambda manifest: manifest.update(n=value))
     (run / f"adapters/{ARM}/training_log.jsonl").write_text("")
-    found = differences(made, run)
+    differences = find_differences(workspace, run)
     n = json.dumps(value)
-    assert f"manifest.json: n is {n}, the recipe and the pool give 4" in found
-    assert any("has 0 steps, but the plan has 3" in line for line in found)
+    assert f"manifest.json: n is {n}, the recipe and the pool give 4" in differences
+    assert any("has 0 steps, but the plan has 3" in line for line in differences)
 
 
-def test_no_n(made: Path, run: Path) -> None:
+def test_detects_missing_n(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.pop("n"))
-    assert differences(made, run) == ["manifest.json: n is missing, so it cannot be verified"]
+    assert find_differences(workspace, run) == [
+        "manifest.json: n is missing, so it cannot be verified"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,53 +118,55 @@ def test_no_n(made: Path, run: Path) -> None:
         f"decisions/{ARM}.parquet",
     ],
 )
-def test_a_file_that_was_taken_out_of_the_manifest(made: Path, run: Path, entry: str) -> None:
+def test_detects_file_removed_from_manifest(workspace: Path, run: Path, entry: str) -> None:
     change_manifest(run, lambda manifest: manifest["files"].pop(entry))
-    (found,) = differences(made, run)
-    assert found.startswith(f"{entry}: exists, but is not sealed in the manifest")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"{entry}: exists, but is not sealed in the manifest")
 
 
 @pytest.mark.parametrize(
     "relative", ["scaled/gapft-seed13/scaling.json", "selections/more-seed13.parquet"]
 )
-def test_a_file_that_no_stage_sealed(made: Path, run: Path, relative: str) -> None:
+def test_detects_unsealed_file(workspace: Path, run: Path, relative: str) -> None:
     (run / relative).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(run / f"selections/{ARM}.parquet", run / relative)
-    (found,) = differences(made, run)
-    named = "scaled/gapft-seed13" if "scaled" in relative else relative
-    assert found.startswith(f"{named}: exists, but is not sealed in the manifest")
+    (difference,) = find_differences(workspace, run)
+    entry = "scaled/gapft-seed13" if "scaled" in relative else relative
+    assert difference.startswith(f"{entry}: exists, but is not sealed in the manifest")
 
 
-def test_what_is_under_way_is_no_sealed_file(made: Path, run: Path) -> None:
+def test_ignores_unfinished_files(workspace: Path, run: Path) -> None:
     for relative in ("pool/.imported.partial/0.jsonl", "adapters/.x.checkpoint"):
         (run / relative).parent.mkdir(exist_ok=True)
         (run / relative).write_text("{}")
-    assert differences(made, run) == []
+    assert find_differences(workspace, run) == []
 
 
 WINDOW = "pool/states/1-2.parquet"
 
 
-def test_the_states_of_a_window_follow_from_its_samples(made: Path, run: Path) -> None:
-    write_split_states(str(run), "pool", [str(made / "plugin.py")], Window(1, 2))
+def test_detects_changed_window_states(workspace: Path, run: Path) -> None:
+    write_split_states(str(run), "pool", [str(workspace / "plugin.py")], Window(1, 2))
     seal_again(run, WINDOW)
-    assert differences(made, run) == []
+    assert find_differences(workspace, run) == []
     change_rows(run, WINDOW, lambda rows: rows[0].update(samples=3))
-    (told,) = differences(made, run)
-    assert told.startswith(f"{WINDOW}: problem ")
-    assert told.endswith(" has samples 3, but its verdicts give 2")
+    (difference,) = find_differences(workspace, run)
+    assert difference.startswith(f"{WINDOW}: problem ")
+    assert difference.endswith(" has samples 3, but its verdicts give 2")
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [("name", "SGD"), ("betas", [0.5, 0.999]), ("eps", 1.0), ("momentum", 0.9)],
 )
-def test_another_optimizer_in_every_arm(made: Path, run: Path, key: str, value: object) -> None:
+def test_detects_changed_optimizer_in_every_arm(
+    workspace: Path, run: Path, key: str, value: object
+) -> None:
     for arm in (ARM, "uniform-seed13", "all_verified-seed13", PLUGIN_ARM):
         change_facts(run, arm, lambda facts: facts["optimizer"].update({key: value}))
-    found = differences(made, run)
-    assert len(found) == 4
-    assert found[0].startswith(f"adapters/{ARM}/training.json, optimizer: ")
+    differences = find_differences(workspace, run)
+    assert len(differences) == 4
+    assert differences[0].startswith(f"adapters/{ARM}/training.json, optimizer: ")
 
 
 @pytest.mark.parametrize(
@@ -178,71 +181,78 @@ def test_another_optimizer_in_every_arm(made: Path, run: Path, key: str, value: 
         ("micro_batch", 1),
     ],
 )
-def test_another_setting_in_every_arm(made: Path, run: Path, key: str, value: object) -> None:
+def test_detects_changed_setting_in_every_arm(
+    workspace: Path, run: Path, key: str, value: object
+) -> None:
     for arm in (ARM, "uniform-seed13", "all_verified-seed13", PLUGIN_ARM):
         change_facts(run, arm, lambda facts: facts["settings"].update({key: value}))
-    found = differences(made, run)
-    assert len(found) == 4
-    assert found[0].startswith(f"adapters/{ARM}/training.json, settings: {key} is ")
+    differences = find_differences(workspace, run)
+    assert len(differences) == 4
+    assert differences[0].startswith(f"adapters/{ARM}/training.json, settings: {key} is ")
 
 
 @pytest.mark.parametrize(
     "key", ["plan_sha256", "supervised_sha256", "weights_sha256", "sequences_sha256", "optimizer"]
 )
-def test_a_fact_that_the_manifest_does_not_hold(made: Path, run: Path, key: str) -> None:
+def test_detects_fact_missing_from_manifest(workspace: Path, run: Path, key: str) -> None:
     change_manifest(run, lambda manifest: manifest["training"][ARM].pop(key))
-    assert differences(made, run) == [f"manifest.json, training of {ARM}: {key} is missing"]
+    assert find_differences(workspace, run) == [
+        f"manifest.json, training of {ARM}: {key} is missing"
+    ]
 
 
-def test_the_end_of_sequences(made: Path, run: Path) -> None:
+def test_detects_changed_sequence_end(workspace: Path, run: Path) -> None:
     for number, arm in enumerate((ARM, "uniform-seed13")):
         change_facts(run, arm, lambda facts, n=number: facts.update(end_id=n))
     where = f"adapters/{ARM}/training.json"
-    found = differences(made, run)
-    assert found[0] == f"{where}: end_id is 0, but no end of a sequence is supervised"
-    assert found[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
+    differences = find_differences(workspace, run)
+    assert differences[0] == f"{where}: end_id is 0, but no end of a sequence is supervised"
+    assert differences[-1] == f"arms {ARM} and uniform-seed13 differ in end_id: 0 and 1"
 
 
-def test_arms_of_other_attention_are_told_and_one_that_says_none_is_not(
-    made: Path, run: Path
-) -> None:
-    change_facts(run, ARM, lambda facts: facts.pop("attention"))  # as before it was recorded
-    assert differences(made, run) == []
+def test_detects_different_attention(workspace: Path, run: Path) -> None:
+    change_facts(
+        run, ARM, lambda facts: facts.pop("attention")
+    )  # earlier versions did not record it
+    assert find_differences(workspace, run) == []
     other = {"implementation": "gapft_segments", "kernel": "varlen_attn"}
     change_facts(run, ARM, lambda facts: facts.update(attention=other))
-    found = differences(made, run)
-    assert found[0].startswith(f"arms {ARM} and uniform-seed13 differ in attention: ")
-    assert all("differ in attention: " in line for line in found)
+    differences = find_differences(workspace, run)
+    assert differences[0].startswith(f"arms {ARM} and uniform-seed13 differ in attention: ")
+    assert all("differ in attention: " in line for line in differences)
 
 
-def test_another_model_or_task_of_the_manifest(made: Path, run: Path) -> None:
+def test_detects_changed_model_and_task(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest["source"].pop("weights_sha256"))
     assert any(
         line.startswith("manifest.json, source: weights_sha256 is None")
-        for line in differences(made, run)
+        for line in find_differences(workspace, run)
     )
     change_manifest(run, lambda manifest: manifest["task"].update(version="2"))
-    assert any(" was made with a different version: '1'" in line for line in differences(made, run))
+    assert any(
+        " was made with a different version: '1'" in line
+        for line in find_differences(workspace, run)
+    )
 
 
-def test_a_run_of_another_version_is_told_so(made: Path, run: Path) -> None:
+def test_reports_different_package_version(workspace: Path, run: Path) -> None:
     change_manifest(run, lambda manifest: manifest.update(gapft_harness="0.0.9"))
-    plugin = [str(made / "plugin.py")]
+    plugin = [str(workspace / "plugin.py")]
     assert verify(run, plugin).differences == []
 
     def forget(facts: dict[str, Any]) -> None:
         del facts["settings"]["quantize"]
 
     change_facts(run, ARM, forget)
-    found = verify(run, plugin)
+    report = verify(run, plugin)
     assert (
         f"adapters/{ARM}/training.json, settings: quantize is missing, so it cannot be verified"
-        in found.differences
+        in report.differences
     )
-    assert f"version 0.0.9 of gapft-harness, but this is {__version__}" in found.remark
+    assert f"version 0.0.9 of gapft-harness, but this is {__version__}" in report.remark
 
 
-def test_a_plugin_that_is_not_given_is_the_users_mistake(run: Path) -> None:
+def test_rejects_missing_plugin(run: Path) -> None:
     with pytest.raises(
         UserError, match=r"give --plugin .*plugin\.py .*: it provides the selector 'drawn'"
     ):

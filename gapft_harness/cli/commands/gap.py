@@ -213,12 +213,12 @@ def _measure_task(
     from gapft_harness.cli.runs import run_stages_alone
     from gapft_harness.gap.document import build_document
     from gapft_harness.gap.findings import compute_findings
-    from gapft_harness.gap.measuring import measure
+    from gapft_harness.gap.measuring import measure_search
     from gapft_harness.gap.prospects import assess
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.run_directory.lock import hold_run_lock
-    from gapft_harness.stages.integrity.inputs import list_search_folders
+    from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
     from gapft_harness.stages.search.states import write_split_states
 
     run_stages_alone(["search"], path, choice)
@@ -228,7 +228,9 @@ def _measure_task(
             write_split_states(str(path), split, choice.plugin_files)
         run.seal(layout.states_path(split))
         folder = path / _GAP_FOLDER
-        measured = measure(run, split, include_path or list_search_folders(path), folder)
+        measured = measure_search(
+            run, split, include_path or list_recorded_include_paths(path), folder
+        )
         findings = {
             name: compute_findings(verdicts, measured.errors[name])
             for name, verdicts in measured.verdicts.items()

@@ -1,4 +1,4 @@
-"""Controls: compare conditions of one budget with different training sets."""
+"""Controls: compare conditions that have one budget and different training sets."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ControlStep:
     Attributes:
         label: its label, such as ``K = 1``.
         condition: the name of the condition.
-        value: the value of the setting that the steps vary; None: they vary none.
-        slots: by seed, the number of its examples by state of their problems.
-        twin: the condition with as many random examples, its random twin; empty: none.
-        kept: by seed, how many slots of gold-label selection keep the example of the search,
-            because its target contains more than the answer.
+        value: the value of the setting that differs between the steps; None: no such setting.
+        slots: by seed, the number of its examples by state (``G``, ``S``, ``U``) of their problems.
+        twin: its random twin, a condition with as many random examples; empty: none.
+        kept: only for gold-label selection: by seed, the number of slots that keep the search's
+            response as target instead of the gold answer, because it has more than the answer.
     """
 
     label: str
@@ -50,21 +50,21 @@ class ControlStep:
     kept: Mapping[int, int] = field(default_factory=dict)
 
 
-def find_by_parameter(
+def find_steps_by_parameter(
     conditions: Mapping[str, api.Condition],
     selector: str,
     parameter: str,
     label: Callable[[Any], str],
 ) -> list[ControlStep]:
-    """Find the conditions of a selector, ascending by one of its parameters, without replicates.
+    """Build a step for each condition of a selector, ascending by a parameter.
 
-    Values that are not numbers are skipped; the selector itself reports them.
+    Replicates are skipped, and so are values that are not numbers, which the selector reports.
 
     Args:
         conditions: the conditions of a recipe.
-        selector: the selector.
-        parameter: its parameter.
-        label: formats a value of the parameter.
+        selector: name of the selector.
+        parameter: name of its parameter.
+        label: a function that formats the parameter's value as a label.
     """
     values = {
         name: condition.params.get(parameter)
@@ -78,8 +78,13 @@ def find_by_parameter(
     ]
 
 
-def find_with_gapft(conditions: Mapping[str, api.Condition], selector: str) -> list[ControlStep]:
-    """Find GapFT, then the conditions of a selector, without replicates; none without GapFT."""
+def find_steps_with_gapft(
+    conditions: Mapping[str, api.Condition], selector: str
+) -> list[ControlStep]:
+    """Build a step for the first GapFT condition, and one for each condition of a selector.
+
+    Replicates are skipped. Without GapFT there are no steps.
+    """
     names_by_selector = {
         wanted_selector: [
             name
@@ -100,9 +105,9 @@ class Control(api.Experiment, ABC):
     """An experiment that compares conditions, which it finds by their selectors.
 
     Attributes:
-        requirement: the conditions that a recipe must have, as the end of a sentence.
+        requirement: the conditions that a recipe must have; follows "needs" in a message.
         title: the title of its section in the report.
-        axis: the label of the figure's axis, for what the steps vary; empty: the steps have no
+        axis: the axis label of the setting that differs between the steps; empty: the steps have no
             order, and the figure shows the parts of every difference instead.
     """
 
@@ -122,7 +127,7 @@ class Control(api.Experiment, ABC):
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: the recipe has fewer than two of its conditions, or two of different n.
+            UserError: the recipe has fewer than two of the conditions, or their n differs.
         """
         settings = super().settings(recipe, options)
         if settings is None:
@@ -143,24 +148,24 @@ class Control(api.Experiment, ABC):
         return settings
 
     def conditions(self, recipe: api.Recipe) -> Sequence[str]:
-        """Return the conditions of its steps."""
+        """Return the names of the conditions of all steps."""
         return [step.condition for step in self.find_steps(recipe.conditions)]
 
     def faults(self, view: api.View) -> Iterator[str]:
-        """Report conditions that differ in more than their sets, and sets that do not match."""
+        """Report differences in training settings, and training sets that do not match."""
         if view.arms():
             yield from api.find_setting_differences(view, self.name, self.conditions(view.recipe))
             yield from self.find_mismatches(view.run, view.arms())
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:
-        """Report properties that training sets must share but do not."""
+        """Report properties that training sets must have in common but do not."""
         return ()
 
 
 def count_slots(
     run_path: Path, steps: Sequence[ControlStep], arms: Sequence[api.Arm]
 ) -> tuple[ControlStep, ...]:
-    """Add to steps the number of examples by state in their sealed training sets."""
+    """Return the steps with the number of examples by state in their sealed training sets."""
     counted_steps = []
     for step in steps:
         slots = {}
@@ -177,14 +182,14 @@ def count_slots(
 def compare_with_first(
     findings: api.ReportFindings, steps: Sequence[ControlStep]
 ) -> list[api.Contrast]:
-    """Return the contrasts of every later step minus the first, which is the reference."""
+    """Return the contrast of each later step minus the first step, the reference."""
     return [findings.find_contrast(step.condition, steps[0].condition) for step in steps[1:]]
 
 
 def compute_seed_differences(
     findings: api.ReportFindings, contrast: api.Contrast
 ) -> dict[int, Fraction]:
-    """Return the difference in Pass@1 of a contrast by seed."""
+    """Compute the difference in Pass@1 for each seed of a contrast."""
     a, b = (findings.conditions[name].seeds for name in (contrast.a, contrast.b))
     return {
         seed: seed_findings.decomposition.pass_at_1 - b[seed].decomposition.pass_at_1
@@ -193,7 +198,7 @@ def compute_seed_differences(
 
 
 def describe_result(findings: api.ReportFindings, steps: Sequence[ControlStep]) -> str:
-    """Describe the difference of the last step from the first."""
+    """Describe the difference between the last step and the first."""
     contrast = compare_with_first(findings, steps)[-1]
     return (
         f"{wording.capitalize_first(steps[-1].label)} minus {steps[0].label}, at the same n, N and "
@@ -203,21 +208,23 @@ def describe_result(findings: api.ReportFindings, steps: Sequence[ControlStep]) 
 
 
 def build_contrast_table(
-    findings: api.ReportFindings, steps: Sequence[ControlStep], source: bool = False
+    findings: api.ReportFindings, steps: Sequence[ControlStep], with_source: bool = False
 ) -> api.Table:
     """Build a table with a row for each step: difference from the first, Pass@1, slots.
 
     Args:
         findings: the findings of the report.
-        steps: the conditions, the reference first.
-        source: whether to begin with a row of the model before training and leave out the slots,
-            which another table shows.
+        steps: the steps, the reference first.
+        with_source: whether to begin with a row for the model before training, and to omit the
+            slots, which another table shows.
     """
     counts = (
-        [] if source else [slot_counts for step in steps for slot_counts in step.slots.values()]
+        []
+        if with_source
+        else [slot_counts for step in steps for slot_counts in step.slots.values()]
     )
     filled_states = [state for state in "SUG" if any(slot_counts[state] for slot_counts in counts)]
-    rows = [StepRow(findings, "no post-training")] if source else []
+    rows = [StepRow(findings, "no post-training")] if with_source else []
     for step, contrast in zip(steps, [None, *compare_with_first(findings, steps)], strict=True):
         rows.append(StepRow(findings, step.label, step, contrast))
     seeds = listed([str(seed) for seed in steps[0].slots])
@@ -244,7 +251,7 @@ def build_contrast_table(
 def build_twin_table(
     findings: api.ReportFindings, twins: Sequence[tuple[ControlStep, api.Contrast]]
 ) -> api.Table:
-    """Build a table with a row for each selection: its difference from its random twin."""
+    """Build a table with a row for each step: its difference from its random twin."""
     rows = [
         StepRow(findings, f"{step.label} − {condition_name(contrast.b)}", step, contrast)
         for step, contrast in twins
@@ -260,8 +267,8 @@ class StepRow:
     Attributes:
         findings: the findings of the report.
         label: the label of the row.
-        step: the step; None: the source.
-        contrast: its contrast with the reference; None: the reference itself, or the source.
+        step: the step; None: the source model.
+        contrast: its contrast with the reference or twin; None for the reference and the source.
     """
 
     findings: api.ReportFindings
@@ -271,7 +278,7 @@ class StepRow:
 
     @property
     def pass_at_1(self) -> Fraction:
-        """Pass@1 of its condition, or of the source."""
+        """Pass@1 of the step's condition, or of the source."""
         if self.step is None:
             return self.findings.source.pass_at_1
         return self.findings.conditions[self.step.condition].mean.pass_at_1
@@ -293,7 +300,7 @@ def _format_difference(row: StepRow) -> str:
 
 
 _PART_MEANING = "parts of the difference"
-#: Columns of a difference's interval, and of its parts on the source's states.
+#: Columns of a difference: its interval, and its parts on the source's states.
 PARTS: tuple[api.Column[api.Contrast], ...] = (
     api.Column("", "", lambda contrast: contrast.interval, "95% interval", points_interval),
     api.Column("", _PART_MEANING, lambda contrast: contrast.terms.g, "G", points),
@@ -312,7 +319,7 @@ PASS_AT_1: tuple[api.Column[StepRow], ...] = (
 
 
 def build_slot_column(state: str) -> api.Column[StepRow]:
-    """Build the column of the number of examples in a state."""
+    """Build the column with the number of examples in a state, as a range over seeds."""
 
     def format_range(row: StepRow) -> str:
         counts = [count[state] for count in row.step.slots.values()] if row.step else []
@@ -323,6 +330,7 @@ def build_slot_column(state: str) -> api.Column[StepRow]:
     )
 
 
+#: Only for the reference in docs, which lists the columns in tuples.
 SLOT_COLUMNS = (build_slot_column("STATE"),)
 
 
@@ -337,9 +345,9 @@ _PART_LABELS = {
 def draw_change_by_step(
     findings: api.ReportFindings, *, steps: Sequence[ControlStep], axis: str
 ) -> Drawn:
-    """Draw Pass@1 of each step minus that of the first; filled: the interval excludes zero.
+    """Draw Pass@1 of each step minus that of the first.
 
-    A line joins the steps that have a value.
+    A marker is filled if the interval excludes zero. A line joins the steps that have a value.
 
     Args:
         findings: the findings of the report.
@@ -377,10 +385,10 @@ def draw_change_by_step(
 
 
 def draw_parts_by_state(findings: api.ReportFindings, *, steps: Sequence[ControlStep]) -> Drawn:
-    """Draw a panel for each later step minus the first: the difference, and its parts.
+    """Draw a panel for each later step: its difference from the first step, and the parts of it.
 
-    The difference has its interval; filled: the interval excludes zero. Bars are the parts on G, S
-    and U, which sum to it. Each row has a tick for every seed.
+    The marker of the difference is filled if its interval excludes zero. Bars are the parts on G, S
+    and U, which sum to the difference. Each row has a tick for every seed.
     """
     contrasts = compare_with_first(findings, steps)
     height = 0.27 * (len(_PART_LABELS) + 1) + 0.45
@@ -416,9 +424,9 @@ def _draw_ticks(axes: Axes, y: int, values: Sequence[Fraction]) -> None:
 
 
 class ControlPart(api.Part):
-    """The part of the report on a control.
+    """The part of a report about a control.
 
-    ``read`` and ``compute`` return the steps; the first is the reference.
+    ``read`` and ``compute`` return the steps, the reference first.
     """
 
     after = "Contrasts"
@@ -429,7 +437,7 @@ class ControlPart(api.Part):
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
     ) -> tuple[ControlStep, ...] | None:
-        """Read the steps with the number of their examples by state."""
+        """Read the steps, with the number of examples by state."""
         settings_by_name = manifest["recipe"].get("experiments", {})
         if self.name not in settings_by_name or not arms:
             return None
@@ -442,18 +450,18 @@ class ControlPart(api.Part):
         return read
 
     def list_steps(self, part_findings: Any) -> tuple[ControlStep, ...]:
-        """Return the steps of the result of ``compute``."""
+        """Return the steps in the result of ``compute``."""
         steps: tuple[ControlStep, ...] = part_findings
         return steps
 
     def choose_compared_steps(self, part_findings: Any) -> Sequence[ControlStep]:
-        """Return the steps whose first and last the opening sentence compares."""
+        """Return the steps for the section's first sentence, which compares the first and last."""
         return self.list_steps(part_findings)
 
     def list_differences(
         self, findings: api.ReportFindings, part_findings: Any
     ) -> list[tuple[ControlStep, api.Contrast]]:
-        """Return every later step with its contrast minus the first."""
+        """Return each later step with its contrast: the step minus the first step."""
         steps = self.list_steps(part_findings)
         return list(zip(steps[1:], compare_with_first(findings, steps), strict=True))
 
@@ -484,11 +492,11 @@ class ControlPart(api.Part):
         yield api.Section(self.control.title, blocks)
 
     def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
-        """Return text to add after the result, after a space; empty by default."""
+        """Return text to append to the result, with a leading space; empty by default."""
         return ""
 
     def figures(self, findings: api.ReportFindings, part_findings: Any) -> api.Figures:
-        """Return the figure of changes by step or, without an axis, of their parts."""
+        """Return the figure: changes by step, or without an axis the parts of each difference."""
         steps, axis = self.list_steps(part_findings), self.control.axis
         draw = partial(draw_change_by_step, axis=axis) if axis else draw_parts_by_state
         yield self.name, partial(draw, steps=steps)
@@ -496,14 +504,14 @@ class ControlPart(api.Part):
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[tuple[str, api.Rows]]:
-        """Return the CSV table: a row for each step's mean and for each seed."""
+        """Return the CSV table: for each later step, a row for the mean and a row for each seed."""
         yield (
             f"{self.name}.csv",
             _build_csv_rows(findings, self.list_differences(findings, part_findings)),
         )
 
     def results(self, part_findings: Any) -> dict[str, Any]:
-        """Return the steps with their slots; the contrasts are under ``contrasts``."""
+        """Return the steps for ``results.json``, whose key ``contrasts`` has their contrasts."""
         return {
             "steps": [
                 {
@@ -538,19 +546,28 @@ def _build_csv_rows(
 def build_contrast_rows(
     findings: api.ReportFindings,
     contrast: api.Contrast,
-    name: tuple[object, ...],
+    first_cells: tuple[object, ...],
     seed_values: Mapping[int, Sequence[object]],
 ) -> api.Rows:
-    """Build the CSV rows of a contrast: its mean, then the difference of each seed.
+    """Build the CSV rows of a contrast: the mean difference, then the difference for each seed.
 
     Args:
         findings: the findings of the report.
         contrast: the contrast.
-        name: the first cells of each row.
-        seed_values: by seed, cells that only the row of this seed has.
+        first_cells: the first cells of each row.
+        seed_values: by seed, further cells of this seed's row; the row of the mean leaves them
+            empty.
     """
     interval, terms = contrast.interval, contrast.terms
     parts, width = map(float, (terms.s, terms.u, terms.g)), len(next(iter(seed_values.values())))
-    yield *name, "mean", *[""] * width, float(contrast.delta), interval.low, interval.high, *parts
+    yield (
+        *first_cells,
+        "mean",
+        *[""] * width,
+        float(contrast.delta),
+        interval.low,
+        interval.high,
+        *parts,
+    )
     for seed, delta in compute_seed_differences(findings, contrast).items():
-        yield *name, seed, *seed_values[seed], float(delta), *[""] * 5
+        yield *first_cells, seed, *seed_values[seed], float(delta), *[""] * 5

@@ -15,7 +15,7 @@ from gapft_harness.experiments.controls.control import (
     ControlStep,
     build_contrast_table,
     build_twin_table,
-    find_by_parameter,
+    find_steps_by_parameter,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CoverageControl(Control):
 
     def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the steps, from most to fewest slots of each problem."""
-        return find_by_parameter(conditions, "repeated", "times", _format_slots)[::-1]
+        return find_steps_by_parameter(conditions, "repeated", "times", _format_slots)[::-1]
 
 
 def _format_slots(times: float) -> str:

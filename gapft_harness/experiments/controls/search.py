@@ -19,8 +19,8 @@ from gapft_harness.experiments.controls.control import (
     ControlStep,
     compare_with_first,
     compute_seed_differences,
-    find_by_parameter,
-    find_with_gapft,
+    find_steps_by_parameter,
+    find_steps_with_gapft,
 )
 from gapft_harness.experiments.controls.tested import PermutationSettings, TestedPart
 
@@ -44,7 +44,7 @@ class SearchDepth(Control):
 
     def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the steps by ascending k."""
-        return find_by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
+        return find_steps_by_parameter(conditions, self.name, "k", lambda k: f"K = {k}")
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``.
@@ -119,7 +119,9 @@ class RandomizedInclusion(Control):
 
     def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return the steps by ascending share."""
-        return find_by_parameter(conditions, self.name, "share", lambda share: f"{100 * share:g}%")
+        return find_steps_by_parameter(
+            conditions, self.name, "share", lambda share: f"{100 * share:g}%"
+        )
 
     def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
         """See ``Control.settings``.
@@ -161,7 +163,7 @@ class GoldLabels(Control):
 
     def find_steps(self, conditions: Mapping[str, api.Condition]) -> Sequence[ControlStep]:
         """Return GapFT, then the selections by gold answers; none without GapFT."""
-        return find_with_gapft(conditions, self.name)
+        return find_steps_with_gapft(conditions, self.name)
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterator[str]:
         """Report properties that GapFT and gold-label selection must share but do not."""

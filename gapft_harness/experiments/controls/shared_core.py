@@ -18,8 +18,8 @@ from gapft_harness.experiments.controls.control import (
     build_contrast_rows,
     build_contrast_table,
     compute_seed_differences,
-    find_by_parameter,
-    find_with_gapft,
+    find_steps_by_parameter,
+    find_steps_with_gapft,
 )
 from gapft_harness.experiments.controls.search import (
     SearchDepth,
@@ -67,7 +67,7 @@ class SharedCore(SearchDepth):
         ]
         labels = ["Gold labels"] if len(gold_names) == 1 else gold_names
         return [
-            *find_by_parameter(conditions, "core_depth", "k", lambda k: f"K = {k}"),
+            *find_steps_by_parameter(conditions, "core_depth", "k", lambda k: f"K = {k}"),
             *(ControlStep(label, name) for label, name in zip(labels, gold_names, strict=True)),
         ]
 
@@ -178,7 +178,7 @@ class SharedCorePart(TestedPart):
             for n, condition in api.conditions_of(manifest["recipe"]).items()
             if n in arm_conditions
         }
-        match find_with_gapft(conditions, "gold_labels"):
+        match find_steps_with_gapft(conditions, "gold_labels"):
             case [gapft, gold, *_] if conditions[gapft.condition].n == conditions[gold.condition].n:
                 return SharedCoreFindings(steps, (gapft, gold))
         return SharedCoreFindings(steps, None)
@@ -190,8 +190,8 @@ class SharedCorePart(TestedPart):
         gold, deepest = read.steps[-1], _find_deepest(read.steps)
         if gold.value is None and deepest not in (None, first):
             pairs.append((gold, deepest))
-        if read.without:
-            pairs.append((read.without[1], read.without[0]))
+        if read.steps_without_core:
+            pairs.append((read.steps_without_core[1], read.steps_without_core[0]))
         part_findings: SharedCoreFindings = replace(read, tests=self.test_pairs(inputs, pairs))
         return part_findings
 
@@ -202,7 +202,7 @@ class SharedCorePart(TestedPart):
         for section in super().sections(inputs, findings, part_findings):
             blocks = [
                 *section.blocks[:-1],
-                build_contrast_table(findings, part_findings.steps, source=True),
+                build_contrast_table(findings, part_findings.steps, with_source=True),
             ]
             blocks.append(
                 _build_budget_table(findings, part_findings.steps, findings.pool_states["G"])

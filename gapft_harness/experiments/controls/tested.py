@@ -114,10 +114,10 @@ class TestedPart(ControlPart):
             {
                 "condition": test.step.condition,
                 "against": test.against.condition,
-                "difference": float(test.found.difference),
-                "p": float(test.found.p_value),
-                "permutations": test.found.permutations,
-                "exact": test.found.exhaustive,
+                "difference": float(test.permutation_test.difference),
+                "p": float(test.permutation_test.p_value),
+                "permutations": test.permutation_test.permutations,
+                "exact": test.permutation_test.exhaustive,
             }
             for test in part_findings.tests
         ]

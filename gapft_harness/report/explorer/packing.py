@@ -315,7 +315,7 @@ def render_explorer(explored: ExplorerContent) -> str:
             "explorer/explorer.html.j2",
             style=page.build_style("style.css", "explorer/explorer.css"),
             script="\n".join(_read_template(f"{name}.js") for name in _SCRIPTS),
-            of=explored,
+            content=explored,
             packed=pack_content(explored),
         )
     )

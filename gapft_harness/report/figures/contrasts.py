@@ -43,7 +43,7 @@ def select_principal(findings: Findings) -> list[Contrast]:
 def format_contrast(findings: Findings, contrast: Contrast) -> str:
     """Format a contrast's name, with marks where budgets or settings are not matched."""
     names = (wording.condition_name(name) for name in (contrast.a, contrast.b))
-    return " \N{MINUS SIGN} ".join(names) + findings.marks(contrast)
+    return " \N{MINUS SIGN} ".join(names) + findings.format_marks(contrast)
 
 
 def draw_contrasts(findings: Findings) -> Figure:

@@ -1,4 +1,4 @@
-"""Compute every figure of a report once, as typed findings for results.json, tables and pages."""
+"""Compute all numbers of a report as typed findings; results.json, tables and pages read these."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 
-#: Marks a contrast of conditions that differ in a declared setting.
+#: Marks a contrast of conditions that differ in a declared setting, version or device.
 UNMATCHED_MARK = "‡"
 
-#: The message in results.json and on the page of a run without trained conditions.
+#: The message in results.json and on the page of a run that trained nothing.
 NOTHING_TO_TRAIN_ON = (
     "The search found nothing to train on: no pool problem that the source failed in one decode "
     "was solved by any of its samples."
@@ -64,16 +64,16 @@ class SourceFindings:
 
 @dataclass(frozen=True, slots=True)
 class SeedFindings:
-    """One trained model.
+    """The results of one trained model.
 
     Attributes:
         decomposition: its outcomes by the source's states.
         budget: the budget of its training set.
         problems: distinct problems in its budget's n slots.
         verdicts: greedy decodes by status.
-        trained_as: the arm whose adapter it shares, where both have the same training set, which
-            was trained once; else empty.
-        reused_set: the origin of a training set of another run, or None (as in ``TrainedArm``).
+        trained_as: the arm whose adapter it reuses, because both have the same training set; else
+            empty.
+        foreign_set: for a training set of another run, its origin; see ``TrainedArm``.
     """
 
     decomposition: Decomposition
@@ -81,7 +81,7 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
-    reused_set: Mapping[str, Any] | None = None
+    foreign_set: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class ConditionFindings:
         interval: the 95% interval of its mean Pass@1.
         mean: counts pooled over seeds, so that rates, terms and Pass@1 are means over seeds.
         seeds: findings by seed, ascending.
-        own: its own settings, in place of the run's (``find_own_settings``).
-        label: its name for people, with these settings.
+        own: its settings that differ from the run's (``find_own_settings``).
+        label: its displayed name, with these settings.
     """
 
     name: str
@@ -137,7 +137,7 @@ def is_budget_matched(*conditions: ConditionFindings) -> bool:
 def find_differing_settings(*conditions: ConditionFindings) -> tuple[str, ...]:
     """Find the settings in which conditions differ: ``k``, ``training.trainer``, …"""
     keys = dict.fromkeys(key for condition in conditions for key in condition.own)
-    run_value = object()  # stands for the run's value
+    run_value = object()  # a condition without its own value has the run's
     return tuple(
         key
         for key in keys
@@ -174,7 +174,7 @@ class Contrast:
     def reverse(self) -> Contrast:
         """Return the contrast ``b`` minus ``a``."""
         ends = self.interval
-        # subtracted, so that a zero has no sign
+        # subtract instead of negating: -0.0 would be displayed with a sign
         resampled = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
         zero = Terms(Fraction(0), Fraction(0), Fraction(0))
         return Contrast(self.b, self.a, -self.delta, zero - self.terms, resampled)
@@ -196,11 +196,11 @@ class Findings:
         source: the source model's findings.
         pool_states: pool problems in each state.
         conditions: by name, in the recipe's order.
-        contrasts: between conditions, and of each condition with the source.
+        contrasts: conditions in pairs, and each condition minus the source.
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
         parts: the experiments with their findings; ``find_part(name)`` returns those of one.
-        further: findings on other problems, by the names of the recipe's ``audits``.
+        further: the findings of each further audit, by its name in the recipe.
         replicates: conditions that repeat the training of another condition.
     """
 
@@ -214,7 +214,7 @@ class Findings:
     replicates: tuple[RepeatedCondition, ...] = ()
 
     def is_replicate(self, a: str, b: str) -> bool:
-        """Return whether one condition repeats the training of the other, or both of a third."""
+        """Return whether two conditions repeat the same training."""
         originals = {replicate.condition: replicate.original for replicate in self.replicates}
         return a != b and originals.get(a, a) == originals.get(b, b)
 
@@ -256,16 +256,19 @@ class Findings:
                 groups.append([condition])
         return groups
 
-    def sides(self, contrast: Contrast) -> list[ConditionFindings]:
+    def list_sides(self, contrast: Contrast) -> list[ConditionFindings]:
         """Return the conditions of a contrast, without the source."""
         return [self.conditions[name] for name in (contrast.a, contrast.b) if name != SOURCE]
 
     def describe_marks(self, contrasts: Sequence[Contrast]) -> str:
-        """Explain the marks of contrasts; empty where no contrast is marked."""
-        marks = "".join(map(self.marks, contrasts))
+        """Explain the marks of contrasts; empty if no contrast is marked."""
+        marks = "".join(map(self.format_marks, contrasts))
         labels = [
             *dict.fromkeys(
-                side.label for contrast in contrasts for side in self.sides(contrast) if side.own
+                side.label
+                for contrast in contrasts
+                for side in self.list_sides(contrast)
+                if side.own
             )
         ]
         text = " * Not budget-matched." if "*" in marks else ""
@@ -276,9 +279,9 @@ class Findings:
             )
         return text
 
-    def marks(self, contrast: Contrast) -> str:
-        """Return the marks of a contrast: for other budgets, and other settings or versions."""
-        sides = self.sides(contrast)
+    def format_marks(self, contrast: Contrast) -> str:
+        """Return the marks for unequal budgets and for unequal settings or versions."""
+        sides = self.list_sides(contrast)
         # the source was decoded with the run's versions
         has_other_settings = (
             find_differing_settings(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
@@ -289,9 +292,9 @@ class Findings:
         )
         return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * bool(has_other_settings)
 
-    def is_fair(self, contrast: Contrast) -> bool:
-        """Return whether the conditions are budget-matched and have the same settings."""
-        sides = self.sides(contrast)
+    def is_matched(self, contrast: Contrast) -> bool:
+        """Return whether a contrast has matched budgets; True for one with the source."""
+        sides = self.list_sides(contrast)
         return len(sides) == 1 or is_budget_matched(*sides)
 
     def find_contrast(self, a: str, b: str) -> Contrast:
@@ -313,7 +316,7 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
 
     Args:
         inputs: the result of ``read_inputs``.
-        ordered: the conditions, the main ones first; default: ``_order_conditions``.
+        ordered: the conditions, main ones first; default: the order of ``_order_conditions``.
     """
     audit = inputs.audit
     names = inputs.conditions
@@ -355,7 +358,7 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
 
 
 def _order_conditions(inputs: ReportInputs) -> list[str]:
-    """Order conditions, the main ones first: a contrast is an earlier minus a later condition."""
+    """Order conditions, main ones first; a contrast subtracts a later condition from an earlier."""
     first = ["gapft", *(name for loaded in inputs.parts for name in loaded.part.leads(loaded.data))]
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
@@ -369,13 +372,13 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
             trained.problems,
             count_codes(trained.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
-            trained.reused_set,
+            trained.foreign_set,
         )
         for trained in arms
     }
     mean = pool_counts([seed.decomposition for seed in seeds.values()])
-    reused_set = next((trained.reused_set for trained in arms if trained.reused_set), None)
-    own = find_own_settings(inputs.recipe, {name: reused_set} if reused_set else None)[name]
+    foreign_set = next((trained.foreign_set for trained in arms if trained.foreign_set), None)
+    own = find_own_settings(inputs.recipe, {name: foreign_set} if foreign_set else None)[name]
     own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,
@@ -392,7 +395,7 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
 def _compute_contrasts(
     conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
 ) -> tuple[Contrast, ...]:
-    """Compute contrasts: lead with every other, others in pairs, then each with the source."""
+    """Compute contrasts: lead minus each other, other pairs, then each minus the source."""
     index = {name: number for number, name in enumerate(conditions)}
     mean = {name: condition.mean for name, condition in conditions.items()}
     between = [

@@ -66,14 +66,13 @@ class TrainedArm:
     """One trained model on the audit, in the order of ``Audit.ids``.
 
     Attributes:
-        statuses: shape (P,), status codes of its greedy decode.
         arm: condition and training seed.
         statuses: shape (P,), status codes of its greedy decode.
         texts: P responses.
         budget: the budget of its training set.
         matched: whether the budget is matched with the comparison's, not a reference's own.
         problems: distinct problems in the budget's n example slots.
-        reused_set: for a training set of another run: that ``run`` and ``arm``, the file's
+        foreign_set: for a training set of another run: that ``run`` and ``arm``, the file's
             ``sha256``, and the ``k`` and ``replay`` of that run; else None.
     """
 
@@ -83,7 +82,7 @@ class TrainedArm:
     budget: Budget
     matched: bool
     problems: int
-    reused_set: Mapping[str, Any] | None = None
+    foreign_set: Mapping[str, Any] | None = None
 
     def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
         """Return the arm on some of the audit's problems, by their positions."""
@@ -233,7 +232,7 @@ def read_arm(
         budget=budget,
         matched=entry.get("matched", True),
         problems=len(set(slot_ids)),
-        reused_set=entry.get("taken"),
+        foreign_set=entry.get("taken"),
     )
 
 

@@ -38,7 +38,7 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
-        *_describe_reused_sets(findings),
+        *_describe_foreign_sets(findings),
         frame.table(summary="Every condition and seed"),
     ]
 
@@ -137,14 +137,14 @@ def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, 
     return low, high, Fraction(high - low, max(low, 1))
 
 
-def _describe_reused_sets(findings: Findings) -> list[Block]:
+def _describe_foreign_sets(findings: Findings) -> list[Block]:
     """Describe the training sets that come from another run, with their hashes."""
     lines = [
-        f"{condition_name(name)}, seed {seed}: {seed_findings.reused_set['arm']} of "
-        f"{seed_findings.reused_set['run']}, SHA-256 {seed_findings.reused_set['sha256']}"
+        f"{condition_name(name)}, seed {seed}: {seed_findings.foreign_set['arm']} of "
+        f"{seed_findings.foreign_set['run']}, SHA-256 {seed_findings.foreign_set['sha256']}"
         for name, condition in findings.conditions.items()
         for seed, seed_findings in condition.seeds.items()
-        if seed_findings.reused_set
+        if seed_findings.foreign_set
     ]
     if not lines:
         return []

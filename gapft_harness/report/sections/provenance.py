@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT, FINISH_REASONS, STOP_STRING
+from gapft_harness.core.records import CONTEXT_EXCEEDED, FINISH_REASONS, STOP_STRING
 from gapft_harness.report.findings.computation import ConditionFindings, Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.endings import EndingCounts
@@ -200,7 +200,7 @@ ENDINGS: tuple[Column[RowEndings], ...] = (
     _build_ended_column("stop_string", "stop string", STOP_STRING),
     _build_ended_column("limit", "token limit", "length"),
     _build_ended_column("unknown", "not known", "unknown"),
-    _build_ended_column("not_generated", "not generated", CONTEXT),
+    _build_ended_column("not_generated", "not generated", CONTEXT_EXCEEDED),
     _build_unanswered_column("cut_unanswered", "cut, no answer", STOP_STRING, "length"),
     _build_unanswered_column("unanswered", "no answer", *FINISH_REASONS),
 )

@@ -11,7 +11,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.run_directory.manifest import list_shared_sets
+from gapft_harness.run_directory.manifest import list_foreign_sets
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.stages.experiment.steps import View
 
@@ -87,7 +87,7 @@ def find_setting_differences(view: View, name: str, conditions: Sequence[str]) -
         conditions: the conditions that it compares.
     """
     yield from _find_setting_differences(
-        view.recipe, name, conditions, list_shared_sets(view.manifest())
+        view.recipe, name, conditions, list_foreign_sets(view.manifest())
     )
 
 
@@ -95,9 +95,9 @@ def _find_setting_differences(
     recipe: Recipe,
     name: str,
     conditions: Sequence[str],
-    shared_sets: Mapping[str, Mapping[str, Any]],
+    foreign_sets: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
-    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
+    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), foreign_sets)
     for condition in conditions:
         if changed_settings := list_differences(
             settings_by_condition[conditions[0]], settings_by_condition[condition]

@@ -73,7 +73,7 @@ def list_report_parts(experiments: Iterable[Experiment]) -> list[Part]:
 
 
 def _build_experiment(entry: Registration) -> Experiment:
-    with entry.attribute_errors():
+    with entry.wrap_errors():
         experiment = entry.value()
     if not isinstance(experiment, Experiment):
         raise entry.contract_error(f"returned {type(experiment).__name__}, expected an Experiment")
@@ -111,7 +111,7 @@ class CheckedExperiment:
         return partial(self._call_method, name, value)
 
     def _call_method(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             result = method(*args, **kwargs)
             if isinstance(result, Iterator):
                 result = [*result]
@@ -151,14 +151,14 @@ class CheckedExperiment:
     def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
         """Yield its steps, each mapping after the one before it is made; see ``Experiment``."""
         method: Callable[..., Any] = self._wrapped.steps  # type: ignore[attr-defined]
-        with self._entry.attribute_errors():
+        with self._entry.wrap_errors():
             generator = method(view)
         if not isinstance(generator, Iterator):
             raise self._entry.contract_error(
                 f"returned {short(generator)}, expected a generator", method
             )
         while True:
-            with self._entry.attribute_errors():
+            with self._entry.wrap_errors():
                 next_steps = next(generator, None)
             if next_steps is None:
                 return
@@ -200,7 +200,7 @@ class CheckedPart(CheckedExperiment):
             for fault in filter(None, (_find_block_fault(b) for s in result for b in s.blocks)):
                 raise self._entry.contract_error(f"returned a section with {fault}", method)
         if name == "tables":
-            with self._entry.attribute_errors():
+            with self._entry.wrap_errors():
                 result = [(file, iter([*rows])) for file, rows in result]
         if name == "figures":
             result = [(figure, partial(self._call_method, "draw", draw)) for figure, draw in result]

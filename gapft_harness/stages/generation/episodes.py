@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from reprlib import repr as short
 
 from gapft_harness.core.errors import FAULTS, GapftError, PluginError, UserError
-from gapft_harness.core.records import CONTEXT, Attempt, Gold, Problem
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Attempt, Gold, Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.hooks.protocols import Generated, Request, Verifier
@@ -97,7 +97,7 @@ def build_next_requests(
     for problem, entry in zip(problems, responses.read([p.id for p in problems]), strict=True):
         for response in entry.responses:
             is_ended = (
-                response.finish_reason == CONTEXT
+                response.finish_reason == CONTEXT_EXCEEDED
             )  # a longer conversation does not fit either
             if response.index in indices and len(response.attempts) == attempt - 2 and not is_ended:
                 open_episodes.append((problem, response))

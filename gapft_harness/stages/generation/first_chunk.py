@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import CONTEXT, STOP_STRING, Decoding, Gold, Problem
+from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Gold, Problem
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.protocols import Generated, Generation, Verifier
 from gapft_harness.hooks.registration import find_owner
@@ -78,7 +78,7 @@ def check_first_chunk(
         (problem, generation)
         for problem, answer in zip(members, generated, strict=True)
         for generation in answer.generations
-        if generation.finish_reason != CONTEXT
+        if generation.finish_reason != CONTEXT_EXCEEDED
     ]
     has_answer = _find_answers(verifier, [g.text for _, g in rows], [p.gold for p, _ in rows])
     unanswered = [
@@ -102,7 +102,7 @@ def require_fitting_prompt(generated: Sequence[Generated], decoding: Decoding) -
     reasons = {
         generation.finish_reason for answer in generated for generation in answer.generations
     }
-    if reasons == {CONTEXT}:
+    if reasons == {CONTEXT_EXCEEDED}:
         raise UserError(
             f"search.max_gen_toks: none of the first {len(generated)} prompts fits the model's "
             f"context with {decoding.max_gen_toks:,} new tokens; lower it, shorten the prompt "
@@ -117,7 +117,7 @@ def _find_answers(verifier: Verifier, texts: Sequence[str], golds: Sequence[Gold
     has_answer = getattr(verifier, "has_answer", None)
     if has_answer is None:
         return [bool(text.strip()) for text in texts]
-    with find_owner("verifier", verifier).attribute_errors():
+    with find_owner("verifier", verifier).wrap_errors():
         return [bool(has_answer(text, gold)) for text, gold in zip(texts, golds, strict=True)]
 
 

@@ -1,16 +1,16 @@
 """Generate responses; shared by search and audit.
 
-Chunks depend only on the problems and the settings, not on the remaining work, the clock or the
-number of workers. The store keeps a file of a chunk's responses for each phase, under keys of all
-their inputs (``made_from.py``). A command that needs the same responses again (after a kill, in
-another run or with more samples) generates only missing ones. Verdicts are kept in the same way
-(``verdicts.py``). Each sample draws from its own random stream (``streams.SampleStreams``).
+The problems are divided into chunks, by the problems and the settings alone: not by the remaining
+work, the clock or the number of workers. For each chunk and phase, the store keeps one file of
+responses under a key of all their inputs (``made_from.py``). A command that needs the same
+responses again (after a kill, in another run or with more samples) generates only missing ones.
+Verdicts are stored in the same way (``verdicts.py``). Each sample draws from its own random stream
+(``streams.SampleStreams``).
 
-Early stop: samples are drawn in rounds, and a problem leaves once it has what selection needs. On
-the pool, that is one verified response per problem: a problem that the source solves in one decode
-(state G) keeps that decode, a recovered one (state S) the first sample that passed, if the response
-rule needs no other. Neither needs another sample. The audit always draws all K samples: Pass@K and
-K_eq are estimated from them (Section 4.1), also on problems in state G.
+Early stop: the pool's samples may be drawn in rounds, and a problem gets no further samples once
+it has a verified response: the greedy decode in state G, the first sample that passed in state S.
+This requires a response rule that uses only the first passing sample. The audit always draws all K
+samples, also on problems in state G: Pass@K and K_eq are estimated from them (Section 4.1).
 """
 
 from __future__ import annotations
@@ -92,12 +92,13 @@ from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
 from gapft_harness.verification.judging import verify_responses
 
-#: Increases when stored responses could be misread, or the same key would give other responses.
+#: Increase it when stored responses could be misread, or an unchanged key would stand for different
+#: responses.
 VERSION = 1
 
 
 def can_stop_early(search: Search, split: str) -> bool:
-    """Return whether the search of a split may leave out samples."""
+    """Return whether the search of a split may stop before all K samples are drawn."""
     return search.stop == "first_pass" and split == "pool"
 
 
@@ -124,10 +125,10 @@ def check_early_stop(search: Search, rule: Registration, task: Mapping[str, Any]
 
 
 def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
-    """Return the problems of a chunk: ``search.chunk``, or more if each has one response.
+    """Return the number of problems in a chunk: ``search.chunk``, or ``BLOCK`` times as many.
 
-    A chunk of single responses has as many responses as a block of samples, so that batches are
-    full and a killed command loses about as much work.
+    Chunks with one response per problem are larger. So they have as many responses as other chunks:
+    batches are full, and a killed command loses about the same amount of work.
     """
     is_single = all(len(phase.indices) == 1 for phase in phases)
     return search.chunk * BLOCK if is_single else search.chunk
@@ -141,11 +142,11 @@ def find_unsolved(
     Args:
         problems: the problems.
         responses: their greedy responses and the samples of earlier rounds.
-        verifier: judges those that no earlier round has judged.
+        verifier: judges the responses that no earlier round has judged.
 
     Returns:
-        The problems that need another sample, and the new verdicts behind this decision. These
-        are stored with the round, since a verdict that decided something is the one to seal.
+        The problems that need another sample, and the new verdicts. The verdicts are stored with
+        the round, so that the table has the verdicts that this decision used.
     """
     entries = list(responses.read([problem.id for problem in problems]))
     unjudged = [
@@ -181,44 +182,46 @@ def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
 
 
 def build_sample_phases(
-    decoding: Decoding, samples: int, size: int = BLOCK, unsolved: bool = False
+    decoding: Decoding, samples: int, size: int = BLOCK, only_unsolved: bool = False
 ) -> list[DecodePhase]:
     """Build the phases of a number of samples, without a greedy decode.
 
     Args:
         decoding: the samples' decoding.
         samples: the number of samples of each problem.
-        size: samples of a phase; the last one may have fewer.
-        unsolved: whether solved problems leave between phases.
+        size: samples per phase; the last phase may have fewer.
+        only_unsolved: whether each phase leaves out problems that earlier phases solved.
     """
     blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
     return [
-        DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), unsolved)
+        DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), only_unsolved)
         for block in blocks
     ]
 
 
-def build_search_phases(greedy: Decoding, search: Search, stop: bool) -> list[DecodePhase]:
+def build_search_phases(greedy: Decoding, search: Search, stop_early: bool) -> list[DecodePhase]:
     """Build the phases of a search: the greedy decode, and samples in blocks or rounds.
 
     Args:
         greedy: the deployment decode.
         search: the recipe's section.
-        stop: whether solved problems leave between rounds.
+        stop_early: whether each round leaves out problems that are already solved.
     """
-    size = search.round if stop else BLOCK
+    size = search.round if stop_early else BLOCK
     return [
         build_greedy_phase(greedy),
-        *build_sample_phases(build_sampled_decoding(greedy, search), search.k, size, unsolved=stop),
+        *build_sample_phases(
+            build_sampled_decoding(greedy, search), search.k, size, only_unsolved=stop_early
+        ),
     ]
 
 
 def divide_into_chunks(problems: Sequence[Problem], chunk: int) -> list[list[Problem]]:
-    """Divide problems into chunks, in the order in which limits use them.
+    """Divide problems into chunks, in the order in which a limit selects problems.
 
-    So a larger pool has the complete chunks of a smaller one. In a chunk the longest prompt comes
-    first, so that batches have prompts of similar length. Workers get complete chunks, so that
-    their number does not change responses.
+    So a larger limit keeps all full chunks of a smaller one. Within a chunk, longer prompts come
+    first, so that batches have prompts of similar length. A worker gets complete chunks, so the
+    number of workers does not change responses.
     """
     ordered = sorted(problems, key=lambda problem: (derive_key("limit", problem.id), problem.id))
     return [
@@ -235,8 +238,8 @@ class ChunkGenerator:
         sampler: the model.
         streams: the samples' random streams.
         episodes: the settings of episodes; None for single responses.
-        verifier: finds solved problems, for phases of unsolved ones, and reads the answers of the
-            first chunk.
+        verifier: judges which problems are solved before a phase that leaves them out, and reads
+            the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
     """
 
@@ -246,22 +249,22 @@ class ChunkGenerator:
     verifier: Verifier | None = None
     run: str = ""
 
-    def generate_missing(self, chunk: Chunk, report: _GenerationProgress, is_first: bool) -> None:
+    def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
 
         Args:
             chunk: the problems and the files of their responses.
-            report: receives progress.
+            progress: counts and reports the responses.
             is_first: whether it is a split's first chunk, whose responses are checked.
         """
         missing = chunk.list_missing()
         if joint_phases := [phase for phase in missing if not phase.only_unsolved]:
             indices = tuple(index for phase in joint_phases for index in phase.indices)
             decoding = joint_phases[-1].decoding  # index GREEDY implies its own decoding
-            records = self._generate_attempts(chunk.members, indices, decoding, report, is_first)
+            records = self._generate_attempts(chunk.members, indices, decoding, progress, is_first)
             for phase in joint_phases:
                 self._store_phase(chunk, phase, select_responses(records, phase.indices))
-            report.report_stored()
+            progress.report_stored()
         if len(joint_phases) == len(missing):
             return
         assert self.verifier is not None
@@ -270,12 +273,12 @@ class ChunkGenerator:
             if phase in missing and phase.only_unsolved:
                 members, new_verdicts = find_unsolved(chunk.members, draft, self.verifier)
                 skipped = len(chunk.members) - len(members)
-                report.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
+                progress.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
                 records = self._generate_attempts(
-                    members, phase.indices, phase.decoding, report, is_first=False
+                    members, phase.indices, phase.decoding, progress, is_first=False
                 )
                 self._store_phase(chunk, phase, [*records, *build_verdict_records(new_verdicts)])
-                report.report_stored()
+                progress.report_stored()
             draft.add(read_part(chunk.find_path(phase)))
 
     @property
@@ -287,10 +290,10 @@ class ChunkGenerator:
         members: Sequence[Problem],
         indices: tuple[int, ...],
         decoding: Decoding,
-        report: _GenerationProgress,
+        progress: _GenerationProgress,
         is_first: bool,
     ) -> list[Record]:
-        """Generate some decodes of some problems, attempt by attempt."""
+        """Generate the responses of some indices, attempt by attempt."""
         draft = DraftResponses()
         records: list[Record] = []
         for attempt in range(1, self._max_attempts + 1):
@@ -311,21 +314,21 @@ class ChunkGenerator:
                     self.episodes, members, indices, attempt, draft, self.streams
                 )
             response_count = sum(len(request.indices) for request in requests)
-            report.expect_fewer(len(members) * len(indices) - response_count)
+            progress.expect_fewer(len(members) * len(indices) - response_count)
             answers = (
-                self.sampler.generate(requests, decoding, report.report_unstored)
+                self.sampler.generate(requests, decoding, progress.report_unstored)
                 if requests
                 else []
             )
             if attempt > 1:
                 check_conversations(requests, answers, draft)
             elif is_first:
-                self._check_first_responses(members, answers, decoding, report)
+                self._check_first_responses(members, answers, decoding, progress)
             new_records = build_response_records(requests, answers)
             draft.add(new_records)
             records += new_records
             tokens = sum(len(g.token_ids) for answer in answers for g in answer.generations)
-            report.count_made(response_count, tokens)
+            progress.count_generated(response_count, tokens)
         return records
 
     def _check_first_responses(
@@ -333,14 +336,14 @@ class ChunkGenerator:
         members: Sequence[Problem],
         answers: Sequence[Generated],
         decoding: Decoding,
-        report: _GenerationProgress,
+        progress: _GenerationProgress,
     ) -> None:
-        """Stop if no prompt fits, and report problems of a split's first responses."""
-        if len(members) >= min(BLOCK, report.problems):
+        """Stop if no prompt fits the context; add notes on faults of a split's first responses."""
+        if len(members) >= min(BLOCK, progress.problems):
             require_fitting_prompt(answers, decoding)
         if self.verifier is not None:
             for note in check_first_chunk(members, answers, decoding, self.verifier):
-                report.add_note(note)
+                progress.add_note(note)
 
     def _store_phase(self, chunk: Chunk, phase: DecodePhase, records: Sequence[Record]) -> None:
         group, name = chunk.places[phase]
@@ -360,11 +363,11 @@ class _GenerationProgress:
         progress(done, total)
 
     def report_unstored(self, finished: int, tokens: int, /, note: str = "") -> None:
-        """Report a sampler's own progress; responses count as finished only once stored."""
+        """Report the progress of a running batch, always below the total until it is stored."""
         done = min(self._done + finished, self._total - 1)
         self._progress(done, self._total, self._tokens + tokens, note)
 
-    def count_made(self, response_count: int, tokens: int = 0) -> None:
+    def count_generated(self, response_count: int, tokens: int = 0) -> None:
         """Count responses; ``report_stored`` reports them once they are stored."""
         self._done += response_count
         self._tokens += tokens
@@ -374,11 +377,11 @@ class _GenerationProgress:
         self._total -= count
 
     def add_note(self, note: str) -> None:
-        """Keep a sentence on the responses for the next ``report_stored``."""
+        """Keep a note on the responses for the next ``report_stored``."""
         self._notes.append(note)
 
     def report_stored(self) -> None:
-        """Report the stored responses, and the sentences on them."""
+        """Report the stored responses and the notes on them."""
         self._progress(self._done, self._total, self._tokens)
         for note in self._notes:
             self._progress(self._done, self._total, self._tokens, note)
@@ -396,7 +399,7 @@ def generate_chunks(
 
     Args:
         chunks: all chunks of a split.
-        make_generator: loads the model; called if anything is missing.
+        make_generator: loads the model; called only if responses are missing.
         progress: called with the numbers of finished and of all required responses.
         attempts: maximum number of attempts of an episode.
         share: (worker number from 0, number of workers) among which the chunks are divided.
@@ -409,16 +412,19 @@ def generate_chunks(
     done = total = 0
     for chunk in chunks[share[0] :: share[1]]:
         missing_phases = chunk.list_missing()
-        total += sum(len(chunk.members) * len(item.indices) * attempts for item in missing_phases)
+        total += sum(
+            len(chunk.members) * len(missing_phase.indices) * attempts
+            for missing_phase in missing_phases
+        )
         done += sum(
-            read_head(chunk.find_path(item)).responses
-            for item in chunk.places
-            if item not in missing_phases
+            read_head(chunk.find_path(missing_phase)).responses
+            for missing_phase in chunk.places
+            if missing_phase not in missing_phases
         )
         if missing_phases:
             unfinished.append((chunk, missing_phases))
-    report = _GenerationProgress(
-        progress, sum(len(item.members) for item in chunks), done, done + total
+    split_progress = _GenerationProgress(
+        progress, sum(len(missing_phase.members) for missing_phase in chunks), done, done + total
     )
     if not unfinished:
         return
@@ -429,14 +435,16 @@ def generate_chunks(
                 if not chunk.find_path(phase).exists():
                     continue
                 count = read_head(chunk.find_path(phase)).responses  # made by another command
-                report.expect_fewer(len(chunk.members) * len(phase.indices) * attempts - count)
-                report.count_made(count)
-                report.report_stored()
-            chunk_generator.generate_missing(chunk, report, is_first=chunk is chunks[0])
+                split_progress.expect_fewer(
+                    len(chunk.members) * len(phase.indices) * attempts - count
+                )
+                split_progress.count_generated(count)
+                split_progress.report_stored()
+            chunk_generator.generate_missing(chunk, split_progress, is_first=chunk is chunks[0])
 
 
 def read_decoding(task: Mapping[str, Any]) -> Decoding:
-    """Build the greedy deployment decode from a task's facts in the manifest."""
+    """Read the greedy deployment decode from a task's facts in the manifest."""
     return Decoding(False, task["decoding"]["max_gen_toks"], tuple(task["decoding"]["until"]))
 
 
@@ -446,29 +454,29 @@ class _LazySampler:
     def __init__(
         self, plugins: Plugins, settings: SamplerSettings, adapter: Adapter | None
     ) -> None:
-        self._make: Callable[[], Sampler] = partial(plugins.create_sampler, settings, adapter)
-        self._made: Sampler | None = None
-        self._source: dict[str, Any] | None = None
+        self._create: Callable[[], Sampler] = partial(plugins.create_sampler, settings, adapter)
+        self._sampler: Sampler | None = None
+        self._description: dict[str, Any] | None = None
 
     def get(self) -> Sampler:
         """Return the sampler, with the model loaded."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self._sampler is None:
+            self._sampler = self._create()
+        return self._sampler
 
     def describe(self) -> dict[str, Any]:
         """Return the sampler's description of its model."""
-        if self._source is None:
-            self._source = self.get().describe()
-        return self._source
+        if self._description is None:
+            self._description = self.get().describe()
+        return self._description
 
     def close(self) -> None:
         """Free the model."""
-        if self._made is not None:
-            self._made.close()
+        if self._sampler is not None:
+            self._sampler.close()
 
 
-def answer_problems(
+def generate_and_judge(
     run: RunDirectory,
     task: Mapping[str, Any],
     problems: Sequence[Problem],
@@ -485,7 +493,7 @@ def answer_problems(
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Generate and judge what is not in the store, and write the table.
+    """Generate and judge the responses that the store lacks, and write the table.
 
     Args:
         run: the run.
@@ -498,17 +506,18 @@ def answer_problems(
         name: the name of the split or arm.
         streams: the samples' random streams.
         progress: called as by ``generate_chunks``, then with verdicts.
-        extra: returns further facts, from the sampler's description.
+        extra: computes further facts of the table from the sampler's description.
         adapter: the adapter; None for the source model.
         on_generated: called with the responses before they are judged.
-        share: generate and judge only the chunks of one worker, and write no table.
+        share: (worker number from 0, number of workers): process only this worker's chunks, and
+            write no table; None: process all chunks.
 
     Returns:
-        The facts of ``sealing.write_responses``, the number of responses generated for each other
-        run (``reused``), and the counts of reused work; only the counts for a share.
+        The facts of ``sealing.write_responses``; ``reused``, the number of responses from each
+        other run; and the counts of reused work. With ``share``, only the counts.
 
     Raises:
-        UserError: another model or other rules than those of the run's other tables.
+        UserError: the model or the verifier's rules differ from those of the run's other tables.
     """
     settings = build_sampler_settings(run.recipe)
     lazy_sampler = _LazySampler(plugins, settings, adapter)
@@ -520,7 +529,7 @@ def answer_problems(
         store = Store.for_run(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
         if not is_known:
-            description = lazy_sampler.describe()  # this downloads a model of the hub
+            description = lazy_sampler.describe()  # this downloads a model from the hub
             model, is_known = describe_sampler(settings, plugins, adapter)
             if not is_known:
                 model["model"] |= {
@@ -547,7 +556,7 @@ def answer_problems(
                 group.create({"source": source})
         else:
             group, _ = chunks[0].places[phases[0]]
-            source = _set_arm(group.read_facts()["source"], settings, adapter)
+            source = _adapt_description(group.read_facts()["source"], settings, adapter)
             require_same_model(run.manifest(), name, source)
         generate_chunks(
             chunks,
@@ -559,30 +568,33 @@ def answer_problems(
             share or (0, 1),
         )
         responses, responses_by_run = StoredResponses(), Counter[str]()
-        verdicts: list[Chunk] = []
+        verdict_chunks: list[Chunk] = []
         for chunk in own_chunks:
             heads = {phase: responses.add(chunk.find_path(phase)) for phase in phases}
             for head in heads.values():
                 responses_by_run[head.run] += head.responses
-            verdicts.append(place_verdicts(chunk, heads, judged_by, executions))
+            verdict_chunks.append(place_verdicts(chunk, heads, judged_by, executions))
         if run.manifest().get("reuse_versions"):
-            verdicts = place_in_other_versions(verdicts)
-        require_unedited_groups(list_groups(verdicts))
-        count_missing_verdicts(reuse, verdicts, stored)
+            verdict_chunks = place_in_other_versions(verdict_chunks)
+        require_unedited_groups(list_groups(verdict_chunks))
+        count_missing_verdicts(reuse, verdict_chunks, stored)
         if share is None:
             on_generated(responses)
         this_run = str(run.path.resolve())
         judge_chunks(
-            verdicts, responses, ChunkJudge(verifier, episodes, executions, this_run), progress
+            verdict_chunks,
+            responses,
+            ChunkJudge(verifier, episodes, executions, this_run),
+            progress,
         )
         if share is not None:
             return {REUSE_KEY: reuse.to_facts()}
-        for chunk in verdicts:
+        for chunk in verdict_chunks:
             for phase in phases:
                 responses.add_verdicts(chunk.find_path(phase), this_run)
         del responses_by_run[this_run]
-        used_groups = list_groups([*chunks, *verdicts])
-        made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdicts)}
+        used_groups = list_groups([*chunks, *verdict_chunks])
+        made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdict_chunks)}
         facts = write_responses(
             path,
             responses,
@@ -615,10 +627,11 @@ def count_reuse(
     streams: SampleStreams,
     store: Store,
 ) -> ReuseCounts | None:
-    """Count the stored work of a split before a run, without loading anything.
+    """Count the stored work of a split before a run, without loading a model.
 
     Returns:
-        None if the model's files are not available: before a download, or on a server.
+        The counts; None if the model's files are not on this machine (not yet downloaded, or on a
+        server), since the keys in the store depend on them.
 
     Raises:
         GapftError: the verifier cannot be created, or the store is damaged.
@@ -635,23 +648,23 @@ def count_reuse(
         chunks = _build_chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
         reuse = count_reused_responses(chunks, episodes.attempts)
         stored = [count_stored_responses(chunk) for chunk in chunks]
-        verdicts = []
+        verdict_chunks = []
         for chunk, counts in zip(chunks, stored, strict=True):
             stored_chunk = Chunk(
                 chunk.members,
                 {
-                    phase_key: place
-                    for phase_key, place in chunk.places.items()
-                    if phase_key in counts
+                    phase_in_store: place
+                    for phase_in_store, place in chunk.places.items()
+                    if phase_in_store in counts
                 },
             )
             heads = {
                 phase: read_head(stored_chunk.find_path(phase)) for phase in stored_chunk.places
             }
-            verdicts.append(
+            verdict_chunks.append(
                 place_verdicts(stored_chunk, heads, judged_by, task["episode"]["executions"])
             )
-        count_missing_verdicts(reuse, verdicts, stored)
+        count_missing_verdicts(reuse, verdict_chunks, stored)
     return reuse
 
 
@@ -719,10 +732,10 @@ def describe_phase(
     return parts
 
 
-def _set_arm(
+def _adapt_description(
     source: Mapping[str, Any], settings: SamplerSettings, adapter: Adapter | None
 ) -> dict[str, Any]:
-    """Adapt a recorded model description to the present arm and model folder."""
+    """Put the arm and the model's folder of this run into a recorded model description."""
     description = dict(source)
     if "pretrained" in description:
         description["pretrained"] = settings.model_args.get("pretrained")

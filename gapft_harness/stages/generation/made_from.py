@@ -15,7 +15,7 @@ from gapft_harness.core.weights import find_model_files, find_weights_folder, we
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
 from gapft_harness.hooks.registration import Registration, SamplerTraits
-from gapft_harness.recipe.recipe import select_bound_args
+from gapft_harness.recipe.recipe import select_fixed_args
 from gapft_harness.stages.generation.sealing import read_description
 from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import read_json
@@ -58,7 +58,7 @@ def describe_sampler(
     entry = plugins.get("sampler", settings.backend)
     arguments = {
         key: value
-        for key, value in select_bound_args(settings.backend, settings.model_args, plugins).items()
+        for key, value in select_fixed_args(settings.backend, settings.model_args, plugins).items()
         if key != "pretrained" and value is not None
     }
     digests = Digests()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT, GREEDY, Gold, Problem, Response, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Gold, Problem, Response, Verdict
 from gapft_harness.hooks.checked import check_facts, find_answer_reader
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import find_owner
@@ -137,7 +137,7 @@ class RepeatedExecutions:
         for response, gold in zip(responses, golds, strict=True):
             problem = response.problem_id
             earlier_feedback += [(problem, a.text, gold, a.feedback) for a in response.attempts]
-            is_ended = response.finish_reason == CONTEXT
+            is_ended = response.finish_reason == CONTEXT_EXCEEDED
             if len(response.attempts) + 1 < episodes.attempts and not is_ended:
                 earlier_feedback.append((problem, response.text, gold, None))
         repeated_feedback = episodes.feedback(
@@ -168,7 +168,7 @@ def closing_verifier(verifier: Verifier) -> Iterator[Verifier]:
     finally:
         close = getattr(verifier, "close", None)
         if close is not None:
-            with find_owner("verifier", verifier).attribute_errors():
+            with find_owner("verifier", verifier).wrap_errors():
                 close()
 
 
@@ -178,7 +178,7 @@ def read_description(verifier: Verifier) -> dict[str, Any]:
     if describe is None:
         return {}
     owner = find_owner("verifier", verifier)
-    with owner.attribute_errors():
+    with owner.wrap_errors():
         facts = describe()
     return check_facts(owner, facts, "a description", describe)
 
@@ -340,7 +340,7 @@ def write_responses(
                 yield build_response_row(response, verdict, answer)
                 reasons.add(verdict)
                 finishes[response.finish_reason] += 1
-                if response.finish_reason == CONTEXT:
+                if response.finish_reason == CONTEXT_EXCEEDED:
                     unfitting_counts[entry.problem_id] = (
                         unfitting_counts.get(entry.problem_id, 0) + 1
                     )

@@ -1,8 +1,8 @@
-"""The inputs of a run: its task, data, plugins and model at the time of the search.
+"""Record the inputs of a run at its search (task, data, plugins, model), and compare them later.
 
-The manifest's section ``rests_on`` records them from the first search on. Every command compares
-them with the present inputs, files first: only if a file changed is the task read again, to
-describe the difference. Jobs compare the inputs that they have loaded.
+The first search writes the manifest's section ``rests_on``. Every command compares it with the
+present inputs. It compares files first, and reads the task again only if a file changed or moved.
+Jobs compare the inputs that they loaded.
 """
 
 from __future__ import annotations
@@ -37,20 +37,26 @@ if TYPE_CHECKING:
 #: The section of the manifest with the inputs.
 SECTION: Final = "rests_on"
 
-#: Its sections on the content of task and data, independent of where their files are.
+#: Keys of ``rests_on`` whose values do not depend on where the files are.
 _CONTENT_SECTIONS = ("task", "code", "data", "plugins")
 
-#: The section on the tasks of further audits: ``task`` and ``code`` by name.
+#: The key of ``rests_on`` for further audits: ``task`` and ``code`` by the audit's name.
 AUDITS = "audits"
 
-#: The environment variable with the folder of data.
+#: The environment variable that names the folder of benchmark data.
 _DATA_DIR_VARIABLE = "GAPFT_DATA_DIR"
 
 
 def hash_task_content(
     task: LoadedTask, opened: Iterable[str], splits: Mapping[str, Sequence[Problem]]
 ) -> dict[str, Any]:
-    """Return the task and the splits that were read as values and hashes, equal on all machines."""
+    """Describe a task and its data by values and hashes that are the same on all machines.
+
+    Args:
+        task: the task.
+        opened: paths opened while task and data were read.
+        splits: the problems of each split that was read.
+    """
     _, code = task.list_files(opened)
     return {
         "task": {"version": task.version, **task.resolve_config()},
@@ -62,7 +68,13 @@ def hash_task_content(
 def locate_task_files(
     task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]
 ) -> dict[str, Any]:
-    """Return where the task and its data were found on this machine: files with their states."""
+    """Describe where a task and its data are on this machine: files, folders, ``GAPFT_DATA_DIR``.
+
+    Args:
+        task: the task.
+        opened: paths opened while task and data were read.
+        include_paths: folders with task YAML.
+    """
     files, code = task.list_files(opened)
     return {
         "files": read_file_states([*files, *code.values()]),
@@ -71,16 +83,16 @@ def locate_task_files(
     }
 
 
-def list_search_folders(run_path: Path) -> list[str]:
-    """List the folders with task YAML that a run's search was given, if they still exist."""
+def list_recorded_include_paths(run_path: Path) -> list[str]:
+    """List the folders with task YAML that a run's search was given; omit missing folders."""
     if not (run_path / layout.MANIFEST).exists():
         return []
     recorded = read_manifest(run_path).get(SECTION) or {}
     return [path for path in recorded.get("include_paths", ()) if Path(path).is_dir()]
 
 
-def has_other_places(recorded: Mapping[str, Any], include_paths: Sequence[str]) -> bool:
-    """Return whether a command looks for the task or data elsewhere than recorded."""
+def has_moved_inputs(recorded: Mapping[str, Any], include_paths: Sequence[str]) -> bool:
+    """Return whether a command reads the task or data from other folders than recorded."""
     given_paths = _resolve_paths(include_paths)
     data = os.environ.get(_DATA_DIR_VARIABLE)
     return bool(
@@ -99,20 +111,23 @@ def list_search_components(recipe: Recipe, task: Mapping[str, Any]) -> list[tupl
 
 
 def hash_components(plugins: Plugins, names: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the hashes of the files of components that are not bundled, by kind and name."""
+    """Hash the files of plugin components that are not bundled; the keys are "KIND NAME"."""
     hashes = {f"{kind} {name}": plugins.find_code_hash(kind, name) for kind, name in names}
     return {key: code for key, code in hashes.items() if code}
 
 
 def record_plugins(manifest: Manifest, plugins: Plugins, names: Iterable[tuple[str, str]]) -> None:
-    """Add a stage's plugin components to the run's inputs; recorded ones stay."""
+    """Add a stage's plugin components to the recorded inputs; keep those already recorded."""
     if SECTION in manifest:
         recorded = manifest[SECTION]["plugins"]
         manifest[SECTION]["plugins"] = {**hash_components(plugins, names), **recorded}
 
 
 def has_adapters(run: RunDirectory, trainer: str) -> bool:
-    """Return whether a run has adapters of a trainer, as far as the recipe tells."""
+    """Return whether a run has adapters that a trainer trained, or may have trained.
+
+    The recipe names the trainer of an arm. An adapter of an arm that it does not have counts.
+    """
     folder, recipe = run.path / layout.ADAPTERS, run.recipe
     arms = (
         map(layout.parse_arm, (path.name for path in folder.iterdir())) if folder.is_dir() else ()
@@ -171,12 +186,12 @@ def describe_changed_inputs(recorded: Mapping[str, Any], inputs: Mapping[str, An
 
 
 def read_fixed_inputs(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
-    """Return the inputs that must not change any more.
+    """Return the recorded inputs that must not change any more.
 
-    Until a response was judged, verifiers and response rules may be corrected.
+    Verifiers and response rules may change until a response is judged, so they are omitted before.
 
     Raises:
-        UserError: the section is damaged.
+        UserError: the section ``rests_on`` is damaged.
     """
     if SECTION not in manifest and not manifest["files"]:
         return {}  # nothing was searched yet
@@ -192,7 +207,7 @@ def read_fixed_inputs(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
 
 
 def _has_verdicts(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
-    """Return whether there are verdicts, or responses that were requested because of one."""
+    """Return whether the run has verdicts, or a search that uses them while it samples."""
     task_settings = (recorded.get("task", {}).get("metadata") or {}).get("gapft") or {}
     attempts = run.recipe.episode.attempts or (task_settings.get("episode") or {}).get(
         "attempts", 1
@@ -206,7 +221,7 @@ def require_same_inputs(run: RunDirectory, inputs: Mapping[str, Any]) -> None:
 
     Args:
         run: the run.
-        inputs: present sections of the inputs; missing ones are not compared.
+        inputs: the loaded inputs, by the keys of ``rests_on``; missing keys are not compared.
 
     Raises:
         InputsChanged: an input changed; the message names it.
@@ -219,14 +234,19 @@ class InputsChanged(UserError):
     """Inputs of a run changed since its search.
 
     Attributes:
-        changes: a sentence for each change.
+        changes: a line for each change.
     """
 
     changes: tuple[str, ...] = ()
 
 
 def inputs_changed_error(place: str | Path, lines: Sequence[str]) -> InputsChanged:
-    """Build the error for a run whose inputs changed."""
+    """Build the error for a run whose inputs changed.
+
+    Args:
+        place: the run directory.
+        lines: a line for each change.
+    """
     change_list = "\n".join(f"  {line}" for line in lines)
     error = InputsChanged(
         f"{place}: inputs of the run changed since its search:\n{change_list}\n"
@@ -291,8 +311,8 @@ class _Sections(BaseModel):
     rests_on: _RestsOn
 
 
-def check_structure(manifest: Manifest, where: Path) -> None:
-    """Check the structure of the manifest's section of inputs.
+def check_structure(manifest: Manifest, run_path: Path) -> None:
+    """Check the structure of the manifest's section ``rests_on``.
 
     Raises:
         UserError: the structure is wrong; the message names the key.
@@ -303,7 +323,8 @@ def check_structure(manifest: Manifest, where: Path) -> None:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"{where / 'manifest.json'}: key {key!r}: {first['msg'][0].lower()}{first['msg'][1:]}; "
+            f"{run_path / 'manifest.json'}: key {key!r}: "
+            f"{first['msg'][0].lower()}{first['msg'][1:]}; "
             f"found {first['input']!r:.60}; restore manifest.json, or start a new run directory"
         ) from error
 
@@ -324,7 +345,13 @@ def merge_audit_inputs(
 def merge_new_splits(
     recorded: Mapping[str, Any], inputs: Mapping[str, Any], splits: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the recorded inputs with those of splits that are new in the run."""
+    """Add the inputs of new splits to the recorded inputs.
+
+    Args:
+        recorded: the recorded inputs.
+        inputs: the loaded inputs.
+        splits: the splits of the run; only those that are not recorded are added.
+    """
     new_splits = {split for split in splits if split not in recorded.get("data", {})}
     audits = {name for name in map(layout.find_audit_name, new_splits) if name}
     additions: dict[str, dict[str, Any]] = {
@@ -338,12 +365,12 @@ def merge_new_splits(
     return {**recorded, **merged}
 
 
-#: Files up to this many bytes are always hashed (about 0.1 s).
+#: Files up to this many bytes are always hashed (about 0.1 s); larger ones if their time changed.
 _ALWAYS_HASHED = 64 << 20
 
 
 def read_file_states(files: Iterable[Path]) -> dict[str, list[Any]]:
-    """Return the states of files by path; missing files are left out."""
+    """Return size, modification time (ns) and SHA-256 of files by path; omit missing files."""
     return {str(file): _read_file_state(file) for file in sorted(set(files)) if file.is_file()}
 
 
@@ -351,15 +378,15 @@ def compare_files(recorded: Mapping[str, list[Any]]) -> tuple[list[str], list[st
     """Compare files with their recorded states.
 
     Returns:
-        The paths of changed files, and of missing ones.
+        The paths of changed files, and the paths of missing files.
     """
-    changed, absent = [], []
+    changed, missing = [], []
     for name, state in recorded.items():
         if not Path(name).is_file():
-            absent.append(name)
+            missing.append(name)
         elif not _has_state(Path(name), state):
             changed.append(name)
-    return changed, absent
+    return changed, missing
 
 
 def _read_file_state(file: Path) -> list[Any]:
@@ -376,7 +403,10 @@ def _has_state(file: Path, state: list[Any]) -> bool:
 
 
 def read_model_state(recipe: Recipe) -> dict[str, Any] | None:
-    """Return the states of a model's files; None if it is not a folder or in the hub's cache."""
+    """Return the states of a model's files; None if the model is not on this machine.
+
+    A model is on this machine if it is a folder or in the hub's cache.
+    """
     folder = _find_model_folder(recipe)
     if folder is None:
         return None
@@ -396,11 +426,11 @@ def compare_model(
 
     Args:
         recipe: the recipe.
-        recorded: the result of ``read_model_state`` at search.
-        source: the manifest's description of the model that generated.
+        recorded: what ``read_model_state`` returned at the search.
+        source: the manifest's description of the model that generated the responses.
 
     Returns:
-        Sentences on changes, and on what could not be checked.
+        A line for each change, and a line for each input that could not be checked.
     """
     state, folder = read_model_state(recipe), _find_model_folder(recipe)
     if state is None or folder is None:
@@ -420,7 +450,7 @@ def compare_model(
     recorded_hash = source.get("weights_sha256")
     if recorded["weights"] == state["weights"]:
         return lines, []
-    if recorded_hash is None:  # of a server, or nothing was generated yet
+    if recorded_hash is None:  # a server's model, or nothing was generated yet
         old_sizes, new_sizes = (
             {name: size for name, (size, _) in model["weights"].items()}
             for model in (recorded, state)
@@ -443,12 +473,12 @@ def _find_model_folder(recipe: Recipe) -> Path | None:
     arguments = resolve_model_args(recipe)
     try:
         folder = find_weights_folder(arguments)
-    except (OSError, ValueError):  # the hub's client: not in its cache, or not a name on the hub
+    except (OSError, ValueError):  # the hub's client: not cached, or not a name on the hub
         return None
     return folder if folder.is_dir() else None
 
 
-#: Reads the task and data from folders with task YAML, and returns all inputs.
+#: A function that reads task and data, given the folders with task YAML, and returns all inputs.
 ReadInputs = Callable[[Sequence[str]], dict[str, Any]]
 
 #: Maximum number of files that a message names.
@@ -457,15 +487,15 @@ _MAX_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class InputCheck:
-    """The result of comparing a run's inputs with the present ones.
+    """The result of comparing a run's recorded inputs with the present ones.
 
     Attributes:
-        new_places: the new places of task and data, if they were read again.
+        new_inputs: the present inputs; None if task and data were not read again.
         compared: names of the inputs that were compared and are unchanged.
-        unchecked: sentences on inputs that could not be checked on this machine.
+        unchecked: a line for each input that could not be checked on this machine.
     """
 
-    new_places: dict[str, Any] | None
+    new_inputs: dict[str, Any] | None
     compared: list[str]
     unchecked: list[str]
 
@@ -475,7 +505,7 @@ def compare_inputs(
     manifest: Manifest,
     plugins: Plugins,
     include_paths: Sequence[str],
-    read: ReadInputs,
+    read_inputs: ReadInputs,
 ) -> InputCheck:
     """Compare a run's recorded inputs with the present ones.
 
@@ -483,8 +513,8 @@ def compare_inputs(
         run: the run.
         manifest: its manifest.
         plugins: the loaded plugins.
-        include_paths: folders with task YAML given to the command; empty for those of the search.
-        read: called if a file of the task or its data changed, or if their places changed.
+        include_paths: folders with task YAML given to the command; if empty, those of the search.
+        read_inputs: called if a file of the task or its data changed, or if their places changed.
 
     Raises:
         InputsChanged: an input changed; the message names it.
@@ -497,11 +527,11 @@ def compare_inputs(
         return InputCheck(None, unchanged_subsets, unchecked_subsets)
     lines, loaded_components, unchecked = _compare_components(run, recorded, plugins)
     changed_files, missing_files = compare_files(recorded.get("files", {}))
-    has_moved = has_other_places(recorded, include_paths)
+    has_moved = has_moved_inputs(recorded, include_paths)
     new_inputs: dict[str, Any] | None = None
     if changed_files or has_moved:
         try:
-            new_inputs = read(include_paths or list_search_folders(run.path))
+            new_inputs = read_inputs(include_paths or list_recorded_include_paths(run.path))
             lines += describe_changed_inputs(
                 recorded, {**new_inputs, "plugins": None}
             )  # plugins are compared above
@@ -534,7 +564,12 @@ def compare_inputs(
 def _compare_components(
     run: RunDirectory, recorded: dict[str, Any], plugins: Plugins
 ) -> tuple[list[str], list[str], list[str]]:
-    """Compare recorded plugin components with the loaded ones: changed, present, missing."""
+    """Compare recorded plugin components with the loaded ones.
+
+    Returns:
+        A line for each change, the components that were compared, and a line for each that is not
+        loaded.
+    """
     recorded_codes = recorded.get("plugins", {})
     names = [tuple(key.rsplit(" ", 1)) for key in recorded_codes]
     relevant = [(kind, name) for kind, name in names if _is_relevant(run, kind, name)]
@@ -556,7 +591,7 @@ def _is_relevant(run: RunDirectory, kind: str, name: str) -> bool:
     """Return whether any present or future work of the run depends on a recorded component."""
     if kind == "selector":
         return name in run.recipe.selectors()
-    if kind == "trainer":  # after its adapters were removed, its code may change
+    if kind == "trainer":  # without adapters, its code may change
         return name in run.recipe.list_trainers() and has_adapters(run, name)
     return True
 

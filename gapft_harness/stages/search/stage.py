@@ -39,12 +39,12 @@ from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
-    answer_problems,
     build_greedy_phase,
     build_search_phases,
     can_stop_early,
     check_early_stop,
     count_reuse,
+    generate_and_judge,
     read_decoding,
 )
 from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
@@ -86,7 +86,7 @@ def search_split(
         recipe: the recipe, if it is not yet on disk.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, for a further audit ``said`` (the recipe's
+        Facts for the manifest: ``task``, ``source``, for a further audit ``settings`` (the recipe's
         settings of it), and those of ``sealing.write_responses``; none for a share.
 
     Raises:
@@ -107,8 +107,8 @@ def search_split(
     if not layout.find_audit_name(split):
         check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     choice = run.recipe.audits.get(layout.find_audit_name(split))
-    audit_settings = {} if choice is None else {"said": choice.dump_set_keys()}
-    return answer_problems(
+    audit_settings = {} if choice is None else {"settings": choice.dump_set_keys()}
+    return generate_and_judge(
         run,
         task,
         problems,
@@ -405,7 +405,7 @@ def _seal_split(context: Context, split: Split, facts: dict[str, Any]) -> None:
         choice = context.run.recipe.audits.get(name)
         audit_settings = {} if choice is None else choice.dump_set_keys()
         if audit_settings and (
-            lines := list_differences(facts["said"], audit_settings, f"audits.{name}")
+            lines := list_differences(facts["settings"], audit_settings, f"audits.{name}")
         ):
             raise UserError(
                 f"{context.run.path}: {name} was searched with other settings, and not sealed: "

@@ -208,7 +208,7 @@ def _select_window(
 
 
 def _choose_response(rule: Registration, passing: Sequence[Response]) -> Response:
-    with rule.attribute_errors():
+    with rule.wrap_errors():
         response = rule.value(list(passing))
     if not isinstance(response, Response) or response not in passing:
         raise rule.contract_error(

@@ -49,7 +49,7 @@ def group_by_budget(
     values_by_arm: Mapping[Arm, Any],
     slots: Mapping[str, int],
     recipe: Recipe,
-    shared_sets: Mapping[str, Mapping[str, Any]],
+    foreign_sets: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[Arm, Any]]:
     """Group the values of arms by comparison group.
 
@@ -58,10 +58,10 @@ def group_by_budget(
         slots: n by condition.
         recipe: the recipe; a condition with its own settings is grouped with those that have the
             same settings.
-        shared_sets: the sources of training sets of other runs, by condition; settings of those
+        foreign_sets: the sources of training sets of other runs, by condition; settings of those
             runs count too.
     """
-    own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), shared_sets)
+    own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), foreign_sets)
     keys = {
         arm: (slots[arm.condition], own_settings_by_condition[arm.condition])
         for arm in values_by_arm

@@ -17,7 +17,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.manifest import SharedSetFacts
+from gapft_harness.run_directory.manifest import ForeignSetFacts
 from gapft_harness.stages.generation.generation import read_decoding
 from gapft_harness.stages.selection.budgets import set_replay_aside
 
@@ -30,33 +30,33 @@ class TrainingSet:
         examples: the examples, in order.
         is_matched: whether its budget is the comparison's matched budget.
         ends_unknown: number of examples whose generator did not report how they ended.
-        source_facts: the source of a set of another run.
+        foreign_facts: the origin of a training set of another run; None for the run's own.
     """
 
     examples: list[Example]
     is_matched: bool
     ends_unknown: int
-    source_facts: SharedSetFacts | None = None
+    foreign_facts: ForeignSetFacts | None = None
 
     def build_facts(self) -> dict[str, Any]:
         """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
         facts = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
-        return facts | ({"taken": self.source_facts} if self.source_facts else {})
+        return facts | ({"taken": self.foreign_facts} if self.foreign_facts else {})
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSet:
+class ForeignSet:
     """The training set of another run (``other_runs.py``).
 
     Attributes:
         evidence: for each example, in order, a problem of that run's pool with its response.
         is_matched: whether its budget is that run's matched budget, not a reference's own.
-        facts: its source.
+        facts: its origin.
     """
 
     evidence: tuple[Evidence, ...]
     is_matched: bool
-    facts: SharedSetFacts
+    facts: ForeignSetFacts
 
 
 def group_by_state(evidence: Sequence[Evidence]) -> Pool:
@@ -66,10 +66,11 @@ def group_by_state(evidence: Sequence[Evidence]) -> Pool:
 
 
 def count_slots(setting: int | str, pool: Pool) -> int:
-    """Return n, the slots of a matched selector; 0 if it is the recovered count and that is 0.
+    """Return n, the number of slots of a matched selector.
 
     Args:
-        setting: a number, ``recovered`` (|E_S,K|) or ``verified`` (|E_G| + |E_S,K|).
+        setting: a number, ``recovered`` (|E_S,K|, which may be 0) or ``verified``
+            (|E_G| + |E_S,K|).
         pool: the pool.
     """
     if isinstance(setting, int):
@@ -98,19 +99,19 @@ def count_condition_slots(recipe: Recipe, pool_of: Callable[[str], Pool]) -> dic
 
 
 class ConditionPools:
-    """The pool of a run for each of its conditions, which may use different samples.
+    """Reads a run's pool for each condition; conditions may use different numbers of samples.
 
     Args:
-        run: the run; its pool is searched and has the states of each window.
-        sealed: whether to check the tables' hashes.
+        run: the run; its search is finished, and it has the states for each condition's K.
+        check_hashes: whether to check that the tables have the hashes in the manifest.
     """
 
-    def __init__(self, run: RunDirectory, *, sealed: bool = True) -> None:
-        self._run, self._sealed = run, sealed
-        self._known: dict[int, tuple[list[Evidence], Pool]] = {}
+    def __init__(self, run: RunDirectory, *, check_hashes: bool = True) -> None:
+        self._run, self._check_hashes = run, check_hashes
+        self._by_k: dict[int, tuple[list[Evidence], Pool]] = {}
 
     def read_evidence(self, condition: str | None = None) -> list[Evidence]:
-        """Return the evidence from a condition's K samples; from all samples for None."""
+        """Return the evidence from a condition's K samples; for None, from all samples."""
         return self._read_condition(condition)[0]
 
     def read_pool(self, condition: str | None = None) -> Pool:
@@ -120,21 +121,23 @@ class ConditionPools:
     def _read_condition(self, condition: str | None) -> tuple[list[Evidence], Pool]:
         run, recipe = self._run, self._run.recipe
         k = recipe.search.k if condition is None else recipe.find_k(condition)
-        if k not in self._known:
+        if k not in self._by_k:
             window = None if k == recipe.search.k else (0, k)
             tables = (layout.problems_path("pool"), layout.responses_path("pool"))
-            for table in (*tables, layout.states_path("pool", window)) if self._sealed else ():
+            for table in (
+                (*tables, layout.states_path("pool", window)) if self._check_hashes else ()
+            ):
                 run.sealed(table)
             limit = read_decoding(run.manifest()["task"]).max_gen_toks
             evidence = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
-            self._known[k] = evidence, group_by_state(evidence)
-        return self._known[k]
+            self._by_k[k] = evidence, group_by_state(evidence)
+        return self._by_k[k]
 
 
 def fill_slots(
     selector: Selector, entry: Registration, pool: Pool, n: int, replay: int, arm: Arm
 ) -> list[Evidence]:
-    """Fill one arm's slots: its selector's choice, then the replay that its seed's arms share.
+    """Fill one arm's slots: its selector's choice, then the replay that all arms of a seed share.
 
     A matched selector chooses from the pool without the replay. A reference with its own budget
     chooses from the whole pool and gets no replay.
@@ -156,7 +159,7 @@ def build_training_set(
     n: int,
     replay: int,
     arm: Arm,
-    source: SourceSet | None = None,
+    foreign_set: ForeignSet | None = None,
 ) -> TrainingSet:
     """Build one arm's training set with its facts for the manifest.
 
@@ -167,25 +170,29 @@ def build_training_set(
         n: the slots of a matched selector.
         replay: the number of replay examples.
         arm: the arm.
-        source: the set of another run, for a selector of such sets. Its slots include the replay
-            that it was chosen with.
+        foreign_set: the training set of another run, for a selector with ``responses="foreign"``;
+            it includes the replay of that run.
 
     Raises:
-        UserError: the pool is too small for n or for the replay, or the set has other slots.
+        UserError: the pool is too small for n or for the replay, or the foreign set does not have
+            the arm's number of slots.
         PluginError: see ``run_selector``.
     """
     is_matched = not entry.require_traits(SelectorTraits).has_own_budget
-    if source is None:
+    if foreign_set is None:
         evidence = fill_slots(selector, entry, pool, n, replay, arm)
     else:
-        slots = n + replay if source.is_matched else len(source.evidence)
-        pool, is_matched = replace(pool, foreign=source.evidence), is_matched and source.is_matched
+        slots = n + replay if foreign_set.is_matched else len(foreign_set.evidence)
+        pool, is_matched = (
+            replace(pool, foreign=foreign_set.evidence),
+            is_matched and foreign_set.is_matched,
+        )
         evidence = run_selector(selector, entry, pool, slots, arm)
     return TrainingSet(
         [build_example(e) for e in evidence],
         is_matched,
         sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
-        source.facts if source else None,
+        foreign_set.facts if foreign_set else None,
     )
 
 
@@ -196,14 +203,14 @@ def run_selector(
 
     Raises:
         UserError: the pool is too small.
-        PluginError: the selector failed, or returned the wrong number of examples, evidence of
-            another pool, or undeclared repeats or unverified responses.
+        PluginError: the selector failed, or returned the wrong number of examples, evidence that
+            is not of this pool, unverified responses, or undeclared repeats.
     """
     traits = entry.require_traits(SelectorTraits)
     slots = len(pool.verified) if traits.has_own_budget else n
     rng = Stream(arm.seed, f"select/{entry.name}")
     try:
-        with entry.attribute_errors():
+        with entry.wrap_errors():
             returned = list(selector(pool, slots, rng))
     except PoolTooSmallError as error:
         raise UserError(
@@ -273,9 +280,8 @@ def _find_evidence_fault(
 
 def _find_borrowing_fault(example: Evidence, evidence: Evidence, lender: Evidence | None) -> str:
     """Describe the fault of a problem with another problem's response; empty if it is valid."""
-    is_kept_response = (
-        lender is not None and example.response == lender.response
-    )  # without reading the table
+    # compared first, since ``verified`` reads the table
+    is_kept_response = lender is not None and example.response == lender.response
     if lender is None or not (is_kept_response or example.response in lender.verified):
         return f"problem {evidence.problem_id} with a response that no other problem's evidence has"
     if replace(example, response=evidence.response) != evidence:
@@ -298,7 +304,7 @@ def find_evidence(
         responses: the allowed responses, as ``SelectorTraits.responses``.
 
     Raises:
-        NotEvidence: there is none; the message continues a sentence about the example.
+        NotEvidence: there is none; the message has no subject: the caller names the example.
     """
     evidence, index = pool_evidence.get(example.problem_id), example.response_index
     if evidence is None:
@@ -331,7 +337,7 @@ def list_differing_columns(example: Example, other: Example) -> str:
 
 
 def _replace_response(evidence: Evidence, index: int) -> Evidence:
-    """Return a problem with its verified response of an index; unchanged if that did not pass."""
+    """Select the verified response with an index; without one, return the evidence unchanged."""
     if evidence.response and evidence.response.index == index:
         return evidence
     verified = (
@@ -343,7 +349,7 @@ def _replace_response(evidence: Evidence, index: int) -> Evidence:
 
 
 def build_example(evidence: Evidence) -> Example:
-    """Build the training example, with the exact token ids."""
+    """Build the training example of evidence with a response, with the exact token ids."""
     response = evidence.response
     assert response is not None
     return Example(

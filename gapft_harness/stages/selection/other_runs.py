@@ -21,13 +21,13 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, SharedSetFacts, find_condition
+from gapft_harness.run_directory.manifest import ForeignSetFacts, Manifest, find_condition
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.integrity.inputs import SECTION, describe_changed_inputs, read_model_state
 from gapft_harness.stages.selection.choosing import (
     ConditionPools,
+    ForeignSet,
     NotEvidence,
-    SourceSet,
     find_evidence,
 )
 
@@ -47,7 +47,7 @@ class OtherRunSets:
         self._run, self._plugins = run, plugins
         self._pools: dict[Path, ConditionPools] = {}  # many arms use sets of the same run
 
-    def read_set(self, arm: Arm) -> SourceSet:
+    def read_set(self, arm: Arm) -> ForeignSet:
         """Read the set that the recipe names for an arm, and check each example.
 
         Raises:
@@ -89,14 +89,14 @@ class OtherRunSets:
                 f"{key}: the set {source_arm.name} of {source.path} belongs to a reference with "
                 "its own budget; remove n"
             )
-        facts: SharedSetFacts = {
+        facts: ForeignSetFacts = {
             "run": str(source.path.resolve()),
             "arm": source_arm.name,
             "sha256": sha256(file),
             "k": condition.k or source.recipe.search.k,
             "replay": source.recipe.budget.replay,
         }
-        return SourceSet(tuple(evidence_list), is_matched, facts)
+        return ForeignSet(tuple(evidence_list), is_matched, facts)
 
 
 def parse_set_name(recipe: Recipe, arm: Arm) -> tuple[Path, Arm]:

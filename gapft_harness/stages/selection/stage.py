@@ -130,9 +130,9 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
     }
     matched_budgets = {arm: b for arm, b in budgets.items() if chosen_sets[arm].is_matched}
     origins = {
-        arm.condition: training_set.source_facts
+        arm.condition: training_set.foreign_facts
         for arm, training_set in chosen_sets.items()
-        if training_set.source_facts is not None
+        if training_set.foreign_facts is not None
     }
     for group in group_by_budget(matched_budgets, slots, run.recipe, origins):
         require_matched(group)

@@ -422,15 +422,15 @@ def _run_trainer(
 ) -> Iterator[tuple[TrainingJob, dict[str, Any]]]:
     """Yield each job with its trainer's facts, as soon as it is finished."""
     train_together = getattr(entry.value, "together", None)
-    with entry.attribute_errors():
+    with entry.wrap_errors():
         results = iter(
             train_together(jobs) if train_together is not None else map(entry.value, jobs)
         )
     for job in jobs:
-        with entry.attribute_errors():
+        with entry.wrap_errors():
             facts = next(results, None)
         yield job, check_facts(entry, facts, f"the facts of {job.arm.name}", train_together)
-    with entry.attribute_errors():
+    with entry.wrap_errors():
         extra_count = sum(1 for _ in results)  # this also runs the rest of the trainer's code
     if extra_count:
         raise entry.contract_error(f"returned facts of {extra_count} unknown arms", train_together)

@@ -27,7 +27,7 @@ from gapft_harness.recipe.recipe import (
     Recipe,
     build_sampler_settings,
     resolve_model_args,
-    select_bound_args,
+    select_fixed_args,
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -90,7 +90,7 @@ def compute_groups(
     base, is_known = describe_model(arguments, digests)
     if not is_known:
         base["weights_sha256"] = run.manifest()["source"].get("weights_sha256")
-    bound_arguments = select_bound_args(recipe.model.backend, arguments, plugins)
+    fixed_arguments = select_fixed_args(recipe.model.backend, arguments, plugins)
     groups: dict[Arm, StoreGroup] = {}
     pool: str | None = None
     for arm in arms:
@@ -111,7 +111,7 @@ def compute_groups(
         if not traits.as_documented:
             made_from["arguments"] = {
                 key: describe_argument(value, digests)
-                for key, value in bound_arguments.items()
+                for key, value in fixed_arguments.items()
                 if key != "pretrained"
             }
         if traits.needs_problems:

@@ -134,7 +134,7 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
         if key not in free_keys and task.get(key) != value:
             yield f"{where} {key}: {value!r}, not {task.get(key)!r}"
     if name := layout.find_audit_name(split):
-        audit_settings = {"said": manifest["audits"][name]["said"]}
+        audit_settings = {"settings": manifest["audits"][name]["settings"]}
         yield from compare_values(responses, facts, audit_settings, "manifest.json, audits has")
     # the weights' hash is unknown for imported responses
     for key in ("start_ids",) if "imported" in facts else ("weights_sha256", "start_ids"):
@@ -166,7 +166,7 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
         yield from compare_values(
             f"manifest.json, {split}",
             audit_facts,
-            {"said": choice.dump_set_keys()},
+            {"settings": choice.dump_set_keys()},
             "the recipe has",
         )
     recipe_settings: dict[str, Any] = {}

@@ -299,7 +299,9 @@ def _describe_import(split: str, facts: ImportFacts, differences: list[str] | No
     line = f"{split}: its {facts['responses']} responses were imported from {files}"
     if facts["verdicts"] != "file":
         return f"{line}; their verdicts were computed by the task's verifier at the import"
-    line += f"; their verdicts come from the files ({facts['told_by']}), not from this verifier"
+    line += (
+        f"; their verdicts come from the files ({facts['verdict_field']}), not from this verifier"
+    )
     if differences is None:
         return line
     result = f"{line}: judged again, {len(differences)} of them differ"

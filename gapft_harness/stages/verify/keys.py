@@ -1,8 +1,8 @@
-"""Verification of keys: each is recomputed from what the run records.
+"""Verify the keys of the store: recompute each from the run's records.
 
-A table or adapter records the contents of its keys in the store. The parts that follow from recipe,
-manifest, selections and adapters must be equal to these; the other parts, such as libraries and
-accelerators, must be equal within a comparison.
+A table or adapter records the contents of its keys. Parts that can be derived from the recipe, the
+manifest, selections and adapters must equal the derived values. The other parts, such as libraries
+and accelerators, must be equal for all arms of a comparison.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
-from gapft_harness.recipe.recipe import build_sampler_settings, select_bound_args
+from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, find_task
@@ -49,7 +49,7 @@ from gapft_harness.stages.train.stored import VERSION as TRAIN_VERSION
 from gapft_harness.store.explain import is_version
 from gapft_harness.store.recorded import read_groups, require_key
 
-#: Parts of descriptions that must be equal for all arms of a comparison.
+#: Parts of contents that must be equal for all arms of a comparison.
 _COMMON_SAMPLER_PARTS = ("model", "code", "libraries", "accelerators", "environment")
 _COMMON_VERIFIER_PARTS = ("code", "libraries", "python", "gapft-harness")
 _COMMON_TRAINING_PARTS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
@@ -70,9 +70,9 @@ class KeyChecker:
     Attributes:
         run: the run.
         manifest: its manifest.
-        plugins: the loaded plugins; loaded samplers and trainers allow more checks.
-        tables: tables whose keys agree, with the split of their problems.
-        adapters: the arms whose adapters' keys agree.
+        plugins: the loaded plugins; some checks need the run's sampler and trainer.
+        tables: filled by ``check_table``: each table without a fault -> the split of its problems.
+        adapters: filled by ``check_adapter``: the arms whose adapters have no fault.
     """
 
     run: RunDirectory
@@ -80,13 +80,14 @@ class KeyChecker:
     plugins: Plugins
     tables: dict[str, str]
     adapters: list[Arm]
-    _first: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
+    #: (comparison, part) -> the first table or adapter of the comparison, and its value
+    _first_values: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
 
     def check_table(self, relative: str, split: str) -> Iterator[str]:
-        """Compare the contents of a table's keys with recipe, manifest and adapters.
+        """Yield faults of a table's keys, compared with recipe, manifest and adapters.
 
         Args:
-            relative: a split's responses, or an arm's decisions.
+            relative: the path of a split's responses or an arm's decisions, in the run directory.
             split: the split of its problems.
         """
         name = layout.find_table_name(relative)
@@ -102,7 +103,7 @@ class KeyChecker:
         contents = read_groups(facts["made_from"])
         faults = [*compare_values(relative, facts, {"stored": stored}, "manifest.json has")]
         if sorted(contents) != facts["stored"]:
-            faults.append(f"{relative}: made_from describes other groups than stored names")
+            faults.append(f"{relative}: made_from and stored name different groups")
         generated = [content for content in contents.values() if content["step"] == "generate"]
         judged = [content for content in contents.values() if content["step"] == "judge"]
         if not (generated and judged):
@@ -111,7 +112,7 @@ class KeyChecker:
         table = GeneratedTable(self.run, self.manifest, self.plugins, relative, split, facts)
         faults += table.check_contents(generated, judged)
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
-        # a server gives the model another name for each adapter
+        # compare a model by its files: a server has a different model name for each adapter
         model = {"model": sampler["model"].get("files")}
         faults += self._compare_with_first(
             relative, split, _COMMON_SAMPLER_PARTS, {**sampler, **model}
@@ -124,7 +125,7 @@ class KeyChecker:
             self.tables[relative] = split
 
     def check_adapter(self, arm: Arm, examples: Sequence[Example]) -> Iterator[str]:
-        """Compare the inputs of an adapter with its selection and the recipe."""
+        """Yield differences between an adapter's key and its selection and recipe."""
         folder = layout.adapter_path(arm)
         path = self.run.path / folder
         where = f"{folder}/{MADE_FROM}"
@@ -163,7 +164,9 @@ class KeyChecker:
             self.adapters.append(arm)
 
     def check_shared(self, trained: Sequence[Arm], tables: Iterable[str]) -> Iterator[str]:
-        """Check that adapters and responses with equal keys are equal.
+        """Yield faults of adapters and tables with equal keys.
+
+        Their contents must be equal, and the manifest must name the arm that was trained.
 
         Args:
             trained: arms with an adapter, in the order of the manifest.
@@ -194,7 +197,10 @@ class KeyChecker:
                 yield from self._compare_rows(table, original)
 
     def _compare_rows(self, table: str, original: str) -> Iterator[str]:
-        """Compare the responses that two tables with the same keys have in common."""
+        """Yield the first problem on which two tables with the same keys differ.
+
+        Verdicts may differ if one of them is a timeout or an error.
+        """
         rows = {
             (problem_id, judged_response.response.index): judged_response
             for problem_id, judged in read_judged(self.run.path / original)
@@ -203,12 +209,12 @@ class KeyChecker:
         for problem_id, judged in read_judged(self.run.path / table):
             for judged_response in judged:
                 other = rows.get((problem_id, judged_response.response.index), judged_response)
-                is_late = {judged_response.verdict.status, other.verdict.status} & {
+                lacks_verdict = {judged_response.verdict.status, other.verdict.status} & {
                     "timeout",
                     "error",
                 }
                 if judged_response.response != other.response or (
-                    judged_response != other and not is_late
+                    judged_response != other and not lacks_verdict
                 ):
                     yield (
                         f"{table}: has the keys of {original}, but differs on problem {problem_id}"
@@ -218,12 +224,12 @@ class KeyChecker:
     def _compare_with_first(
         self, where: str, comparison: str, parts: Iterable[str], described: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Yield the parts in which a description differs from the first of its comparison."""
+        """Yield parts that differ from those of the comparison's first table or adapter."""
         for part in parts:
             if part in _VERSIONS and self.manifest.get("reuse_versions"):
                 continue  # ``check_versions`` reports them
             value = described.get(part)
-            other, first_value = self._first.setdefault((comparison, part), (where, value))
+            other, first_value = self._first_values.setdefault((comparison, part), (where, value))
             if value != first_value:
                 yield (
                     f"{other} and {where} were made with different {part}: "
@@ -245,7 +251,7 @@ class GeneratedTable:
     def check_contents(
         self, generated: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]]
     ) -> Iterator[str]:
-        """Compare the contents of its keys with recipe, manifest and adapters.
+        """Yield differences between the contents of its keys and recipe, manifest and adapters.
 
         Args:
             generated: the contents of the responses' keys.
@@ -253,13 +259,15 @@ class GeneratedTable:
         """
         samplers = remove_repeats(content["sampler"] for content in generated)
         verifiers = remove_repeats(content["verifier"] for content in judged)
-        for described in (samplers, verifiers):
-            yield from self._check_versions(described)
+        for descriptions in (samplers, verifiers):
+            yield from self._check_versions(descriptions)
         responses, verdicts = list[dict[str, Any]](), list[dict[str, Any]]()
         for sampler, verifier in product(samplers, verifiers):
-            for of_phase, on_phase in self.compute_contents(sampler, verifier).values():
-                responses.append(of_phase)
-                verdicts.append(on_phase)
+            for response_content, verdict_content in self.compute_contents(
+                sampler, verifier
+            ).values():
+                responses.append(response_content)
+                verdicts.append(verdict_content)
         if len(samplers) > 1 or len(verifiers) > 1:  # a version may have made only some phases
             responses = [content for content in responses if content in generated]
             verdicts = [content for content in verdicts if content in judged]
@@ -271,17 +279,17 @@ class GeneratedTable:
             yield from self._check_verifier(verifier)
         yield from self._check_samples()
 
-    def _check_versions(self, described: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yield differences among the makers of one table, except for accepted versions."""
-        for other in described[1:]:
-            differing = [key for key, *_ in diff_values(described[0], other)]
+    def _check_versions(self, descriptions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield differences among one table's samplers or verifiers, except accepted versions."""
+        for other in descriptions[1:]:
+            differing = [key for key, *_ in diff_values(descriptions[0], other)]
             if not self.manifest.get("reuse_versions") or not all(map(is_version, differing)):
                 yield f"{self._where}: was made with different {', '.join(differing)}"
 
     def compute_contents(
         self, sampler: Mapping[str, Any], verifier: Mapping[str, Any]
     ) -> dict[DecodePhase, tuple[dict[str, Any], dict[str, Any]]]:
-        """Compute the contents of the keys of each phase's responses and verdicts.
+        """Compute, for each phase, the contents of the keys of its responses and of its verdicts.
 
         Args:
             sampler: the table's description of the sampler.
@@ -291,11 +299,13 @@ class GeneratedTable:
         streams, size = self.build_streams(), count_chunk_problems(self.run.recipe.search, phases)
         contents_by_phase = {}
         for phase in phases:
-            of_phase = describe_phase(phase, sampler, streams, episode["attempts"], verifier, size)
-            responses = {"step": "generate", "version": VERSION, **of_phase}
+            phase_inputs = describe_phase(
+                phase, sampler, streams, episode["attempts"], verifier, size
+            )
+            responses = {"step": "generate", "version": VERSION, **phase_inputs}
             key = content_hash(responses)
-            of_verdicts = describe_verdicts(phase, key, verifier, episode["executions"])
-            verdicts = {"step": "judge", "version": JUDGE_VERSION, **of_verdicts}
+            verdict_inputs = describe_verdicts(phase, key, verifier, episode["executions"])
+            verdicts = {"step": "judge", "version": JUDGE_VERSION, **verdict_inputs}
             contents_by_phase[phase] = responses, verdicts
         return contents_by_phase
 
@@ -312,7 +322,7 @@ class GeneratedTable:
         return build_sample_phases(build_sampled_decoding(greedy, search), samples // problems)
 
     def build_streams(self) -> SampleStreams:
-        """Build the random streams that its samples must be drawn from."""
+        """Build the random streams from which its samples must be drawn."""
         seed, arm = self.run.recipe.search.seed, self._arm
         if arm is None:
             return SampleStreams(seed, "search", self.split)
@@ -338,7 +348,7 @@ class GeneratedTable:
         if len(unexpected) != len(missing):
             yield (
                 f"{self._where}: describes {len(recorded)} groups of the step "
-                f"{recorded[0]['step']}, but recomputed there are {len(expected)}"
+                f"{recorded[0]['step']}, expected {len(expected)}"
             )
         for other, content in zip(unexpected, missing, strict=False):
             yield from compare_values(self._where, other, content)
@@ -354,7 +364,7 @@ class GeneratedTable:
             "start_tokens": settings.start_tokens,
         }
         if self.plugins.has("sampler", settings.backend):
-            arguments = select_bound_args(settings.backend, settings.model_args, self.plugins)
+            arguments = select_fixed_args(settings.backend, settings.model_args, self.plugins)
             arguments.pop("pretrained", None)
             expected["arguments"] = _insert_hashes(arguments, sampler.get("arguments"))
         yield from compare_values(self._where, sampler, expected, "the recipe has")
@@ -377,13 +387,13 @@ class GeneratedTable:
         arm, place = self._arm, layout.parse_path(self.relative)
         if arm is None or arm.condition == SOURCE:
             if recorded is not None:
-                yield f"{self._where}: names an adapter, but is of the source model"
+                yield f"{self._where}: names an adapter, but the table is of the source model"
             return
         if recorded is None:
-            yield f"{self._where}: names no adapter"
+            yield f"{self._where}: names no adapter, expected that of {arm.name}"
             return
         if recorded.get("arm", arm.name) != arm.name:
-            yield f"{self._where}: adapter is that of {recorded['arm']}"
+            yield f"{self._where}: adapter is that of {recorded['arm']}, expected {arm.name}"
         reported = self.facts.get("adapter")
         if reported and "weights" in recorded and reported["weights_sha256"] != recorded["weights"]:
             yield f"{self._where}: adapter differs from the one that the sampler reported"
@@ -415,7 +425,10 @@ class GeneratedTable:
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]
             if expected_indices is not None and indices != expected_indices:
-                yield f"{self.relative}: problem {problem_id} has samples other than 0 to K - 1"
+                yield (
+                    f"{self.relative}: problem {problem_id} has the samples {indices}, expected "
+                    f"{expected_indices} (-1 is the greedy response)"
+                )
                 return
             for judged_response in judged:
                 attempt, index = (
@@ -432,7 +445,7 @@ class GeneratedTable:
 
 
 def remove_repeats(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Remove contents that repeat an earlier one, such as those of further sample blocks."""
+    """Remove contents that are equal to an earlier one; keep the order."""
     distinct_contents: list[dict[str, Any]] = []
     for content in contents:
         if content not in distinct_contents:
@@ -441,7 +454,7 @@ def remove_repeats(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _compare_weights(where: str, model: Mapping[str, Any], weights: str | None) -> Iterator[str]:
-    """Compare a described model with the recorded hash of its weights."""
+    """Yield a fault if a described model does not have the recorded hash of weights."""
     recorded = model.get("weights_sha256")
     if "files" in model:
         digest = hashlib.sha256()  # as ``weights_hash`` computes it
@@ -454,7 +467,7 @@ def _compare_weights(where: str, model: Mapping[str, Any], weights: str | None) 
 
 
 def _insert_hashes(setting: Any, recorded: Any) -> Any:
-    """Describe a setting as in keys, with the recorded hashes instead of file names."""
+    """Replace a setting's paths by the recorded hashes, as in the contents of keys."""
     if isinstance(setting, Mapping):
         hashes = recorded if isinstance(recorded, Mapping) else {}
         return {key: _insert_hashes(value, hashes.get(key)) for key, value in setting.items()}
@@ -469,7 +482,7 @@ def _insert_hashes(setting: Any, recorded: Any) -> Any:
 
 
 def _describe_difference(first_value: Any, value: Any) -> str:
-    """Describe the difference of two values; of two mappings only the differing entries."""
+    """Describe how two values differ; for two mappings, by the differing entries only."""
     if isinstance(first_value, Mapping) and isinstance(value, Mapping):
         keys = sorted(
             key for key in {*first_value, *value} if first_value.get(key) != value.get(key)

@@ -30,7 +30,7 @@ from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.integrity.inputs import (
     compare_inputs,
-    list_search_folders,
+    list_recorded_include_paths,
     read_fixed_inputs,
 )
 from gapft_harness.stages.integrity.subsets import check_subsets
@@ -119,7 +119,7 @@ def _check_run(
         findings.collect("manifest.json, task", partial(check_task, run, manifest, split))
     if searched_splits:
         findings.try_reading("problems", partial(_check_disjoint, run, searched_splits, findings))
-    match = partial(find_matched_ids, run, include_paths=list_search_folders(run.path))
+    match = partial(find_matched_ids, run, include_paths=list_recorded_include_paths(run.path))
     check_subsets(run, manifest, match, findings)
     try:
         with name_missing_plugins(run.path):

@@ -17,7 +17,7 @@ from gapft_harness.hooks.registration import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, list_shared_sets
+from gapft_harness.run_directory.manifest import Manifest, list_foreign_sets
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 from gapft_harness.stages.selection.budgets import (
@@ -27,8 +27,8 @@ from gapft_harness.stages.selection.budgets import (
 )
 from gapft_harness.stages.selection.choosing import (
     ConditionPools,
+    ForeignSet,
     NotEvidence,
-    SourceSet,
     TrainingSet,
     build_training_set,
     count_condition_slots,
@@ -67,7 +67,7 @@ def check_selections(
     if "n" not in manifest and not files:
         findings.missing.append("nothing is selected")
         return {}
-    pools = ConditionPools(run, sealed=False)
+    pools = ConditionPools(run, check_hashes=False)
     if findings.try_reading("pool", pools.read_evidence) is None:
         return {}
     n = count_slots(run.recipe.budget.n, pools.read_pool())
@@ -175,7 +175,7 @@ def _check_budgets(
         )
         if expected_facts.get("matched", recorded.get("matched", True)):
             matched[arm] = computed
-    for group in group_by_budget(matched, slots, run.recipe, list_shared_sets(manifest)):
+    for group in group_by_budget(matched, slots, run.recipe, list_foreign_sets(manifest)):
         findings.collect("budgets", partial(find_unmatched, group))
         tolerance = run.recipe.budget.token_tolerance
         findings.try_reading("supervised tokens", partial(require_similar_tokens, group, tolerance))
@@ -264,7 +264,7 @@ class _SelectionCheck:
                     f"chooses; differing: {list_differing_columns(example, chosen_example)}"
                 )
 
-    def _run_selector(self, n: int, source: SourceSet | None = None) -> TrainingSet:
+    def _run_selector(self, n: int, source: ForeignSet | None = None) -> TrainingSet:
         """Run the selector again."""
         recipe = self.run.recipe
         selector, entry = find_selector(recipe, self.arm.condition, self.plugins)

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.report.chromium import show
-from tests.report.explorer.driving import until
+from tests.report.chromium import show_page
+from tests.report.explorer.driving import wait_until
 
 
 @pytest.fixture
-def opens(browser: Any) -> Callable[..., Any]:
+def open_page(browser: Any) -> Callable[..., Any]:
     """Opens a page at a view and waits until it is there; by default all rows are in sight."""
 
     def at(
         page: str, view: str = "", width: int = 1280, height: int = 8000, scheme: str = "light"
     ) -> Any:
         browser.get_log("browser")
-        show(browser, page + view, width, scheme, height)
-        until(browser, "document.body.dataset.ready")
+        show_page(browser, page + view, width, scheme, height)
+        wait_until(browser, "document.body.dataset.ready")
         return browser
 
     return at

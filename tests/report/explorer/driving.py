@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def until(browser: Any, condition: str) -> None:
+def wait_until(browser: Any, condition: str) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(browser, 10, 0.02).until(
@@ -13,34 +13,34 @@ def until(browser: Any, condition: str) -> None:
     )
 
 
-def rows(browser: Any, *, prefix: bool = True) -> list[Any]:
+def read_rows(browser: Any, *, prefix: bool = True) -> list[Any]:
     """The numbers of the problems in the list, in order; all of them must be in sight."""
-    found: list[str] = browser.execute_script(
+    names: list[str] = browser.execute_script(
         "return [...document.querySelectorAll('.rows .row')]"
         ".sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
         ".map(row => row.querySelector('.name').textContent)"
     )
     counted = browser.execute_script("return +document.getElementById('list').ariaRowCount - 1")
-    assert len(found) == counted
-    return [int(name.removeprefix("problem-")) for name in found] if prefix else found
+    assert len(names) == counted
+    return [int(name.removeprefix("problem-")) for name in names] if prefix else names
 
 
-def text(browser: Any, selector: str) -> str:
-    found: str = browser.execute_script(
+def read_text(browser: Any, selector: str) -> str:
+    content: str = browser.execute_script(
         "return document.querySelector(arguments[0]).innerText", selector
     )
-    return found
+    return content
 
 
-def press(browser: Any, *keys: str) -> None:
+def press_keys(browser: Any, *keys: str) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
     ActionChains(browser).send_keys(*keys).perform()
 
 
-def searched(browser: Any) -> None:
+def wait_for_search(browser: Any) -> None:
     """Waits until a search has been through all texts."""
-    until(browser, "!document.getElementById('count').textContent.includes('searched')")
+    wait_until(browser, "!document.getElementById('count').textContent.includes('searched')")
 
 
 def turn_to(browser: Any, view: str) -> None:

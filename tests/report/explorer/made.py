@@ -35,19 +35,23 @@ HOSTILE = (
 )
 
 
-def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> ExplorerContent:
+def build_content(
+    problems: int = 120, k: int = 8, seed: int = 3, **changes: Any
+) -> ExplorerContent:
     """Verdicts drawn at random; a response says whose it is, and is long for every tenth."""
     rng = np.random.default_rng(seed)
-    before = rng.random(problems) < 0.45
+    solved_before = rng.random(problems) < 0.45
     samples = rng.random((problems, k)) < 0.25
-    states = np.where(before, "G", np.where(samples.any(axis=1), "S", "U"))
+    states = np.where(solved_before, "G", np.where(samples.any(axis=1), "S", "U"))
     subjects = rng.choice(["Algebra", "Geometry & <i>logic</i>", "Number theory"], problems)
     models = []
     for condition, label in CONDITIONS.items():
         for name in SEEDS:
-            after = before ^ (rng.random(problems) < 0.25)
-            outcomes = "".join(map(classify_outcome, before.tolist(), after.tolist()))
-            models.append(ExplorerModel(condition, label, name, said(after), outcomes))
+            solved_after = solved_before ^ (rng.random(problems) < 0.25)
+            outcomes = "".join(map(classify_outcome, solved_before.tolist(), solved_after.tolist()))
+            models.append(
+                ExplorerModel(condition, label, name, list_verdicts(solved_after), outcomes)
+            )
 
     def entries() -> Iterator[ProblemTexts]:
         for place in range(problems):
@@ -68,47 +72,47 @@ def explored(problems: int = 120, k: int = 8, seed: int = 3, **changes: Any) -> 
                 document={"subject": str(subjects[place]), "level": place % 5, "text": f"q{place}"},
             )
 
-    made = ExplorerContent(
+    content = ExplorerContent(
         title="made on a task",
         noun="problem",
         before="source, greedy",
         ids=[f"problem-{place:05}" for place in range(problems)],
-        verdicts=said(before),
+        verdicts=list_verdicts(solved_before),
         models=models,
         states="".join(states.tolist()),
         k=k,
         passing=samples.sum(axis=1).tolist(),
-        samples=[said(row) for row in samples],
+        samples=[list_verdicts(row) for row in samples],
         entries=entries,
         report=True,
     )
-    return replace(made, **changes)
+    return replace(content, **changes)
 
 
-def said(right: Any) -> list[str]:
-    return [WORDS[0 if one else 1] for one in right.tolist()]
+def list_verdicts(solved: Any) -> list[str]:
+    return [WORDS[0 if is_right else 1] for is_right in solved.tolist()]
 
 
-def with_texts(of: ExplorerContent, text: Callable[[str], str]) -> ExplorerContent:
+def map_texts(content: ExplorerContent, text: Callable[[str], str]) -> ExplorerContent:
     """The same with every text changed."""
 
     def entries() -> Iterator[ProblemTexts]:
-        for entry in of.entries():
+        for entry in content.entries():
             yield ProblemTexts(
                 text(entry.prompt), text(entry.gold), [*map(text, entry.responses)], entry.document
             )
 
-    return replace(of, entries=entries)
+    return replace(content, entries=entries)
 
 
-def write(of: ExplorerContent, folder: Path) -> str:
+def write_page(content: ExplorerContent, folder: Path) -> str:
     """Writes the page; its address."""
     path = folder / "explorer.html"
-    path.write_text(packing.render_explorer(of), "utf-8")
+    path.write_text(packing.render_explorer(content), "utf-8")
     return path.as_uri()
 
 
-def unpacked(html: str) -> tuple[dict[str, Any], list[list[str]]]:
+def unpack_page(html: str) -> tuple[dict[str, Any], list[list[str]]]:
     """The page's index, and of each problem its texts: prompt, gold, responses."""
 
     def text(packed: str) -> str:
@@ -116,8 +120,8 @@ def unpacked(html: str) -> tuple[dict[str, Any], list[list[str]]]:
 
     (index,) = re.findall(r'<script type="text/plain" id="index">(.*?)</script>', html)
     chunks = re.findall(r'<script type="text/plain" class="chunk">(.*?)</script>', html)
-    found = []
+    problems = []
     for record in PROBLEMS.join(map(text, chunks)).split(PROBLEMS):
         numbers, *texts = record.split(TEXTS)
-        found.append([texts[int(group.partition(":")[0])] for group in numbers.split(",")])
-    return json.loads(text(index)), found
+        problems.append([texts[int(group.partition(":")[0])] for group in numbers.split(",")])
+    return json.loads(text(index)), problems

@@ -10,79 +10,86 @@ from typing import Any
 import pytest
 
 from gapft_harness.report.explorer.content import ExplorerContent, Judging, ProblemTexts
-from tests.report.explorer.driving import press, rows, searched, text, turn_to, until
-from tests.report.explorer.made import HOSTILE, explored, write
+from tests.report.explorer.driving import (
+    press_keys,
+    read_rows,
+    read_text,
+    turn_to,
+    wait_for_search,
+    wait_until,
+)
+from tests.report.explorer.made import HOSTILE, build_content, write_page
 
 #: What the first response of every third problem got, by its place.
 VERDICTS = ("timeout", "error", "wrong")
 REASONS = ("time limit exceeded on hidden test 2 of 4", "it broke", "wrong answer on public test 1")
 
 
-def made() -> ExplorerContent:
+def build_judged_content() -> ExplorerContent:
     """The source's decodes with reasons; one model's with an answer; earlier attempts of both."""
-    of = explored(60, k=2)
+    content = build_content(60, k=2)
     verdicts = [VERDICTS[place % 3] if place % 2 else "right" for place in range(60)]
-    model = replace(of.models[1], verdicts=["error" if i == 8 else "wrong" for i in range(60)])
+    model = replace(content.models[1], verdicts=["error" if i == 8 else "wrong" for i in range(60)])
     samples = [["timeout" if place == 9 else "wrong", "wrong"] for place in range(60)]
 
     def entries() -> Iterator[ProblemTexts]:
-        for place, entry in enumerate(of.entries()):
+        for place, entry in enumerate(content.entries()):
             tried = [(f"first try of {place}", f"it was <b>told</b> {place}{HOSTILE}")]
             source = Judging(REASONS[place % 3] if place % 2 else "", "", tried)
             other = Judging("said 7" if place else HOSTILE, "7")
-            judged = [source, *(other for _ in of.models), Judging("sampled"), Judging()]
+            judged = [source, *(other for _ in content.models), Judging("sampled"), Judging()]
             yield replace(entry, judged=judged)
 
-    models = [*of.models[:1], model, *of.models[2:]]
-    return replace(of, verdicts=verdicts, models=models, samples=samples, entries=entries)
+    models = [*content.models[:1], model, *content.models[2:]]
+    return replace(content, verdicts=verdicts, models=models, samples=samples, entries=entries)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write(made(), tmp_path_factory.mktemp("found"))
+    return write_page(build_judged_content(), tmp_path_factory.mktemp("found"))
 
 
-def listed(browser: Any) -> list[str]:
+def read_hit_lines(browser: Any) -> list[str]:
     """The second line of each row, in order."""
-    until(browser, "document.querySelectorAll('.words mark').length")
-    found: list[str] = browser.execute_script(
+    wait_until(browser, "document.querySelectorAll('.words mark').length")
+    lines: list[str] = browser.execute_script(
         "return [...document.querySelectorAll('.rows .row')]"
         ".sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
         ".map(row => row.querySelector('.words').textContent)"
     )
-    return found
+    return lines
 
 
-def test_a_row_shows_where_it_was_hit(page: str, opens: Callable[..., Any]) -> None:
-    browser = opens(page, "#q=uniform+of+21+says")
-    searched(browser)
-    found = listed(browser)
-    assert len(found) == 60
-    assert all(line.startswith("uniform, seed 21: ") for line in found)
+def test_row_shows_search_hit(page: str, open_page: Callable[..., Any]) -> None:
+    browser = open_page(page, "#q=uniform+of+21+says")
+    wait_for_search(browser)
+    lines = read_hit_lines(browser)
+    assert len(lines) == 60
+    assert all(line.startswith("uniform, seed 21: ") for line in lines)
     marks = "return [...document.querySelectorAll('.rows mark')].map(mark => mark.textContent)"
     assert {*browser.execute_script(marks)} == {"uniform of 21 says"}
     turn_to(browser, "q=id:00017")
-    searched(browser)
-    until(browser, "document.querySelector('.name mark')")
+    wait_for_search(browser)
+    wait_until(browser, "document.querySelector('.name mark')")
     assert browser.execute_script(marks) == ["00017"]
     turn_to(browser, "")
     assert browser.execute_script(marks) == []
 
 
-def test_nothing_matches_is_said_and_ids_are_offered(page: str, opens: Callable[..., Any]) -> None:
-    browser = opens(page, "#q=nobody+wrote+this")
-    searched(browser)
-    assert text(browser, "#list .nothing") == "Nothing matches “nobody wrote this”."
-    assert text(browser, "#count") == "Nothing matches: 0 of 60 problems"
-    press(browser, "j", "\ue007")  # no row to open
+def test_empty_result_offers_id_search(page: str, open_page: Callable[..., Any]) -> None:
+    browser = open_page(page, "#q=nobody+wrote+this")
+    wait_for_search(browser)
+    assert read_text(browser, "#list .nothing") == "Nothing matches “nobody wrote this”."
+    assert read_text(browser, "#count") == "Nothing matches: 0 of 60 problems"
+    press_keys(browser, "j", "\ue007")  # no row to open
     assert browser.execute_script("return document.getElementById('detail').hidden")
     turn_to(browser, "state=G&before=wrong&field.level=1&in.gapft=corrected")
-    assert text(browser, "#list .nothing") == "Nothing matches these choices."
+    assert read_text(browser, "#list .nothing") == "Nothing matches these choices."
     turn_to(browser, "q=problem-00017")
-    searched(browser)
+    wait_for_search(browser)
     browser.execute_script("document.querySelector('#list .nothing button').click()")
-    searched(browser)
-    assert rows(browser) == [17]
+    wait_for_search(browser)
+    assert read_rows(browser) == [17]
     assert browser.execute_script("return document.querySelector('.nothing')") is None
     assert browser.execute_script("return document.getElementById('query').value") == (
         "id:problem-00017"
@@ -90,41 +97,39 @@ def test_nothing_matches_is_said_and_ids_are_offered(page: str, opens: Callable[
     assert browser.get_log("browser") == []
 
 
-def test_a_response_says_why_it_failed_what_was_read_and_what_was_tried(
-    page: str, opens: Callable[..., Any]
+def test_response_shows_reason_answer_and_attempts(
+    page: str, open_page: Callable[..., Any]
 ) -> None:
-    browser = opens(page, "#open=problem-00003", height=2000)
-    until(browser, "document.querySelector('.answers article')")
+    browser = open_page(page, "#open=problem-00003", height=2000)
+    wait_until(browser, "document.querySelector('.answers article')")
     why = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
-    said = browser.execute_script(why, ".answers .why")
+    reasons = browser.execute_script(why, ".answers .why")
     # an answer that the reason gives is said once
-    assert said == [REASONS[0], *["read: 7"] * 4]
+    assert reasons == [REASONS[0], *["read: 7"] * 4]
     assert browser.execute_script(why, ".samples .why") == ["sampled"]
     (summary,) = browser.execute_script(why, ".earlier summary")
     assert summary == "1 earlier attempt"
     heads = browser.execute_script(why, ".earlier h4")
-    assert heads == ["Attempt 1", "It was told"]
-    tried, told = browser.execute_script(why, ".earlier pre")
-    assert tried == "first try of 3"
-    assert told.startswith("it was <b>told</b> 3</script>")
+    assert heads == ["Attempt 1", "Feedback"]
+    attempt, feedback = browser.execute_script(why, ".earlier pre")
+    assert attempt == "first try of 3"
+    assert feedback.startswith("it was <b>told</b> 3</script>")
     assert browser.execute_script("return document.querySelector('.earlier b')") is None
     assert browser.get_log("browser") == []
 
 
-def test_a_search_turns_to_the_seed_and_opens_what_it_hit(
-    page: str, opens: Callable[..., Any]
-) -> None:
-    browser = opens(page, "#q=uniform+of+21&open=problem-00004", height=900)
-    searched(browser)
-    until(browser, "document.querySelector('input[name=seed]:checked')?.value === '21'")
+def test_search_selects_seed_and_opens_hit(page: str, open_page: Callable[..., Any]) -> None:
+    browser = open_page(page, "#q=uniform+of+21&open=problem-00004", height=900)
+    wait_for_search(browser)
+    wait_until(browser, "document.querySelector('input[name=seed]:checked')?.value === '21'")
     turn_to(browser, "q=first+try+of+4&open=problem-00004")
-    searched(browser)
-    until(browser, "document.querySelector('.earlier')?.open")
-    assert text(browser, ".earlier summary mark") == "1 found"
-    assert rows(browser) == [4, *range(40, 50)]
+    wait_for_search(browser)
+    wait_until(browser, "document.querySelector('.earlier')?.open")
+    assert read_text(browser, ".earlier summary mark") == "1 found"
+    assert read_rows(browser) == [4, *range(40, 50)]
     turn_to(browser, "q=Sample+1+of+4:&open=problem-00004")
-    searched(browser)
-    until(browser, "document.querySelector('.samples').open")
+    wait_for_search(browser)
+    wait_until(browser, "document.querySelector('.samples').open")
     seen = browser.execute_script(
         "const [range] = CSS.highlights.get('found'); const of = document.createRange();"
         "of.setStart(range.startContainer, range.startOffset);"
@@ -152,11 +157,13 @@ FILTERS: dict[str, list[int]] = {
 }
 
 
-def test_timeouts_errors_and_reasons_are_filters(page: str, opens: Callable[..., Any]) -> None:
-    browser = opens(page)
-    for view, wanted in FILTERS.items():
+def test_filters_include_timeouts_errors_and_reasons(
+    page: str, open_page: Callable[..., Any]
+) -> None:
+    browser = open_page(page)
+    for view, expected in FILTERS.items():
         turn_to(browser, view)
-        assert rows(browser) == wanted, view
+        assert read_rows(browser) == expected, view
     options = browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('.choice')].map(c => "
         "[c.firstChild.textContent, [...c.querySelectorAll('option')].map(o => o.textContent)]))"
@@ -169,13 +176,15 @@ def test_timeouts_errors_and_reasons_are_filters(page: str, opens: Callable[...,
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_word_of_a_heading_is_broken(
-    opens: Callable[..., Any], tmp_path: Path, width: int
+def test_heading_words_are_not_broken(
+    open_page: Callable[..., Any], tmp_path: Path, width: int
 ) -> None:
     labels = ["concentrated", "matched diversity", "all_verified_responses", "GapFT"]
-    of = explored(20, k=2)
-    models = [replace(m, label=labels[place // 3]) for place, m in enumerate(of.models)]
-    browser = opens(write(replace(of, models=models), tmp_path), "#sort=in.gapft", width, 900)
+    content = build_content(20, k=2)
+    models = [replace(m, label=labels[place // 3]) for place, m in enumerate(content.models)]
+    browser = open_page(
+        write_page(replace(content, models=models), tmp_path), "#sort=in.gapft", width, 900
+    )
     broken = browser.execute_script(
         """
         const found = [];

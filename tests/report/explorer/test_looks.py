@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.report.explorer.driving import press, until
-from tests.report.explorer.made import explored, write
+from tests.report.explorer.driving import press_keys, wait_until
+from tests.report.explorer.made import build_content, write_page
 
 #: The lowest contrast of any text with what is behind it (WCAG 2, level AA: 4.5 to 1).
 CONTRASTS = """
@@ -50,18 +50,18 @@ return found.sort((a, b) => a[0] - b[0]);
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write(explored(400), tmp_path_factory.mktemp("looks"))
+    return write_page(build_content(400), tmp_path_factory.mktemp("looks"))
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("view", ["", "#in.gapft=changed&open=problem-00008"], ids=["list", "open"])
-def test_it_fits_is_legible_and_follows_the_theme(
-    page: str, opens: Callable[..., Any], tmp_path: Path, width: int, scheme: str, view: str
+def test_page_fits_is_legible_and_follows_theme(
+    page: str, open_page: Callable[..., Any], tmp_path: Path, width: int, scheme: str, view: str
 ) -> None:
-    browser = opens(page, view, width, 844 if width < 500 else 900, scheme)
+    browser = open_page(page, view, width, 844 if width < 500 else 900, scheme)
     if view:
-        until(browser, "document.querySelector('.answers article')")
+        wait_until(browser, "document.querySelector('.answers article')")
     picture = tmp_path / f"explorer-{'open' if view else 'list'}-{width}-{scheme}.png"
     assert browser.save_screenshot(str(picture))
     wide = browser.execute_script(
@@ -70,18 +70,18 @@ def test_it_fits_is_legible_and_follows_the_theme(
     assert wide[0] <= wide[1] == width
     contrasts = browser.execute_script(CONTRASTS)
     assert len(contrasts) > 20
-    assert [of for of in contrasts if of[0] < 4.5] == []
+    assert [contrast for contrast in contrasts if contrast[0] < 4.5] == []
     colours = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (colours == "rgb(255, 255, 255)") == (scheme == "light")
     assert browser.get_log("browser") == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_heads_stand_over_their_columns(page: str, opens: Callable[..., Any], width: int) -> None:
+def test_headers_align_with_columns(page: str, open_page: Callable[..., Any], width: int) -> None:
     for view in ("", "#open=problem-00008"):
         if view and width == 390:
             continue  # a phone shows the problem alone
-        browser = opens(page, view, width, 900)
+        browser = open_page(page, view, width, 900)
         places = browser.execute_script(
             "return ['.head .row', '.rows .row'].map(one => [...document.querySelector(one)"
             ".children].slice(1).map(cell => Math.round(cell.getBoundingClientRect().left)))"
@@ -90,12 +90,12 @@ def test_heads_stand_over_their_columns(page: str, opens: Callable[..., Any], wi
         assert places[0] == places[1]
 
 
-def test_on_a_phone_filters_unfold_and_a_problem_takes_the_screen(
-    page: str, opens: Callable[..., Any]
+def test_phone_layout_unfolds_filters_and_fills_screen(
+    page: str, open_page: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.by import By
 
-    browser = opens(page, width=390, height=844)
+    browser = open_page(page, width=390, height=844)
     choices, more = browser.find_element(By.ID, "choices"), browser.find_element(By.ID, "more")
     assert not choices.is_displayed()
     more.click()
@@ -105,7 +105,7 @@ def test_on_a_phone_filters_unfold_and_a_problem_takes_the_screen(
     assert more.text == "Filters (1)"
     more.click()
     browser.execute_script("document.querySelector('.rows .row').click()")
-    until(browser, "document.querySelector('#detail h2')")
+    wait_until(browser, "document.querySelector('#detail h2')")
     assert not browser.find_element(By.ID, "list").is_displayed()
-    press(browser, "\ue00c")
+    press_keys(browser, "\ue00c")
     assert browser.find_element(By.ID, "list").is_displayed()

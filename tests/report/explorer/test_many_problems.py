@@ -12,44 +12,47 @@ import numpy as np
 import pytest
 
 from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts
-from tests.report.chromium import show
-from tests.report.explorer.driving import press, searched, until
-from tests.report.explorer.made import explored, write
+from tests.report.chromium import show_page
+from tests.report.explorer.driving import press_keys, wait_for_search, wait_until
+from tests.report.explorer.made import build_content, write_page
 
 PROBLEMS = 15_000
 
 
-def long_entries(of: ExplorerContent) -> Iterator[ProblemTexts]:
+def build_long_entries(content: ExplorerContent) -> Iterator[ProblemTexts]:
     """Texts of some hundred characters in words that differ from problem to problem."""
     rng = np.random.default_rng(1)
     words = [f"{a}{b}" for a in ("add", "take", "times", "so", "half") for b in range(200)]
     text = " ".join(rng.choice(words, 400_000).tolist())
     starts = rng.integers(0, len(text) - 600, (PROBLEMS, 22)).tolist()
-    for place, of_place in enumerate(starts):
-        shared = text[of_place[0] : of_place[0] + 250]
+    for place, place_starts in enumerate(starts):
+        shared = text[place_starts[0] : place_starts[0] + 250]
         yield ProblemTexts(
             prompt=f"Question {place}: {shared}",
             gold=str(place),
-            responses=[shared + text[start : start + 60] for start in of_place[1:]],
+            responses=[shared + text[start : start + 60] for start in place_starts[1:]],
             document={"subject": f"subject {place % 7}"},
         )
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    of = explored(PROBLEMS)
-    return write(replace(of, entries=lambda: long_entries(of)), tmp_path_factory.mktemp("many"))
+    content = build_content(PROBLEMS)
+    return write_page(
+        replace(content, entries=lambda: build_long_entries(content)),
+        tmp_path_factory.mktemp("many"),
+    )
 
 
 def test_many_problems_open_filter_and_scroll(
-    browser: Any, page: str, opens: Callable[..., Any], tmp_path: Path
+    browser: Any, page: str, open_page: Callable[..., Any], tmp_path: Path
 ) -> None:
     size = Path(page.removeprefix("file://")).stat().st_size
     assert 5e6 < size < 30e6
     started = time.monotonic()
-    show(browser, page, 1280, "light")
-    until(browser, "document.body.dataset.ready")
-    took = time.monotonic() - started
+    show_page(browser, page, 1280, "light")
+    wait_until(browser, "document.body.dataset.ready")
+    open_s = time.monotonic() - started
     assert browser.execute_script("return document.querySelectorAll('.rows .row').length") < 60
     filtering = browser.execute_async_script(
         """
@@ -75,19 +78,20 @@ def test_many_problems_open_filter_and_scroll(
         })();
         """
     )
-    press(browser, "\ue010")
-    until(
+    press_keys(browser, "\ue010")
+    wait_until(
         browser,
         "document.querySelector('[aria-selected=true]')?.ariaRowIndex === "
         "document.getElementById('list').ariaRowCount",
     )
     started = time.monotonic()
-    press(browser, "/", "Question 14321:")
-    until(browser, "location.hash.includes('q=')")
-    searched(browser)
-    found = time.monotonic() - started
+    press_keys(browser, "/", "Question 14321:")
+    wait_until(browser, "location.hash.includes('q=')")
+    wait_for_search(browser)
+    search_s = time.monotonic() - started
     print(
-        f"{size / 1e6:.1f} MB, opened in {took:.2f} s, filters {filtering} ms, search {found:.2f}"
+        f"{size / 1e6:.1f} MB, opened in {open_s:.2f} s, filters {filtering} ms, "
+        f"search {search_s:.2f} s"
     )
     assert len(filtering) == 4
     assert browser.get_log("browser") == []

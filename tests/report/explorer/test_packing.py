@@ -25,27 +25,27 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.parquet import write_batches
 from gapft_harness.run_directory.tables import build_response_row, response_schema, write_problems
 from tests.report import planted
-from tests.report.explorer.made import explored, unpacked
+from tests.report.explorer.made import build_content, unpack_page
 
 
-def test_the_page_holds_every_text_whole() -> None:
-    of = explored()
-    index, texts = unpacked(packing.render_explorer(of))
-    wanted = [[e.prompt, e.gold, *e.responses] for e in of.entries()]
-    assert texts == wanted
-    assert index["ids"] == of.ids
+def test_page_holds_every_text_in_full() -> None:
+    content = build_content()
+    index, texts = unpack_page(packing.render_explorer(content))
+    expected = [[e.prompt, e.gold, *e.responses] for e in content.entries()]
+    assert texts == expected
+    assert index["ids"] == content.ids
     words = index["verdicts"]
-    assert [words[code] for code in index["source"]] == of.verdicts
-    for found, model in zip(index["models"], of.models, strict=True):
-        assert (found["condition"], found["seed"]) == (model.condition, model.seed)
-        assert [words[code] for code in found["verdicts"]] == model.verdicts
-        assert found["outcomes"] == model.outcomes
-    assert [[words[code] for code in row] for row in index["samples"]] == of.samples
-    assert pack_content(of) == pack_content(explored()), "the same bytes again"
+    assert [words[code] for code in index["source"]] == content.verdicts
+    for packed_model, model in zip(index["models"], content.models, strict=True):
+        assert (packed_model["condition"], packed_model["seed"]) == (model.condition, model.seed)
+        assert [words[code] for code in packed_model["verdicts"]] == model.verdicts
+        assert packed_model["outcomes"] == model.outcomes
+    assert [[words[code] for code in row] for row in index["samples"]] == content.samples
+    assert pack_content(content) == pack_content(build_content()), "the same bytes again"
 
 
-def test_fields_of_few_values_are_filters_and_a_prompt_begins_where_it_is_its_own() -> None:
-    index, _ = unpacked(packing.render_explorer(explored()))
+def test_builds_field_filters_and_prompt_heads() -> None:
+    index, _ = unpack_page(packing.render_explorer(build_content()))
     assert list(index["fields"]) == ["subject", "level"]
     level = index["fields"]["level"]
     assert [level["values"][code] for code in level["codes"]] == [str(i % 5) for i in range(120)]
@@ -53,7 +53,7 @@ def test_fields_of_few_values_are_filters_and_a_prompt_begins_where_it_is_its_ow
 
 
 @pytest.mark.parametrize(
-    ("values", "kept"),
+    ("values", "is_filter"),
     [
         (["a", "b"] * 30, True),
         (["a"] * 60, False),
@@ -66,37 +66,39 @@ def test_fields_of_few_values_are_filters_and_a_prompt_begins_where_it_is_its_ow
     ],
     ids=str,
 )
-def test_which_fields_are_filters(values: list[Any], kept: bool) -> None:
-    of = explored(60)
-    pairs = list(zip(of.entries(), values, strict=True))
-    made = replace(
-        of,
+def test_selects_fields_for_filters(values: list[Any], is_filter: bool) -> None:
+    base = build_content(60)
+    pairs = list(zip(base.entries(), values, strict=True))
+    content = replace(
+        base,
         entries=lambda: (ProblemTexts(e.prompt, e.gold, e.responses, {"f": v}) for e, v in pairs),
     )
-    assert list(unpacked(packing.render_explorer(made))[0]["fields"]) == (["f"] if kept else [])
+    assert list(unpack_page(packing.render_explorer(content))[0]["fields"]) == (
+        ["f"] if is_filter else []
+    )
 
 
-def test_a_field_that_some_documents_lack_has_an_empty_value_there() -> None:
-    of = explored(60)
+def test_missing_field_has_empty_value() -> None:
+    content = build_content(60)
     entries = [
         ProblemTexts(e.prompt, e.gold, e.responses, {"f": "a"} if i % 3 else {})
-        for i, e in enumerate(of.entries())
+        for i, e in enumerate(content.entries())
     ]
-    field = unpacked(packing.render_explorer(replace(of, entries=lambda: iter(entries))))[0][
-        "fields"
-    ]["f"]
+    field = unpack_page(packing.render_explorer(replace(content, entries=lambda: iter(entries))))[
+        0
+    ]["fields"]["f"]
     assert field["values"] == ["", "a"]
     assert field["codes"] == [1 if i % 3 else 0 for i in range(60)]
 
 
-def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> None:
-    of = explored(60)
-    whole = sum(map(len, pack_content(of).chunks))
-    assert unpacked(packing.render_explorer(of))[0]["cut"] is None
-    assert pack_content(of, max_chars=whole).chunks == pack_content(of).chunks
+def test_cuts_middle_of_texts_above_size_limit() -> None:
+    content = build_content(60)
+    whole = sum(map(len, pack_content(content).chunks))
+    assert unpack_page(packing.render_explorer(content))[0]["cut"] is None
+    assert pack_content(content, max_chars=whole).chunks == pack_content(content).chunks
     most = whole * 5 // 6
-    assert sum(map(len, pack_content(of, most).chunks)) <= most
-    smallest = pack_content(of, max_chars=1).chunks
+    assert sum(map(len, pack_content(content, most).chunks)) <= most
+    smallest = pack_content(content, max_chars=1).chunks
     assert sum(map(len, smallest)) < most
     texts = zlib.decompress(base64.b64decode(smallest[0])).decode()
     assert re.search(r"First add 0 .*\n… [12],\d{3} characters left out …\n", texts)
@@ -108,8 +110,8 @@ def test_texts_lose_their_middle_only_where_the_page_would_grow_too_large() -> N
     assert packing._cut_middle(text, 1400) == text
 
 
-def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
-    inputs = planted.inputs(sizes=(9, 7, 5), k=3)
+def test_builds_content_from_run_tables(tmp_path: Path) -> None:
+    inputs = planted.build_inputs(sizes=(9, 7, 5), k=3)
     ids = inputs.audit.ids.tolist()
     problems = [
         Problem(name, "no prompt", "no gold", {"kind": "abc"[place % 3]})
@@ -139,18 +141,18 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
         table = tmp_path / layout.decisions_path(trained.arm)
         table.parent.mkdir(exist_ok=True)
         write_batches(table, response_schema(), [rows])
-    of_tables = collect_audit(replace(inputs, unread=AuditTexts(tmp_path)), "a run")
-    index, texts = unpacked(packing.render_explorer(of_tables))
+    content = collect_audit(replace(inputs, texts=AuditTexts(tmp_path)), "a run")
+    index, texts = unpack_page(packing.render_explorer(content))
     earlier = [("first", "it failed"), ("second", "again")]
-    for entry in of_tables.entries():
+    for entry in content.entries():
         assert [*entry.judged] == [
             Judging("wrong on test -1", "read -1", earlier),
             *(Judging(trained.arm.name, "C", []) for trained in inputs.arms),
             *(Judging(f"wrong on test {i}", f"read {i}", earlier) for i in range(3)),
         ]
     audit = inputs.audit
-    for place, (name, of) in enumerate(zip(ids, texts, strict=True)):
-        assert of == [
+    for place, (name, problem_texts) in enumerate(zip(ids, texts, strict=True)):
+        assert problem_texts == [
             make_visible(text)
             for text in (
                 audit.prompts[place],
@@ -163,35 +165,37 @@ def test_a_run_is_explored_from_its_sealed_tables(tmp_path: Path) -> None:
     assert index["fields"]["kind"]["values"] == ["a", "b", "c"]
     assert index["states"] == "".join(audit.states)
     assert index["passing"] == audit.verdicts.passing.tolist()
-    for found, trained in zip(index["models"], inputs.arms, strict=True):
-        right = ["ck".count(letter) == 1 for letter in found["outcomes"]]
+    for packed_model, trained in zip(index["models"], inputs.arms, strict=True):
+        right = ["ck".count(letter) == 1 for letter in packed_model["outcomes"]]
         assert right == trained.passed.tolist()
-        was = ["kr".count(letter) == 1 for letter in found["outcomes"]]
-        assert was == audit.verdicts.greedy.tolist()
+        was_right = ["kr".count(letter) == 1 for letter in packed_model["outcomes"]]
+        assert was_right == audit.verdicts.greedy.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render_explorer(
-            collect_audit(replace(inputs.at(ids[1:]), unread=AuditTexts(tmp_path)), "another")
+            collect_audit(
+                replace(inputs.select_problems(ids[1:]), texts=AuditTexts(tmp_path)), "another"
+            )
         )
 
 
-def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> None:
-    inputs = planted.audited_inputs(sizes=(40, 35, 25))
+def test_further_audit_gets_page_and_subset_gets_filter(tmp_path: Path) -> None:
+    inputs = planted.build_audited_inputs(sizes=(40, 35, 25))
     write_report(inputs, tmp_path / "report")
     pages = {path.name: path for path in (tmp_path / "report").glob("explorer*")}
     assert sorted(pages) == ["explorer-other.html", "explorer.html"]
     links = re.findall(r'href="(explorer[^"#]*?)"', (tmp_path / "report/index.html").read_text())
     assert links == ["explorer.html", "explorer-other.html"]
-    for page_, audit, subset in (
+    for page_name, audit, subset in (
         ("explorer.html", inputs.audit, "deduplicated"),
         ("explorer-other.html", inputs.further[0].inputs.audit, "hard"),
     ):
-        index, _ = unpacked(pages[page_].read_text("utf-8"))
+        index, _ = unpack_page(pages[page_name].read_text("utf-8"))
         assert index["ids"] == sorted(audit.ids.tolist())
         (of,) = [of.inputs.audit for of in inputs.further if of.name == subset]
         field = index["fields"][subset]
         inside = [field["values"][code] == "yes" for code in field["codes"]]
         assert {n for n, is_in in zip(index["ids"], inside, strict=True) if is_in} == {*of.ids}
-    write_report(planted.inputs(sizes=(40, 35, 25)), tmp_path / "report")
+    write_report(planted.build_inputs(sizes=(40, 35, 25)), tmp_path / "report")
     assert [p.name for p in (tmp_path / "report").glob("explorer*")] == ["explorer.html"]
 
 
@@ -209,9 +213,7 @@ def test_a_further_audit_has_a_page_and_a_subset_is_a_filter(tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_problem_is_listed_without_its_few_shot_examples(
-    prompts: list[str], heads: list[str]
-) -> None:
+def test_heads_omit_few_shot_examples(prompts: list[str], heads: list[str]) -> None:
     entries = [ProblemTexts(prompt, "", ["x"], {}) for prompt in prompts]
-    made = replace(explored(2), models=[], k=0, samples=(), entries=lambda: iter(entries))
-    assert unpacked(packing.render_explorer(made))[0]["heads"] == heads
+    content = replace(build_content(2), models=[], k=0, samples=(), entries=lambda: iter(entries))
+    assert unpack_page(packing.render_explorer(content))[0]["heads"] == heads

@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 
 from gapft_harness.report.explorer.content import ProblemTexts
-from tests.report.explorer.driving import rows, text, turn_to, until
-from tests.report.explorer.made import explored, write
+from tests.report.explorer.driving import read_rows, read_text, turn_to, wait_until
+from tests.report.explorer.made import build_content, write_page
 
 
-def test_a_value_that_is_missing_can_be_chosen(opens: Callable[..., Any], tmp_path: Path) -> None:
+def test_filter_offers_missing_value(open_page: Callable[..., Any], tmp_path: Path) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import Select
 
-    of = explored(20)
+    content = build_content(20)
 
     def entries() -> Iterator[ProblemTexts]:
-        for place, entry in enumerate(of.entries()):
+        for place, entry in enumerate(content.entries()):
             lacks = place % 4 == 0
             yield replace(entry, document={} if lacks else {"level": place % 2})
 
-    browser = opens(write(replace(of, entries=entries), tmp_path))
+    browser = open_page(write_page(replace(content, entries=entries), tmp_path))
     (field,) = [
         Select(label.find_element(By.TAG_NAME, "select"))
         for label in browser.find_elements(By.CSS_SELECTOR, "#choices .choice")
@@ -35,40 +35,42 @@ def test_a_value_that_is_missing_can_be_chosen(opens: Callable[..., Any], tmp_pa
     assert [option.text for option in field.options] == ["any", "–", "0", "1"]
     without = [place for place in range(20) if place % 4 == 0]
     field.select_by_visible_text("–")
-    assert rows(browser) == without
-    until(browser, "location.hash === '#field.level='")
+    assert read_rows(browser) == without
+    wait_until(browser, "location.hash === '#field.level='")
     assert browser.find_element(By.ID, "clear").is_displayed()
     field.select_by_visible_text("0")
-    assert rows(browser) == [place for place in range(20) if place % 4 == 2]
-    until(browser, "location.hash === '#field.level=0'")
+    assert read_rows(browser) == [place for place in range(20) if place % 4 == 2]
+    wait_until(browser, "location.hash === '#field.level=0'")
     turn_to(browser, "field.level=")
-    assert rows(browser) == without
+    assert read_rows(browser) == without
     assert field.first_selected_option.text == "–"
     field.select_by_visible_text("any")
-    assert rows(browser) == [*range(20)]
-    until(browser, "location.hash === ''")
+    assert read_rows(browser) == [*range(20)]
+    wait_until(browser, "location.hash === ''")
 
 
-def test_a_state_of_problems_that_have_none_is_left_out(
-    opens: Callable[..., Any], tmp_path: Path
-) -> None:
-    browser = opens(write(explored(10, states="", passing=[], samples=[]), tmp_path), "#state=G")
-    assert rows(browser) == [*range(10)]
-    assert text(browser, "#count") == "10 problems"
+def test_ignores_state_filter_without_states(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    browser = open_page(
+        write_page(build_content(10, states="", passing=[], samples=[]), tmp_path), "#state=G"
+    )
+    assert read_rows(browser) == [*range(10)]
+    assert read_text(browser, "#count") == "10 problems"
 
 
 @pytest.mark.parametrize("words", [["wrong", "right", "timeout"], ["0.5", "10", "9"]])
-def test_verdicts_are_sorted_by_letters_and_numbers_by_size(
-    opens: Callable[..., Any], tmp_path: Path, words: list[str]
+def test_sorts_verdicts_by_name_or_value(
+    open_page: Callable[..., Any], tmp_path: Path, words: list[str]
 ) -> None:
     verdicts = [words[place % 3] for place in range(12)]
-    of = replace(explored(12), verdicts=verdicts, models=[], samples=[], entries=_sources_alone)
-    browser = opens(write(of, tmp_path), "#sort=before")
+    content = replace(
+        build_content(12), verdicts=verdicts, models=[], samples=[], entries=_build_source_entries
+    )
+    browser = open_page(write_page(content, tmp_path), "#sort=before")
     key = float if words[0] == "0.5" else str
-    assert rows(browser) == sorted(range(12), key=lambda place: key(verdicts[place]))
+    assert read_rows(browser) == sorted(range(12), key=lambda place: key(verdicts[place]))
 
 
-def _sources_alone() -> Iterator[ProblemTexts]:
+def _build_source_entries() -> Iterator[ProblemTexts]:
     return (ProblemTexts(f"ask {place}", "gold", ["said"], {}) for place in range(12))
 
 
@@ -96,10 +98,10 @@ globalThis.DecompressionStream = function (of) { times++; return new real(of); }
 """
 
 
-def test_texts_that_were_used_last_stay_unpacked(opens: Callable[..., Any], tmp_path: Path) -> None:
-    browser = opens(write(explored(192), tmp_path), height=900)
+def test_keeps_recently_used_texts_unpacked(open_page: Callable[..., Any], tmp_path: Path) -> None:
+    browser = open_page(write_page(build_content(192), tmp_path), height=900)
     code = files("gapft_harness.report.rendering") / "templates/explorer/data.js"
     source = code.read_text("utf-8").replace("const MOST_KEPT", "let MOST_KEPT")
-    found = browser.execute_async_script(source + _READ)
+    counts = browser.execute_async_script(source + _READ)
     # 128 takes the place of 64, which is then asked for twice at once and takes that of 128
-    assert found == [1, 1, 0, 1, 0, 2, 1]
+    assert counts == [1, 1, 0, 1, 0, 2, 1]

@@ -1,6 +1,6 @@
 // The page's data: an index of all problems, and their texts in chunks, unpacked when needed.
 
-/** The word and the mark of each outcome of a problem. */
+/** Word and mark of each outcome of a problem. */
 const OUTCOMES = {
   c: ["corrected", "▲"],
   r: ["regressed", "▼"],
@@ -11,10 +11,10 @@ const OUTCOMES = {
   e: ["equal", "●"],
 };
 
-/** Characters of unpacked texts that stay in memory. */
-const MOST_KEPT = 100e6;
+/** Maximum number of characters of unpacked texts in memory. */
+const MAX_UNPACKED = 100e6;
 
-async function unpacked(element) {
+async function unpack(element) {
   const packed = atob(element.textContent);
   const bytes = new Uint8Array(packed.length);
   for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
@@ -24,12 +24,12 @@ async function unpacked(element) {
 
 /** The index, with the models grouped by condition. */
 async function readIndex() {
-  const index = JSON.parse(await unpacked(document.getElementById("index")));
+  const index = JSON.parse(await unpack(document.getElementById("index")));
   index.count = index.ids.length;
   index.places = new Map(index.ids.map((name, place) => [name, place]));
   index.conditions = [];
   for (const [place, model] of index.models.entries()) {
-    let condition = index.conditions.find((one) => one.name === model.condition);
+    let condition = index.conditions.find((entry) => entry.name === model.condition);
     if (!condition) {
       condition = { name: model.condition, label: model.label, models: [] };
       index.conditions.push(condition);
@@ -53,14 +53,14 @@ class Texts {
   async #chunk(number) {
     let records = this.#kept.get(number);
     if (!records) {
-      const text = await unpacked(this.#elements[number]);
+      const text = await unpack(this.#elements[number]);
       records = text.split("\x1e");
       records.size = text.length;
     }
     if (!this.#kept.delete(number)) this.#size += records.size;
     this.#kept.set(number, records); // moves to the end, as the most recently used
     for (const [old, { size }] of this.#kept) {
-      if (this.#size <= MOST_KEPT || old === number) break;
+      if (this.#size <= MAX_UNPACKED || old === number) break;
       this.#kept.delete(old);
       this.#size -= size;
     }
@@ -68,22 +68,22 @@ class Texts {
   }
 
   /** Returns prompt, gold answer, the response before, and the responses of models and samples. */
-  async of(place) {
+  async read(place) {
     const size = this.index.chunk;
     const records = await this.#chunk(Math.floor(place / size));
     const [numbers, ...texts] = records[place % size].split("\x1f");
     const groups = numbers.split(",").map((group) => group.split(":").map((number) => texts[number]));
     const [[prompt], [gold], before, ...rest] = groups;
-    const responses = [before, ...rest].map(responseOf);
+    const responses = [before, ...rest].map(parseResponse);
     const models = responses.slice(1, 1 + this.index.models.length);
     return { prompt, gold, before: responses[0], models, samples: responses.slice(1 + models.length) };
   }
 
   /** Finds the first hit of a search in a problem: [name of the text, the text, a model's seed]. */
-  async hit(place, pattern, seed) {
-    const texts = await this.of(place);
-    const found = [...named(texts, this.index)].filter(([, text]) => pattern.test(text));
-    return found.find(([, , of]) => !of || of === seed) ?? found[0];
+  async findHit(place, pattern, seed) {
+    const texts = await this.read(place);
+    const hits = [...listTexts(texts, this.index)].filter(([, text]) => pattern.test(text));
+    return hits.find(([, , modelSeed]) => !modelSeed || modelSeed === seed) ?? hits[0];
   }
 
   /**
@@ -111,7 +111,7 @@ class Texts {
       }
       if (performance.now() > pause) {
         if (!progress(hits, end / count)) return null;
-        await new Promise((go) => setTimeout(go));
+        await new Promise((resolve) => setTimeout(resolve));
         pause = performance.now() + 30;
       }
     }
@@ -120,51 +120,53 @@ class Texts {
 }
 
 /** Splits a response into its text and its details. */
-function responseOf([text, reason = "", answer = "", ...rest]) {
+function parseResponse([text, reason = "", answer = "", ...rest]) {
   const attempts = [];
-  for (let at = 0; at < rest.length; at += 2) attempts.push({ text: rest[at], told: rest[at + 1] });
+  for (let i = 0; i < rest.length; i += 2) attempts.push({ text: rest[i], feedback: rest[i + 1] });
   return { text, reason, answer, attempts };
 }
 
 /** Lists the texts of a problem in their order: the name, the text, a model's seed. */
-function* named(texts, index) {
+function* listTexts(texts, index) {
   yield ["prompt", texts.prompt, ""];
   yield ["gold", texts.gold, ""];
   const seeds = index.seeds.length > 1;
   const models = index.models.map(({ label, seed }, at) =>
     [seeds ? `${label}, seed ${seed}` : label, texts.models[at], seed]);
   const samples = texts.samples.map((sample, at) => [`sample ${at + 1}`, sample, ""]);
-  for (const [name, of, seed] of [[index.before, texts.before, ""], ...models, ...samples]) {
-    for (const text of [of.text, of.reason, of.answer]) yield [name, text, seed];
-    for (const { text, told } of of.attempts) yield* [[name, text, seed], [name, told, seed]];
+  for (const [name, response, seed] of [[index.before, texts.before, ""], ...models, ...samples]) {
+    for (const text of [response.text, response.reason, response.answer]) yield [name, text, seed];
+    for (const { text, feedback } of response.attempts) {
+      yield* [[name, text, seed], [name, feedback, seed]];
+    }
   }
 }
 
 /** Parses a search: a pattern for all texts, or after ``id:`` for the names of problems. */
-function soughtBy(query) {
+function parseSearch(query) {
   const id = /^\s*id:(.*)$/is.exec(query);
-  return { pattern: patternOf(id ? id[1] : query), ids: Boolean(id) };
+  return { pattern: buildPattern(id ? id[1] : query), ids: Boolean(id) };
 }
 
-/** Builds nodes of a text with a pattern's hits marked; ``room``: characters before the first. */
-function withMarks(text, pattern, room = Infinity) {
+/** Builds nodes of a text with marked hits; ``lead``: characters shown before the first hit. */
+function markHits(text, pattern, lead = Infinity) {
   const nodes = [];
   let from = 0;
-  for (const { index, 0: found } of text.matchAll(new RegExp(pattern, "gi"))) {
-    if (!found) break;
-    if (!nodes.length && index > room) {
-      from = index - room;
+  for (const { index, 0: hit } of text.matchAll(new RegExp(pattern, "gi"))) {
+    if (!hit) break;
+    if (!nodes.length && index > lead) {
+      from = index - lead;
       nodes.push("…");
     }
-    nodes.push(text.slice(from, index), element("mark", {}, found));
-    from = index + found.length;
+    nodes.push(text.slice(from, index), element("mark", {}, hit));
+    from = index + hit.length;
     if (nodes.length > 40) break;
   }
   return [...nodes, text.slice(from, from + 400)];
 }
 
 /** Builds a pattern from typed text: case and kind of white space are ignored. */
-function patternOf(query, flags = "i") {
+function buildPattern(query, flags = "i") {
   const words = query.trim().split(/\s+/);
   const plain = words.map((word) => word.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
   return new RegExp(plain.join("\\s+"), flags);

@@ -1,33 +1,33 @@
 // One problem: prompt, gold answer, every model's response next to the source's, the samples.
 
-/** Characters of a text that are shown at first. */
-const SHOWN = 20000;
-/** Longer prompts are folded, as in the report. */
-const FOLDED = 1200;
-/** Most hits of a search that are marked in a text. */
-const MOST_MARKED = 2000;
+/** Number of characters of a text that are shown at first. */
+const SHOWN_CHARS = 20000;
+/** Prompts with more characters are folded, as in the report. */
+const FOLD_CHARS = 1200;
+/** Maximum number of marked hits. */
+const MAX_MARKED = 2000;
 
 class Detail {
-  /** @param chosen called with the user's choice: {step: ±1} or {close: true}. */
-  constructor(root, index, texts, chosen) {
-    Object.assign(this, { root, index, texts, chosen, seed: "", against: "", openSamples: false });
+  /** @param onChoice called with the user's choice: {step: ±1} or {close: true}. */
+  constructor(root, index, texts, onChoice) {
+    Object.assign(this, { root, index, texts, onChoice, seed: "", against: "", openSamples: false });
   }
 
   /** Shows a problem, ``at`` of ``count`` in the list. */
   async show(place, view, at, count) {
-    this.wanted = place;
-    const texts = await this.texts.of(place);
-    if (this.wanted !== place) return;
+    this.requested = place;
+    const texts = await this.texts.read(place);
+    if (this.requested !== place) return;
     this.seeds = view.seed === "any" || view.seed === "every" ? this.index.seeds : [view.seed];
     if (!this.seeds.includes(this.seed)) this.seed = this.seeds[0];
     const isNew = this.place !== place || this.query !== view.query;
-    Object.assign(this, { place, query: view.query, sought: view.query.trim() ? soughtBy(view.query) : null });
-    if (isNew && this.sought && !this.sought.ids) await this.#turnTo(place);
+    Object.assign(this, { place, query: view.query, search: view.query.trim() ? parseSearch(view.query) : null });
+    if (isNew && this.search && !this.search.ids) await this.#chooseSeed(place);
     const below = element("div", { class: "answers" });
     this.root.replaceChildren(
       this.#head(place, at, count),
       this.#facts(place),
-      folded("Prompt", texts.prompt),
+      buildFolded("Prompt", texts.prompt),
       element("p", { class: "gold" }, "Gold: ", element("code", {}, texts.gold)),
       this.#seedChoice(() => this.#answers(below, place, texts)),
       below,
@@ -39,37 +39,37 @@ class Detail {
   }
 
   /** Chooses the seed of a response with a hit, if the chosen seed's texts have none. */
-  async #turnTo(place) {
-    const hit = await this.texts.hit(place, this.sought.pattern, this.seed);
+  async #chooseSeed(place) {
+    const hit = await this.texts.findHit(place, this.search.pattern, this.seed);
     if (hit && this.seeds.includes(hit[2])) this.seed = hit[2];
   }
 
   /** Scrolls to the first hit; opens a folded text if only folded texts have hits. */
-  #reveal(moves) {
+  #reveal(scroll) {
     const closed = (node) => node.parentElement.closest("details:not([open])");
     let first = this.ranges.find(({ startContainer }) => !closed(startContainer));
     if (!first && this.ranges.length) {
       [first] = this.ranges;
       for (let at; (at = closed(first.startContainer));) at.open = true;
     }
-    if (!first || !moves) return;
+    if (!first || !scroll) return;
     const range = document.createRange();
     range.setStart(first.startContainer, first.startOffset);
     range.setEnd(first.endContainer, first.endOffset);
-    const [place, sight] = [range.getBoundingClientRect(), this.root.getBoundingClientRect()];
-    if (place.bottom > sight.bottom) this.root.scrollTop += place.top - sight.top - sight.height / 3;
+    const [target, bounds] = [range.getBoundingClientRect(), this.root.getBoundingClientRect()];
+    if (target.bottom > bounds.bottom) this.root.scrollTop += target.top - bounds.top - bounds.height / 3;
   }
 
   /** Marks the hits in every text of the problem, and counts them in folded texts. */
   #highlight() {
     this.ranges = [];
     CSS.highlights?.delete("found");
-    if (!this.sought) return;
-    const pattern = new RegExp(this.sought.pattern, "gi");
-    const within = this.sought.ids ? "h2" : "pre, code, .why";
+    if (!this.search) return;
+    const pattern = new RegExp(this.search.pattern, "gi");
+    const within = this.search.ids ? "h2" : "pre, code, .why";
     const { ranges } = this;
     const walk = document.createTreeWalker(this.root, NodeFilter.SHOW_TEXT);
-    while (walk.nextNode() && ranges.length < MOST_MARKED) {
+    while (walk.nextNode() && ranges.length < MAX_MARKED) {
       const node = walk.currentNode;
       if (!node.parentElement.closest(within)) continue;
       for (const { index, 0: { length } } of node.data.matchAll(pattern)) {
@@ -81,12 +81,12 @@ class Detail {
     for (const details of this.root.querySelectorAll("details")) {
       details.querySelector(":scope > summary > mark")?.remove();
       const count = ranges.filter(({ startContainer }) => details.contains(startContainer)).length;
-      if (count) details.firstChild.append(element("mark", {}, `${whole(count)} found`));
+      if (count) details.firstChild.append(element("mark", {}, `${formatNumber(count)} found`));
     }
   }
 
   clear() {
-    this.wanted = this.place = null;
+    this.requested = this.place = null;
     this.root.replaceChildren();
   }
 
@@ -94,10 +94,10 @@ class Detail {
     const step = (by, text, label) => element(
       "button",
       { type: "button", "aria-label": label, title: label, disabled: at + by < 0 || at + by >= count,
-        onclick: () => this.chosen({ step: by }) },
+        onclick: () => this.onChoice({ step: by }) },
       text,
     );
-    const where = at < 0 ? "not in the list" : `${whole(at + 1)} of ${whole(count)}`;
+    const where = at < 0 ? "not in the list" : `${formatNumber(at + 1)} of ${formatNumber(count)}`;
     return element(
       "div",
       { class: "detail-head" },
@@ -106,7 +106,7 @@ class Detail {
       step(-1, "↑", `${this.index.noun} before (k)`),
       step(1, "↓", `next ${this.index.noun} (j)`),
       element("button", { type: "button", class: "close", title: "close (Esc)",
-        onclick: () => this.chosen({ close: true }) }, "Close"),
+        onclick: () => this.onChoice({ close: true }) }, "Close"),
     );
   }
 
@@ -145,7 +145,7 @@ class Detail {
     if (!shown.some(([condition]) => condition.name === this.against)) {
       this.against = shown.length ? shown[0][0].name : "";
     }
-    const sides = shown.map(([, model]) => differences(texts.before.text, texts.models[model.place].text));
+    const sides = shown.map(([, model]) => findDifferences(texts.before.text, texts.models[model.place].text));
     const at = shown.findIndex(([condition]) => condition.name === this.against);
     const verdict = index.verdicts[index.source[place]];
     const choice = shown.length < 2 ? null : element(
@@ -154,13 +154,13 @@ class Detail {
         shown.map(([{ name, label }]) => element("option", { value: name, selected: name === this.against }, label))),
     );
     root.replaceChildren(
-      card(this.index.before, verdict, null, texts.before, at < 0 ? null : marked(sides[at][0], "del"), choice),
-      ...shown.map(([condition, model], number) => card(
+      buildCard(this.index.before, verdict, null, texts.before, at < 0 ? null : buildMarked(sides[at][0], "del"), choice),
+      ...shown.map(([condition, model], number) => buildCard(
         condition.label,
         index.verdicts[model.verdicts[place]],
         model.outcomes[place],
         texts.models[model.place],
-        marked(sides[number][1], "ins"),
+        buildMarked(sides[number][1], "ins"),
       )),
     );
     this.#highlight();
@@ -170,38 +170,38 @@ class Detail {
     const { index } = this;
     if (!index.samples.length) return "";
     const verdicts = index.samples[place].map((code) => index.verdicts[code]);
-    const each = verdicts.map((verdict, number) => {
+    const items = verdicts.map((verdict, number) => {
       const name = `Sample ${number + 1}`;
       if (!texts.samples.length) return element("li", { class: `tone-${tone(verdict)}` }, `${name}: ${verdict}`);
-      return element("li", {}, card(name, verdict, null, texts.samples[number]));
+      return element("li", {}, buildCard(name, verdict, null, texts.samples[number]));
     });
-    const all = element(
+    const details = element(
       "details",
       { class: "samples", open: this.openSamples },
-      element("summary", { onclick: () => { this.openSamples = !all.open; } }, `${whole(index.k)} samples of the source, of which ${index.passing[place]} pass`),
-      element("ol", {}, each),
+      element("summary", { onclick: () => { this.openSamples = !details.open; } }, `${formatNumber(index.k)} samples of the source, ${index.passing[place]} of which pass`),
+      element("ol", {}, items),
     );
-    return all;
+    return details;
   }
 }
 
 /** Builds a response with its name, its verdict and the problem's outcome. */
-function card(name, verdict, letter, response, text = null, more = null) {
+function buildCard(name, verdict, letter, response, text = null, more = null) {
   const outcome = letter && ["c", "r", "h", "l"].includes(letter) ? `, ${OUTCOMES[letter][0]}` : "";
   return element(
     "article",
     { class: `answer was-${tone(verdict)}` },
     element("h3", {}, element("bdi", {}, name), element("span", { class: `tone-${tone(verdict)}` },
-      letter ? mark(letter) : null, ` ${verdict}${outcome}`)),
-    ...judging(response),
+      letter ? buildMark(letter) : null, ` ${verdict}${outcome}`)),
+    ...buildJudging(response),
     more,
-    text ?? plain(response.text),
-    earlier(response.attempts),
+    text ?? buildText(response.text),
+    buildAttempts(response.attempts),
   );
 }
 
 /** Builds the reason of a verdict, and the answer that the verifier read. */
-function judging({ reason, answer }) {
+function buildJudging({ reason, answer }) {
   return [
     reason ? element("p", { class: "why" }, reason) : null,
     answer ? element("p", { class: "why" }, "read: ", element("code", {}, answer)) : null,
@@ -209,36 +209,36 @@ function judging({ reason, answer }) {
 }
 
 /** Builds the earlier attempts, each with the feedback to the model. */
-function earlier(attempts) {
+function buildAttempts(attempts) {
   if (!attempts.length) return null;
-  const each = attempts.map(({ text, told }, number) => element(
+  const items = attempts.map(({ text, feedback }, number) => element(
     "li", {},
-    element("h4", {}, `Attempt ${number + 1}`), plain(text),
-    element("h4", {}, "It was told"), plain(told),
+    element("h4", {}, `Attempt ${number + 1}`), buildText(text),
+    element("h4", {}, "Feedback"), buildText(feedback),
   ));
   const summary = attempts.length > 1 ? `${attempts.length} earlier attempts` : "1 earlier attempt";
-  return element("details", { class: "earlier" }, element("summary", {}, summary), element("ol", {}, each));
+  return element("details", { class: "earlier" }, element("summary", {}, summary), element("ol", {}, items));
 }
 
-function marked(parts, tag) {
+function buildMarked(parts, tag) {
   const nodes = parts.map(({ text, changed }) => (changed ? element(tag, {}, text) : text));
   const length = parts.reduce((sum, { text }) => sum + text.length, 0);
-  return length > SHOWN ? plain(parts.map(({ text }) => text).join("")) : element("pre", {}, nodes);
+  return length > SHOWN_CHARS ? buildText(parts.map(({ text }) => text).join("")) : element("pre", {}, nodes);
 }
 
 /** Builds a text; a very long text is cut until the user opens it. */
-function plain(text) {
-  if (text.length <= SHOWN) return element("pre", {}, text);
-  const shown = element("pre", {}, text.slice(0, SHOWN));
+function buildText(text) {
+  if (text.length <= SHOWN_CHARS) return element("pre", {}, text);
+  const shown = element("pre", {}, text.slice(0, SHOWN_CHARS));
   const rest = element("button", { type: "button", onclick: () => { shown.textContent = text; rest.remove(); } },
-    `Show all ${whole(text.length)} characters`);
+    `Show all ${formatNumber(text.length)} characters`);
   return element("div", {}, shown, rest);
 }
 
-function folded(name, text) {
-  const shown = plain(text);
+function buildFolded(name, text) {
+  const shown = buildText(text);
   shown.classList.add("prompt");
-  if (text.length <= FOLDED) return element("div", {}, element("h3", {}, name), shown);
-  const summary = `${name}, ${whole(text.length)} characters`;
+  if (text.length <= FOLD_CHARS) return element("div", {}, element("h3", {}, name), shown);
+  const summary = `${name}, ${formatNumber(text.length)} characters`;
   return element("details", {}, element("summary", {}, summary), shown);
 }

@@ -1,7 +1,7 @@
 // Finds the words that differ between two texts, by the rules of report/rendering/differences.py.
 
-/** Most steps for which words are compared, so that the page stays fast. */
-const MOST_STEPS = 5e6;
+/** Maximum number of steps for a comparison of words, so that the page stays fast. */
+const MAX_STEPS = 5e6;
 
 /**
  * Splits two texts into pieces that both contain and pieces that only one contains.
@@ -9,17 +9,17 @@ const MOST_STEPS = 5e6;
  * Compares words; if these are too many, lines; else only the common beginning and end. White
  * space is ignored.
  */
-function differences(before, after, most = MOST_STEPS) {
+function findDifferences(before, after, maxSteps = MAX_STEPS) {
   let parts, start, end, a, b;
   let same = [];
   for (const unit of [/\S+\s*|\s+/g, /[^\n]*\n|[^\n]+/g]) {
     parts = [before, after].map((text) => text.match(unit) ?? []);
     [a, b] = parts.map((side) => side.map((part) => part.trim()));
-    start = shared(a, b);
-    end = shared([...a].reverse(), [...b].reverse());
+    start = countShared(a, b);
+    end = countShared([...a].reverse(), [...b].reverse());
     end = Math.min(end, a.length - start, b.length - start);
     [a, b] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
-    if (steps(a, b) <= most) {
+    if (estimateSteps(a, b) <= maxSteps) {
       same = matchingBlocks(a, b);
       break;
     }
@@ -28,17 +28,17 @@ function differences(before, after, most = MOST_STEPS) {
     const kept = new Array(words.length).fill(false);
     for (const block of same) kept.fill(true, block[side], block[side] + block[2]);
     const ends = [new Array(start).fill(true), new Array(end).fill(true)];
-    return pieces(parts[side], [...ends[0], ...kept, ...ends[1]]);
+    return joinPieces(parts[side], [...ends[0], ...kept, ...ends[1]]);
   });
 }
 
-function shared(a, b) {
+function countShared(a, b) {
   let length = 0;
   while (length < Math.min(a.length, b.length) && a[length] === b[length]) length++;
   return length;
 }
 
-function steps(a, b) {
+function estimateSteps(a, b) {
   const counts = new Map();
   for (const word of a) counts.set(word, (counts.get(word) ?? 0) + 1);
   let pairs = 0;
@@ -50,7 +50,7 @@ function steps(a, b) {
 function matchingBlocks(a, b) {
   const places = new Map();
   b.forEach((word, j) => places.has(word) ? places.get(word).push(j) : places.set(word, [j]));
-  const found = [];
+  const blocks = [];
   const left = [[0, a.length, 0, b.length]];
   while (left.length) {
     const [fromA, toA, fromB, toB] = left.pop();
@@ -69,20 +69,20 @@ function matchingBlocks(a, b) {
     }
     const [i, j, length] = best;
     if (!length) continue;
-    found.push(best);
+    blocks.push(best);
     left.push([fromA, i, fromB, j], [i + length, toA, j + length, toB]);
   }
-  return found;
+  return blocks;
 }
 
 /** Joins adjacent pieces of one kind; white space at the end of a difference is not marked. */
-function pieces(parts, kept) {
-  const found = [];
+function joinPieces(parts, kept) {
+  const joined = [];
   for (let from = 0, to; from < parts.length; from = to) {
     for (to = from + 1; to < parts.length && kept[to] === kept[from];) to++;
     const text = parts.slice(from, to).join("");
     const words = kept[from] ? text : text.trimEnd();
-    found.push({ text: words, changed: !kept[from] }, { text: text.slice(words.length), changed: false });
+    joined.push({ text: words, changed: !kept[from] }, { text: text.slice(words.length), changed: false });
   }
-  return found.filter((piece) => piece.text);
+  return joined.filter((piece) => piece.text);
 }

@@ -1,7 +1,7 @@
 // The list: a grid with elements only for the visible rows.
 
-/** Rows with elements beyond the visible ones. */
-const BEYOND = 10;
+/** Number of rows with elements above and below the visible ones. */
+const EXTRA_ROWS = 10;
 
 class List {
   #rows = new Map();
@@ -9,18 +9,18 @@ class List {
   #body = element("div", { class: "rows", role: "rowgroup" });
   #head = element("div", { class: "head", role: "rowgroup" });
 
-  /** @param chosen called with the user's choice: {sort}, {current} or {problem}. */
-  constructor(root, index, texts, chosen) {
-    Object.assign(this, { root, index, texts, chosen });
+  /** @param onChoice called with the user's choice: {sort}, {current} or {problem}. */
+  constructor(root, index, texts, onChoice) {
+    Object.assign(this, { root, index, texts, onChoice });
     root.append(this.#head, this.#body);
     root.addEventListener("scroll", () => this.#draw(), { passive: true });
     new ResizeObserver(() => this.#layout()).observe(root);
   }
 
-  /** Shows these problems, with ``current`` marked, or the text ``instead`` for an empty list. */
+  /** Shows these problems, with ``current`` marked, or the nodes ``instead`` if the list is empty. */
   show(places, view, current, instead) {
     Object.assign(this, { view, current, instead });
-    this.sought = view.query.trim() ? soughtBy(view.query) : null;
+    this.search = view.query.trim() ? parseSearch(view.query) : null;
     this.#places = places;
     this.root.setAttribute("aria-rowcount", places.length + 1);
     this.#head.replaceChildren(this.#headRow());
@@ -48,16 +48,16 @@ class List {
     this.#body.replaceChildren();
     this.#rows.clear();
     if (!this.#places.length && this.instead) {
-      const said = element("div", { role: "gridcell", class: "nothing" }, this.instead);
-      this.#body.append(element("div", { role: "row" }, said));
+      const message = element("div", { role: "gridcell", class: "nothing" }, this.instead);
+      this.#body.append(element("div", { role: "row" }, message));
     }
     this.#draw();
   }
 
   #draw() {
     if (!this.height) return;
-    const from = Math.max(0, Math.floor(this.root.scrollTop / this.height) - BEYOND);
-    const to = Math.ceil((this.root.scrollTop + this.root.clientHeight) / this.height) + BEYOND;
+    const from = Math.max(0, Math.floor(this.root.scrollTop / this.height) - EXTRA_ROWS);
+    const to = Math.ceil((this.root.scrollTop + this.root.clientHeight) / this.height) + EXTRA_ROWS;
     for (const [at, row] of this.#rows) {
       if (at < from || at >= to) {
         row.remove();
@@ -83,7 +83,7 @@ class List {
     const columns = [
       ["id", index.noun, (place) => cell(
         { class: "problem" },
-        element("bdi", { class: "name" }, this.sought?.ids ? withMarks(index.ids[place], this.sought.pattern) : index.ids[place]),
+        element("bdi", { class: "name" }, this.search?.ids ? markHits(index.ids[place], this.search.pattern) : index.ids[place]),
         this.#words(place),
       )],
     ];
@@ -105,12 +105,12 @@ class List {
       return cell({ class: `tone-${tone(verdict)}` }, verdict);
     }]);
     for (const condition of index.conditions) {
-      const models = modelsOf(condition, view.seed);
+      const models = selectModels(condition, view.seed);
       columns.push([`in.${condition.name}`, condition.label, (place) => {
         const letters = models.map((model) => model.outcomes[place]);
-        const told = letters.map((letter, at) => `${OUTCOMES[letter][0]}${seedWords(models, at)}`);
-        const label = told.join(", ") || "no such seed";
-        return cell({ class: "marks", "aria-label": label, title: label }, letters.map(mark));
+        const words = letters.map((letter, at) => `${OUTCOMES[letter][0]}${formatSeed(models, at)}`);
+        const label = words.join(", ") || "no such seed";
+        return cell({ class: "marks", "aria-label": label, title: label }, letters.map(buildMark));
       }]);
     }
     return columns;
@@ -119,12 +119,12 @@ class List {
   /** Builds the beginning of a problem, or the text around a hit. */
   #words(place) {
     const words = element("bdi", { class: "words" }, this.index.heads[place]);
-    if (!this.sought || this.sought.ids) return words;
-    const { pattern } = this.sought;
-    this.texts.hit(place, pattern).then((hit) => {
+    if (!this.search || this.search.ids) return words;
+    const { pattern } = this.search;
+    this.texts.findHit(place, pattern).then((hit) => {
       if (!hit) return;
       const line = hit[1].replace(/\s+/g, " ");
-      words.replaceChildren(element("span", { class: "of" }, `${hit[0]}: `), ...withMarks(line, pattern, 12));
+      words.replaceChildren(element("span", { class: "source" }, `${hit[0]}: `), ...markHits(line, pattern, 12));
     });
     return words;
   }
@@ -138,24 +138,24 @@ class List {
       const next = order === "ascending" ? `-${key}` : order === "descending" ? "" : key;
       const button = element(
         "button",
-        { type: "button", title: `sort by ${name}`, onclick: () => this.chosen({ sort: next }) },
-        element("span", {}, breakable(name)),
+        { type: "button", title: `sort by ${name}`, onclick: () => this.onChoice({ sort: next }) },
+        element("span", {}, allowBreaks(name)),
       );
       return element("div", { role: "columnheader", "aria-sort": order }, button);
     });
     return element("div", { role: "row", class: "row", "aria-rowindex": 1 }, cells);
   }
 
-  /** Sets widths in rem; CSS chooses those of a wide page or of a phone; words are not broken. */
+  /** Sets widths in rem; CSS chooses those for a wide page or a phone; words do not break. */
   #setWidths() {
     const { conditions } = this.index;
-    const seeds = conditions.map((condition) => modelsOf(condition, this.view.seed).length);
+    const seeds = conditions.map((condition) => selectModels(condition, this.view.seed).length);
     const fixed = this.columns.slice(1, -seeds.length || undefined).map(([key]) => (key === "state" ? 2.5 : 3.5));
     const set = (name, value) => this.root.style.setProperty(name, value);
     const sum = (widths) => widths.reduce((total, width) => total + width + 0.4, 0);
-    const words = this.columns.slice(1).map(([key, name]) => longestWord(name) + (this.view.sort.endsWith(key) ? 1 : 0.15));
-    const widths = (least, letters) => least.map((width, at) => Math.max(width, words[at] * letters).toFixed(3) * 1);
-    const marks = (least, one) => seeds.map((count) => Math.max(least, (1.05 * count + 0.3) * one));
+    const words = this.columns.slice(1).map(([key, name]) => measureLongestWord(name) + (this.view.sort.endsWith(key) ? 1 : 0.15));
+    const widths = (minimum, letters) => minimum.map((width, at) => Math.max(width, words[at] * letters).toFixed(3) * 1);
+    const marks = (minimum, scale) => seeds.map((count) => Math.max(minimum, (1.05 * count + 0.3) * scale));
     const wide = widths([...fixed, ...marks(3.6, 1)], 0.8125);
     set("--columns", `minmax(0, 1fr) ${wide.map((width) => `${width}rem`).join(" ")}`);
     set("--least", `${sum(wide) + 11}rem`);
@@ -173,7 +173,7 @@ class List {
         class: "row",
         id: `row-${place}`,
         "aria-rowindex": at + 2,
-        onclick: () => this.chosen({ problem: this.index.ids[place] }),
+        onclick: () => this.onChoice({ problem: this.index.ids[place] }),
       },
       this.columns.map(([, , cell]) => cell(place)),
     );
@@ -183,20 +183,20 @@ class List {
 }
 
 /** Allows line breaks after marks in a name, not within a word. */
-function breakable(name) {
+function allowBreaks(name) {
   return name.split(/(?<=[_\-/.])/).flatMap((part) => [part, element("wbr")]).slice(0, -1);
 }
 
 const ruler = new OffscreenCanvas(1, 1).getContext("2d");
 
 /** Returns the width of a name's longest word, in letter heights, with a maximum. */
-function longestWord(name) {
+function measureLongestWord(name) {
   ruler.font = `600 100px ${getComputedStyle(document.body).fontFamily}`;
   const widths = name.split(/\s+|(?<=[_\-/.])/).map((word) => ruler.measureText(word).width / 100);
   return Math.min(9, Math.max(...widths));
 }
 
 /** Returns the seed of a mark, where a condition has several. */
-function seedWords(models, at) {
+function formatSeed(models, at) {
   return models.length > 1 ? ` under seed ${models[at].seed}` : "";
 }

@@ -1,117 +1,117 @@
 // Builds the page: one view, changed by the address, the filters, the list and the keys.
 
 if (!globalThis.DecompressionStream) {
-  byId("count").textContent = "This browser is too old to unpack the page: one of 2023 or later can.";
+  byId("count").textContent = "This browser is too old to unpack the page: use a browser of 2023 or later.";
 }
 const index = await readIndex();
 const texts = new Texts(index);
 const list = new List(byId("list"), index, texts, change);
 const filters = new Filters(byId("choices"), index, change);
-const detail = new Detail(byId("detail"), index, texts, ({ step, close }) => (close ? shut() : move(step)));
+const detail = new Detail(byId("detail"), index, texts, ({ step, close }) => (close ? closeProblem() : move(step)));
 const query = byId("query");
 
-let view = viewOf(location.hash, index);
+let view = parseView(location.hash, index);
 let places = [];
 let current = null;
 let hits = null;
-let searched = "";
+let lastQuery = "";
 let progress = 1;
-let waiting = 0;
-let addressed = 0;
-let addressing = 0;
+let queryTimer = 0;
+let lastWrite = 0;
+let addressTimer = 0;
 
-/** Applies the user's change to the view, and shows it. */
-function change(changed) {
+/** Applies the user's changes to the view, and shows it. */
+function change(updates) {
   const before = view;
-  const opened = changed.problem && !view.problem;
-  view = { ...view, ...changed, problem: changed.problem ?? view.problem };
+  const opened = updates.problem && !view.problem;
+  view = { ...view, ...updates, problem: updates.problem ?? view.problem };
   if (before.query !== view.query) search();
-  address(opened);
+  writeAddress(opened);
   const shown = show();
   if (opened) shown.then(() => byId("detail").querySelector("h2")?.focus({ preventScroll: true }));
 }
 
-/** Writes the view into the address, rarely, because browsers limit the rate. */
-function address(opened = false) {
-  clearTimeout(addressing);
-  const rest = addressed + 350 - performance.now();
-  if (opened) history.pushState(null, "", hashOf(view));
-  else if (rest > 0) addressing = setTimeout(address, rest);
+/** Writes the view into the address, at a low rate because browsers limit it. */
+function writeAddress(opened = false) {
+  clearTimeout(addressTimer);
+  const rest = lastWrite + 350 - performance.now();
+  if (opened) history.pushState(null, "", formatHash(view));
+  else if (rest > 0) addressTimer = setTimeout(writeAddress, rest);
   else {
-    history.replaceState(null, "", hashOf(view));
-    addressed = performance.now();
+    history.replaceState(null, "", formatHash(view));
+    lastWrite = performance.now();
   }
 }
 
 function show() {
-  places = fitting(index, view, view.query.trim() ? hits ?? new Uint8Array(index.count) : null);
+  places = filterProblems(index, view, view.query.trim() ? hits ?? new Uint8Array(index.count) : null);
   if (view.problem) current = index.places.get(view.problem);
   if (!places.includes(current) && !view.problem) current = places[0] ?? null;
   filters.show(view);
   if (document.activeElement !== query) query.value = view.query;
   byId("more").textContent = filters.count ? `Filters (${filters.count})` : "Filters";
   byId("clear").hidden = !filters.count && !view.query && !view.sort;
-  tell();
-  list.show(places, view, current, progress < 1 ? null : nothing());
+  showCount();
+  list.show(places, view, current, progress < 1 ? null : buildEmptyMessage());
   return showDetail();
 }
 
 /** Returns the text in place of an empty list. */
-function nothing() {
-  const { query: said } = view;
-  const words = [element("p", {}, said.trim() ? `Nothing matches “${said.trim()}”.` : "Nothing matches these choices.")];
-  const sought = soughtBy(said);
-  if (said.trim() && !sought.ids && index.ids.some((name) => sought.pattern.test(name))) {
-    words.push(element("button", { type: "button", onclick: () => ask(`id:${said.trim()}`) }, "Search the ids instead"));
+function buildEmptyMessage() {
+  const { query: text } = view;
+  const words = [element("p", {}, text.trim() ? `Nothing matches “${text.trim()}”.` : "Nothing matches these choices.")];
+  const parsed = parseSearch(text);
+  if (text.trim() && !parsed.ids && index.ids.some((name) => parsed.pattern.test(name))) {
+    words.push(element("button", { type: "button", onclick: () => searchFor(`id:${text.trim()}`) }, "Search the ids instead"));
   }
-  if (said.trim() && filters.count) words.push(element("p", { class: "note" }, "Filters are set too: Clear takes them away."));
+  if (text.trim() && filters.count) words.push(element("p", { class: "note" }, "Filters are also set: Clear removes them."));
   return words;
 }
 
 /** Searches for a text, as if the user had typed it. */
-function ask(words) {
+function searchFor(words) {
   query.value = words;
   change({ query: words });
 }
 
-function tell() {
-  const all = `${whole(index.count)} ${index.noun}s`;
+function showCount() {
+  const all = `${formatNumber(index.count)} ${index.noun}s`;
   const none = places.length || progress < 1 ? "" : "Nothing matches: ";
-  const some = places.length === index.count ? all : `${none}${whole(places.length)} of ${all}`;
-  const cut = index.cut ? `; texts of more than ${whole(index.cut)} characters lack their middle` : "";
+  const some = places.length === index.count ? all : `${none}${formatNumber(places.length)} of ${all}`;
+  const cut = index.cut ? `; texts of more than ${formatNumber(index.cut)} characters lack their middle` : "";
   byId("count").textContent = progress < 1 ? `${some}, searched ${Math.round(100 * progress)}%` : some + cut;
 }
 
 function showDetail() {
   const open = Boolean(view.problem);
-  const was = !byId("detail").hidden;
+  const wasOpen = !byId("detail").hidden;
   byId("detail").hidden = !open;
   document.body.classList.toggle("open", open);
   if (!open) detail.clear();
-  if (open !== was) list.move(current);
+  if (open !== wasOpen) list.move(current);
   return open ? detail.show(current, view, places.indexOf(current), places.length) : Promise.resolve();
 }
 
-/** Searches all texts; after another typed letter, only the earlier hits. */
+/** Searches all texts, or only the earlier hits if the query became longer. */
 async function search() {
-  const wanted = view.query;
-  if (!wanted.trim()) {
-    [hits, searched, progress] = [null, "", 1];
+  const requested = view.query;
+  if (!requested.trim()) {
+    [hits, lastQuery, progress] = [null, "", 1];
     return;
   }
-  const sought = soughtBy(wanted);
-  const goesOn = wanted.startsWith(searched) && soughtBy(searched).ids === sought.ids;
-  const within = hits && searched && goesOn && progress === 1 ? hits : null;
-  const told = (found, share) => {
-    if (wanted !== view.query) return false;
-    [hits, progress] = [found, share];
+  const parsed = parseSearch(requested);
+  const isLonger = requested.startsWith(lastQuery) && parseSearch(lastQuery).ids === parsed.ids;
+  const within = hits && lastQuery && isLonger && progress === 1 ? hits : null;
+  const update = (partial, share) => {
+    if (requested !== view.query) return false;
+    [hits, progress] = [partial, share];
     show();
     return true;
   };
   progress = 0;
-  const found = await texts.search(sought, within, told);
-  if (!found || wanted !== view.query) return;
-  [hits, searched, progress] = [found, wanted, 1];
+  const allHits = await texts.search(parsed, within, update);
+  if (!allHits || requested !== view.query) return;
+  [hits, lastQuery, progress] = [allHits, requested, 1];
   show();
 }
 
@@ -122,15 +122,15 @@ function move(step) {
   current = next;
   if (view.problem) {
     view.problem = index.ids[current];
-    address();
+    writeAddress();
     showDetail();
   }
   list.move(current);
 }
 
-function shut() {
+function closeProblem() {
   view.problem = "";
-  address();
+  writeAddress();
   showDetail();
   byId("list").focus({ preventScroll: true });
 }
@@ -140,7 +140,7 @@ const KEYS = {
   k: () => move(-1),
   "/": () => query.focus(),
   "?": () => byId("help").showModal(),
-  Escape: () => (view.problem ? shut() : null),
+  Escape: () => (view.problem ? closeProblem() : null),
 };
 
 /** Keys of the list only, where they do not scroll a text. */
@@ -171,8 +171,8 @@ document.addEventListener("keydown", (event) => {
 });
 
 query.addEventListener("input", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(() => change({ query: query.value }), 120);
+  clearTimeout(queryTimer);
+  queryTimer = setTimeout(() => change({ query: query.value }), 120);
 });
 byId("more").addEventListener("click", () => {
   const open = byId("choices").classList.toggle("shown");
@@ -185,8 +185,8 @@ byId("clear").addEventListener("click", () => {
 byId("help-open").addEventListener("click", () => byId("help").showModal());
 byId("help-close").addEventListener("click", () => byId("help").close());
 addEventListener("popstate", () => {
-  clearTimeout(addressing);
-  view = viewOf(location.hash, index);
+  clearTimeout(addressTimer);
+  view = parseView(location.hash, index);
   search();
   show();
 });
@@ -194,7 +194,7 @@ addEventListener("popstate", () => {
 const letters = new Set(index.models.map((model) => [...new Set(model.outcomes)]).flat());
 for (const [letter, [word]] of Object.entries(OUTCOMES)) {
   if (letters.has(letter)) {
-    byId("marks").append(element("div", {}, element("dt", {}, mark(letter)), element("dd", {}, word)));
+    byId("marks").append(element("div", {}, element("dt", {}, buildMark(letter)), element("dd", {}, word)));
   }
 }
 search();
