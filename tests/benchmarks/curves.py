@@ -13,7 +13,14 @@ import numpy as np
 
 from gapft_harness.analysis.curves import compare_curves
 from gapft_harness.core.streams import Stream
-from tests.analysis.simulated_curves import EFFECTS, KS, SAMPLES, SEED_EFFECTS, simulate_studies, compute_true_curves
+from tests.analysis.simulated_curves import (
+    EFFECTS,
+    KS,
+    SAMPLES,
+    SEED_EFFECTS,
+    compute_true_curves,
+    simulate_studies,
+)
 from tests.benchmarks.measure import Figure
 
 #: Studies per setting; the standard error of a coverage of 95% is 0.7 points.
@@ -35,7 +42,7 @@ def measure(folder: Path) -> list[Figure]:
 def simulate_coverage(
     seeds: int, effect: str, seed_effect: float, count: int, seed: int
 ) -> tuple[float, float]:
-    """Return the shares of studies whose band contains the compute_true_curves, and whose set the true k."""
+    """Return the shares of studies whose band contains the truth, and whose set the true k."""
     source, tuned = compute_true_curves(effect, seed_effect)
     true = tuned - source
     behind = next((k for k, difference in zip(KS, true, strict=True) if difference < 0), None)
