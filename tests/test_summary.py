@@ -26,7 +26,7 @@ def test_summary_prints_k_eq(tmp_path: Path) -> None:
     """GapFT recovers everything, beyond every drawn sample; replay forgets everything."""
     inputs = planted.build_inputs(conditions=("gapft", "replay", "uniform"), sizes=(40, 35, 25))
     flows = {"gapft": (1.0, 1.0, 0.0), "replay": (0.0, 0.0, 1.0), "uniform": (0.5, 0.1, 0.1)}
-    arms = [planted.trained(inputs.audit, a.arm.condition, a.arm.seed, flows[a.arm.condition])
+    arms = [planted.build_arm(inputs.audit, a.arm.condition, a.arm.seed, flows[a.arm.condition])
             for a in inputs.arms]  # fmt: skip
     write_report(replace(inputs, arms=tuple(arms)), tmp_path / "report")
     text = read_summary(tmp_path / "report/results.json")
@@ -46,7 +46,7 @@ def test_summary_prints_k_eq(tmp_path: Path) -> None:
 
 
 def test_summary_ends_with_allocation_contrast(tmp_path: Path) -> None:
-    write_report(planted.allocation_inputs(sizes=(12, 9, 8)), tmp_path / "report")
+    write_report(planted.build_allocation_inputs(sizes=(12, 9, 8)), tmp_path / "report")
     contrast = json.loads((tmp_path / "report/results.json").read_text())["allocation"]["contrast"]
     low, high = (100 * end for end in contrast["ci95"])
     assert read_summary(tmp_path / "report/results.json").splitlines()[-1] == (
@@ -71,8 +71,11 @@ def test_marks_rates_over_few_problems(
 
 @pytest.mark.parametrize(("half", "mark"), [(29, "†"), (30, "")])
 def test_marks_contrasts_over_few_trained_problems(half: int, mark: str, tmp_path: Path) -> None:
-    inputs = planted.allocation_inputs()
-    inputs = replace(inputs, parts=planted.compared(planted.exposures(inputs.seeds, half=half)))
+    inputs = planted.build_allocation_inputs()
+    inputs = replace(
+        inputs,
+        parts=planted.build_allocation_parts(planted.build_exposures(inputs.seeds, half=half)),
+    )
     write_report(inputs, tmp_path / "report")
     text = read_summary(tmp_path / "report/results.json")
     assert text.splitlines()[-1].endswith(f"]{mark}")

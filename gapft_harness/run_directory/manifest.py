@@ -162,7 +162,7 @@ class Manifest(TypedDict, total=False):
     source: dict[str, Any]
     files: dict[str, str]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of the plugins of its commands
-    rests_on: dict[str, Any]  # inputs; their format: stages/integrity/rests_on.py
+    rests_on: dict[str, Any]  # inputs; their format: stages/integrity/inputs.py
     stored: dict[str, list[str]]
     reuse_versions: bool  # whether its last command reused work of other versions
     made_with: dict[str, dict[str, list[str]]]  # by table and step: libraries and devices

@@ -1,4 +1,4 @@
-"""Comparison of two Pass@k curves: closed forms, order, and the band's coverage."""
+"""Comparison of two Pass@k curves: closed forms, order, and the band's simulate_coverage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.stats import t
 from gapft_harness.analysis.curves import CurveDifference, compare_curves
 from gapft_harness.core.streams import Stream
 from tests.analysis.simulated_curves import EFFECTS
-from tests.benchmarks.curves import coverage
+from tests.benchmarks.curves import simulate_coverage
 
 STREAM = Stream(0, "test")
 counts = st.integers(1, 6).flatmap(
@@ -156,11 +156,11 @@ def test_sampling_noise_is_not_counted_twice() -> None:
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_band_covers_curve_in_95_percent(seeds: int, effect: str) -> None:
     """These studies differ from the benchmark's; a band that no study misses is too wide."""
-    coverage_rate, crossing_rate = coverage(seeds, effect, 0.15, count=400, seed=12)
+    coverage_rate, crossing_rate = simulate_coverage(seeds, effect, 0.15, count=400, seed=12)
     assert 0.93 - 0.038 <= coverage_rate < 1, "3.5 standard errors below the benchmark's least"
     assert crossing_rate >= coverage_rate - 0.005
 
 
 def test_finds_planted_crossing() -> None:
-    coverage_rate, crossing_rate = coverage(8, "crossing", 0.05, count=100, seed=13)
+    coverage_rate, crossing_rate = simulate_coverage(8, "crossing", 0.05, count=100, seed=13)
     assert min(coverage_rate, crossing_rate) >= 0.88

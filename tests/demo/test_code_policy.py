@@ -1,4 +1,4 @@
-"""The shipped programming policy: tokens, habits, and episodes whose programs are really run."""
+"""The bundled programming policy: tokens, habits, and episodes with executed programs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ascii_text = st.lists(
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Two threads on a loaded machine are slower than one for a model as small as this."""
+    """Use one thread; for such a small model two are slower on a busy machine."""
     thread_count = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -135,7 +135,7 @@ def test_taught_feedback_equals_verifier_feedback(verifier: ProgramTests) -> Non
     assert sum(text is not None for text in feedback_texts) > 10
 
 
-def test_episodes_end_when_public_tests_pass_or_attempts_run_out() -> None:
+def test_episodes_end_after_public_pass_or_last_attempt() -> None:
     rng = Random(3)
     lengths = []
     for problem in generate("tuning", 120, 9):

@@ -1,4 +1,4 @@
-"""The programming problems: meaning against real runs, splits, tests that tell, shipped files."""
+"""The programming problems: meaning of steps, splits, tests, and bundled files."""
 
 from __future__ import annotations
 

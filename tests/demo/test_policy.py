@@ -1,4 +1,4 @@
-"""The shipped policy: it loads as any model does and behaves as its card says."""
+"""The bundled policy: it loads like any model and behaves as its model card describes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ascii_text = st.lists(
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Two threads on a loaded machine are slower than one for a model as small as this."""
+    """Use one thread; for such a small model two are slower on a busy machine."""
     thread_count = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -73,7 +73,7 @@ def test_policy_folder_is_small_float32_and_standard(model: Any) -> None:
     assert 300_000 < model.num_parameters() < 400_000
     assert sum(path.stat().st_size for path in find_policy().iterdir()) < 1_600_000
     config = json.loads((find_policy() / "tokenizer_config.json").read_text(encoding="utf-8"))
-    # The name that transformers 4 and 5 both know.
+    # transformers 4 and 5 both know this name.
     assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
@@ -171,7 +171,7 @@ def test_samples_use_whole_distribution(tokenizer: Any) -> None:
     assert texts == [["", ""]] * 3
     assert decode(Recorder(), tokenizer, ["Find 2 +3."]) == [[""]]
     drawn = calls[0]
-    # Left out, top_k would be 50 by the default of transformers 4 and 5.
+    # Without top_k, transformers 4 and 5 would use 50.
     assert (drawn["temperature"], drawn["top_k"], drawn["top_p"]) == (1.0, 0, 1.0)
     assert [options["do_sample"] for options in calls] == [True, False]
 

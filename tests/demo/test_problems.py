@@ -1,4 +1,4 @@
-"""The demo's problems: what they mean, what they are split by, and the shipped files."""
+"""The demo's problems: meaning, splits, and bundled files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def extract_expression(record: dict[str, str | int]) -> str:
 
 
 def evaluate_left_to_right(text: str) -> int:
-    """An independent reading of a question's expression, by brackets and Python's parser."""
+    """Evaluate a question's expression independently, with brackets and Python's parser."""
     first, *links = text.split()
     bracketed = first
     for link in links:

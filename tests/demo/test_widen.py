@@ -1,4 +1,4 @@
-"""Wider heads: another shape, the same function."""
+"""Wider attention heads: a different shape, the same function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gapft_harness.demo import find_policy
 
 @pytest.fixture(scope="module")
 def narrow_model() -> Any:
-    """A model whose logits differ much from token to token; random ones are nearly flat."""
+    """Build a model whose logits differ clearly between tokens; at random they are nearly equal."""
     model = build_model(build_tokenizer(), seed=3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -31,7 +31,7 @@ def test_widened_model_gives_same_logits(narrow_model: Any, width: int) -> None:
     with torch.inference_mode():
         expected, logits = narrow_model(ids).logits, wide(ids).logits
     assert expected.std() > 1
-    # Rounding alone: float32 has seven digits.
+    # Only rounding differs: float32 has seven digits.
     assert torch.allclose(expected, logits, atol=1e-4 * float(expected.abs().max()))
     assert torch.equal(expected.argmax(-1), logits.argmax(-1))
 

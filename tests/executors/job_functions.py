@@ -1,4 +1,4 @@
-"""Jobs that the executor's tests run in real worker processes."""
+"""Job functions that the tests of executors run in real worker processes."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def nap(progress, value, seconds=0.0):
 
 
 def meet(progress, folder, me, other):
-    """Ends only when the other job runs at the same time."""
+    """Return only when the other job runs at the same time."""
     (Path(folder) / me).touch()
     deadline = time.monotonic() + 60
     while not (Path(folder) / other).exists():
@@ -34,7 +34,7 @@ def fail(progress, kind, text):
 
 
 def hang(progress, folder):
-    """Leaves its process id and never ends."""
+    """Write the process id and never return."""
     path = Path(folder) / f"pid-{os.getpid()}"
     path.touch()
     progress(0, 1)
@@ -43,7 +43,7 @@ def hang(progress, folder):
 
 
 def fail_after(progress, folder, text):
-    """Fails once a hanging job has begun."""
+    """Fail after a hanging job has started."""
     while not list(Path(folder).glob("pid-*")):
         time.sleep(0.01)
     raise UserError(text)
@@ -77,11 +77,11 @@ def count(progress, total):
     return {}
 
 
-#: Where ``count`` has something to say.
+#: Steps at which ``count`` reports a note.
 NOTED = (3, 4, 500)
 
 
-def settings(progress):
+def read_settings(progress):
     return {
         "threads": os.environ["OMP_NUM_THREADS"],
         "mkl": os.environ["MKL_NUM_THREADS"],
@@ -93,12 +93,12 @@ def settings(progress):
     }
 
 
-def environment(progress, names):
+def read_environment(progress, names):
     return {name: os.environ.get(name) for name in names}
 
 
-def be_heard(progress, folder, patience_s):
-    """Ends only when somebody has heard of its progress."""
+def wait_until_heard(progress, folder, patience_s):
+    """Return only after the driver has received progress."""
     deadline = time.monotonic() + patience_s
     progress(0, 1)
     while not (Path(folder) / "heard").exists():
@@ -112,12 +112,12 @@ def echo(progress, text):
     return {"text": text}
 
 
-def give(progress, what):
-    return {"list": [1], "unprintable": {"a": object()}}[what]
+def return_invalid(progress, kind):
+    return {"list": [1], "unprintable": {"a": object()}}[kind]
 
 
 def survive(progress, folder):
-    """Waits to be killed the first time it runs, and ends the second time."""
+    """Wait to be killed in the first run; return in the second."""
     earlier = sorted(Path(folder).glob("pid-*"))
     (Path(folder) / f"pid-{os.getpid()}").touch()
     while not earlier:
@@ -126,7 +126,7 @@ def survive(progress, folder):
 
 
 def overlap(progress, folder, me):
-    """Counts the jobs that run at the same time; gives another one two seconds to start."""
+    """Count the jobs that run at the same time; wait two seconds for another one to start."""
     own_file = Path(folder) / f"running-{me}"
     own_file.touch()
     others, until = 0, time.monotonic() + 2

@@ -1,4 +1,4 @@
-"""A job of a run is done by one process at a time, and a dead process holds nothing."""
+"""Claims: one process at a time runs a job, and a dead process frees its claim."""
 
 from __future__ import annotations
 

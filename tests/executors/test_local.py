@@ -1,4 +1,4 @@
-"""LocalExecutor, with real worker processes: order, failures, deaths, and nothing left behind."""
+"""LocalExecutor with real worker processes: order, failures, dead workers, cleanup."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ def ignore_report(*report):
 
 
 def is_alive(pid):
-    """Whether a process runs; a zombie that nobody has waited for does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def is_alive(pid):
 def wait_until(holds):
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
@@ -109,7 +109,7 @@ def test_jobs_run_side_by_side(executor, tmp_path):
 
 
 def test_free_worker_starts_next_job(executor, tmp_path):
-    """The third job meets the first, so the second one's worker must have taken it."""
+    """The third job waits for the first, so the second job's worker must run it."""
     jobs = [
         build_job("meet", folder=str(tmp_path), me="a", other="c"),
         build_job("nap", value=0),
@@ -148,7 +148,7 @@ def test_replaces_dead_idle_worker(executor):
 
 
 def test_workers_get_threads_folder_and_import_path(executor):
-    settings = executor.run([build_job("settings")], ignore_report)[0]
+    settings = executor.run([build_job("read_settings")], ignore_report)[0]
     assert [settings[key] for key in ("threads", "mkl", "blas")] == ["3"] * 3
     assert settings["waiting"] == os.environ.get("OMP_WAIT_POLICY", "PASSIVE"), "they do not spin"
     assert settings["tokenizers"] == "false"
@@ -183,8 +183,8 @@ def test_other_exceptions_name_job_and_traceback(executor, kind):
         (Job("x", "tests.executors.no_such_module:f", {}), "ModuleNotFoundError"),
         (build_job("no_such_function"), "AttributeError"),
         (build_job("nap", wrong=1), "TypeError"),
-        (build_job("give", what="list"), "returned list, expected a dict"),
-        (build_job("give", what="unprintable"), "not JSON serializable"),
+        (build_job("return_invalid", kind="list"), "returned list, expected a dict"),
+        (build_job("return_invalid", kind="unprintable"), "not JSON serializable"),
     ],
 )
 def test_rejects_invalid_jobs_and_results(executor, broken, cause):
@@ -240,7 +240,7 @@ def test_ctrl_c_stops_jobs_and_propagates(executor, tmp_path):
     assert not is_alive(pid)
 
 
-def test_output_of_a_job_reaches_neither_the_terminal_nor_the_protocol(executor, capfd):
+def test_job_output_does_not_reach_terminal_or_protocol(executor, capfd):
     jobs = [
         build_job("shout", lines=2000),
         build_job("nap", value=1),
@@ -252,11 +252,11 @@ def test_output_of_a_job_reaches_neither_the_terminal_nor_the_protocol(executor,
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_error_shows_its_own_jobs_output_only():
-    with contextlib.closing(LocalExecutor({"workers": 1, "threads": 1})) as one:
-        one.run([build_job("shout", lines=10)], ignore_report)
+def test_error_shows_only_output_of_its_job():
+    with contextlib.closing(LocalExecutor({"workers": 1, "threads": 1})) as own_executor:
+        own_executor.run([build_job("shout", lines=10)], ignore_report)
         with pytest.raises(GapftError) as caught:
-            one.run([build_job("die", how="exit", words="mine")], ignore_report)
+            own_executor.run([build_job("die", how="exit", words="mine")], ignore_report)
     assert "mine" in str(caught.value)
     assert "from a child" not in str(caught.value)
 
@@ -266,7 +266,7 @@ def test_large_arguments_and_results(executor):
     assert executor.run([build_job("echo", text=text)] * 3, ignore_report) == [{"text": text}] * 3
 
 
-def test_progress_arrives_in_order_and_ends_complete(executor):
+def test_progress_is_ordered_and_complete(executor):
     seen = []
     jobs = [build_job("count", label, total=20_000) for label in ("one", "two")]
     executor.run(jobs, lambda *call: seen.append(call))
@@ -283,7 +283,7 @@ def test_progress_arrives_in_order_and_ends_complete(executor):
         assert len(done) < 2_000, "progress is not held back"
 
 
-def test_close_ends_the_workers(executor):
+def test_close_ends_workers(executor):
     results = executor.run(
         [build_job("nap", value=i, seconds=0.1) for i in range(2)], ignore_report
     )

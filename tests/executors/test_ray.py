@@ -1,4 +1,4 @@
-"""RayExecutor on a real Ray of this machine: the same results, errors for people, nothing lost."""
+"""RayExecutor on a real local Ray: same results, clear errors, no lost work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ignore_report(*report: Any) -> None:
 def wait_until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
@@ -57,7 +57,7 @@ def list_pids(folder: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
-    """The one Ray of this module; it starts with the first job."""
+    """Start this module's Ray; it starts with the first job."""
     ray_executor = load_plugins().create_executor(SETTINGS, ())
     assert isinstance(ray_executor, RayExecutor)
     ray_executor.run([build_job("nap", value=0)], ignore_report)
@@ -67,7 +67,7 @@ def executor() -> Iterator[RayExecutor]:
 
 @pytest.fixture(scope="module")
 def address(executor: RayExecutor) -> str:
-    """Where other processes can join this module's Ray."""
+    """Return the address at which other processes can join this module's Ray."""
     import ray
 
     gcs_address: str = ray.get_runtime_context().gcs_address
@@ -108,7 +108,7 @@ def test_workers_get_threads_folder_and_import_path(
     executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = executor.run([build_job("settings")], ignore_report)[0]
+    settings = executor.run([build_job("read_settings")], ignore_report)[0]
     assert [settings[key] for key in ("threads", "mkl", "blas")] == ["1"] * 3
     assert settings["tokenizers"] == "false"
     assert settings["cwd"] == str(tmp_path)
@@ -118,11 +118,11 @@ def test_workers_get_threads_folder_and_import_path(
 def test_workers_get_settings_but_no_secrets(
     executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nodes of this Ray started before: what they hold themselves is another matter."""
+    """The nodes started earlier, so their own environment is not tested here."""
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     names = ["VLLM_BATCH_INVARIANT", "OPENAI_API_KEY"]
-    assert executor.run([build_job("environment", names=names)], ignore_report) == [
+    assert executor.run([build_job("read_environment", names=names)], ignore_report) == [
         {"VLLM_BATCH_INVARIANT": "1", "OPENAI_API_KEY": None}
     ]
 
@@ -130,7 +130,7 @@ def test_workers_get_settings_but_no_secrets(
 def test_reports_progress_when_package_is_only_on_path(
     executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stands in for the whole package, which is installed where these tests run."""
+    """Replaces the whole package, which is installed where these tests run."""
     (tmp_path / "on_the_path.py").write_text(
         "from gapft_harness.executors.ray import ProgressBoard as Installed\n"
         "class ProgressBoard(Installed): pass\n"
@@ -138,7 +138,7 @@ def test_reports_progress_when_package_is_only_on_path(
     monkeypatch.syspath_prepend(str(tmp_path))
     reports = importlib.import_module("on_the_path").ProgressBoard
     monkeypatch.setattr(ray_executor, "ProgressBoard", reports)
-    progress_job = build_job("be_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
+    progress_job = build_job("wait_until_heard", folder=str(tmp_path), patience_s=PATIENCE_S)
     executor.run([progress_job], lambda *report: (tmp_path / "heard").touch())
 
 
@@ -165,8 +165,8 @@ def test_other_exceptions_name_job_and_traceback(executor: RayExecutor, kind: st
     ("broken", "cause"),
     [
         (Job("x", "tests.executors.no_such_module:f", {}), "ModuleNotFoundError"),
-        (build_job("give", what="list"), "returned list, expected a dict"),
-        (build_job("give", what="unprintable"), "not JSON serializable"),
+        (build_job("return_invalid", kind="list"), "returned list, expected a dict"),
+        (build_job("return_invalid", kind="unprintable"), "not JSON serializable"),
     ],
 )
 def test_rejects_invalid_jobs_and_results(executor: RayExecutor, broken: Job, cause: str) -> None:
@@ -188,12 +188,12 @@ def test_reruns_job_of_killed_worker(
     """SIGTERM is what ``ray stop``, a preempted node and Slurm send."""
     killed: list[int] = []
 
-    def kill() -> None:
+    def kill_worker() -> None:
         wait_until(lambda: list_pids(tmp_path))
         killed.extend(list_pids(tmp_path))
         os.kill(killed[0], how)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill_worker)
     killer.start()
     results = executor.run(
         [build_job("survive", folder=str(tmp_path)), build_job("nap", value=1)], ignore_report
@@ -248,7 +248,7 @@ def test_progress_is_ordered_and_complete(executor: RayExecutor) -> None:
         assert len(done) < 200, "progress is not held back"
 
 
-# Mistakes
+# User errors
 
 
 @pytest.mark.parametrize(
@@ -305,14 +305,14 @@ def build_ray_options(address: str) -> list[str]:
 
 
 def read_file_hashes(run: Path) -> dict[str, str]:
-    """Hashes of all that a run sealed, and its results."""
+    """Read the recorded hashes of a run's files, and its results."""
     files: dict[str, str] = json.loads((run / "manifest.json").read_text())["files"]
     return {**files, "results": (run / "report" / "results.json").read_text()}
 
 
 @pytest.fixture(scope="module")
 def local_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small demo grid by the local executor."""
+    """Run the small demo grid with the local executor."""
     folder = tmp_path_factory.mktemp("ray-runs")
     succeed(*DEMO, "--run-dir", "local", cwd=folder)
     return folder / "local"
@@ -331,10 +331,10 @@ def start_command(
 
 
 def kill_driver_when(child: subprocess.Popen[bytes], moment: Callable[[], object]) -> None:
-    """Kills a driver alone, at a moment that its run passes."""
+    """Kill only the driver when a condition becomes true."""
 
     def due() -> object:
-        assert child.poll() is None, "ended before the moment"
+        assert child.poll() is None, "the driver ended too early"
         return moment()
 
     wait_until(due)
@@ -343,7 +343,7 @@ def kill_driver_when(child: subprocess.Popen[bytes], moment: Callable[[], object
 
 
 def test_run_survives_driver_kills_and_executor_changes(local_run: Path, address: str) -> None:
-    """Begun with Ray, gone on with locally, ended with Ray: the bytes of one local run."""
+    """Start with Ray, resume locally, finish with Ray: the files equal those of a local run."""
     run = local_run.parent / "changing"
     arguments = [*DEMO, "--run-dir", run.name]
     env = {

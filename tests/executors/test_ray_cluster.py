@@ -1,4 +1,4 @@
-"""How a Ray is started here, and what its workers are told."""
+"""Starting a Ray on this machine, and the environment of its workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_environment_passes_settings_but_no_secrets_or_paths(
 
 
 def test_environment_omits_installed_package_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that Debian's own Python has besides: each node has its own."""
+    """This includes the extra folders of Debian's Python: each node has its own."""
     debians, own = "/usr/lib/python3/dist-packages", "/home/me/plugins"
     monkeypatch.setattr("site.getsitepackages", lambda: [debians])
     monkeypatch.setattr("sys.path", [own, debians, *sys.path])
@@ -51,7 +51,7 @@ def test_environment_omits_installed_package_folders(monkeypatch: pytest.MonkeyP
 
 
 def test_ray_knows_its_start_settings() -> None:
-    """A setting that Ray does not know, it ignores in silence."""
+    """Ray silently ignores an unknown setting."""
     spec = importlib.util.find_spec("ray")
     assert spec is not None
     assert spec.origin
@@ -65,7 +65,7 @@ def test_ray_knows_its_start_settings() -> None:
 
 
 def test_retries_ray_start_before_error() -> None:
-    """Stands in for ray, which only a machine much too busy keeps from starting."""
+    """Uses a fake ray: a real one fails to start only on a very busy machine."""
 
     class Busy:
         calls = 0

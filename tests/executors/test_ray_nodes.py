@@ -1,4 +1,4 @@
-"""A cluster of two nodes on this machine, joined by its address, that loses one of them."""
+"""A cluster of two nodes on this machine that loses one of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 PATIENCE_S = 120
 POOL, K, CHUNK, WORKERS = 24, 2, 4, 2
 
-#: Tells what it is asked, and in its second chunk waits for the file ``go``.
+#: Logs its requests, and in its second chunk waits for the file ``go``.
 _PLUGIN = """
 import json
 import pathlib
@@ -59,7 +59,7 @@ class Waiting:
             deadline = time.monotonic() + PATIENCE_S
             while not (self._folder / "go").exists():
                 if time.monotonic() > deadline:
-                    raise TimeoutError("nobody said go")
+                    raise TimeoutError("no file go")
                 time.sleep(0.02)
         return [
             Generated(
@@ -88,7 +88,7 @@ def register_samplers(register):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes of one CPU each, on loopback, as a Ray of the executor's own; quick to miss one."""
+    """Start two nodes of one CPU each on loopback, that detect a lost node quickly."""
     with pytest.MonkeyPatch.context() as patch:
         quick = {"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "5000"}
         for name, value in {**RAY_ENVIRONMENT, **quick}.items():
@@ -110,7 +110,7 @@ def cluster() -> Iterator[Any]:
 
 
 def run_search(task: Letters, executor: Executor, name: str) -> RunDirectory:
-    """The pool by two workers; the folder ``name`` has the run, its store and the sampler's log."""
+    """Search the pool with two workers; folder ``name`` gets the run, store and sampler's log."""
     (task.folder / name).mkdir(exist_ok=True)
     plugin = task.folder / "waiting.py"
     plugin.write_text(_PLUGIN.replace("PATIENCE_S", str(PATIENCE_S)))
@@ -134,19 +134,19 @@ def run_search(task: Letters, executor: Executor, name: str) -> RunDirectory:
 
 
 def read_requests(folder: Path) -> list[list[Any]]:
-    """What the sampler was asked, call by call."""
+    """Read the sampler's requests, one list per call."""
     return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
 
 
 def wait_until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
 def kill_node(node: Any) -> None:
-    """SIGKILL to all processes of a node at once, its jobs' among them."""
+    """Send SIGKILL to all processes of a node, including its jobs."""
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     for process in [raylet, *raylet.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended with its raylet
@@ -172,7 +172,7 @@ def test_jobs_of_lost_node_rerun_on_other_node(cluster: Any, tmp_path: Path) -> 
         executor.close()
         killer.join()
     nodes = {path.name.removeprefix("on-") for path in folder.glob("on-*")}
-    assert nodes == {cluster.head_node.node_id, doomed.node_id}, "each had a share"
+    assert nodes == {cluster.head_node.node_id, doomed.node_id}, "each node had a share"
 
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "go").touch()

@@ -1,4 +1,4 @@
-"""A real browser for the pages: a headless Chromium, driven by its own driver."""
+"""A headless Chromium for tests of pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLAGS = (
 
 
 def start_browser(folder: Path) -> Any:
-    """A browser that keeps its files in a folder."""
+    """Start a browser that keeps its files in a folder."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("no chromium with chromedriver: the page is NOT TESTED in a browser")
@@ -31,7 +31,7 @@ def start_browser(folder: Path) -> Any:
 
 
 def show_page(browser: Any, page: str, width: int, scheme: str, height: int = 900) -> None:
-    """Opens a page at a width, in a theme."""
+    """Open a page at a width, in a colour scheme."""
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
@@ -40,5 +40,5 @@ def show_page(browser: Any, page: str, width: int, scheme: str, height: int = 90
         "Emulation.setEmulatedMedia",
         {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
-    browser.get("about:blank")  # an address that differs in its fragment alone is no other page
+    browser.get("about:blank")  # a new fragment alone does not load a page again
     browser.get(page)

@@ -1,4 +1,4 @@
-"""One browser for all pages."""
+"""The browser that all tests of pages share."""
 
 from __future__ import annotations
 

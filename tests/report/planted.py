@@ -1,4 +1,4 @@
-"""Synthetic inputs with planted outcomes. Nothing here is a measurement."""
+"""Synthetic inputs with planted outcomes; nothing here was measured."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from gapft_harness.report.reading.inputs import (
 
 FAIL, TIMEOUT, ERROR = (STATUSES.index(s) for s in ("fail", "timeout", "error"))
 
-#: corrected of S, corrected of U, regressed of G, per condition; a seed adds a little to each.
+#: Shares per condition: corrected of S, corrected of U, regressed of G; each seed varies a little.
 FLOWS = {
     "gapft": (0.66, 0.26, 0.03),
     "uniform": (0.56, 0.24, 0.02),
@@ -31,7 +31,7 @@ FLOWS = {
 #: The conditions of a run without an allocation comparison.
 CONDITIONS = ("gapft", "uniform", "replay", "all_verified")
 
-#: a_A(1), a_A(2), a_B(0), a_B(1) that an allocation comparison is planted with.
+#: Planted rates of an allocation comparison: a_A(1), a_A(2), a_B(0), a_B(1).
 SUCCESS = (0.80, 0.86, 0.24, 0.78)
 
 
@@ -54,7 +54,7 @@ def build_recipe(**changes):
 
 
 def build_audit(sizes=(446, 280, 274), k=8, seed=0):
-    """Problems of the three states with samples that make them so."""
+    """Build problems of the three states, with samples that give these states."""
     n_g, n_s, n_u = sizes
     rng = np.random.default_rng(seed)
     states = np.array(["G"] * n_g + ["S"] * n_s + ["U"] * n_u)
@@ -84,7 +84,7 @@ def build_audit(sizes=(446, 280, 274), k=8, seed=0):
 
 
 def build_arm(audit, condition, seed, flows=None, n=134):
-    """One arm: exactly the planted share of each state changes, drawn by condition and seed."""
+    """Build an arm in which exactly the planted share of each state changes."""
     rng = np.random.default_rng([seed, *condition.encode()])
     kappa_s, kappa_u, rho_g = flows or FLOWS[condition]
     passed = audit.greedy == PASS
@@ -106,7 +106,7 @@ def build_arm(audit, condition, seed, flows=None, n=134):
 
 
 def build_exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
-    """Every seed's halves, drawn from one pool, each rate exactly as planted but for a rounding."""
+    """Build each seed's halves, drawn from one pool; rates are as planted, up to rounding."""
 
     def outcomes(rng, rate):
         passed = np.arange(half) < round(half * min(1, max(0, rate + 0.03 * rng.standard_normal())))
@@ -132,12 +132,12 @@ def build_exposures(seeds, half=59, union=150, success=SUCCESS, replay=16):
 
 
 def build_allocation_parts(exposures):
-    """The allocation comparison's part of a report."""
+    """Build the allocation comparison's part of a report."""
     return (LoadedPart(AllocationPart(), exposures),)
 
 
 def build_allocation_inputs(seeds=(13, 21, 42), sizes=(446, 280, 274), **changes):
-    """A run whose two conditions are compared by their exposures."""
+    """Build a run whose two conditions are compared by their exposures."""
     names = ("diffuse", "concentrated")
     base = build_inputs(names, seeds, sizes)
     allocation = {"allocation": dict(zip(names, names, strict=True))}
@@ -194,7 +194,7 @@ def build_inputs(
 
 
 def build_audited_inputs(sizes=(446, 280, 274), **changes):
-    """A run with a further audit, a subset of that one, and a subset of its own audit."""
+    """Build a run with a further audit, a subset of it, and a subset of the run's own audit."""
     base = build_inputs(sizes=sizes, **changes)
     other = build_audit((70, 30, 12), seed=3)
     further = replace(

@@ -1,4 +1,4 @@
-"""Answers read from sealed tables: their codes, and what is refused by the verifier's name."""
+"""Answers read from a run's tables: their codes, and answers that cannot be used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_tables(
     trained: Sequence[str | None] = ("A", "A", "C"),
     statuses: Sequence[str] = (),
 ) -> Path:
-    """A run's tables of three problems; statuses default to those of exact answers."""
+    """Write a run's tables of three problems; by default statuses are those of exact answers."""
     ids = ["p1", "p2", "p3"]
 
     def table(name: str, columns: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Further audits in the report: each by itself, as if it were the run's only one."""
+"""Further audits in the report: each is reported alone, like the only audit of a run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ ON_AUDIT = ("source", "conditions", "contrasts")
 
 
 def build_content(inputs: ReportInputs) -> dict[str, Any]:
-    inputs = inputs
     return build_results(inputs, compute_findings(inputs))
 
 
 @settings(max_examples=12)
 @given(st.sets(st.integers(0, 69), min_size=1))
 def test_subset_audit_equals_run_on_subset(members: set[int]) -> None:
-    """Whatever its problems: the same figures and intervals, to the last digit."""
+    """For any subset, values and intervals are equal to the last digit."""
     rows = sorted(members)
     ids = SMALL.audit.ids[rows]
     alone = SMALL.select_problems(ids)
@@ -41,7 +40,7 @@ def test_subset_audit_equals_run_on_subset(members: set[int]) -> None:
     alone_results = build_content(alone)
     for key in ON_AUDIT:
         assert results["audits"]["some"][key] == alone_results[key]
-        assert results[key] == build_content(SMALL)[key], "the run's own audit is as without it"
+        assert results[key] == build_content(SMALL)[key], "the run's own audit is unchanged"
     for arm in SMALL.arms:
         counts = alone_results["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)][
             "counts"
@@ -69,7 +68,7 @@ def test_rejects_problems_missing_from_audit() -> None:
 
 
 def test_experiment_conditions_come_first_in_every_audit() -> None:
-    """The lead is the run's, though further audits have no experiment."""
+    """The run's lead condition is used, although further audits have no experiment."""
     inputs = planted.build_allocation_inputs(sizes=(30, 20, 20))
     inputs = replace(inputs, conditions=inputs.conditions[::-1])
     results = build_content(

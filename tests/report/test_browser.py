@@ -1,4 +1,4 @@
-"""The report's page in a real browser: nothing is blocked, nothing runs off a phone's screen."""
+"""The report's page in a real browser: nothing is blocked, and everything fits a phone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.study.sealed import build_cell, run_planted_study, write_run_director
 
 
 def build_long_inputs() -> ReportInputs:
-    """Responses of many lines, on which page and paper break."""
+    """Build inputs with long responses, which need page breaks."""
     base = build_inputs()
     lines = "\n".join(f"{number}. One more step of {number} words." for number in range(60))
     arms = tuple(replace(arm, texts=tuple(lines + text for text in arm.texts)) for arm in base.arms)
@@ -27,7 +27,7 @@ def build_long_inputs() -> ReportInputs:
     return replace(base, arms=arms, audit=replace(base.audit, greedy_texts=texts))
 
 
-#: What a page may be of.
+#: Inputs of the tested pages.
 KINDS = {
     "plain": build_long_inputs,
     "allocation": build_allocation_inputs,
@@ -86,7 +86,7 @@ def test_study_tables_fit_desktop_width(
 
 
 def test_differences_are_visible_without_colour(browser: Any, page: str) -> None:
-    """Beside their meaning to a screen reader, each has a line of its own kind under it."""
+    """Each kind of difference has its own underline, besides its meaning for screen readers."""
     show_page(browser, page, 390, "light")
     for tag, line in (("del", "dotted"), ("ins", "solid")):
         lines = browser.execute_script(
@@ -126,12 +126,12 @@ def test_figures_have_alt_text_and_headings_nest(browser: Any, page: str) -> Non
     assert all(lower - upper <= 1 for upper, lower in itertools.pairwise(levels))
 
 
-#: What A4 leaves between the margins of the page, in CSS pixels.
+#: The area of an A4 page inside the margins, in CSS pixels.
 SHEET = (680, 1001)
 
 
-def print_emulated(browser: Any, page: str) -> None:
-    """The page as it is laid out for paper, on one endless sheet."""
+def emulate_print(browser: Any, page: str) -> None:
+    """Lay the page out for print, on one endless sheet."""
     show_page(browser, page, SHEET[0], "light")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
 
@@ -141,7 +141,7 @@ def test_print_expands_collapsed_details(browser: Any, page: str) -> None:
     show_page(browser, page, 1280, "light")
     visible = browser.execute_script(f"{closed}.map(e => e.checkVisibility())")
     assert set(visible) == {False}
-    print_emulated(browser, page)
+    emulate_print(browser, page)
     assert all(browser.execute_script(f"{closed}.map(e => e.checkVisibility())"))
     assert min(browser.execute_script(f"{closed}.map(e => e.offsetHeight)")) > 100
     cut = (
@@ -153,8 +153,8 @@ def test_print_expands_collapsed_details(browser: Any, page: str) -> None:
 
 
 def test_print_leaves_no_nearly_empty_sheet(browser: Any, page: str) -> None:
-    """What is kept in one piece is small, so that little room is left before it."""
-    print_emulated(browser, page)
+    """Unbreakable elements are small, so little space stays empty before them."""
+    emulate_print(browser, page)
     heights = (
         "return [...document.querySelectorAll('main *')]"
         ".filter(e => getComputedStyle(e).breakInside.startsWith('avoid'))"

@@ -1,4 +1,4 @@
-"""Cases before and after: chosen by the rule that is printed, shown whole, differences marked."""
+"""Cases before and after training: selection rule, full texts, marked differences."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_marks_words_without_trailing_space() -> None:
 
 
 def test_long_texts_are_compared_by_lines_then_ends() -> None:
-    """The words alternate with one word that all share: what costs difflib most."""
+    """Words alternate with one shared word, which is the most expensive input for difflib."""
     n = int((MAX_STEPS / 2) ** (1 / 3)) - 3
     a, b = (" ".join(f"{name}{i} x" for i in range(n)) for name in "ab")
     assert list_words(find_differences(a, b)[0], changed=False) == ["x"] * n
@@ -69,7 +69,7 @@ def test_long_texts_are_compared_by_lines_then_ends() -> None:
 
 
 def test_step_bound_covers_unique_words() -> None:
-    """A block for each word that both have, and no pair more than that."""
+    """The texts have a matching block for each shared word, and no other matches."""
     for n, same in ((int((MAX_STEPS / 9) ** 0.5) + 50, 0), (300, 300)):
         a, b = (" ".join(f"{name}{i} x{i}" for i in range(n)) for name in "ab")
         assert (estimate_steps(a.split(), b.split()) > MAX_STEPS) == (not same)
@@ -78,7 +78,7 @@ def test_step_bound_covers_unique_words() -> None:
 
 @given(WORDS, WORDS)
 def test_comparison_takes_at_most_estimated_steps(a: list[str], b: list[str]) -> None:
-    """Counted where difflib looks: a word of the first text, and each place of it in the second."""
+    """Count difflib's lookups: each word of the first text and its positions in the second."""
     looked = 0
 
     class Places(dict[str, list[int]]):
@@ -187,7 +187,7 @@ def test_markdown_marks_do_not_collide_with_text(report_folder: Path) -> None:
     before = [fence for fence in fences if "6</b>" in fence]
     after = [fence for fence in fences if "490</b>" in fence]
     assert len(before) == len(after) > 4
-    assert "[---</del><b>6</b>.---]" in before[0], "{++} stands in the text, so marks are longer"
+    assert "[---</del><b>6</b>.---]" in before[0], "the text contains {++}, so marks are longer"
     assert re.sub(r"\[---|---\]", "", before[0]).strip() == BEFORE.strip()
     assert "{+++</del><b>490</b>.+++}" in after[0]
     assert after[0].rstrip().endswith("{+++End<U+200B>+++}")

@@ -1,4 +1,4 @@
-"""Coverage against repetition in results.json, tables, report.md and the page's opening."""
+"""The allocation comparison in results.json, tables and report.md."""
 
 import csv
 import io
@@ -18,7 +18,6 @@ from tests.report import planted
 
 
 def build_content(inputs):
-    inputs = inputs
     return build_results(inputs, compute_findings(inputs))
 
 
@@ -164,7 +163,7 @@ def test_writes_nothing_without_allocation_comparison(tmp_path):
 
 
 def test_counts_slots_and_distinct_problems_separately(inputs):
-    """``concentrated`` fills each two of its n slots with one problem."""
+    """``concentrated`` fills two of its n slots with each problem."""
     for name, share in (("diffuse", 1), ("concentrated", 2)):
         for seed in build_content(inputs)["conditions"][name]["seeds"].values():
             assert seed["budget"]["n"] == share * seed["budget"]["problems"]

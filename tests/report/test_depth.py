@@ -1,4 +1,4 @@
-"""What few samples give of the deepest search's gain, by the paper's own numbers (Table 2, A)."""
+"""Shares of the deepest search's gain, with the paper's numbers (Table 2, panel A)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_share_without_gain() -> None:
 
 
 def test_excludes_identical_arms_from_contrasts() -> None:
-    """Of four conditions one is another's adapters: three pairs and three gains are left."""
+    """One of four conditions reuses adapters: three pairs and three gains remain."""
     inputs = planted.build_inputs()
     page = render_markdown(
         "", "", document.build_sections(inputs, computation.compute_findings(inputs))

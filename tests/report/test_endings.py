@@ -1,4 +1,4 @@
-"""How responses ended is counted by source and arm, with those that have no answer."""
+"""Counts of how responses ended, by source and arm, and of missing answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes in the report: counted from the sealed tables, said in words and in results.json."""
+"""Episodes in the report: counts from the run's tables, in report.md and results.json."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def test_report_has_episode_table_and_results(tmp_path, differing_problems):
     }
     assert results["episodes"]["executions"]["verdicts_differ"] == differing[0]
     html = (tmp_path / "report/index.html").read_text()
-    # of the problems that are named, the explorer has those of the audit
+    # the explorer page has only problems of the audit
     linked = re.findall(r'<a href="(explorer.html#.*?)">(.*?)</a>', html.partition("Episodes")[2])
     assert ("explorer.html#open=b+%26+c", "b &amp; c") in linked or not differing_problems
     assert not [link for link in linked if link[1] == "p"]

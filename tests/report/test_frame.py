@@ -1,4 +1,4 @@
-"""A declared table: one declaration, every form."""
+"""Declared tables: one declaration gives results, CSV file and page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_page_shows_titled_columns_and_marks_small_samples() -> None:
 
 
 def test_row_marks_best_and_second_best() -> None:
-    """Of the ranked columns alone; equal numbers share a rank, and what is missing has none."""
+    """Only ranked columns count; equal numbers share a rank, and missing ones have none."""
     Numbers = tuple[int | None, ...]
 
     def column(place: int) -> Column[Numbers]:

@@ -1,4 +1,4 @@
-"""The cost ledger by hand: tokens a point, queries until training is paid, what is not recorded."""
+"""The cost ledger: tokens per point, break-even queries, and unrecorded costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.report import planted
 
 
 def build_inputs_with_tokens(**changes: object) -> ReportInputs:
-    """400 pool and 1,000 audit problems: greedy 10 tokens, samples 20, trained decodes 30."""
+    """Build 400 pool and 1,000 audit problems: 10 tokens greedy, 20 a sample, 30 when trained."""
     base = planted.build_inputs(conditions=("gapft", "replay"), seeds=(13, 21), **changes)
     generated = {
         "pool": GeneratedTokens(4_000, 64_000, 400, 3_200),
@@ -78,7 +78,7 @@ def test_reports_unrecorded_costs() -> None:
     ledger = compute_ledger(unrecorded, compute_findings(unrecorded))
     assert ledger.search.tokens is ledger.search.seconds is ledger.per_sample.tokens is None
     assert compute_break_even(ledger.entries[0]) == (None, None)
-    assert ledger.entries[0].training.tokens is not None, "L is sealed with the training set"
+    assert ledger.entries[0].training.tokens is not None, "L is recorded with the training set"
     (table,) = build_costs(unrecorded, compute_findings(unrecorded))
     assert isinstance(table, Table)
     assert "Not recorded: tokens, " in table.note
@@ -86,7 +86,7 @@ def test_reports_unrecorded_costs() -> None:
     (table,) = build_costs(timeless, compute_findings(timeless))
     assert isinstance(table, Table)
     assert table.rows[0][-2:][0] not in ("–", "never")
-    assert table.rows[0][-1] == "–", "what training took is not known: that is not never"
+    assert table.rows[0][-1] == "–", "an unknown time of training is not never"
     assert "the time of training" in table.note
     no_time = replace(inputs, seconds={})
     (table,) = build_costs(no_time, compute_findings(no_time))

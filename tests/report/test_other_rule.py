@@ -1,4 +1,4 @@
-"""The verifier audit: another rule's view of the audit, against counts worked out by hand."""
+"""The verifier audit: the audit judged by a second rule, against counts by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gapft_harness.report.results import build_results
 from gapft_harness.stages.report import judge_by_other_rule
 from tests.report import planted
 
-#: Responses to four problems whose answer is B, and which of them ``whole_response`` passes.
+#: Responses to four problems with the answer B, and whether ``whole_response`` passes each.
 SOURCE = ("B", "B. two", "(B) two", "C"), (1, 0, 0, 0)
 ARMS = {
     13: (("B", "B", "(B)", "C"), (1, 1, 1, 0)),
@@ -51,7 +51,7 @@ def build_results_with_rule(inputs, plugins=None):
 
 
 def test_separates_format_drift_from_accuracy(inputs):
-    """Three of four answers are right before and after, and only their form is another."""
+    """Three of four answers are right before and after; only their format differs."""
     read, content = build_results_with_rule(inputs)
     assert content["verifier_audit"] == {
         "verifier": "option_letter",
@@ -82,7 +82,7 @@ def test_separates_format_drift_from_accuracy(inputs):
 
 
 def test_equal_verdicts_give_equal_contrasts(inputs):
-    """The same replicates: under a rule that says the same, every interval is the report's own."""
+    """A rule with equal verdicts gives the report's own intervals, from the same replicates."""
     read, _ = build_results_with_rule(inputs)
     arms = {arm.arm.name: arm.statuses for arm in read.arms}
     same = replace(read.other_rule, source=read.audit.greedy, arms=arms)
@@ -137,7 +137,7 @@ def test_math_agrees_with_boxed_math():
 
 
 def test_excludes_and_counts_unjudged_responses(inputs):
-    """Time-outs are no form of answers."""
+    """A timeout is not an answer format."""
     rule = judge_by_other_rule(inputs, load_plugins())
     late = {name: codes_of_arm.copy() for name, codes_of_arm in rule.arms.items()}
     for codes_of_arm in late.values():

@@ -1,4 +1,4 @@
-"""Reading a run's sealed tables: what is written there, and contradictions as errors."""
+"""Reading a run's tables: their content, and errors for contradictions."""
 
 import json
 from dataclasses import asdict, replace
@@ -36,7 +36,7 @@ def write_rows(path, rows, schema, facts=None):
 
 
 def build_example(problem_id, state, **changes):
-    """A line of a selection."""
+    """Build a row of a selection."""
     row = {
         "problem_id": problem_id, "state": state, "response_index": 2, "first_success": 0,
         "prompt_ids": [1, 2], "response_ids": [3], "ended": True,
@@ -45,13 +45,13 @@ def build_example(problem_id, state, **changes):
 
 
 def write_selection(folder, trained, rows):
-    """A training set, sealed with its budget."""
+    """Write a training set with its budget."""
     path = folder / f"selections/{trained.arm.name}.parquet"
     write_rows(path, rows, example_schema(), asdict(trained.budget))
 
 
 def write_exposures(folder, inputs):
-    """Selections and decisions of the two compared conditions, as the stages seal them."""
+    """Write selections and decisions of the two compared conditions, as the stages do."""
     exposures, arms = (
         inputs.find_part_data("allocation"),
         {exposed.arm.name: exposed for exposed in inputs.arms},
@@ -76,7 +76,7 @@ def write_exposures(folder, inputs):
 
 
 def write_run(folder, inputs):
-    """The sealed tables of the planted inputs, and their manifest."""
+    """Write the tables of planted inputs and return their manifest."""
     audit = inputs.audit
     ids = audit.ids.tolist()
     problems = [

@@ -1,4 +1,4 @@
-"""The report's section on trainings that were repeated, with planted differences."""
+"""The report's section on repeated trainings, with planted differences."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SEEDS = (13, 21, 73)
 
 
 def build_inputs(same_weights: Sequence[bool] = (False,) * 3) -> ReportInputs:
-    """A run whose condition ``uniform`` repeats the training of ``gapft``, and changes decisions.
+    """Build a run whose condition ``uniform`` repeats the training of ``gapft``.
 
     Args:
-        same_weights: by seed, whether the adapters' hashes are the same.
+        same_weights: for each seed, whether the adapters' hashes are equal.
     """
     base = planted.build_inputs(("gapft", "uniform", "replay"), SEEDS)
     conditions = {"gapft": {}, "uniform": {"selector": "gapft", "replicate": 1}, "replay": {}}
@@ -35,7 +35,7 @@ def build_inputs(same_weights: Sequence[bool] = (False,) * 3) -> ReportInputs:
 
 
 def copy_original_answers(inputs: ReportInputs) -> ReportInputs:
-    """The same run, where the replicate answers what the training that it repeats answers."""
+    """Return the run with the original's answers for the replicate."""
     by_seed = {trained.arm.seed: trained for trained in inputs.find_arms("gapft")}
     arms = tuple(
         replace(by_seed[trained.arm.seed], arm=trained.arm)
@@ -47,7 +47,7 @@ def copy_original_answers(inputs: ReportInputs) -> ReportInputs:
 
 
 def change_one_text(inputs: ReportInputs) -> ReportInputs:
-    """The same run, where one response of the replicate has another text."""
+    """Return the run with a different text for one response of the replicate."""
     arms = [*inputs.arms]
     place = next(i for i, trained in enumerate(arms) if trained.arm.condition == "uniform")
     arms[place] = replace(arms[place], texts=("another text", *arms[place].texts[1:]))
@@ -55,7 +55,7 @@ def change_one_text(inputs: ReportInputs) -> ReportInputs:
 
 
 def read_section_text(inputs: ReportInputs, findings: Findings) -> str:
-    """The first paragraph of the section."""
+    """Read the first paragraph of the section."""
     (section,) = [
         candidate
         for candidate in build_sections(inputs, findings)

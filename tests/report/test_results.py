@@ -1,4 +1,4 @@
-"""results.json: every rate is what was planted, the identity is exact, order says nothing."""
+"""results.json: planted rates, exact decomposition, independence of order."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -27,7 +27,7 @@ def results(inputs):
 
 def test_results_have_every_published_key(results):
     assert results["schema"] == 1
-    assert results.keys() <= {*RESERVED_KEYS}, "an experiment could take the name of one"
+    assert results.keys() <= {*RESERVED_KEYS}, "an unreserved key could be an experiment's name"
     assert (results["recipe"], results["task"], results["k"]) == ("synthetic", "gapft_synthetic", 8)
     assert {"n", "pass_at_1", "pass_at_k", "states"} <= set(results["source"])
     assert list(results["source"]["pass_at_k"]) == ["1", "2", "4", "8"]
@@ -125,7 +125,7 @@ def test_compares_gapft_with_conditions_and_all_with_source(results):
 
 @pytest.mark.parametrize("seeds", [(13,), (13, 21, 73)])
 def test_p_value_and_interval_agree(seeds):
-    """A condition whose seeds scatter: items alone tell it from others, items and seeds do not."""
+    """One condition's seeds scatter: its contrasts are significant over items only."""
     inputs = planted.build_inputs(seeds=seeds)
     scattered = tuple(
         planted.build_arm(

@@ -1,4 +1,4 @@
-"""The findings on adapter scaling: exact means, counts, and figures that no order changes."""
+"""Findings on adapter scaling: exact means, counts, independence of order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gapft_harness.experiments.scaling.report import (
 
 
 def build_checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> ScaledArm:
-    """Loses ``lost`` solved problems at scale 1, half of them at 0.75, none below."""
+    """Build an arm that loses ``lost`` solved problems at scale 1, half of them at 0.75."""
     trained, fixed = source.copy(), source.copy()
     solved, wrong = np.flatnonzero(source), np.flatnonzero(~source)
     for passed, share in ((trained, 2), (fixed, 1)):
@@ -34,7 +34,7 @@ def build_checkpoint(arm: Arm, source: np.ndarray, lost: int, scale: float) -> S
 
 
 def build_run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50) -> ScaledRun:
-    """By arm: solved problems lost at scale 1, and the chosen scale."""
+    """Build a run; ``chosen`` has the problems lost at scale 1 and the chosen scale of each arm."""
     source = np.arange(100) < solved
     arms = [Arm(arm.split("-")[0], int(arm.split("-")[1])) for arm in chosen]
     checkpoints = tuple(
@@ -46,7 +46,7 @@ def build_run(name: str, chosen: dict[str, tuple[int, float]], solved: int = 50)
 
 
 def test_loss_equal_to_tolerance_is_not_above() -> None:
-    """5 of 50 is 10%; 6 of 50 is more; the fixed scale loses half of what scale 1 loses."""
+    """5 of 50 is 10%; 6 of 50 is more; the fixed scale loses half as many."""
     scaling = compute_scaling([build_run("r", {"a-1": (5, 1.0), "a-2": (6, 0.75)})], 20, 0)
     environment = scaling.environments["r/a"]
     assert (environment.above_before, environment.above_after) == (1, 0)
@@ -55,7 +55,7 @@ def test_loss_equal_to_tolerance_is_not_above() -> None:
 
 
 def test_environments_have_equal_weight() -> None:
-    """One environment of three seeds and one of a single seed weigh the same."""
+    """Environments with three seeds and with one seed have the same weight."""
     three_seeds = build_run("one", {"a-1": (4, 1.0), "a-2": (4, 1.0), "a-3": (4, 1.0)})
     one_seed = build_run("two", {"a-1": (0, 0.0)})
     mean = compute_scaling([three_seeds, one_seed], 20, 0, pooled=True).mean
@@ -70,7 +70,7 @@ def test_environments_have_equal_weight() -> None:
 def build_shifted_arm(
     arm: Arm, source: np.ndarray, gained: int, lost: int, scale: float
 ) -> ScaledArm:
-    """Solves ``gained`` failures more at its chosen scale; loses solved problems at scale 1."""
+    """Build an arm that gains failures at its chosen scale and loses problems at scale 1."""
     chosen, trained = source.copy(), source.copy()
     chosen[np.flatnonzero(~source)[:gained]] = True
     trained[np.flatnonzero(source)[:lost]] = False
@@ -80,9 +80,9 @@ def build_shifted_arm(
 
 
 def test_eight_environments_with_24_checkpoints_as_in_paper() -> None:
-    """Two tasks, two models, two budgets, three seeds each; another condition is not among them.
+    """Two tasks, two models, two budgets, three seeds each.
 
-    As printed: 17 checkpoints choose scale 1, six 0.75, one 0.5; four lose more than 10% before.
+    In the paper 17 checkpoints choose scale 1, six 0.75, one 0.5; four lose over 10% before.
     """
     scales = iter([1.0] * 17 + [0.75] * 6 + [0.5])
     losses = iter([6] * 4 + [5] * 20)  # of 50 solved problems
@@ -114,7 +114,7 @@ def test_eight_environments_with_24_checkpoints_as_in_paper() -> None:
 
 
 def test_interval_of_mean_resamples_environments() -> None:
-    """Two environments without any other spread: a replicate's mean is that of two draws."""
+    """Two environments without other variance: a replicate's mean is the mean of two draws."""
     low, high = build_run("low", {"a-1": (0, 0.0)}), build_run("high", {"a-1": (0, 1.0)}, solved=0)
     mean = compute_scaling([low, high], 2000, 0, pooled=True).mean
     assert mean is not None

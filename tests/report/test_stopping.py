@@ -1,4 +1,4 @@
-"""What the report says of a search that stopped early, and only of such a one."""
+"""The report on a search that stopped early."""
 
 from pathlib import Path
 

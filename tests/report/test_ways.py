@@ -1,4 +1,4 @@
-"""Ways through a long page: its contents, its day, and from a problem's id to the explorer."""
+"""Navigation of a long page: contents, dates, links from problems to the explorer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.report.chromium import show_page
 from tests.report.explorer.driving import wait_until
 from tests.study.sealed import build_cell, run_planted_study, write_run_directory, write_study_file
 
-#: An id that means something in an address and in HTML, and one that turns text round.
+#: An id with characters special in addresses and HTML, and one that reverses text.
 ODD = ("a&b=c#d %41+é</a><b>x</b>\"'", "right\u202eleft")
 
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and text made visible."""
+"""Formatted numbers and visible text."""
 
 import json
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The written folder: same bytes each time, whole or absent, and safe with hostile text."""
+"""The report's folder: reproducible bytes, complete or absent, safe with hostile text."""
 
 import csv
 import io
@@ -46,7 +46,7 @@ def figure_names(small_inputs):
 
 
 class PageParser(HTMLParser):
-    """Collects tags, attributes and text of a page."""
+    """Collect tags, attributes and text of a page."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
@@ -134,7 +134,7 @@ def test_page_loads_no_external_resources(report_folder, figure_names):
     ]
     within = [url for url in urls if url.startswith(("#", "explorer.html"))]
     pictures = [url for url in urls if url not in within]
-    assert len(pictures) == 2 * len(figure_names), "each for a bright and a dark page"
+    assert len(pictures) == 2 * len(figure_names), "one each for light and dark pages"
     assert all(url.startswith("data:image/svg+xml;base64,") for url in pictures)
     text = (report_folder / "index.html").read_text("utf-8")
     assert not re.search(r"https?://|url\(|@import", text)
@@ -182,7 +182,7 @@ def test_page_shows_hostile_text_as_text(small_inputs, report_folder, tmp_path):
     assert "\u202e" not in text
     assert "\x00" not in text
     assert "<U+202E>" in text
-    assert "x" * 2 * MAX_CHARS in text, "a response is shown whole"
+    assert "x" * 2 * MAX_CHARS in text, "a response is not shortened"
 
 
 def test_markdown_shows_hostile_text_as_text(small_inputs, report_folder, figure_names, tmp_path):
@@ -271,7 +271,7 @@ def test_tables_hold_no_measured_times(small_inputs, tmp_path):
 
 
 def test_training_table_holds_only_reported_arms(tmp_path):
-    """The run trained four conditions; the recipe now names two."""
+    """The run trained four conditions; the recipe now has two."""
     inputs = planted.build_inputs(conditions=("gapft", "replay"), sizes=(40, 35, 25))
     everything = {
         f"{name}-seed{seed}": {"loss": 0.5} for name in planted.CONDITIONS for seed in (13, 21, 73)

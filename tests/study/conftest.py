@@ -1,4 +1,4 @@
-"""Sealed runs to collect, and a copy of them to break."""
+"""Runs for a study, and a copy that tests may damage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.study.sealed import build_cell, write_run_directory, write_study_file
 
 @pytest.fixture(scope="session")
 def run_directories(tmp_path_factory):
-    """Two runs to collect: ``runs/a`` and ``runs/b``."""
+    """Write two runs: ``runs/a`` and ``runs/b``."""
     folder = tmp_path_factory.mktemp("sealed")
     for number, name in enumerate("ab"):
         write_run_directory(folder / "runs" / name, build_cell(number))
@@ -20,7 +20,7 @@ def run_directories(tmp_path_factory):
 
 @pytest.fixture
 def folder(run_directories, tmp_path, monkeypatch):
-    """A copy to break, with a study's recipe, as the working directory."""
+    """Copy the runs, with a study recipe, into the working directory."""
     shutil.copytree(run_directories, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     write_study_file()

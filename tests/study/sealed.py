@@ -1,4 +1,4 @@
-"""Run directories with planted outcomes, sealed as a run's are: studies of them train nothing."""
+"""Complete run directories with planted outcomes, so that studies train nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEEDS = (13, 21, 73)
 
 
 def build_recipe(inputs: ReportInputs, **changes: Any) -> dict[str, Any]:
-    """A run's recipe of planted inputs."""
+    """Build a run's recipe for planted inputs."""
     return {
         "name": "planted",
         "data": {"task": inputs.task["name"]},
@@ -45,7 +45,7 @@ def build_cell(
     k: int = 4,
     replicates: int = 200,
 ) -> ReportInputs:
-    """Planted inputs: every number gives other trained models on the same audit."""
+    """Build planted inputs; each number gives different trained models on the same audit."""
     base = planted.build_inputs(sizes=sizes, k=k, pool_states=(9, 100 + 10 * number, 7))
     arms = [
         planted.build_arm(
@@ -66,7 +66,7 @@ def build_cell(
 
 
 def write_run_directory(folder: Path, inputs: ReportInputs, **changes: Any) -> Path:
-    """Writes planted inputs as a run directory whose manifest has every table's hash."""
+    """Write planted inputs as a run directory whose manifest has every table's hash."""
     recipe = check_recipe(build_recipe(inputs, **changes), "planted")
     planted_run = write_run(folder, inputs)
     write_pool(folder, inputs)
@@ -85,7 +85,7 @@ def write_run_directory(folder: Path, inputs: ReportInputs, **changes: Any) -> P
 
 
 def write_pool(folder: Path, inputs: ReportInputs) -> None:
-    """The pool's problems and responses, which no study reads but whose hashes it checks."""
+    """Write the pool's problems and responses; a study only checks their hashes."""
     ids = [f"{state}{i}" for state, count in inputs.pool_states.items() for i in range(count)]
     problems = [
         {
@@ -104,24 +104,24 @@ def write_pool(folder: Path, inputs: ReportInputs) -> None:
 
 
 def update_recorded_hash(folder: Path, file: str) -> None:
-    """Records what a table is now, as whoever forges a run would."""
+    """Record the current hash of a table, as someone who forges a run would."""
     run = RunDirectory.open(folder)
     run.update_manifest(lambda manifest: manifest["files"].update({file: sha256(folder / file)}))
 
 
 def write_study_file(**changes: Any) -> None:
-    """A study of ``runs/a`` and ``runs/b`` in the working directory, or with changes."""
+    """Write a study of ``runs/a`` and ``runs/b``, with changes, in the working directory."""
     content = {"name": "two", "cells": {"A": {"run": "runs/a"}, "B / b": {"run": "runs/b"}}}
     with open("study.yaml", "w") as file:
         yaml.safe_dump({**content, **changes}, file, sort_keys=False)
 
 
 def run_planted_study(folder: Path) -> Path:
-    """Runs the study in this process; nothing of it needs a recipe."""
+    """Run the study in this process; its cells need no recipe."""
     refuse = pytest.fail
     return run_study(read_study("study.yaml"), folder / "study", refuse, refuse, print)
 
 
 def read_results(folder: Path) -> dict[str, Any]:
-    """What the study's results.json has."""
+    """Read the study's results.json."""
     return json.loads((folder / "study/report/results.json").read_text())

@@ -1,8 +1,9 @@
-"""What a study refuses when its folder, its cells or its recipe are not what it takes them for."""
+"""Studies whose folder, cells or recipe changed."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.study.sealed import (
 
 
 def resolve_recipe(name, **changes):
-    """The recipe of a cell that names one: A is run as ``runs/a``, B as ``runs/b``."""
+    """Resolve the recipe of a cell: A is run as ``runs/a``, B as ``runs/b``."""
     return check_recipe(
         build_recipe(build_cell("AB".index(name)), **changes), "planted"
     ).with_absolute_paths()
@@ -42,7 +43,7 @@ def test_rejects_folder_with_unknown_files(folder):
         run_planted_study(folder)
     with pytest.raises(UserError, match=r"contains files but no study\.yaml"):
         describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
-    # nor does it with a study's file beside
+    # the same with a study file in the folder
     shutil.copy("study.yaml", "study/study.yaml")
     with pytest.raises(UserError, match=r"report: .* chapter1\.tex"):
         run_planted_study(folder)
@@ -84,7 +85,7 @@ def test_updates_own_study_file(folder):
     assert read_study("study/study.yaml").seeds == (13,)
 
 
-# One protocol
+# Protocol
 
 
 def test_rejects_later_run_with_different_protocol(folder):
@@ -104,11 +105,7 @@ def test_verify_reports_cell_with_different_protocol(folder):
     shutil.rmtree(folder / "runs/b")
     write_run_directory(folder / "runs/b", build_cell(1), training={"learning_rate": 1e-3})
     differences = verify_study(folder / "study").differences
-    assert [
-        line
-        for line in differences
-        if line.startswith("report: the cells of a study must have one")
-    ]
+    assert [line for line in differences if "training.learning_rate 5e-05 → 0.001" in line]
 
 
 def test_verify_reports_complete_run_missing_from_report(folder):
@@ -118,7 +115,7 @@ def test_verify_reports_complete_run_missing_from_report(folder):
 
     def list_report_differences():
         differences = verify_study(folder / "study").differences
-        return [line for line in differences if "report" in line]
+        return [line for line in differences if "the report" in line]
 
     assert list_report_differences() == []
     shutil.move(folder / "away", folder / "runs/b")
@@ -134,13 +131,13 @@ def test_reports_edited_recipe_of_run(folder):
         / "recipe.yaml"
     )
     recipe.write_text(recipe.read_text().replace("learning_rate: 0.001", "learning_rate: 5.0e-05"))
-    with pytest.raises(GapftError, match=r"B / b: its recipe.yaml is not the (.|\n)*learning_rate"):
+    with pytest.raises(GapftError, match=r"B / b: .*recipe\.yaml (.|\n)*learning_rate"):
         run_planted_study(folder)
     assert read_results(folder)["means"] is None
 
 
 def change_budget(folder, arm, **changes):
-    """Edits what a run's manifest says of an arm's budget, and nothing else."""
+    """Edit an arm's budget in a run's manifest, and nothing else."""
     manifest = folder / "manifest.json"
     changed = json.loads(manifest.read_text())
     changed["budgets"][arm].update(changes)
@@ -150,9 +147,9 @@ def change_budget(folder, arm, **changes):
 def test_reports_edited_verdict_counts(folder):
     manifest = folder / "runs/a/manifest.json"
     changed = json.loads(manifest.read_text())
-    changed["verdict_counts"]["pool"] = {"pass": 5, "fail": 1}  # so that nothing looks amiss
+    changed["verdict_counts"]["pool"] = {"pass": 5, "fail": 1}  # plausible counts
     manifest.write_text(json.dumps(changed))
-    with pytest.raises(GapftError, match=r"A: .*verdict_counts of pool are .*'pass': 5.* holds "):
+    with pytest.raises(GapftError, match=r"A: .*verdict_counts .*'pass': 5.*'fail': 580"):
         run_planted_study(folder)
 
 
@@ -160,11 +157,11 @@ def test_dry_run_reports_edited_budget(folder):
     change_budget(folder / "runs/a", "gapft-seed13", n=110, exposures=880, steps=55)
     text = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
     assert text.count("n = 110; N = 880; J = 55") == 1  # B's own
-    assert "the budget of gapft-seed13 has n = 110, and 100 is sealed" in text
+    assert re.search(r"gapft-seed13 .*\b110\b.*\b100\b", text)
 
 
 def test_table_1_stars_unmatched_budgets(folder):
-    """A comparison group of its own is matched among its conditions, not with the lead."""
+    """A separate comparison group is matched among its own conditions, not with the lead."""
     conditions = {name: {} for name in ("gapft", "uniform", "replay")}
     for number, name in enumerate("ab"):
         inputs = build_cell(number)
@@ -190,7 +187,7 @@ def test_rejects_cells_with_different_task_versions(folder, key, value):
         run_planted_study(folder)
 
 
-# What is left
+# Remaining work
 
 
 def test_dry_run_reports_changed_recipe(folder):
@@ -222,7 +219,7 @@ def test_dry_run_reports_changed_recipe(folder):
         run_study(recipe, folder / "study", resolve_changed, run_cell, print)
 
 
-# What cannot be read or drawn
+# Unreadable files and special names
 
 
 def test_reports_overlong_run_path_as_missing(folder):

@@ -1,4 +1,4 @@
-"""A study's numbers: each cell as its own report has it, and means recomputed from decisions."""
+"""A study's findings: cells as in their own reports, and means recomputed from decisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.study.sealed import build_cell
 
 
 def build_study(names, **changes) -> StudyRecipe:
-    """A study of runs by these names."""
+    """Build a study of runs with these names."""
     cells = {name: {"run": name} for name in names}
     return StudyRecipe.model_validate({"name": "planted", "cells": cells, **changes})
 
@@ -39,7 +39,7 @@ def build_collected_cell(name, inputs) -> CollectedCell:
 
 
 def move_to_other_audit(inputs, task="another"):
-    """The same outcomes on problems of another task."""
+    """Return the inputs with the same outcomes on problems of another task."""
     audit = replace(inputs.audit, ids=np.char.add("other ", inputs.audit.ids))
     data = {**inputs.recipe["data"], "task": task}
     return replace(inputs, audit=audit, recipe={**inputs.recipe, "data": data})
@@ -47,7 +47,7 @@ def move_to_other_audit(inputs, task="another"):
 
 @pytest.fixture(scope="module")
 def three_cells():
-    """Three cells: two models on one audit, a third on another."""
+    """Build three cells: two models on one audit, a third on another audit."""
     cells = {
         "a": build_cell(0),
         "b": build_cell(1),
@@ -78,7 +78,7 @@ def test_mean_equals_recomputed_cell_differences(three_cells):
 
 
 def test_interval_matches_plain_bootstrap_loop(three_cells):
-    """Written out: seeds drawn once a replicate, problems once for both cells of one audit."""
+    """Each replicate draws seeds once, and problems once for all cells with the same audit."""
     findings = compute_study(build_study(three_cells), list(three_cells.values()))
     rng = np.random.default_rng(0)
     means = []
@@ -105,7 +105,7 @@ def test_interval_matches_plain_bootstrap_loop(three_cells):
 
 
 def test_duplicate_cells_keep_interval_of_one():
-    """Drawn jointly, what is the same moves together; drawn apart, it would shrink."""
+    """Equal cells are resampled together; separate draws would shrink the interval."""
     inputs = build_cell(0)
     single = compute_study(build_study("a"), [build_collected_cell("a", inputs)])
     double = compute_study(
@@ -180,7 +180,7 @@ def test_shares_are_ratios_of_gains_and_problems(three_cells):
 
 
 def test_budget_table_lists_tokens_of_first_condition(three_cells):
-    """As the paper's Table 5 lists L: of GapFT alone, the mean over its seeds."""
+    """The paper's Table 5 lists L of GapFT alone, as the mean over seeds."""
     findings = compute_study(build_study(three_cells), list(three_cells.values()))
     (table,) = build_budgets(findings)
     column = table.columns.index("L of GapFT")
@@ -225,7 +225,7 @@ def test_provenance_marks_imported_verdicts(three_cells):
 
 
 def test_main_table_ranks_only_matched_budgets(three_cells):
-    """Table 1: n and All; All verified is a larger budget, and out of the ranking."""
+    """Table 1 counts the whole pool; ``all_verified`` has a larger budget and no rank."""
     findings = compute_study(build_study(three_cells), list(three_cells.values()))
     table = next(
         section.blocks[0]

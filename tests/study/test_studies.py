@@ -1,4 +1,4 @@
-"""Studies of sealed runs: what is collected, what is refused, what verify finds."""
+"""Studies of complete runs: their report, rejected inputs, and verify."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def test_reports_missing_seed_and_omits_means(folder):
                        r"seed 21") as error:  # fmt: skip
         run_planted_study(folder)
     assert error.value.exit_status == 1
-    found = read_results(folder)
-    assert (found["whole"], found["means"]) == (False, None)
-    assert found["cells"]["B / b"]["lacks"] == ["no decisions of uniform under seed 21"]
+    results = read_results(folder)
+    assert (results["whole"], results["means"]) == (False, None)
+    assert results["cells"]["B / b"]["lacks"] == ["no decisions of uniform under seed 21"]
     text = (folder / "study/report/report.md").read_text()
     assert "B / b: no decisions of uniform under seed 21" in text
     assert "Not available: some cells are incomplete" in text
     assert "| B / b | – | – | – | – | – | – | – |" in text
-    found = verify_study(folder / "study")
-    assert not [line for line in found.differences if line.startswith("report/")]
+    verification = verify_study(folder / "study")
+    assert not [line for line in verification.differences if line.startswith("report/")]
     with pytest.raises(UserError, match="B / b: no decisions of uniform under seed 21"):
         read_sections(folder / "study")
 
@@ -156,7 +156,7 @@ def test_declared_start_tokens_must_agree(folder):
     pair(1, 2)
     with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
         run_planted_study(folder)
-    pair(2, None)  # as Qwen, whose tokenizer has none, beside Llama
+    pair(2, None)  # like Qwen, whose tokenizer has none, and Llama
     run_planted_study(folder)
 
 
@@ -177,7 +177,7 @@ def test_verify_reports_edited_report(folder):
         differences = verify_study(folder / "study").differences
         return [line for line in differences if line.startswith("report/")]
 
-    # the planted runs are no runs of any task, which verify says; the report is another matter
+    # verify also reports that the planted runs have no task; only report files matter here
     assert list_report_differences() == []
     for name in ("index.html", "tables/means.csv", "figures/flows.svg"):
         whole = (report / name).read_bytes()

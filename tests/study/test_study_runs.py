@@ -1,4 +1,4 @@
-"""``gapft study`` on a small task, killed between its cells and gone on with, then verified."""
+"""``gapft study`` on a small task: killed between its cells, resumed, and verified."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     deadline = time.monotonic() + 600
     while not second.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert killed(process), "it was killed as its second cell began"
+    assert killed(process), "the study ended before it was killed"
     first = folder / "out/cells/letters"
     before, seconds = (
         read_contents(first),
@@ -74,7 +74,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     done = succeed("study", "study.yaml", *MORE, cwd=folder)
     assert "report: out/report/index.html" in done.stdout
     assert read_contents(first) == before
-    # what is whole is read, not run: no stage of it took a moment more
+    # a complete run is read, not run again: the time of its stages is unchanged
     assert json.loads((first / "manifest.json").read_text())["stages"] == seconds
 
     results = json.loads((folder / "out/report/results.json").read_text())
@@ -82,7 +82,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     gains = []
     for name, run in (("Letters", first), ("Letters, fewer", second)):
         own = json.loads((run / "report/results.json").read_text())
-        assert own.pop("verifier_audit"), "a study judges nothing by another rule"
+        assert own.pop("verifier_audit"), "a study has no verifier audit"
         assert "verifier_audit" not in results["cells"][name]
         assert {key: results["cells"][name][key] for key in own} == own
         gains.append(own["conditions"]["gapft"]["pass_at_1"] - own["source"]["pass_at_1"])
@@ -95,7 +95,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
 
 
 def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
-    """After the test above: its runs are there, and their store is lost."""
+    """Uses the runs of the previous test, without their store."""
     shutil.rmtree(folder / "out/cells/.store")
     text = STUDY.replace("{data.pool_limit: 40}", "{data.pool_limit: 39}")
     (folder / "study.yaml").write_text(text)

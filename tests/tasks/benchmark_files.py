@@ -1,4 +1,4 @@
-"""Small benchmark records in the real ones' formats, all written for these tests."""
+"""Small benchmark records in the formats of the real files, written for these tests."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def build_reclor_record(number: int, part: str) -> dict:
 
 
 def build_gsm8k_record(number: int) -> dict:
-    """Problem ``number``, with a note for a calculator and a thousands separator."""
+    """Build problem ``number``, with a calculator annotation and a thousands separator."""
     total = 1000 * (number + 1)
     return {
         "question": f"Ann has {number + 1} boxes with 1,000 pens each. How many pens are there?",
@@ -72,7 +72,7 @@ def build_math_record(number: int, part: str, answer: str | None = None) -> dict
 
 
 def pack_tests(tests: list[dict]) -> str:
-    """Tests as LiveCodeBench packs them."""
+    """Pack tests as LiveCodeBench does."""
     return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
 
 
@@ -81,7 +81,7 @@ def build_test(text: str, expected: str, kind: str = "stdin") -> dict:
 
 
 def build_livecodebench_record(number: int, day: str, **change: object) -> dict:
-    """Problem ``number``: print, or for odd numbers return, so many times the given number."""
+    """Build problem ``number``: print (odd numbers: return) the input times ``number``."""
     functional = number % 2 == 1
     kind = "functional" if functional else "stdin"
     end = "" if functional else "\n"

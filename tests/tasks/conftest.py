@@ -1,4 +1,4 @@
-"""The benchmarks' small files, in a data folder."""
+"""A data folder with small files of the benchmarks."""
 
 import json
 from pathlib import Path
@@ -19,20 +19,20 @@ from tests.tasks.benchmark_files import (
 
 @pytest.fixture
 def data(tmp_path, monkeypatch) -> Path:
-    """A data folder with all benchmarks, found through GAPFT_DATA_DIR."""
+    """Write a data folder with all benchmarks and set GAPFT_DATA_DIR."""
     root = tmp_path / "data"
-    # Training holds test's problem 3 (with spaces about it) and a record twice.
+    # The training file has problem 3 of the test file (with extra spaces) and a repeated record.
     spaced = {**build_logiqa_record(3, own_id=90), "text": f" {LOGIC[3][0]}\n"}
     write_lines(
         root / "logiqa2" / "train.txt",
         [build_logiqa_record(0), build_logiqa_record(1), build_logiqa_record(0), spaced],
     )
-    # Test reuses an id for two problems.
+    # The test file uses one id for two problems.
     write_lines(
         root / "logiqa2" / "test.txt",
         [build_logiqa_record(2), build_logiqa_record(3), build_logiqa_record(4, own_id=2)],
     )
-    # To calibrate on: problems of training and of test, with ids of their own, and a new one.
+    # The validation file has a training problem, a test problem (with other ids) and a new one.
     new = {**build_logiqa_record(0, own_id=7), "text": "Some birds swim."}
     write_lines(
         root / "logiqa2" / "dev.txt",
@@ -52,7 +52,7 @@ def data(tmp_path, monkeypatch) -> Path:
         build_math_record(991, "test", "")
     ]
     write_lines(root / "MATH" / "test.jsonl", test)
-    # One day before, on and after the audit's first, in files that are not in order.
+    # Contest dates before, on and after the audit's first day, not in order.
     write_lines(
         root / "livecodebench" / "test.jsonl",
         [build_livecodebench_record(4, "2024-10-01"), build_livecodebench_record(3, "2024-09-30")],
@@ -62,7 +62,7 @@ def data(tmp_path, monkeypatch) -> Path:
         [
             build_livecodebench_record(2, "2023-05-07"),
             build_livecodebench_record(5, "2025-03-01"),
-            # The audit's problem 5 was set once before; ERRATA lists the two others.
+            # An earlier repeat of the audit's problem 5; ERRATA lists the other two.
             build_livecodebench_record(5, "2023-06-01", question_id="2555"),
             build_livecodebench_record(6, "2023-09-02", question_id="abc326_d"),
             build_livecodebench_record(7, "2025-01-01", question_title="Most Frequent IDs"),
@@ -74,7 +74,7 @@ def data(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def read_error():
-    """Runs a function that must end in a UserError, and gives its message on one line."""
+    """Return a function that calls another, expects a UserError, and returns its message."""
 
     def run(function, *arguments) -> str:
         with pytest.raises(UserError) as caught:

@@ -1,4 +1,4 @@
-"""Every bundled task: prompt, gold, splits, decoding, twin and pool."""
+"""Every bundled task: prompt, gold, splits, decoding, passk and pool tasks."""
 
 import json
 
@@ -21,7 +21,7 @@ from tests.tasks.benchmark_files import (
 
 #: The folders of tasks/.
 BENCHMARKS = sorted(file.parent.name for file in tasks_path().glob("*/_base_yaml"))
-#: Those that only an extra generates are in no group.
+#: Tasks that need an extra are in no group.
 GENERATED = [name for name in BENCHMARKS if name.startswith("rg_")]
 GROUPED = [name for name in BENCHMARKS if name not in GENERATED]
 each_benchmark = pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_reads_logiqa(data):
 
 
 def test_logiqa_whole_keeps_shared_problems(data):
-    """The older protocol's splits, whole; the prompts of its problems are those of the main one."""
+    """The older protocol uses the complete splits; its prompts equal those of the main task."""
     task, whole = load_task("gapft_logiqa"), load_task("gapft_logiqa_whole")
     audit = {problem.prompt for problem in task.read_audit()}
     every = {problem.prompt for problem in whole.read_audit()}
@@ -129,7 +129,7 @@ def test_logiqa_whole_keeps_shared_problems(data):
     ("name", "passed"), [("gapft_logiqa", {1.0}), ("gapft_logiqa_answer_only", {0.0})]
 )
 def test_lm_eval_applies_both_logiqa_rules(name, passed, data):
-    """Table 4: by the whole response for Llama and Qwen; elsewhere by the first explicit answer."""
+    """Table 4 judges the whole response for Llama and Qwen, else the first explicit answer."""
     manager = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
     letters = {p.prompt: p.gold["answer"] for p in load_task("gapft_logiqa").read_audit()}
     for template, expected in (("{}.", {1.0}), ("The answer is {}, as the passage says.", passed)):
@@ -212,7 +212,7 @@ def test_math_without_test_file_splits_training_file(data):
     train, test = data / "MATH" / "train.jsonl", data / "MATH" / "test.jsonl"
     lines = test.read_text(encoding="utf-8").splitlines()
     test.unlink()
-    # The rule reads texts, not the order of the file or its name.
+    # The rule depends on texts, not on the order of the file or its name.
     train.write_text("\n".join(reversed(lines)), encoding="utf-8")
     task = load_task("gapft_math")
     assert {p.id for p in task.read_audit()} == audit_ids
@@ -229,7 +229,7 @@ def test_reads_demo():
 
 
 def test_validation_is_disjoint_from_pool_and_audit(data, read_error):
-    """LogiQA's dev.txt, and the next of MATH's test split; the other splits stay."""
+    """The validation problems are LogiQA's dev.txt and further problems of MATH's test split."""
     (problem,) = load_task("gapft_logiqa").read_validation()
     assert "Some birds swim." in problem.prompt
     held = load_task("gapft_math")
@@ -240,7 +240,7 @@ def test_validation_is_disjoint_from_pool_and_audit(data, read_error):
     assert not apart[0] & (apart[1] | apart[2])
     new = [build_math_record(n, "test")["problem"] for n in range(650, 1300)]
     left = {text for text in new if not any(text in prompt for prompt in apart[2])}
-    assert len(apart[0]) == len(left) > 50, "all of test's that are in neither audit nor training"
+    assert len(apart[0]) == len(left) > 50, "all test problems not in an audit or training"
     (data / "MATH" / "test.jsonl").unlink()
     (data / "logiqa2" / "dev.txt").unlink()
     assert load_task("gapft_math").read_audit()

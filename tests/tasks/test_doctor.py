@@ -1,4 +1,4 @@
-"""gapft doctor: the data it finds, the counts it verifies, and the errors it shows."""
+"""gapft doctor: available data, verified counts, and errors."""
 
 import pytest
 
@@ -10,14 +10,14 @@ NOT_VERIFIED = "    published counts: not verified"
 
 @pytest.fixture
 def run_doctor(monkeypatch):
-    """The doctor's lines. It switches this process offline: that is undone."""
+    """Return a function that gives the doctor's lines; its offline settings are undone."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     return lambda: doctor.examine_machine().splitlines()
 
 
 def select_lines(name: str, lines: list[str]) -> list[str]:
-    """The line on a task and those below it."""
+    """Return the line of a task and the indented lines below it."""
     start = next(i for i, line in enumerate(lines) if line.startswith(f"  {name}: "))
     rest = lines[start + 1 :]
     end = next((i for i, line in enumerate(rest) if not line.startswith("    ")), len(rest))
@@ -68,7 +68,7 @@ def test_reports_missing_data(tmp_path, run_doctor, monkeypatch):
 
 def test_reports_error_of_broken_file(data, run_doctor):
     path = data / "logiqa2" / "train.txt"
-    # The words of another error, in a file's name and content, must not hide this one.
+    # Text of a different error in the content must not hide this error.
     path.write_text('{"id": "was found neither"}\n{"id": 1', encoding="utf-8")
     (data / "reclor" / "val.json").unlink()
     lines = run_doctor()

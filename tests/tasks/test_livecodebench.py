@@ -1,4 +1,4 @@
-"""LiveCodeBench: the split by contest date, left-out problems, prompts, golds, bad records."""
+"""LiveCodeBench: the split by contest date, excluded problems, prompts, golds, bad records."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def list_question_ids(documents) -> list[str]:
 
 
 def replace_audit_problem(data: Path, **change: object) -> Path:
-    """Puts one audit problem with a changed field into the folder, as its line 2."""
+    """Write an audit problem with a changed field as line 2 of its file."""
     path = data / "livecodebench" / "test.jsonl"
     records = [
         build_livecodebench_record(3, "2024-09-30"),
@@ -216,11 +216,11 @@ def test_rejects_empty_folder_and_empty_split(data, read_error):
     assert "no .jsonl file" in read_error(load_task, "gapft_livecodebench")
 
 
-# Judged by the stock lm_eval
+# Judged by lm_eval
 
 
 class ProgramWriter:
-    """Answers with right programs, but the audit's function problem only every other time."""
+    """Answer with right programs; the audit's function problem is right only every other time."""
 
     def __init__(self):
         self.asked = 0

@@ -1,6 +1,6 @@
-"""Decoding of LiveCodeBench's packed tests: exact for its own form, and nothing else gets through.
+"""Decoding of LiveCodeBench's packed tests: exact for their format; all other input is rejected.
 
-Every hostile string here would do its harm under ``pickle.loads``, which is shown for those that
+Every hostile string here would do harm with ``pickle.loads``, which is shown for those that
 write a file; none is executed, and none decodes.
 """
 
@@ -32,7 +32,7 @@ def wrap_pickle(pickled: bytes) -> str:
 
 
 def read_decode_error(text: str, **limits: int) -> str:
-    """The message on a text that must not decode."""
+    """Return the error message for a text that must not decode."""
     with pytest.raises(UserError) as caught:
         decode_tests(text, "test.jsonl, line 3, problem 7_A", **limits)
     message = str(caught.value)
@@ -61,16 +61,16 @@ def test_ignores_whitespace_and_field_order():
 
 
 def test_decodes_large_tests():
-    # Beyond 64 KiB, pickle puts a string outside its frames.
+    # Above 64 KiB, pickle writes a string outside its frames.
     (test,) = decode_tests(pack_tests([build_test("1 " * 100_000, "é" * 100_000)]), "p")
     assert (len(test.input), test.output) == (200_000, "é" * 100_000)
 
 
-# What must not be executed
+# Code that must not be executed
 
 
 class CallOnLoad:
-    """Pickled, it calls a function when loaded."""
+    """Call a function when the pickled object is loaded."""
 
     def __init__(self, function, *arguments):
         self.parts = (function, arguments)
@@ -80,7 +80,7 @@ class CallOnLoad:
 
 
 def build_hostile_pickles(canary: Path) -> dict[str, bytes]:
-    """Pickles that create the canary file when loaded the usual way."""
+    """Build pickles that create the canary file when ``pickle.loads`` reads them."""
     command = f"touch {canary}"
     return {
         "os.system": pickle.dumps(CallOnLoad(os.system, command)),
@@ -110,7 +110,7 @@ def test_rejects_calling_pickle_without_executing(name, tmp_path):
     message = read_decode_error(wrap_pickle(pickled))
     assert "it was not executed" in message
     assert not canary.exists()
-    # The canary is a real one: the usual way of loading does execute it.
+    # The canary works: ``pickle.loads`` does execute the call.
     pickle.loads(pickled)
     assert canary.exists()
 
@@ -141,7 +141,7 @@ def test_rejects_instructions_not_in_pickled_string(name, pickled):
 
 
 def test_limits_harmless_instructions():
-    # Each alone is a string's; a memo of millions is not.
+    # A string's pickle has such instructions, but not millions of them.
     memos = b"\x80\x04\x8c\x02[]" + b"\x94" * 5_000_000 + b"."
     assert "instruction MEMOIZE at byte" in read_decode_error(wrap_pickle(memos))
     frames = b"\x80\x04" + b"\x95" + bytes(8) + (b"\x95" + bytes(8)) * 1000 + b"."
@@ -177,11 +177,11 @@ def test_arbitrary_bytes_decode_only_as_string(data):
     )
 
 
-# What must not take memory or time
+# Limits of memory and time
 
 
 def measure_peak_memory(text: str, **limits: int) -> tuple[str, int]:
-    """The message on a refused text, and the bytes that refusing it took at most."""
+    """Return the error message for a text, and the peak memory in bytes."""
     tracemalloc.start()
     try:
         return read_decode_error(text, **limits), tracemalloc.get_traced_memory()[1]
@@ -237,7 +237,7 @@ def test_rejects_too_many_tests(monkeypatch):
     assert "there are more than 3 tests" in read_decode_error(pack_tests(ONE * 4))
 
 
-# What is corrupted
+# Corrupted data
 
 
 @pytest.mark.parametrize(

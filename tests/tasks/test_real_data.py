@@ -1,4 +1,4 @@
-"""The benchmarks' real files, where GAPFT_DATA_DIR has them; skipped, saying so, where not."""
+"""The real files of benchmarks; tests are skipped if GAPFT_DATA_DIR does not have them."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from gapft_harness.lm_eval_bridge.task_file.documents import read_documents
 
 
 def find_real_files(*names: str) -> list[Path]:
-    """The real files, or a skip that names the first one missing."""
+    """Return the paths of real files; skip the test if one is missing."""
     root = os.environ.get("GAPFT_DATA_DIR")
     if not root:
         pytest.skip("GAPFT_DATA_DIR is not set: not verified on the real files")
@@ -35,7 +35,7 @@ def test_splits_real_logiqa_validation_file(tmp_path, monkeypatch):
     lines = dev.read_text(encoding="utf-8").split("\n")
     lines = [line for line in lines if line.strip()]
     (tmp_path / "logiqa2").mkdir()
-    # The two parts overlap in 100 lines, which must leave both.
+    # The two parts share 100 lines, which must be dropped from both.
     for name, part in (("train.txt", lines[:900]), ("test.txt", lines[800:])):
         (tmp_path / "logiqa2" / name).write_text("\n".join(part), encoding="utf-8")
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path))
@@ -49,7 +49,7 @@ def test_splits_real_logiqa_validation_file(tmp_path, monkeypatch):
 
 
 def test_counts_shared_problems_of_older_logiqa(tmp_path, monkeypatch):
-    """100 lines in both parts; repeated prompts of the file may add to them, on either side."""
+    """Both parts share 100 lines; repeated prompts of the file may add to them."""
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.stages.search.splits import read_splits
 
@@ -76,7 +76,7 @@ def test_counts_shared_problems_of_older_logiqa(tmp_path, monkeypatch):
 
 
 def test_real_logiqa_validation_set_is_disjoint(tmp_path, monkeypatch):
-    """Parts of it as the pool and the audit: exactly the rest is left."""
+    """Parts of the file are the pool and the audit; the rest is the validation set."""
     (dev,) = find_real_files("logiqa2/dev.txt")
     lines = [line for line in dev.read_text(encoding="utf-8").split("\n") if line.strip()]
     (tmp_path / "logiqa2").mkdir()

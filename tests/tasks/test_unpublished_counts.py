@@ -1,4 +1,4 @@
-"""Data that are not the paper's: the run itself says so, in its output, manifest and report."""
+"""Data that differ from the paper's: warnings in output, manifest and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a test opens the page."""
+"""Fixtures for the explorer page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.report.explorer.driving import wait_until
 
 @pytest.fixture
 def open_page(browser: Any) -> Callable[..., Any]:
-    """Opens a page at a view and waits until it is there; by default all rows are in sight."""
+    """Open a page at a view and wait until it is ready; by default all rows are visible."""
 
     def at(
         page: str, view: str = "", width: int = 1280, height: int = 8000, scheme: str = "light"

@@ -1,4 +1,4 @@
-"""What a person does on the page, and sees."""
+"""Actions of a user on the page, and what the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def wait_until(browser: Any, condition: str) -> None:
 
 
 def read_rows(browser: Any, *, prefix: bool = True) -> list[Any]:
-    """The numbers of the problems in the list, in order; all of them must be in sight."""
+    """Read the numbers of the listed problems, in order; all of them must be visible."""
     names: list[str] = browser.execute_script(
         "return [...document.querySelectorAll('.rows .row')]"
         ".sort((a, b) => a.ariaRowIndex - b.ariaRowIndex)"
@@ -39,12 +39,12 @@ def press_keys(browser: Any, *keys: str) -> None:
 
 
 def wait_for_search(browser: Any) -> None:
-    """Waits until a search has been through all texts."""
+    """Wait until a search has covered all texts."""
     wait_until(browser, "!document.getElementById('count').textContent.includes('searched')")
 
 
 def turn_to(browser: Any, view: str) -> None:
-    """Gives an open page another address, as a link to another view does."""
+    """Change the address of an open page, as a link to another view does."""
     browser.execute_async_script(
         "const [view, done] = arguments;"
         "addEventListener('popstate', () => setTimeout(done), {once: true});"

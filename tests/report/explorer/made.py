@@ -1,4 +1,4 @@
-"""Problems to explore, made from a seed, and what the page's own data says."""
+"""Generated content for the explorer page, and a reader of the page's data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONDITIONS = {"gapft": "GapFT", "uniform": "uniform", "replay": "replay", "all_v
 SEEDS = ("13", "21", "73")
 WORDS = ("right", "wrong")
 
-#: What a model may write to be run, to leave its place, or to hide.
+#: Text that tries to be executed, to escape its element, or to hide.
 HOSTILE = (
     "</script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
     "\u202ereversed\x00\x1b[31m\u200b{{ 7*7 }} ]]> <!-- <b>bold</b> &lt; \x1e\x1f \ud83d"
@@ -38,7 +38,7 @@ HOSTILE = (
 def build_content(
     problems: int = 120, k: int = 8, seed: int = 3, **changes: Any
 ) -> ExplorerContent:
-    """Verdicts drawn at random; a response says whose it is, and is long for every tenth."""
+    """Build content with random verdicts; responses name their model; every tenth is long."""
     rng = np.random.default_rng(seed)
     solved_before = rng.random(problems) < 0.45
     samples = rng.random((problems, k)) < 0.25
@@ -94,7 +94,7 @@ def list_verdicts(solved: Any) -> list[str]:
 
 
 def map_texts(content: ExplorerContent, text: Callable[[str], str]) -> ExplorerContent:
-    """The same with every text changed."""
+    """Return the content with a function applied to every text."""
 
     def entries() -> Iterator[ProblemTexts]:
         for entry in content.entries():
@@ -106,14 +106,14 @@ def map_texts(content: ExplorerContent, text: Callable[[str], str]) -> ExplorerC
 
 
 def write_page(content: ExplorerContent, folder: Path) -> str:
-    """Writes the page; its address."""
+    """Write the page and return its address."""
     path = folder / "explorer.html"
     path.write_text(packing.render_explorer(content), "utf-8")
     return path.as_uri()
 
 
 def unpack_page(html: str) -> tuple[dict[str, Any], list[list[str]]]:
-    """The page's index, and of each problem its texts: prompt, gold, responses."""
+    """Return the page's index, and for each problem its texts: prompt, gold, responses."""
 
     def text(packed: str) -> str:
         return zlib.decompress(base64.b64decode(packed)).decode()

@@ -1,4 +1,4 @@
-"""The page's differences are those of the report: the same words are marked, by the same rules."""
+"""The page's differences equal those of the report: same words, same rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all problems in a real browser: what is chosen, found, opened and shared."""
+"""The explorer page in a real browser: filters, search, opened problems, addresses."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def page(explorer_content: ExplorerContent, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def open_explorer(open_page: Callable[..., Any], page: str) -> Callable[..., Any]:
-    """Opens the page of these problems."""
+    """Open the page of this content."""
     return functools.partial(open_page, page)
 
 
 def select_problems(
     content: ExplorerContent, states: str, seed: str, outcomes: dict[str, str]
 ) -> list[int]:
-    """What a view should list, problem by problem."""
+    """Return the positions of the problems that a view should list."""
     positions = []
     for place in range(len(content.ids)):
         fits = not states or content.states[place] in states

@@ -1,4 +1,4 @@
-"""What a search shows of its hits, why responses did not pass, and filters by that."""
+"""Search hits, reasons why responses failed, and filters by reason."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.report.explorer.driving import (
 )
 from tests.report.explorer.made import HOSTILE, build_content, write_page
 
-#: What the first response of every third problem got, by its place.
+#: Verdicts of the source's responses, by position modulo 3.
 VERDICTS = ("timeout", "error", "wrong")
 REASONS = ("time limit exceeded on hidden test 2 of 4", "it broke", "wrong answer on public test 1")
 
 
 def build_judged_content() -> ExplorerContent:
-    """The source's decodes with reasons; one model's with an answer; earlier attempts of both."""
+    """Build content with reasons, an answer of one model, and earlier attempts."""
     content = build_content(60, k=2)
     verdicts = [VERDICTS[place % 3] if place % 2 else "right" for place in range(60)]
     model = replace(content.models[1], verdicts=["error" if i == 8 else "wrong" for i in range(60)])
@@ -50,7 +50,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read_hit_lines(browser: Any) -> list[str]:
-    """The second line of each row, in order."""
+    """Read the second line of each row, in order."""
     wait_until(browser, "document.querySelectorAll('.words mark').length")
     lines: list[str] = browser.execute_script(
         "return [...document.querySelectorAll('.rows .row')]"
@@ -104,7 +104,7 @@ def test_response_shows_reason_answer_and_attempts(
     wait_until(browser, "document.querySelector('.answers article')")
     why = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
     reasons = browser.execute_script(why, ".answers .why")
-    # an answer that the reason gives is said once
+    # an answer that is in the reason is shown once
     assert reasons == [REASONS[0], *["read: 7"] * 4]
     assert browser.execute_script(why, ".samples .why") == ["sampled"]
     (summary,) = browser.execute_script(why, ".earlier summary")

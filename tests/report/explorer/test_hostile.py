@@ -1,4 +1,4 @@
-"""What a model writes is shown as text: nothing of it runs, loads, moves other text or hides."""
+"""Model outputs are shown as text: they do not run, load, move other text, or hide."""
 
 from __future__ import annotations
 

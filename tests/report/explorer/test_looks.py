@@ -1,4 +1,4 @@
-"""The page at a desk and on a phone, light and dark, with pictures of each in the test's folder."""
+"""The page on desktop and phone, light and dark; pictures go to the test's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.report.explorer.driving import press_keys, wait_until
 from tests.report.explorer.made import build_content, write_page
 
-#: The lowest contrast of any text with what is behind it (WCAG 2, level AA: 4.5 to 1).
+#: Contrasts of all texts with their backgrounds, lowest first (WCAG 2, level AA: 4.5 to 1).
 CONTRASTS = """
 const canvas = new OffscreenCanvas(1, 1).getContext("2d", {willReadFrequently: true});
 const numbers = (colour) => {
@@ -80,7 +80,7 @@ def test_page_fits_is_legible_and_follows_theme(
 def test_headers_align_with_columns(page: str, open_page: Callable[..., Any], width: int) -> None:
     for view in ("", "#open=problem-00008"):
         if view and width == 390:
-            continue  # a phone shows the problem alone
+            continue  # a phone shows only the problem
         browser = open_page(page, view, width, 900)
         places = browser.execute_script(
             "return ['.head .row', '.rows .row'].map(one => [...document.querySelector(one)"

@@ -1,4 +1,4 @@
-"""15,000 problems, four conditions, three seeds: opened, filtered, walked; `-s` prints times."""
+"""15,000 problems, four conditions, three seeds: open, filter, scroll; `-s` prints times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROBLEMS = 15_000
 
 
 def build_long_entries(content: ExplorerContent) -> Iterator[ProblemTexts]:
-    """Texts of some hundred characters in words that differ from problem to problem."""
+    """Yield texts of some hundred characters with different words for each problem."""
     rng = np.random.default_rng(1)
     words = [f"{a}{b}" for a in ("add", "take", "times", "so", "half") for b in range(200)]
     text = " ".join(rng.choice(words, 400_000).tolist())
@@ -59,10 +59,10 @@ def test_many_problems_open_filter_and_scroll(
         const done = arguments[0];
         const select = document.querySelector("#choices select");
         const box = document.querySelector("#choices input[value=S]");
-        const time = (act) => new Promise((told) => {
+        const time = (act) => new Promise((resolve) => {
           const start = performance.now();
           act();
-          requestAnimationFrame(() => setTimeout(() => told(performance.now() - start)));
+          requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start)));
         });
         const choose = (value) => () => {
           select.value = value;

@@ -1,4 +1,4 @@
-"""What the page holds: all texts as they are, once each, and always the same bytes."""
+"""The page's data: all texts unchanged, once each, and always the same bytes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_cuts_middle_of_texts_above_size_limit() -> None:
     assert sum(map(len, smallest)) < most
     texts = zlib.decompress(base64.b64decode(smallest[0])).decode()
     assert re.search(r"First add 0 .*\n… [12],\d{3} characters left out …\n", texts)
-    assert "So the source says 0." in texts, "what an answer ends with is there"
+    assert "So the source says 0." in texts, "the end of an answer is kept"
     text = "a" * 700 + "b" * 700
     assert (
         packing._cut_middle(text, 1000) == f"{'a' * 500}\n… 400 characters left out …\n{'b' * 500}"

@@ -1,4 +1,4 @@
-"""Views of the page at their edges: missing values and states, words, texts unpacked again."""
+"""Edge cases of views: missing values and states, sort orders, cached texts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _build_source_entries() -> Iterator[ProblemTexts]:
     return (ProblemTexts(f"ask {place}", "gold", ["said"], {}) for place in range(12))
 
 
-#: Reads problems one after another, with room for all chunks of texts but one.
+#: Reads problems one after another; the cache has space for all chunks of texts but one.
 _READ = """
 const done = arguments[arguments.length - 1];
 const real = globalThis.DecompressionStream;
@@ -103,5 +103,5 @@ def test_keeps_recently_used_texts_unpacked(open_page: Callable[..., Any], tmp_p
     code = files("gapft_harness.report.rendering") / "templates/explorer/data.js"
     source = code.read_text("utf-8").replace("const MOST_KEPT", "let MOST_KEPT")
     counts = browser.execute_async_script(source + _READ)
-    # 128 takes the place of 64, which is then asked for twice at once and takes that of 128
+    # 128 replaces 64 in the cache; 64 is then read twice at once and replaces 128
     assert counts == [1, 1, 0, 1, 0, 2, 1]
