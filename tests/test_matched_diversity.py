@@ -46,9 +46,9 @@ KEYS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
-    made = write(tmp_path_factory.mktemp("diversity"))
-    made.change(**KEYS)
-    return made
+    run_files = write(tmp_path_factory.mktemp("diversity"))
+    run_files.change(**KEYS)
+    return run_files
 
 
 def count_strata(run_files: Changing, condition: str, seed: int) -> Counter[str]:
