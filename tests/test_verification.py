@@ -123,7 +123,7 @@ def test_accepts_good_golds():
     [
         (
             "raise",
-            "line 1: in check_gold, GoldCheckingVerifier.* RuntimeError: odd gold",
+            "line 1: in check_gold.*GoldCheckingVerifier.* RuntimeError: odd gold",
         ),
         ("none", "verifier 'GoldCheckingVerifier' .* returned None from check_gold; expected text"),
     ],
