@@ -87,7 +87,7 @@ def borrow_response(e: Evidence, other: Evidence, **more: Any) -> Evidence:
     [
         (
             lambda p, n, r: [borrow_response(p.missed[0], p.solved[0])],
-            "the response of problem G000 to problem U000; register it with responses='borrowed'",
+            r"G000 .*U000.*responses='borrowed'",
         ),
         (
             lambda p, n, r: [replace(p.solved[0], response=Response("x", 0, "", (1,), "stop", 0))],

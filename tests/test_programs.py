@@ -126,22 +126,23 @@ READ_ALL = """
 import resource, sys
 from gapft_harness.verification.boxes import last_box
 from gapft_harness.verification.math import spell_out
-from gapft_harness.plugins.verifiers.boxed_math import shortcut
+from gapft_harness.plugins.verifiers.boxed_math import compare_directly
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
-from gapft_harness.verification.feedback import own_error
+from gapft_harness.verification.feedback import strip_foreign_frames
 from gapft_harness.verification.programs import last_program, last_program_lcb
-from gapft_harness.verification.reasons import kind_of
+from gapft_harness.verification.reasons import classify_reason
 from gapft_harness.core.records import Verdict
 from gapft_harness.report.rendering.markdown import escape_markdown, fence_text
-from gapft_harness.report.rendering.page import _unbroken_intervals
+from gapft_harness.report.rendering.page import _join_intervals
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 text = sys.stdin.read()
-last_program(text), last_program_lcb(text), shortcut("7", last_box(text) or "")
+last_program(text), last_program_lcb(text), compare_directly("7", last_box(text) or "")
 gold = {"answer": "A", "options": ["x", "y" * 1000]}
 for rule in ("whole_response", "first_explicit", "permissive"):
     OptionLetter(rule).verify([text], [gold])
-kind_of(Verdict("fail", text)), escape_markdown(text), fence_text(text), _unbroken_intervals(text)
-spell_out(text), own_error(text)
+classify_reason(Verdict("fail", text)), escape_markdown(text), fence_text(text)
+_join_intervals(text)
+spell_out(text), strip_foreign_frames(text)
 print("read")
 """
 

@@ -63,7 +63,11 @@ def test_distinct_reasons_are_bounded() -> None:
         ({"pass": 90, "fail": 10}, "", False),
         ({"pass": 91, "error": 9}, "", False),
         ({"pass": 90, "error": 10}, "10 of 100 responses could not be judged", False),
-        ({"pass": 90, "error": 5, "timeout": 5}, "(5 errors, 5 timeouts)", False),
+        (
+            {"pass": 90, "error": 5, "timeout": 5},
+            "could not be judged (5 errors",
+            False,
+        ),
         ({"pass": 1, "fail": 99}, "", False),
         ({"pass": 50, "timeout": 50}, "50 of 100 responses could not be judged", True),
         ({"fail": 100}, "none of 100 responses passed; most common: no box (100)", True),

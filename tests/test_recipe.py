@@ -231,10 +231,10 @@ def test_identity_covers_the_search_inputs() -> None:
 def test_identity_covers_only_scalings_pool_share(
     first: dict[str, Any] | None, second: dict[str, Any], same: bool
 ) -> None:
-    experiments = [{} if each is None else {"scaling": each} for each in (first, second)]
+    experiments = [{} if scaling is None else {"scaling": scaling} for scaling in (first, second)]
     identities = [
-        check_recipe({**MINIMAL, "experiments": each}, "x").build_search_identity()
-        for each in experiments
+        check_recipe({**MINIMAL, "experiments": section}, "x").build_search_identity()
+        for section in experiments
     ]
     assert (identities[0] == identities[1]) == same
 

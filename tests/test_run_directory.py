@@ -285,8 +285,8 @@ def test_second_process_is_refused_and_names_first(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys, pathlib\nfrom gapft_harness.run_directory.lock import hold\n"
-            "with hold(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n"
+            "import sys, pathlib\nfrom gapft_harness.run_directory.lock import hold_run_lock\n"
+            "with hold_run_lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n"
             "    sys.stdin.read()",
             str(tmp_path / "run"),
         ],

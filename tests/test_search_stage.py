@@ -133,7 +133,7 @@ def test_missing_tables_are_an_error(task: Letters, monkeypatch: pytest.MonkeyPa
 def test_damaged_finished_table_is_named(task: Letters, content: bytes) -> None:
     run = task.run("r")
     (run.path / "pool" / "responses.parquet").write_bytes(content)
-    with pytest.raises(UserError, match=r"pool/responses\.parquet: is damaged \(Arrow"):
+    with pytest.raises(UserError, match=r"pool/responses\.parquet: damaged \(Arrow"):
         run_search_stage(task.context(run))
     assert len(read_requests(task)) == 5, "and nothing is searched"
 

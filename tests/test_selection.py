@@ -108,7 +108,7 @@ def test_uniform_draw_is_uniform() -> None:
         (lambda p, n, r: [p.solved[0]] * n, "more than once .first: G000.*repeats=True"),
         (lambda p, n, r: p.missed[:n], "without a response to train on .state U"),
         (lambda p, n, r: 1 / 0, "failed: ZeroDivisionError"),
-        (lambda p, n, r: ["x"] * n, "not of this pool: 'x'"),
+        (lambda p, n, r: ["x"] * n, "not evidence of this pool: 'x'"),
         (lambda p, n, r: None, "failed: TypeError"),
         (lambda p, n, r: [int("x")], "failed: ValueError"),
         (lambda p, n, r: [evidence("new", "S")] * n, "not evidence of this pool"),
@@ -129,7 +129,7 @@ def select_forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
 
 @pytest.mark.parametrize("responses", ["kept", "verified", "borrowed"])
 def test_rejects_unverified_responses(responses: str) -> None:
-    with pytest.raises(PluginError, match="verified"):
+    with pytest.raises(PluginError, match="S000"):
         run_selector(
             select_forged,
             register_selector(select_forged, responses=responses),

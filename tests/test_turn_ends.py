@@ -147,13 +147,13 @@ def test_online_responses_end_with_the_turn_end(
     grpo = pytest.importorskip("gapft_harness.training.grpo")
     folder = chat_model(tmp_path / "model", "Gemma")
     seen: list[Any] = []
-    train = grpo._Trainer.train
+    train = grpo._MaskingTrainer.train
 
     def record_trainer(trainer: Any) -> Any:
         seen.append(trainer.generation_config.eos_token_id)
         return train(trainer)
 
-    monkeypatch.setattr(grpo._Trainer, "train", record_trainer)
+    monkeypatch.setattr(grpo._MaskingTrainer, "train", record_trainer)
     name, params = "contains", {"word": "e"}
     verifier = TaskVerifier(name, params, lambda **_: None, None, ())
     chosen = examples(2)

@@ -74,7 +74,9 @@ def test_verifier_exception_is_one_pairs_error():
 
 
 def test_verifier_that_always_raises_is_broken():
-    with pytest.raises(PluginError, match=r"'Raising' .* raised on all 2 pairs: RuntimeError"):
+    with pytest.raises(
+        PluginError, match=r"'RaisingVerifier' .* raised on all 2 pairs: RuntimeError"
+    ):
         verify_unique(RaisingVerifier(), ["bad", "bad"], [1, 2])
 
 
@@ -119,8 +121,11 @@ def test_accepts_good_golds():
 @pytest.mark.parametrize(
     ("gold", "expected"),
     [
-        ("raise", "line 1: in check_gold, verifier 'Choosy' .* failed: RuntimeError: odd gold"),
-        ("none", "verifier 'Choosy' .* returned None from check_gold; expected text"),
+        (
+            "raise",
+            "line 1: in check_gold.*GoldCheckingVerifier.* RuntimeError: odd gold",
+        ),
+        ("none", "verifier 'GoldCheckingVerifier' .* returned None from check_gold; expected text"),
     ],
 )
 def test_broken_check_gold_names_the_verifier(gold, expected):
@@ -130,13 +135,15 @@ def test_broken_check_gold_names_the_verifier(gold, expected):
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_wrong_number_of_verdicts_names_the_verifier(count):
-    with pytest.raises(PluginError, match=f"'Returning' .* returned {count} verdicts for 2 pairs"):
+    with pytest.raises(
+        PluginError, match=f"'ConstantVerifier' .* returned {count} verdicts for 2 pairs"
+    ):
         verify_unique(ConstantVerifier([Verdict("pass")] * count), ["a", "b"], [1, 2])
 
 
 @pytest.mark.parametrize("wrong", [None, "pass", [True, False], [Verdict("pass"), None]])
 def test_invalid_verdict_names_the_verifier(wrong):
-    with pytest.raises(PluginError, match=r"'Returning' .* expected a list of"):
+    with pytest.raises(PluginError, match=r"'ConstantVerifier' .* expected a list of"):
         verify_unique(ConstantVerifier(wrong), ["a", "b"], [1, 2])
 
 

@@ -155,7 +155,7 @@ def register_selector(**options: Any) -> Registration:
         (
             {"response": build_response("b", 0)},
             {"responses": "verified"},
-            "the response of problem b to problem a; register it with responses='borrowed'",
+            r"problem b .*problem a;.*responses='borrowed'",
         ),
         ({}, {"responses": "verified"}, ""),
         ({}, {"responses": "borrowed"}, ""),

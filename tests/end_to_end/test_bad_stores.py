@@ -193,7 +193,7 @@ def test_full_store_disk_keeps_files_and_resumes(tmp_path: Path, whole_run: Path
         done = gapft(*SEARCH, "--run-dir", "run", cwd=tmp_path, env=env)
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr
-        assert "make room" in done.stderr
+        assert "free disk space" in done.stderr
         assert str(disk) in done.stderr.replace("\n", "")
         stored_content = {path: path.read_bytes() for path in disk.glob("store/*/*/*.jsonl")}
         assert stored_content

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tomllib
 import venv
 from collections.abc import Iterator
@@ -51,7 +50,6 @@ def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("light")
     packages = folder / "packages"
     packages.mkdir()
-    here = Path(sysconfig.get_paths()["purelib"])
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     requirements, seen = map(Requirement, declared["dependencies"]), set[tuple[str, str]]()
     for package in (
@@ -60,8 +58,9 @@ def light_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for dependency in find_requirements(requirement.name, frozenset(requirement.extras), seen)
     ):
         for top in {file.parts[0] for file in package.files or () if file.parts[0] != ".."}:
-            if (here / top).exists() and not (packages / top).exists():
-                (packages / top).symlink_to(here / top)
+            installed = Path(str(package.locate_file(top)))
+            if installed.exists() and not (packages / top).exists():
+                (packages / top).symlink_to(installed)
     venv.create(folder / "venv", symlinks=True)
     (site,) = (folder / "venv" / "lib").glob("python3*/site-packages")
     (site / "light.pth").write_text(f"{packages}\n{ROOT}\n")

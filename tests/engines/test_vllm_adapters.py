@@ -183,7 +183,7 @@ def test_rejects_non_adapters_and_high_ranks(tmp_path: Path, model: Path, adapte
     with pytest.raises(UserError, match="does not fit the model"):
         VllmSampler(build_settings(model), Adapter(arm, str(broken)))
     high = random_adapter(model, tmp_path / "high", rank=513)
-    with pytest.raises(UserError, match="its rank is 513; vLLM serves ranks up to 512"):
+    with pytest.raises(UserError, match=r"rank 513 .*512"):
         VllmSampler(build_settings(model), high)
 
 

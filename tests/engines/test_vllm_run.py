@@ -146,7 +146,10 @@ def test_scaled_adapter_is_served_as_ordinary_adapter(
     ("setting", "message"),
     [
         ("model.args.gpu_memory_utilisation=0.5", "did you mean 'gpu_memory_utilization'"),
-        ("search.max_gen_toks=500", "the model's context is 256 tokens"),
+        (
+            "search.max_gen_toks=500",
+            "max_gen_toks: found 500; expected less than the model's context of 256",
+        ),
     ],
 )
 def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, message: str) -> None:

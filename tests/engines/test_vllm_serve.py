@@ -104,7 +104,7 @@ def test_loaded_adapter_matches_hf_with_peft(
     assert sum(a != b for a, b in zip(list_texts(answers), list_texts(source), strict=True)) > 5
     name = arm.describe()["model"]
     arm.close()
-    with pytest.raises(UserError, match=f"serves no model '{name}'.*known: .*demo"):
+    with pytest.raises(UserError, match=f"'{name}'.*demo"):
         ServerSampler(build_settings(url, model=name), None)
 
 
@@ -127,7 +127,7 @@ def test_server_renders_the_chat(url: str) -> None:
 
 
 def test_mistakes_are_named_before_generation(url: str) -> None:
-    with pytest.raises(UserError, match="serves no model 'dmeo'; did you mean 'demo'"):
+    with pytest.raises(UserError, match="'dmeo'; did you mean 'demo'"):
         ServerSampler(build_settings(url, model="dmeo"), None)
     with pytest.raises(UserError, match="path or model not found"):
         ServerSampler(build_settings(url, base_url=f"{url}/v1/completions"), None)
