@@ -11,7 +11,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.protocols import Generated, Request
 
 
-def request_for(
+def make_request(
     problem_id: str,
     prompt: str,
     indices: Sequence[int],
@@ -27,7 +27,7 @@ def request_for(
     return Request(problem_id, prompt, tuple(indices), seeds, tuple(attempts), tuple(turns))
 
 
-def unreported(finished: int, tokens: int, note: str = "") -> None:
+def ignore_progress(finished: int, tokens: int, note: str = "") -> None:
     """Ignore a sampler's progress."""
 
 
@@ -36,10 +36,10 @@ def generate_all(
 ) -> list[Generated]:
     """Generate answers to requests, with sample seeds derived from a search's seed."""
     again = [
-        replace(request, seeds=request_for(*_list_fields(request), seed=seed).seeds)
+        replace(request, seeds=make_request(*_list_fields(request), seed=seed).seeds)
         for request in requests
     ]
-    generated: list[Generated] = sampler.generate(again, decoding, unreported)
+    generated: list[Generated] = sampler.generate(again, decoding, ignore_progress)
     return generated
 
 

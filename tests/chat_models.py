@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
@@ -60,7 +60,7 @@ KINDS: dict[str, tuple[str, list[str], str, list[str], str]] = {
 }  # fmt: skip
 
 
-def chat_model(folder: Path, kind: str, template: str | None = None) -> Path:
+def write_chat_model(folder: Path, kind: str, template: str | None = None) -> Path:
     """Write a small random model with the tokenizer of a kind, and return its folder.
 
     Args:
@@ -68,7 +68,7 @@ def chat_model(folder: Path, kind: str, template: str | None = None) -> Path:
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    byte_llama(folder)
+    write_byte_llama(folder)
     own, special, eos, ends, _ = KINDS[kind]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": special})

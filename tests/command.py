@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from tests.forking import read_at_import
+from tests.forking import select_import_variables
 
 ROOT = Path(__file__).parents[1]
 _ALONE = threading.Lock()
@@ -31,7 +31,7 @@ def _start_server() -> tuple[subprocess.Popen[str], dict[str, str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    return server, read_at_import(environment)
+    return server, select_import_variables(environment)
 
 
 def _run_forked(
@@ -69,7 +69,7 @@ def gapft(
     # a parallel command and one with other library settings start a new interpreter
     if _ALONE.acquire(blocking=False):
         try:
-            if read_at_import(environment) == _start_server()[1]:
+            if select_import_variables(environment) == _start_server()[1]:
                 return _run_forked(words, cwd, environment, timeout)
         finally:
             _ALONE.release()

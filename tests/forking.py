@@ -44,7 +44,7 @@ _WORKER = "from gapft_harness.core.processes import begin"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
+def select_import_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of an environment that libraries read when they are imported."""
     return {k: v for k, v in environment.items() if _READ_AT_IMPORT.match(k)}
 
@@ -104,7 +104,7 @@ class Popen(subprocess.Popen[Any]):
             not isinstance(args, list)
             or len(args) != 5
             or not str(args[3]).count(_WORKER)
-            or read_at_import(environment) != self.environment
+            or select_import_variables(environment) != self.environment
         ):
             super().__init__(args, *rest, **options)
             return
@@ -165,7 +165,7 @@ def become_command(request: dict[str, Any]) -> None:
     move_descriptors({null: 0, output: 1, errors: 2})
     os.chdir(request["cwd"])
     Popen.nursery, requests = socket.socketpair()
-    Popen.environment = read_at_import(os.environ)
+    Popen.environment = select_import_variables(os.environ)
     if not os.fork():
         Popen.nursery.close()
         serve_workers(requests)

@@ -23,7 +23,7 @@ from gapft_harness.store.store import Store
 STREAMS = SampleStreams(0, "search", "pool")
 
 
-def chunks_in(
+def place_chunks(
     folder: Path,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
@@ -52,7 +52,7 @@ def chunks_in(
     ]
 
 
-def generated(
+def generate_missing(
     folder: Path,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
@@ -67,7 +67,7 @@ def generated(
     share: tuple[int, int] = (0, 1),
 ) -> StoredResponses:
     """Generate missing responses; return those of a split, or the existing ones of a share."""
-    chunks = chunks_in(
+    chunks = place_chunks(
         folder, problems, phases, chunk, streams=streams, episodes=episodes, model=model
     )
     generate_chunks(
@@ -77,10 +77,10 @@ def generated(
         episodes.attempts if episodes else 1,
         share,
     )
-    return stored(chunks)
+    return read_stored(chunks)
 
 
-def stored(chunks: Sequence[Chunk]) -> StoredResponses:
+def read_stored(chunks: Sequence[Chunk]) -> StoredResponses:
     """Return the stored responses of some chunks."""
     responses = StoredResponses()
     for chunk in chunks:
@@ -90,7 +90,7 @@ def stored(chunks: Sequence[Chunk]) -> StoredResponses:
     return responses
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_contents(folder: Path) -> dict[str, bytes]:
     """Return the content of every file in a folder, by relative path."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -99,6 +99,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def parts_in(folder: Path) -> dict[str, bytes]:
+def read_response_files(folder: Path) -> dict[str, bytes]:
     """Return the content of the response files in a store's folder."""
-    return {name: data for name, data in contents(folder).items() if name.endswith(".jsonl")}
+    return {name: data for name, data in read_contents(folder).items() if name.endswith(".jsonl")}

@@ -6,7 +6,7 @@ from gapft_harness.core.records import GREEDY, Evidence, Pool, Response, State
 from gapft_harness.stages.selection.choosing import group_by_state
 
 
-def evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Evidence:
+def build_evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Evidence:
     response = None
     if state != "U":
         response = Response(
@@ -22,11 +22,11 @@ def evidence(name: str, state: State, tokens: int = 4, index: int = 0) -> Eviden
     )
 
 
-def pool(solved: int, recovered: int, missed: int = 2) -> Pool:
+def build_pool(solved: int, recovered: int, missed: int = 2) -> Pool:
     counts: list[tuple[State, int]] = [("G", solved), ("S", recovered), ("U", missed)]
     return group_by_state(
         sorted(
-            (evidence(f"{state}{i:03d}", state) for state, n in counts for i in range(n)),
+            (build_evidence(f"{state}{i:03d}", state) for state, n in counts for i in range(n)),
             key=lambda e: e.problem_id,
         )
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-def real_file(relative: str) -> Path:
+def find_real_file(relative: str) -> Path:
     """Return a file below GAPFT_DATA_DIR; skip the test with a message if it is missing."""
     folder = os.environ.get("GAPFT_DATA_DIR")
     if not folder:

@@ -131,7 +131,7 @@ def register_response_rules(register):
 '''
 
 
-class Here:
+class InProcessExecutor:
     """An executor that runs jobs in this process, one after another."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ class Here:
 
 
 @dataclass(frozen=True)
-class Letters:
+class LettersTask:
     """A folder with the task, its data and the plugin."""
 
     folder: Path
@@ -196,7 +196,7 @@ class Letters:
     def context(self, run: RunDirectory, splits: Sequence[Split] = SPLITS) -> Context:
         """Return the context of a run whose jobs run in this process."""
         folders = [str(self.folder / "tasks")]
-        return Context(run, Here(), self.plugins, folders, splits)
+        return Context(run, InProcessExecutor(), self.plugins, folders, splits)
 
     @property
     def plugins(self) -> list[str]:
@@ -209,12 +209,12 @@ class Letters:
         return [json.loads(line) for line in lines]
 
 
-def letters(folder: Path, pool: int = 24, audit: int = 21) -> Letters:
+def write_letters_task(folder: Path, pool: int = 24, audit: int = 21) -> LettersTask:
     """Write the task, its plugin and its data."""
     (folder / "tasks").mkdir()
     (folder / "tasks" / "letters.yaml").write_text(_TASK)
     (folder / "plugin.py").write_text(_PLUGIN)
-    task = Letters(folder)
+    task = LettersTask(folder)
     task.write("pool", range(pool))
     task.write("audit", range(audit))
     return task

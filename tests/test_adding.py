@@ -10,7 +10,7 @@ import pytest
 
 from gapft_harness.core.files import sha256
 from tests.command import gapft, succeed
-from tests.recording_run import letters
+from tests.recording_run import write_letters_task
 from tests.verify.tampering import change_json, change_rows, seal_again
 
 SMALL = (
@@ -151,7 +151,7 @@ def test_skips_adapter_that_differs_in_store(finished_folder: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_skips_model_without_weights_hash(tmp_path: Path, is_known: bool) -> None:
-    task = letters(tmp_path)
+    task = write_letters_task(tmp_path)
     if is_known:
         (tmp_path / "weights").write_text("0" * 64)
     task.run("r", search={"k": 2})

@@ -21,7 +21,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import killed, workers_of
+from tests.end_to_end.letters_run import find_workers, kill_command
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, seal_again
 
@@ -158,7 +158,7 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
     pipe = place / f"..{last}.json.partial.partial"  # the temporary file beside the step's output
     os.mkfifo(pipe)
     wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
-    assert killed(started, workers_of(started)), "it ended before it was killed"
+    assert kill_command(started, find_workers(started)), "it ended before it was killed"
     finished_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
     assert len(finished_files) == len(ARMS) - 1
     sealed = json.loads((copied_folder / "killed/manifest.json").read_text())["files"]

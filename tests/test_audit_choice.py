@@ -10,7 +10,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.files import check_tables, check_task
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 from tests.verify.tampering import change_manifest
 
 SPLIT = "audit/other"
@@ -19,8 +19,8 @@ LIMIT = {"task": "others", "limit": 8}
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    letters_task = letters(tmp_path, pool=6, audit=5)
+def task(tmp_path: Path) -> LettersTask:
+    letters_task = write_letters_task(tmp_path, pool=6, audit=5)
     text = (tmp_path / "tasks/letters.yaml").read_text()
     others = text.replace("task: letters", "task: others").replace("audit.jsonl", "other.jsonl")
     (tmp_path / "tasks/others.yaml").write_text(others)
@@ -28,7 +28,7 @@ def task(tmp_path: Path) -> Letters:
     return letters_task
 
 
-def run_search(task: Letters, other: dict[str, Any], **keys: Any) -> RunDirectory:
+def run_search(task: LettersTask, other: dict[str, Any], **keys: Any) -> RunDirectory:
     sections = {"search": {"k": 2, "chunk": 6}, "audits": {"other": {"task": "others", **other}}}
     return task.run("r", splits=(SPLIT,), **sections, **keys)
 
@@ -39,7 +39,7 @@ def find_differences(run: RunDirectory) -> list[str]:
 
 
 def test_unsealed_audit_keeps_its_recorded_choice(
-    task: Letters,
+    task: LettersTask,
 ) -> None:
     run = run_search(task, {"limit": 8})
     assert run.manifest()["audits"]["other"]["settings"] == LIMIT
@@ -60,7 +60,7 @@ def test_unsealed_audit_keeps_its_recorded_choice(
     assert run_search(task, {"limit": 8}).manifest()["audits"]["other"]["settings"] == LIMIT
 
 
-def test_verify_checks_the_recorded_choice(task: Letters) -> None:
+def test_verify_checks_the_recorded_choice(task: LettersTask) -> None:
     run = run_search(task, {"limit": 8})
     assert find_differences(run) == []
     change_manifest(run.path, lambda m: m["audits"]["other"]["settings"].update(limit=3))

@@ -17,7 +17,7 @@ import pytest
 
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import killed, result, stored, workers_of
+from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
 from tests.end_to_end.test_scaled_run import wait_until
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, read_rows, seal_again, write_rows
@@ -110,7 +110,7 @@ def test_added_audit_computes_only_what_is_missing(folder: Path) -> None:
     new |= {f"decisions/{ARM}@other.parquet", "audit/half/items.json"}
     assert added.keys() - plain.keys() == new
     assert {name: digest for name, digest in added.items() if "half" not in name} == at_once
-    before, after = (result(folder / name) for name in ("plain", "added"))
+    before, after = (read_result(folder / name) for name in ("plain", "added"))
     for name in before:
         if not name.startswith("report/") and name not in ("manifest.json", "recipe.yaml"):
             assert after[name] == before[name], name
@@ -227,7 +227,7 @@ def test_rejects_pool_problems_before_generation(folder: Path) -> None:
     task = (folder / "tasks/others.yaml").read_text()
     shared = task.replace("task: others", "task: shared").replace("others.jsonl", "shared.jsonl")
     (folder / "tasks/shared.yaml").write_text(shared)
-    files_before = result(folder / "added")
+    files_before = read_result(folder / "added")
     setting = ("--set", "audits={leak: {task: shared}}")
     for where in ("new", "added"):
         done = gapft(*RUN, where, *OPTIONS, *setting, cwd=folder)
@@ -236,7 +236,7 @@ def test_rejects_pool_problems_before_generation(folder: Path) -> None:
         assert "1 of 60 pool problems are also in the audit/leak, first: pool7-" in message
         assert "drop_shared=true)" not in message, "this setting would not help"
     assert not (folder / "new").exists()
-    assert result(folder / "added").keys() == files_before.keys()
+    assert read_result(folder / "added").keys() == files_before.keys()
     output = gapft(*RUN, "new", *OPTIONS, *setting, "--dry-run", cwd=folder).stdout
     assert "1 of 60 pool problems are also in the audit/leak" in output
     for file in (data, folder / "tasks/shared.yaml"):  # later runs would use them
@@ -285,10 +285,12 @@ def test_resumes_after_kill_with_same_bytes(folder: Path) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    wait_until(lambda: bool(stored(folder / "killed.store", split="audit/other")), started)
-    assert killed(started, workers_of(started)), "the run ended before it was killed"
+    wait_until(
+        lambda: bool(find_stored_files(folder / "killed.store", split="audit/other")), started
+    )
+    assert kill_command(started, find_workers(started)), "the run ended before it was killed"
     succeed(*arguments, cwd=folder, env=env)
-    after, whole = result(folder / "killed"), result(folder / "added")
+    after, whole = read_result(folder / "killed"), read_result(folder / "added")
     assert after.keys() == whole.keys()
     assert [name for name in after if after[name] != whole[name]] == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from tests.command import ROOT, succeed
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 _FILE = re.compile(r"```\w+ title=(\S+)\n(.*?)```", re.DOTALL)
 
@@ -17,7 +17,7 @@ def test_documented_base_model_task_runs(tmp_path: Path) -> None:
     for page in ("your-model-and-data", "tasks"):
         for name, content in _FILE.findall((ROOT / "docs" / f"{page}.md").read_text()):
             (tmp_path / name).write_text(content)
-    byte_llama(tmp_path / "model")
+    write_byte_llama(tmp_path / "model")
     succeed(
         "run", "--task", "base", "--include-path", ".", "--only", "search", "--run-dir", "run",
         "--model-args", "pretrained=./model,dtype=float32,device=cpu", "--set", "search.k=2",

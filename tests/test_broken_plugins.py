@@ -28,9 +28,9 @@ from gapft_harness.stages.search.states import compute_state
 from gapft_harness.stages.selection.choosing import run_selector
 from gapft_harness.stages.train.job import _open_tracker, _run_trainer
 from gapft_harness.verification.judging import check_golds, verify_unique
-from tests.asking import generate_all, request_for
+from tests.asking import generate_all, make_request
 from tests.command import gapft, succeed
-from tests.pools import pool
+from tests.pools import build_pool
 
 HEAD = """\
 from gapft_harness import hookimpl
@@ -163,7 +163,7 @@ def test_rejects_wrong_sampler_answers(tmp_path: Path, answer: str) -> None:
     )
     loaded, path = load_plugin(tmp_path, "register_samplers", "mine", code)
     sampler = loaded.create_sampler(SamplerSettings("mine", {}), None)
-    requests = [request_for(name, "?", (0,)) for name in "pq"]
+    requests = [make_request(name, "?", (0,)) for name in "pq"]
     with pytest.raises(PluginError) as caught:
         generate_all(sampler, requests, Decoding(True, 4), 0)
     assert ANSWERS[answer] in check_blame(caught, "sampler", "register_samplers", path, True)
@@ -186,7 +186,7 @@ def test_rejects_wrong_sampler_answers(tmp_path: Path, answer: str) -> None:
 def test_rejects_wrong_response_rule_result(tmp_path: Path, rule: str) -> None:
     code = f"def made(passing):\n    {rule}\n"
     loaded, path = load_plugin(tmp_path, "register_response_rules", "mine", code)
-    response = pool(0, 1).recovered[0].response
+    response = build_pool(0, 1).recovered[0].response
     assert response is not None
     judged = [
         JudgedResponse(replace(response, index=-1), Verdict("fail")),
@@ -205,7 +205,7 @@ def test_rejects_wrong_selector_result(tmp_path: Path, returned: str) -> None:
     code = f"def made(pool, n, rng):\n    return {returned}\n"
     loaded, path = load_plugin(tmp_path, "register_selectors", "mine", code)
     with pytest.raises(PluginError) as caught:
-        run_selector(*loaded.find_selector("mine"), pool(0, 4), 2, Arm("mine", 13))
+        run_selector(*loaded.find_selector("mine"), build_pool(0, 4), 2, Arm("mine", 13))
     check_blame(caught, "selector", "register_selectors", path, True)
 
 

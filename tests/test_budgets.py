@@ -17,7 +17,7 @@ from gapft_harness.stages.selection.budgets import (
     set_replay_aside,
 )
 from gapft_harness.stages.selection.choosing import fill_slots, group_by_state
-from tests.pools import pool
+from tests.pools import build_pool
 
 BUDGET = Budget(4, 8, 32, 900, 100, 2)
 MATCHED = ["gapft", "uniform", "replay", "diffuse", "concentrated"]
@@ -31,7 +31,7 @@ def select_arm(source: Pool, condition: str, n: int, replay: int, seed: int = 13
 
 @given(st.integers(0, 12), st.integers(1, 6), st.sampled_from([13, 21, 42]))
 def test_matched_conditions_share_separate_replay(replay: int, half: int, seed: int) -> None:
-    source, n = pool(24, 12), 2 * half
+    source, n = build_pool(24, 12), 2 * half
     shared, rest = set_replay_aside(source, replay, seed)
     assert len({e.problem_id for e in shared}) == replay
     assert {e.state for e in shared} <= {"G"}
@@ -46,7 +46,7 @@ def test_matched_conditions_share_separate_replay(replay: int, half: int, seed: 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.permutations(range(24)))
 def test_smaller_replay_is_a_prefix_in_any_order(less: int, more: int, order: list[int]) -> None:
-    source = pool(24, 3)
+    source = build_pool(24, 3)
     less, more = sorted((less, more))
     shuffled = group_by_state([*(source.solved[i] for i in order), *source.recovered])
     few, _ = set_replay_aside(source, less, 13)
@@ -55,20 +55,20 @@ def test_smaller_replay_is_a_prefix_in_any_order(less: int, more: int, order: li
 
 def test_replay_condition_continues_shared_replay() -> None:
     """n slots and g shared ones are the same draw as n + g slots of solved replay."""
-    source = pool(24, 12)
+    source = build_pool(24, 12)
     assert set(map(id, select_arm(source, "replay", 6, 5))) == set(
         map(id, select_arm(source, "replay", 11, 0))
     )
 
 
 def test_seeds_draw_different_replay() -> None:
-    source = pool(40, 3)
+    source = build_pool(40, 3)
     draws = {tuple(e.problem_id for e in set_replay_aside(source, 8, s)[0]) for s in (13, 21, 42)}
     assert len(draws) == 3
 
 
 def test_reference_uses_whole_pool_without_replay() -> None:
-    source = pool(10, 6)
+    source = build_pool(10, 6)
     chosen = select_arm(source, "all_verified", 4, 5)
     assert sorted(e.problem_id for e in chosen) == [e.problem_id for e in source.verified]
 
@@ -77,13 +77,13 @@ def test_reports_how_many_replay_problems_are_missing() -> None:
     with pytest.raises(
         UserError, match=r"budget.replay asks for 9 solved .* only 5 .*: 4 too few. Lower"
     ):
-        select_arm(pool(5, 6), "gapft", 4, 9)
+        select_arm(build_pool(5, 6), "gapft", 4, 9)
 
 
 def test_selector_cannot_use_shared_replay() -> None:
     """The error names the remaining pool if it is too small."""
     with pytest.raises(UserError, match=r"3 too few \(available: 1 G, 6 S, 2 U\)"):
-        select_arm(pool(5, 6), "replay", 4, 4)
+        select_arm(build_pool(5, 6), "replay", 4, 4)
 
 
 def test_rejects_unmatched_budgets() -> None:

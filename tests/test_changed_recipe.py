@@ -28,7 +28,7 @@ from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.verify.run import verify
-from tests.recording_run import letters
+from tests.recording_run import write_letters_task
 from tests.test_scale import PLUGIN, ScaledLetters
 from tests.verify.tampering import change_manifest
 
@@ -47,7 +47,7 @@ def register_selectors(register):
 """
 
 
-class Changing(ScaledLetters):
+class ChangingLetters(ScaledLetters):
     """The letters task with a validation split, and one run whose recipe changes."""
 
     def change(self, *stages: str, **keys: Any) -> RunDirectory:
@@ -70,7 +70,7 @@ class Changing(ScaledLetters):
         more = [self.folder / "first.py"]
         return [*super().plugins, *(str(path) for path in more if path.exists())]
 
-    def calls(self) -> list[Any]:
+    def read_calls(self) -> list[Any]:
         """Return the model's calls: arm, scale, whether sampled, and problems."""
         return list(self.log("r"))
 
@@ -83,18 +83,18 @@ class Changing(ScaledLetters):
         content = json.loads((self.folder / "r/report/results.json").read_text())
         return dict(content)
 
-    def sealed(self, *folders: str) -> dict[str, str]:
+    def hash_sealed(self, *folders: str) -> dict[str, str]:
         """Return the hashes of the sealed files in some folders."""
         files = RunDirectory.open(self.folder / "r").manifest()["files"]
         return {name: h for name, h in files.items() if name.split("/")[0] in folders}
 
-    def holds(self) -> list[str]:
+    def find_differences(self) -> list[str]:
         """Return the differences that verify finds."""
         return verify(self.folder / "r", self.plugins).differences
 
 
-def write(folder: Path) -> Changing:
-    task = Changing(letters(folder, pool=60, audit=30).folder)
+def write_task(folder: Path) -> ChangingLetters:
+    task = ChangingLetters(write_letters_task(folder, pool=60, audit=30).folder)
     plugin = PLUGIN.replace("LOSSES[arm]", "LOSSES.get(arm, [[0] * 4])")
     (folder / "by_scale.py").write_text(plugin)
     yaml = (folder / "tasks/letters.yaml").read_text()
@@ -105,8 +105,8 @@ def write(folder: Path) -> Changing:
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Changing:
-    return write(tmp_path)
+def task(tmp_path: Path) -> ChangingLetters:
+    return write_task(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -114,29 +114,29 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a finished run without scaling, and a copy of it."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "here").mkdir()
-    write(folder / "here").change()
+    write_task(folder / "here").change()
     shutil.copytree(folder / "here", folder / "copy")
     return folder
 
 
 @pytest.fixture
-def finished_run(finished_folder: Path) -> Changing:
+def finished_run(finished_folder: Path) -> ChangingLetters:
     """Restore the finished run in the same place, since its recipe names its log."""
     shutil.rmtree(finished_folder / "here")
     shutil.copytree(finished_folder / "copy", finished_folder / "here")
-    return Changing(finished_folder / "here")
+    return ChangingLetters(finished_folder / "here")
 
 
-def test_report_settings_may_change(finished_run: Changing) -> None:
+def test_report_settings_may_change(finished_run: ChangingLetters) -> None:
     sealed_before, calls = (
-        finished_run.sealed("pool", "audit", "adapters", "decisions"),
-        finished_run.calls(),
+        finished_run.hash_sealed("pool", "audit", "adapters", "decisions"),
+        finished_run.read_calls(),
     )
     intervals = finished_run.results()["contrasts"]
     finished_run.change(statistics={"replicates": 7, "seed": 5}, notes=["new"], description="other")
     assert finished_run.results()["contrasts"] != intervals
-    assert finished_run.calls() == calls
-    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == sealed_before
+    assert finished_run.read_calls() == calls
+    assert finished_run.hash_sealed("pool", "audit", "adapters", "decisions") == sealed_before
     manifest = RunDirectory.open(finished_run.folder / "r").manifest()
     statistics = {"replicates": 7, "seed": 5, "items": "crossed"}
     assert manifest["recipe"]["statistics"] == statistics
@@ -144,10 +144,10 @@ def test_report_settings_may_change(finished_run: Changing) -> None:
     assert finished_run.results()["contrasts"] == intervals
     finished_run.change(statistics={"replicates": 20, "items": "nested"})
     assert finished_run.results()["contrasts"] != intervals
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
-def test_single_stage_requires_the_stored_recipe(task: Changing) -> None:
+def test_single_stage_requires_the_stored_recipe(task: ChangingLetters) -> None:
     """Jobs read the recipe on disk, so different settings must be an error."""
     run = task.change(*SELECTED)
     recipe_before = (run.path / "recipe.yaml").read_bytes()
@@ -180,7 +180,9 @@ def test_single_stage_requires_the_stored_recipe(task: Changing) -> None:
         ("replicates: 20", "replicates: 7", "statistics"),
     ],
 )
-def test_report_rejects_edited_recipe(finished_run: Changing, old: str, new: str, key: str) -> None:
+def test_report_rejects_edited_recipe(
+    finished_run: ChangingLetters, old: str, new: str, key: str
+) -> None:
     """Settings without results may change too, but only by a command, which records them."""
     path = finished_run.folder / "r" / layout.RECIPE
     text = path.read_text()
@@ -192,23 +194,23 @@ def test_report_rejects_edited_recipe(finished_run: Changing, old: str, new: str
     finished_run.report()
 
 
-def test_scaling_reuses_search_and_training(finished_run: Changing) -> None:
+def test_scaling_reuses_search_and_training(finished_run: ChangingLetters) -> None:
     sealed_before, calls = (
-        finished_run.sealed("pool", "audit", "selections", "adapters"),
-        len(finished_run.calls()),
+        finished_run.hash_sealed("pool", "audit", "selections", "adapters"),
+        len(finished_run.read_calls()),
     )
     finished_run.change(experiments={"scaling": {"calibration": "validation"}})
     assert len(finished_run.results()["scaling"]["checkpoints"]) == 4
-    new = finished_run.calls()[calls:]
+    new = finished_run.read_calls()[calls:]
     assert not any(sampled for _, _, sampled, _ in new)
     held = {i for arm, _, _, ids in new if arm is None for i in ids}
     assert {i.rstrip("0123456789abcdef").startswith("held") for i in held} == {True}
-    assert finished_run.sealed("pool", "audit", "selections", "adapters") == sealed_before
-    assert finished_run.holds() == []
+    assert finished_run.hash_sealed("pool", "audit", "selections", "adapters") == sealed_before
+    assert finished_run.find_differences() == []
 
 
 def test_separate_search_adds_calibration_split(
-    finished_run: Changing,
+    finished_run: ChangingLetters,
 ) -> None:
     scaling = {"calibration": "validation"}
     run = finished_run.change("search", experiments={"scaling": scaling}, seeds=[13, 21, 5])
@@ -224,29 +226,34 @@ def test_separate_search_adds_calibration_split(
     for stage in ("audit", "experiments"):
         run_stages(finished_run.context(RunDirectory.open(run.path)), [stage], lambda stage: None)
     assert len(finished_run.report()["scaling"]["checkpoints"]) == 4
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
-def test_failed_scaling_leaves_run_unchanged(finished_run: Changing) -> None:
+def test_failed_scaling_leaves_run_unchanged(finished_run: ChangingLetters) -> None:
     file = finished_run.folder / "tasks/letters.yaml"
-    sealed_before = finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration")
+    sealed_before = finished_run.hash_sealed(
+        "pool", "audit", "adapters", "decisions", "calibration"
+    )
     (finished_run.folder / "tasks/held.jsonl").unlink()
     with pytest.raises(GapftError):
         finished_run.change(experiments={"scaling": {"calibration": "validation"}})
     assert RunDirectory.open(finished_run.folder / "r").recipe.calibration is None
     assert (
-        finished_run.sealed("pool", "audit", "adapters", "decisions", "calibration")
+        finished_run.hash_sealed("pool", "audit", "adapters", "decisions", "calibration")
         == sealed_before
     )
     assert "scaling" not in finished_run.report()
     assert file.exists()
 
 
-def test_new_tolerance_reuses_decisions(finished_run: Changing) -> None:
+def test_new_tolerance_reuses_decisions(finished_run: ChangingLetters) -> None:
     lax = {"calibration": "validation", "tolerance": 0.9, "level": 0.2}
     run = finished_run.change(experiments={"scaling": lax})
     scales = [c["scale"] for c in finished_run.results()["scaling"]["checkpoints"]]
-    calibration, calls = finished_run.sealed("calibration", "adapters"), finished_run.calls()
+    calibration, calls = (
+        finished_run.hash_sealed("calibration", "adapters"),
+        finished_run.read_calls(),
+    )
     strict = {"calibration": "validation", "tolerance": 0.01}
     changed = finished_run.change(*SELECTED, experiments={"scaling": strict})
     with pytest.raises(
@@ -257,17 +264,17 @@ def test_new_tolerance_reuses_decisions(finished_run: Changing) -> None:
     scaling = finished_run.results()["scaling"]
     assert (scaling["tolerance"], scaling["level"]) == (0.01, 0.05)
     assert [c["scale"] for c in scaling["checkpoints"]] == [0.0] * 4 != scales
-    assert finished_run.calls() == calls, "scale 0 is the source, which has decisions"
-    assert finished_run.sealed("calibration", "adapters") == calibration
+    assert finished_run.read_calls() == calls, "scale 0 is the source, which has decisions"
+    assert finished_run.hash_sealed("calibration", "adapters") == calibration
     assert any("too few for any scale" in w for w in changed.manifest()["warnings"])
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
     finished_run.change(experiments={"scaling": lax})
     assert [c["scale"] for c in finished_run.results()["scaling"]["checkpoints"]] == scales
     assert not any("too few for any scale" in w for w in run.manifest()["warnings"])
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
-def test_state_experiments_use_scaled_adapters(finished_run: Changing) -> None:
+def test_state_experiments_use_scaled_adapters(finished_run: ChangingLetters) -> None:
     """As in the paper's older protocol."""
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     of_scaled = {"adapters": "scaled"}
@@ -304,7 +311,7 @@ def test_state_experiments_use_scaled_adapters(finished_run: Changing) -> None:
         != pytest.approx(line["net_gain"])
         for line in results["scope"]["lines"]
     ), "the trained models have other decisions"
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
 def read_scaling_choices(run: RunDirectory) -> list[dict[str, Any]]:
@@ -312,7 +319,7 @@ def read_scaling_choices(run: RunDirectory) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(run.path.glob("scaled/*/scaling.json"))]
 
 
-def test_report_requires_the_sealed_scale(finished_run: Changing) -> None:
+def test_report_requires_the_sealed_scale(finished_run: ChangingLetters) -> None:
     scaling = {"calibration": "validation", "tolerance": 0.4, "level": 0.2}
     keys: dict[str, Any] = {
         "experiments": {
@@ -340,33 +347,36 @@ def test_report_requires_the_sealed_scale(finished_run: Changing) -> None:
     ],
 )
 def test_changed_training_keeps_the_search(
-    finished_run: Changing, keys: dict[str, Any], key: str
+    finished_run: ChangingLetters, keys: dict[str, Any], key: str
 ) -> None:
     tables = ("pool/responses.parquet", "audit/responses.parquet", "pool/problems.parquet")
-    sealed_before, adapters = finished_run.sealed("pool", "audit"), finished_run.sealed("adapters")
-    searches = [line for line in finished_run.calls() if line[0] is None]
+    sealed_before, adapters = (
+        finished_run.hash_sealed("pool", "audit"),
+        finished_run.hash_sealed("adapters"),
+    )
+    searches = [line for line in finished_run.read_calls() if line[0] is None]
     run = finished_run.change(**keys)
     assert [line.partition(" ")[0] for line in run.changes.selection_changes] == [key]
-    sealed_after = finished_run.sealed("pool", "audit")
+    sealed_after = finished_run.hash_sealed("pool", "audit")
     assert [sealed_after[name] for name in tables] == [sealed_before[name] for name in tables]
-    assert [line for line in finished_run.calls() if line[0] is None] == searches
+    assert [line for line in finished_run.read_calls() if line[0] is None] == searches
     assert any(f"results: {key} " in line for line in run.manifest()["warnings"])
     assert f"results: {key}" in (run.path / "report/report.md").read_text().replace("\\", "")
-    assert finished_run.holds() == []
-    calls = finished_run.calls()
+    assert finished_run.find_differences() == []
+    calls = finished_run.read_calls()
     finished_run.change()
-    assert finished_run.sealed("adapters") == adapters
-    assert finished_run.calls() == calls, "earlier results are in the store"
-    assert finished_run.holds() == []
+    assert finished_run.hash_sealed("adapters") == adapters
+    assert finished_run.read_calls() == calls, "earlier results are in the store"
+    assert finished_run.find_differences() == []
 
 
-def test_changed_search_recomputes_and_reverts(finished_run: Changing) -> None:
+def test_changed_search_recomputes_and_reverts(finished_run: ChangingLetters) -> None:
     every = ("pool", "audit", "selections", "adapters", "decisions")
-    sealed_before, calls = finished_run.sealed(*every), len(finished_run.calls())
+    sealed_before, calls = finished_run.hash_sealed(*every), len(finished_run.read_calls())
     run = finished_run.change(search={"k": 4, "chunk": 20})
     assert run.changes.search_changes == ("search.k 2 → 4",)
-    assert len(finished_run.calls()) > calls
-    assert finished_run.holds() == []
+    assert len(finished_run.read_calls()) > calls
+    assert finished_run.find_differences() == []
     history = [json.loads(line) for line in (run.path / layout.HISTORY).read_text().splitlines()]
     assert [(entry["changed"], entry["decided"]) for entry in history] == [
         (["search.k 2 → 4"], True)
@@ -374,22 +384,22 @@ def test_changed_search_recomputes_and_reverts(finished_run: Changing) -> None:
     assert history[0]["pass_at_1"].keys() == {"gapft", "uniform"}
     shutil.rmtree(run.path / "decisions")  # results were seen, even if they are deleted
     change_manifest(run.path, lambda m: [m["files"].pop(f) for f in [*m["files"]] if "decis" in f])
-    calls = len(finished_run.calls())
+    calls = len(finished_run.read_calls())
     back = finished_run.change()
     assert "chosen after results: search.k 4 → 2" in back.manifest()["warnings"]
-    assert finished_run.sealed(*every) == sealed_before
-    assert len(finished_run.calls()) == calls, "all results are in the store"
-    assert finished_run.holds() == []
+    assert finished_run.hash_sealed(*every) == sealed_before
+    assert len(finished_run.read_calls()) == calls, "all results are in the store"
+    assert finished_run.find_differences() == []
 
 
-def test_warns_of_model_changed_after_results(finished_run: Changing) -> None:
+def test_warns_of_model_changed_after_results(finished_run: ChangingLetters) -> None:
     run = finished_run.change(model={"backend": "by_scale", "args": {"hopeless": True}})
     (late,) = (line for line in run.manifest()["warnings"] if "chosen after results" in line)
     assert "model.args.hopeless not set → true" in late
     assert "model.args.hopeless" in (run.path / layout.HISTORY).read_text()
 
 
-def test_warns_once_of_key_set_by_task(finished_run: Changing) -> None:
+def test_warns_once_of_key_set_by_task(finished_run: ChangingLetters) -> None:
     run = finished_run.change(search={"k": 2, "chunk": 20, "max_gen_toks": 11})
     (late,) = (line for line in run.manifest()["warnings"] if "chosen after results" in line)
     assert "search.max_gen_toks 12 → 11" in late
@@ -411,49 +421,49 @@ def edit_line(lines: list[str]) -> None:
     ],
     ids=["the last", "the first", "their order", "one more", "all", "edited"],
 )
-def test_verify_detects_edited_history(finished_run: Changing, forge: Any) -> None:
+def test_verify_detects_edited_history(finished_run: ChangingLetters, forge: Any) -> None:
     finished_run.change(statistics={"replicates": 7})
     finished_run.change(statistics={"replicates": 9})
     history = finished_run.folder / "r" / layout.HISTORY
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
     lines = history.read_text().splitlines()
     forge(lines)
     history.write_text("".join(f"{line}\n" for line in lines))
-    (difference,) = finished_run.holds()
+    (difference,) = finished_run.find_differences()
     assert layout.HISTORY in difference
     with pytest.raises(UserError, match=r"history\.jsonl: .*damaged"):
         finished_run.change(statistics={"replicates": 11})
 
 
-def test_history_must_match_recipe_and_warnings(finished_run: Changing) -> None:
+def test_history_must_match_recipe_and_warnings(finished_run: ChangingLetters) -> None:
     run = finished_run.change(statistics={"replicates": 7}).path
     change_manifest(run, lambda m: m["warnings"].clear())
-    assert any("chosen after results" in line for line in finished_run.holds())
+    assert any("chosen after results" in line for line in finished_run.find_differences())
     path = run / layout.RECIPE
     path.write_text(path.read_text().replace("replicates: 7", "replicates: 8"))
     change_manifest(run, lambda m: m["recipe"]["statistics"].update(replicates=8))
-    assert any(line.startswith(layout.HISTORY) for line in finished_run.holds())
+    assert any(line.startswith(layout.HISTORY) for line in finished_run.find_differences())
 
 
-def test_history_line_is_rewritten_after_kill(finished_run: Changing) -> None:
+def test_history_line_is_rewritten_after_kill(finished_run: ChangingLetters) -> None:
     """A kill may come between the history and the manifest, which is written later."""
     manifest = (finished_run.folder / "r" / layout.MANIFEST).read_bytes()
     recipe = (finished_run.folder / "r" / layout.RECIPE).read_bytes()
     finished_run.change(statistics={"replicates": 7})
     (finished_run.folder / "r" / layout.MANIFEST).write_bytes(manifest)
     (finished_run.folder / "r" / layout.RECIPE).write_bytes(recipe)
-    assert any(line.startswith(layout.HISTORY) for line in finished_run.holds())
+    assert any(line.startswith(layout.HISTORY) for line in finished_run.find_differences())
     finished_run.change(statistics={"replicates": 7})
     assert len((finished_run.folder / "r" / layout.HISTORY).read_text().splitlines()) == 1
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
-def test_damaged_history_leaves_run_unchanged(finished_run: Changing) -> None:
-    sealed_before = finished_run.sealed("pool", "audit", "adapters", "decisions")
+def test_damaged_history_leaves_run_unchanged(finished_run: ChangingLetters) -> None:
+    sealed_before = finished_run.hash_sealed("pool", "audit", "adapters", "decisions")
     (finished_run.folder / "r" / layout.HISTORY).write_text("nonsense\n")
     with pytest.raises(UserError, match=r"history\.jsonl: .*damaged"):
         finished_run.change(search={"k": 4, "chunk": 20})
-    assert finished_run.sealed("pool", "audit", "adapters", "decisions") == sealed_before
+    assert finished_run.hash_sealed("pool", "audit", "adapters", "decisions") == sealed_before
 
 
 def test_compares_settings_of_each_recipe_separately() -> None:
@@ -471,54 +481,58 @@ def test_compares_settings_of_each_recipe_separately() -> None:
     ]  # fmt: skip
 
 
-def test_keeps_results_missing_from_store(finished_run: Changing) -> None:
-    sealed_before = finished_run.sealed("pool", "audit", "selections", "adapters", "decisions")
+def test_keeps_results_missing_from_store(finished_run: ChangingLetters) -> None:
+    sealed_before = finished_run.hash_sealed("pool", "audit", "selections", "adapters", "decisions")
     shutil.rmtree(finished_run.folder / ".store")
     for keys in ({"search": {"k": 4, "chunk": 20}}, {"budget": {"n": 5}}):
         with pytest.raises(UserError, match=r"not in the store.* --run-dir"):
             finished_run.change(**keys)
     assert (
-        finished_run.sealed("pool", "audit", "selections", "adapters", "decisions") == sealed_before
+        finished_run.hash_sealed("pool", "audit", "selections", "adapters", "decisions")
+        == sealed_before
     )
     finished_run.change()
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
-def test_recomputes_states_and_selections_before_training(task: Changing) -> None:
+def test_recomputes_states_and_selections_before_training(task: ChangingLetters) -> None:
     run = task.change(*SELECTED)
-    first, calls = task.sealed("pool", "selections"), task.calls()
+    first, calls = task.hash_sealed("pool", "selections"), task.read_calls()
     kept_indices = [state.kept_index for state in read_states(run.path / "pool/states.parquet")]
     changed = {"training": {"trainer": "ones", "repetitions": 3}, "budget": {"n": 6}}
     run = task.change(*SELECTED, **changed, evidence={"keep": "last"})
-    assert task.calls() == calls
+    assert task.read_calls() == calls
     assert run.manifest()["task"]["keep"] == "last"
     facts = read_facts(run.path / "selections/gapft-seed13.parquet")
     assert (facts["n"], facts["repetitions"]) == (6, 3)
     assert [s.kept_index for s in read_states(run.path / "pool/states.parquet")] == kept_indices
-    second = task.sealed("pool", "selections")
+    second = task.hash_sealed("pool", "selections")
     assert {name for name in first if first[name] != second[name]} == {
         f"selections/{arm}-seed{seed}.parquet" for arm in ("gapft", "uniform") for seed in (13, 21)
     }
     task.change(**changed, evidence={"keep": "last"})
-    assert task.holds() == []
+    assert task.find_differences() == []
     run = task.change(*SELECTED, **changed)
     assert run.manifest()["task"]["keep"] == "shortest"
 
 
-def test_trained_condition_stays_without_its_plugin(finished_run: Changing) -> None:
+def test_trained_condition_stays_without_its_plugin(finished_run: ChangingLetters) -> None:
     (finished_run.folder / "first.py").write_text(SELECTOR)
     finished_run.change(conditions=["gapft", "first"])
     everything = ["gapft", "uniform", "first"]
     assert list(finished_run.results()["conditions"]) == everything
     (finished_run.folder / "first.py").unlink()
     calls, sealed_before = (
-        finished_run.calls(),
-        finished_run.sealed("adapters", "decisions", "selections"),
+        finished_run.read_calls(),
+        finished_run.hash_sealed("adapters", "decisions", "selections"),
     )
     finished_run.change()
     assert list(finished_run.results()["conditions"]) == everything
     assert list(finished_run.report()["conditions"]) == everything
-    assert (finished_run.calls(), finished_run.sealed("adapters", "decisions", "selections")) == (
+    assert (
+        finished_run.read_calls(),
+        finished_run.hash_sealed("adapters", "decisions", "selections"),
+    ) == (
         calls,
         sealed_before,
     )
@@ -534,7 +548,7 @@ def test_trained_condition_stays_without_its_plugin(finished_run: Changing) -> N
         finished_run.change(conditions=["gapft", "first"], seeds=[13, 21, 5])
 
 
-def test_added_seed_stays_and_missing_ones_are_listed(finished_run: Changing) -> None:
+def test_added_seed_stays_and_missing_ones_are_listed(finished_run: ChangingLetters) -> None:
     finished_run.change(conditions=["gapft"], seeds=[5])
     assert list(finished_run.results()["conditions"]["gapft"]["seeds"]) == ["5", "13", "21"]
     warning = "not in this report, which has every condition for every seed: uniform (seeds 13, 21)"
@@ -543,7 +557,7 @@ def test_added_seed_stays_and_missing_ones_are_listed(finished_run: Changing) ->
     for condition in ("gapft", "uniform"):
         assert list(finished_run.results()["conditions"][condition]["seeds"]) == ["5", "13", "21"]
     assert warning not in (finished_run.folder / "r/report/report.md").read_text()
-    assert finished_run.holds() == []
+    assert finished_run.find_differences() == []
 
 
 def build_recipe(conditions: list[str], seeds: list[int]) -> Recipe:

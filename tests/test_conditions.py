@@ -17,7 +17,7 @@ from gapft_harness.recipe.reading import Setting, check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.verify.run import verify
-from tests.test_changed_recipe import SELECTED, Changing, write
+from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
 from tests.verify.tampering import change_manifest
 
 SELECTORS = """
@@ -45,7 +45,7 @@ HALF = {"selector": "inclusion", "params": {"share": 0.5}}
 MIXED = {"gapft": {}, "half": HALF, "whole": {"selector": "inclusion", "params": {"share": 1}}}
 
 
-def recipe(conditions: Any, *settings: Setting) -> Recipe:
+def build_recipe(conditions: Any, *settings: Setting) -> Recipe:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     return check_recipe(content | {"conditions": conditions}, "test", settings)
 
@@ -55,15 +55,17 @@ def dump_conditions(parsed: Recipe) -> Any:
 
 
 def test_conditions_are_dumped_as_written() -> None:
-    assert dump_conditions(recipe(["gapft", "replay"])) == ["gapft", "replay"]
-    assert dump_conditions(recipe({"gapft": {}, "replay": None})) == ["gapft", "replay"]
-    assert dump_conditions(recipe(MIXED)) == MIXED
-    assert dump_conditions(recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
-    assert list(dump_conditions(recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
+    assert dump_conditions(build_recipe(["gapft", "replay"])) == ["gapft", "replay"]
+    assert dump_conditions(build_recipe({"gapft": {}, "replay": None})) == ["gapft", "replay"]
+    assert dump_conditions(build_recipe(MIXED)) == MIXED
+    assert (
+        dump_conditions(build_recipe(["gapft", {"half": HALF}, {"whole": MIXED["whole"]}])) == MIXED
+    )
+    assert list(dump_conditions(build_recipe({"b": {"selector": "a"}, "a": {}}))) == ["b", "a"]
     for conditions in (["gapft"], MIXED):
-        again = recipe(dump_conditions(recipe(conditions)))
-        assert again == recipe(conditions)
-    assert recipe(MIXED).selectors() == ["gapft", "inclusion"]
+        again = build_recipe(dump_conditions(build_recipe(conditions)))
+        assert again == build_recipe(conditions)
+    assert build_recipe(MIXED).selectors() == ["gapft", "inclusion"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_conditions_are_dumped_as_written() -> None:
 )
 def test_condition_error_names_the_key(conditions: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        recipe(conditions)
+        build_recipe(conditions)
 
 
 def test_options_select_and_set_conditions(tmp_path: Path) -> None:
@@ -121,13 +123,13 @@ def test_checks_parameters_against_selector_signature(
 ) -> None:
     (tmp_path / "mine.py").write_text(SELECTORS)
     plugins = load_plugins([str(tmp_path / "mine.py")])
-    check_names(recipe({"c": HALF}), plugins)
-    check_names(recipe({"c": HALF | {"params": {"share": 1, "late": True}}}), plugins)
+    check_names(build_recipe({"c": HALF}), plugins)
+    check_names(build_recipe({"c": HALF | {"params": {"share": 1, "late": True}}}), plugins)
     with pytest.raises(UserError, match=expected):
-        check_names(recipe({"c": {"selector": "inclusion", **condition}}), plugins)
+        check_names(build_recipe({"c": {"selector": "inclusion", **condition}}), plugins)
 
 
-class SelectorLetters(Changing):
+class SelectorLetters(ChangingLetters):
     """The letters task with two more selectors."""
 
     @property
@@ -143,7 +145,7 @@ class SelectorLetters(Changing):
 @pytest.fixture
 def task(tmp_path: Path) -> SelectorLetters:
     (tmp_path / "mine.py").write_text(SELECTORS)
-    return SelectorLetters(write(tmp_path).folder)
+    return SelectorLetters(write_task(tmp_path).folder)
 
 
 def test_two_conditions_share_one_selector(
@@ -160,20 +162,20 @@ def test_two_conditions_share_one_selector(
     ]
     report = (run.path / "report/report.md").read_text("utf-8").replace("\\", "")
     assert "| conditions.half.params.share | 0.5 |" in report
-    assert task.holds() == []
+    assert task.find_differences() == []
 
 
 def test_trained_condition_may_change(task: SelectorLetters) -> None:
     """Only the changed condition is selected and trained again; the rest is reused."""
     task.change(conditions=MIXED, budget={"n": 6})
-    sealed_before, calls = task.sealed("selections", "adapters"), len(task.calls())
+    sealed_before, calls = task.hash_sealed("selections", "adapters"), len(task.read_calls())
     for key, other, changed_key in (
         ("half", {**HALF, "params": {"share": 0.7}}, "conditions.half.params.share"),
         ("half", {"selector": "reverse"}, "conditions.half.selector"),
     ):
         run = task.change(conditions={**MIXED, key: other}, budget={"n": 6})
         assert any(changed_key in line for line in run.changes.selection_changes), run.changes
-        sealed_now = task.sealed("selections", "adapters")
+        sealed_now = task.hash_sealed("selections", "adapters")
         assert {
             name.split("/")[1] for name in sealed_now if sealed_now[name] != sealed_before[name]
         } <= {
@@ -181,15 +183,15 @@ def test_trained_condition_may_change(task: SelectorLetters) -> None:
             *(f"half-seed{seed}.parquet" for seed in (13, 21)),
         }
         assert any(changed_key in line for line in run.manifest()["warnings"])
-        assert task.holds() == []
+        assert task.find_differences() == []
     task.change(conditions=MIXED, budget={"n": 6})
-    assert task.sealed("selections", "adapters") == sealed_before
-    assert {arm.partition("-")[0] for arm, *_ in task.calls()[calls:]} <= {"half"}
+    assert task.hash_sealed("selections", "adapters") == sealed_before
+    assert {arm.partition("-")[0] for arm, *_ in task.read_calls()[calls:]} <= {"half"}
     new = {"more": {**HALF, "params": {"share": 0.7}}}
     run = task.change(conditions=new, budget={"n": 6})
     assert run.manifest()["recipe"]["conditions"] == MIXED | new
-    assert task.sealed("selections", "adapters").items() > sealed_before.items()
-    assert task.holds() == []
+    assert task.hash_sealed("selections", "adapters").items() > sealed_before.items()
+    assert task.find_differences() == []
 
 
 def test_removed_condition_returns_with_its_settings(task: SelectorLetters) -> None:
@@ -213,7 +215,7 @@ def test_untrained_selection_is_recomputed(task: SelectorLetters) -> None:
     run = task.change(*SELECTED, conditions={"half": other}, **keys)
     assert task.ids("half-seed13") != ids_before
     assert run.manifest()["budgets"]["half-seed13"]["condition"] == other
-    assert task.holds() == []
+    assert task.find_differences() == []
 
 
 def test_verify_repeats_parameterized_selection(task: SelectorLetters) -> None:
@@ -223,12 +225,12 @@ def test_verify_repeats_parameterized_selection(task: SelectorLetters) -> None:
         manifest["budgets"]["half-seed13"]["condition"]["params"]["share"] = 1
 
     change_manifest(run.path, forge_share)
-    (difference,) = task.holds()
+    (difference,) = task.find_differences()
     assert difference.startswith("manifest.json: the budget of half-seed13 has condition = ")
     stored = run.path / "recipe.yaml"
     stored.write_text(stored.read_text().replace("share: 0.5", "share: 1"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["half"]["params"].update(share=1))
-    difference, *_ = task.holds()
+    difference, *_ = task.find_differences()
     assert difference.startswith("selections/half-seed13.parquet: slot 3 has problem ")
 
 

@@ -37,7 +37,7 @@ from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import check_experiments, load_all_experiments
 from gapft_harness.stages.experiment.loading import load_experiments
 from tests.report.planted import build_inputs as synthetic_inputs
-from tests.test_changed_recipe import SELECTED, Changing, write
+from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
 from tests.test_groups import GROUPS
 from tests.verify.tampering import seal_again
 
@@ -81,12 +81,12 @@ EXPERIMENTS = {
 
 
 @pytest.fixture(scope="module")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> ChangingLetters:
     """Return a run in which the second of two samples recovers every failure of the pool.
 
     Trained models lose some solved problems, different ones for each arm; ``none`` loses most.
     """
-    letters_run = write(tmp_path_factory.mktemp("controls"))
+    letters_run = write_task(tmp_path_factory.mktemp("controls"))
     plugin = letters_run.folder / "by_scale.py"
     text, line = plugin.read_text(), 'share(problem_id, "lost") >= LOSSES.get(arm, [[0] * 4])[0]'
     assert line in text
@@ -100,19 +100,19 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
     return letters_run
 
 
-def read_selection(letters_run: Changing, condition: str, seed: int = 13) -> Any:
+def read_selection(letters_run: ChangingLetters, condition: str, seed: int = 13) -> Any:
     return read_examples(letters_run.folder / "r" / layout.selection_path(Arm(condition, seed)))
 
 
-def read_report(letters_run: Changing) -> str:
+def read_report(letters_run: ChangingLetters) -> str:
     return (letters_run.folder / "r/report/report.md").read_text("utf-8").replace("\\", "")
 
 
-def read_report_section(letters_run: Changing, title: str) -> str:
+def read_report_section(letters_run: ChangingLetters, title: str) -> str:
     return read_report(letters_run).partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_extreme_controls_match_gapft_and_replay(finished_run: Changing) -> None:
+def test_extreme_controls_match_gapft_and_replay(finished_run: ChangingLetters) -> None:
     for seed in (13, 21):
         gapft, replay = (read_selection(finished_run, name, seed) for name in ("gapft", "replay"))
         assert (
@@ -131,7 +131,7 @@ def test_extreme_controls_match_gapft_and_replay(finished_run: Changing) -> None
 
 
 def test_related_selections_match_gapft_budget(
-    finished_run: Changing,
+    finished_run: ChangingLetters,
 ) -> None:
     conditions = finished_run.results()["conditions"]
     budgets = {name: conditions[name]["seeds"]["13"]["budget"] for name in ("gapft", *RELATED)}
@@ -141,8 +141,8 @@ def test_related_selections_match_gapft_budget(
         assert {e.state for e in read_selection(finished_run, name)} == {"S"}
 
 
-def test_report_has_table_and_figure_of_each_control(finished_run: Changing) -> None:
-    assert finished_run.holds() == []
+def test_report_has_table_and_figure_of_each_control(finished_run: ChangingLetters) -> None:
+    assert finished_run.find_differences() == []
     results = finished_run.results()
     steps = results["search_depth"]["steps"]
     assert [(s["condition"], s["value"]) for s in steps] == [
@@ -231,7 +231,7 @@ def test_difference_bars_are_parts_and_ticks_are_seeds() -> None:
 
 
 def test_shared_core_is_kept_in_every_condition(
-    finished_run: Changing,
+    finished_run: ChangingLetters,
 ) -> None:
     none, all_, gold = (read_selection(finished_run, name) for name in CORE)
     none, all_ = all_, none
@@ -263,9 +263,9 @@ def test_shared_core_is_kept_in_every_condition(
 
 
 def test_verify_detects_changed_core_and_unmatched_depths(
-    finished_run: Changing, tmp_path: Path
+    finished_run: ChangingLetters, tmp_path: Path
 ) -> None:
-    forged = Changing(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
+    forged = ChangingLetters(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
     path = forged.folder / "r" / layout.selection_path(Arm("core_2", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -273,7 +273,7 @@ def test_verify_detects_changed_core_and_unmatched_depths(
     rows[lost] = rows[-1]
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     seal_again(forged.folder / "r", layout.selection_path(Arm("core_2", 13)))
-    assert any("arm core_2-seed13: 1 of " in line for line in forged.holds())
+    assert any("arm core_2-seed13: 1 of " in line for line in forged.find_differences())
     path = forged.folder / "r" / layout.selection_path(Arm("core_0", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
@@ -281,7 +281,7 @@ def test_verify_detects_changed_core_and_unmatched_depths(
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     seal_again(forged.folder / "r", layout.selection_path(Arm("core_0", 13)))
     far = r"core_0-seed13 and core_2-seed13 process \d+ and \d+ .* token_tolerance is 1\.00%: the"
-    assert any(re.search(far, line) for line in forged.holds())
+    assert any(re.search(far, line) for line in forged.find_differences())
     context = forged.context(RunDirectory.open(forged.folder / "r"))
     with pytest.raises(UserError, match=r"'experiments\.shared_core': arm core_2-seed13: 1"):
         check_experiments(context, context.list_trainable_arms())
@@ -312,7 +312,7 @@ def test_dry_run_prints_paper_update_counts() -> None:
     ],
 )  # fmt: skip
 def test_permutation_tests_match_sealed_decisions(
-    finished_run: Changing, control: str, permutations: int, pairs: list[tuple[str, str]]
+    finished_run: ChangingLetters, control: str, permutations: int, pairs: list[tuple[str, str]]
 ) -> None:
     """Check each control's two-sided tests (Table 4) with the recipe's permutations."""
 
@@ -345,7 +345,7 @@ def test_permutation_tests_match_sealed_decisions(
         assert float(row["p"]) == result["p"] == float(comparison.p_value)
 
 
-def test_differences_match_contrasts_in_both_directions(finished_run: Changing) -> None:
+def test_differences_match_contrasts_in_both_directions(finished_run: ChangingLetters) -> None:
     with (finished_run.folder / "r/report/tables/search_depth.csv").open() as file:
         rows = {(row["condition"], row["seed"]): row for row in csv.DictReader(file)}
     results = finished_run.results()
@@ -372,42 +372,42 @@ def test_differences_match_contrasts_in_both_directions(finished_run: Changing) 
     assert [float(gold[s]) for s in "SUG"] == [-reversed_contrast["terms"][s] for s in "SUG"]
 
 
-def test_gold_targets_name_their_origin(finished_run: Changing, tmp_path: Path) -> None:
+def test_gold_targets_name_their_origin(finished_run: ChangingLetters, tmp_path: Path) -> None:
     gapft, gold = (read_selection(finished_run, name) for name in ("gapft", "gold"))
     assert [e.response_ids for e in gold] == [e.response_ids for e in gapft]
     assert [e.origin for e in gold] == [e.problem_id for e in gapft]
     assert any(e.origin != e.problem_id for e in gold)
-    forged = Changing(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
+    forged = ChangingLetters(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
     path = forged.folder / "r" / layout.selection_path(Arm("gold", 13))
     table = pq.read_table(path)
     rows = table.to_pylist()
     rows[0] |= {"response_ids": [104, 105], "origin": rows[0]["problem_id"]}
     pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
     seal_again(forged.folder / "r", layout.selection_path(Arm("gold", 13)))
-    differences = forged.holds()
+    differences = forged.find_differences()
     assert any(
         "arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in differences
     )
 
 
 def test_rejects_gold_targets_beyond_the_answer(tmp_path: Path) -> None:
-    letters_run = write(tmp_path)
+    letters_run = write_task(tmp_path)
     with pytest.raises(UserError, match="answer alone"):
         letters_run.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
     assert not (tmp_path / "r/adapters").exists()
 
 
 def test_control_can_be_added_to_finished_run(tmp_path: Path) -> None:
-    letters_run = write(tmp_path)
+    letters_run = write_task(tmp_path)
     letters_run.change(conditions=["gapft", "replay"], budget={"n": 8})
-    sealed_before = letters_run.sealed("adapters", "pool", "audit")
+    sealed_before = letters_run.hash_sealed("adapters", "pool", "audit")
     conditions = {"gapft": {}, "replay": {}, **DEPTHS}
     run = letters_run.change(
         conditions=conditions, budget={"n": 8}, experiments={"search_depth": {}}
     )
-    assert sealed_before.items() <= letters_run.sealed("adapters", "pool", "audit").items()
+    assert sealed_before.items() <= letters_run.hash_sealed("adapters", "pool", "audit").items()
     assert "search_depth" in letters_run.results()
-    assert letters_run.holds() == []
+    assert letters_run.find_differences() == []
     results = letters_run.report(conditions=["gapft", "replay"])
     assert "search_depth" not in results, "a report without its conditions omits it"
     assert run.path.is_dir()
@@ -547,7 +547,7 @@ def test_every_control_has_a_bundled_recipe() -> None:
 
 
 def test_runs_without_controls_ignore_them(tmp_path: Path) -> None:
-    letters_run = write(tmp_path)
+    letters_run = write_task(tmp_path)
     letters_run.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
     assert {"search_depth", "gold_labels"} <= {e.name for e in load_all_experiments(load_plugins())}
-    assert letters_run.holds() == []
+    assert letters_run.find_differences() == []

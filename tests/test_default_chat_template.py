@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from tests.command import succeed
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 from tests.training.letters import prepare
 
 ASKED = ("--include-path", "tasks", "--plugin", "plugin.py")
@@ -25,8 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a recipe without template settings, whose model has a template."""
     folder = tmp_path_factory.mktemp("chat")
     prepare(folder)
-    byte_llama(folder / "model", chat_template=CHAT_TEMPLATE)
-    byte_llama(folder / "base")
+    write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE)
+    write_byte_llama(folder / "base")
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content["data"] |= {"pool_limit": 4, "audit_limit": 4}
     (folder / "recipe.yaml").write_text(yaml.safe_dump(content))

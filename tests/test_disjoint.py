@@ -22,7 +22,7 @@ from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 from tests.verify.tampering import change_manifest, read_rows, write_rows
 
 KEYED = st.tuples(
@@ -146,8 +146,8 @@ def test_keep_shared_counts_problems(task_folder: Path) -> None:
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=8, audit=6)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=8, audit=6)
 
 
 def copy_prompt(run: RunDirectory) -> None:
@@ -159,7 +159,7 @@ def copy_prompt(run: RunDirectory) -> None:
     change_manifest(run.path, lambda m: m["files"].update({"pool/problems.parquet": sha256(path)}))
 
 
-def test_verify_detects_shared_problems(task: Letters) -> None:
+def test_verify_detects_shared_problems(task: LettersTask) -> None:
     run = task.run("r", ("states", "select"), ("pool", "audit"), conditions=["gapft"])
     assert verify(run.path, task.plugins).differences == []
     copy_prompt(run)
@@ -169,7 +169,7 @@ def test_verify_detects_shared_problems(task: Letters) -> None:
         STAGES["search"](task.context(run))
 
 
-def test_warns_once_of_case_difference(task: Letters) -> None:
+def test_warns_once_of_case_difference(task: LettersTask) -> None:
     with (task.folder / "tasks" / "audit.jsonl").open("a") as file:
         file.write(json.dumps({"id": "n", "question": "POOL 0?", "answer": "a"}) + "\n")
     run = task.run("r", splits=("pool", "audit"))

@@ -21,7 +21,7 @@ from gapft_harness.demo import find_policy
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 from gapft_harness.run_directory.directory import SPLITS
 from tests.command import gapft
-from tests.recording_run import letters
+from tests.recording_run import write_letters_task
 
 
 def parse_requirements(text: str) -> dict[str, str]:
@@ -116,7 +116,7 @@ def test_lists_requirements_before_start(tmp_path: Path) -> None:
 
 
 def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
-    task = letters(tmp_path, pool=24, audit=8)
+    task = write_letters_task(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
     paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
     recipe = str(run.path / "recipe.yaml")
@@ -145,7 +145,7 @@ def list_missing(choice: Options, place: Path) -> str:
 
 
 def test_lists_refused_settings_as_missing(tmp_path: Path) -> None:
-    task = letters(tmp_path, pool=24, audit=8)
+    task = write_letters_task(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
     recipe_options = Options(str(run.path / "recipe.yaml"), plugin_files=task.plugins)
     choice = replace(recipe_options, include_paths=[str(tmp_path / "tasks")])

@@ -39,7 +39,7 @@ from gapft_harness.stages.generation.generation import (
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.stages.search.states import write_split_states
-from tests.generated import chunks_in, contents, generated, stored
+from tests.generated import generate_missing, place_chunks, read_contents, read_stored
 
 K = 5
 ONE = Decoding(do_sample=False, max_gen_toks=4)
@@ -126,7 +126,7 @@ def draw(
     episodes: Episodes | None = None,
     progress: ReportProgress = report_nothing,
 ) -> StoredResponses:
-    return generated(
+    return generate_missing(
         folder, problems, build_phases(recipe), sampler, progress=progress, episodes=episodes,
         verifier=verifier,
     )  # fmt: skip
@@ -227,7 +227,7 @@ def test_resumes_at_every_round(tmp_path: Path) -> None:
         again = ScriptedSampler(script)
         draw(cut, problems, again, build_recipe("first_pass", 2), PrefixVerifier())
         assert again.calls == sampler.calls - stop
-        assert contents(cut) == contents(tmp_path / "whole")
+        assert read_contents(cut) == read_contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("stop", range(7))
@@ -238,7 +238,7 @@ def test_progress_counts_stored_responses(stop: int, tmp_path: Path) -> None:
     problems, recipe = build_problems(script), build_recipe("first_pass", 2)
     with contextlib.suppress(KeyboardInterrupt):
         draw(tmp_path, problems, ScriptedSampler(script, stop), recipe, PrefixVerifier())
-    responses = stored(chunks_in(tmp_path, problems, build_phases(recipe)))
+    responses = read_stored(place_chunks(tmp_path, problems, build_phases(recipe)))
     count_before = sum(len(entry.responses) for entry in responses.read(["p0", "p1", "p2"]))
     responses = draw(
         tmp_path, problems, ScriptedSampler(script), recipe, PrefixVerifier(),

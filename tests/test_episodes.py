@@ -30,7 +30,7 @@ from gapft_harness.stages.generation.episodes import Episodes, build_episodes
 from gapft_harness.stages.generation.generation import build_greedy_phase, divide_into_chunks
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.generation.stored_files import Responses, StoredResponses, read_part
-from tests.generated import chunks_in, contents, generated, parts_in
+from tests.generated import generate_missing, place_chunks, read_contents, read_response_files
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
@@ -101,7 +101,7 @@ def generate_episodes(
     episodes: Episodes,
     progress: ReportProgress = report_nothing,
 ) -> StoredResponses:
-    return generated(folder, problems, PHASES, sampler, episodes=episodes, progress=progress)
+    return generate_missing(folder, problems, PHASES, sampler, episodes=episodes, progress=progress)
 
 
 def build_problems(count: int) -> list[Problem]:
@@ -173,7 +173,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
                 ScriptedSampler(bad, fail_after=stop),
                 build_episodes(WordVerifier(), 3, "words"),
             )
-        parts_before = parts_in(cut)
+        parts_before = read_response_files(cut)
         verifier, again = WordVerifier(), ScriptedSampler(bad)
         generate_episodes(cut, problems, again, build_episodes(verifier, 3, "words"))
         whole_chunks = stop // 3
@@ -186,7 +186,7 @@ def test_resume_repeats_only_the_unfinished_chunk(
         }
         assert not done & {request.problem_id for request in again.requested}
         assert not [text for text in verifier.judged if text[4:6] in done]
-        assert contents(cut) == contents(tmp_path / "whole")
+        assert read_contents(cut) == read_contents(tmp_path / "whole")
     verifier, again = WordVerifier(), ScriptedSampler(bad)
     generate_episodes(tmp_path / "whole", problems, again, build_episodes(verifier, 3, "words"))
     assert (again.calls, verifier.judged) == (0, [])
@@ -221,7 +221,7 @@ def test_skips_unneeded_attempts(tmp_path: Path) -> None:
     generate_episodes(tmp_path, problems, sampler, episodes)
     assert sampler.calls == 1
     assert not [
-        c for c in chunks_in(tmp_path, problems, PHASES, episodes=episodes) if c.list_missing()
+        c for c in place_chunks(tmp_path, problems, PHASES, episodes=episodes) if c.list_missing()
     ]
 
 
@@ -230,7 +230,7 @@ def test_each_attempt_has_its_own_seed(tmp_path: Path) -> None:
     script = {("p0", index): ["bad", "bad", "bad"] for index in range(-1, 3)}
     episodes = build_episodes(WordVerifier(), 3, "words")
     generate_episodes(tmp_path, problems, ScriptedSampler(script), episodes)
-    [chunk] = chunks_in(tmp_path, problems, PHASES, episodes=episodes)
+    [chunk] = place_chunks(tmp_path, problems, PHASES, episodes=episodes)
     lines = [line for phase in PHASES for line in read_part(chunk.find_path(phase))]
     responses = [response for line in lines for response in line["responses"]]
     seeds = [seed for index, seed, *_ in responses if index >= 0]
@@ -247,7 +247,7 @@ def test_rejects_sampler_that_ignores_feedback(tmp_path: Path) -> None:
             ScriptedSampler(script, deaf=True),
             build_episodes(WordVerifier(), 2, "words"),
         )
-    assert not parts_in(tmp_path), "no response is stored"
+    assert not read_response_files(tmp_path), "no response is stored"
 
 
 class NoFeedback:

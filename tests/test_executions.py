@@ -22,7 +22,7 @@ from gapft_harness.stages.generation.sealing import (
     write_responses,
 )
 from gapft_harness.stages.generation.stored_files import DraftResponses, build_response_records
-from tests.asking import request_for
+from tests.asking import make_request
 
 STATUSES = ("pass", "fail", "timeout", "error")
 
@@ -112,7 +112,7 @@ def test_relabels_greedy_responses_only(tmp_path: Path, executions: int) -> None
     problems = [Problem(name, "?", "g") for name in ("p", "q")]
     responses = DraftResponses()
     for index, texts in ((GREEDY, ("pg", "qg")), (0, ("ps", "qs"))):
-        requests = [request_for(p.id, p.prompt, (index,)) for p in problems]
+        requests = [make_request(p.id, p.prompt, (index,)) for p in problems]
         answers = [Generated((1,), (Generation(text, (2,), "stop"),)) for text in texts]
         responses.add(build_response_records(requests, answers))
     verifier = FlakyVerifier({"pg": "-++", "qg": "+++", "ps": "-", "qs": "+"}, {})

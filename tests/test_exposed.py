@@ -9,7 +9,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from tests.recording_run import Here, Letters, letters
+from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SEEDS = (13, 21)
@@ -76,7 +76,7 @@ def register_trainers(register):
 
 
 @dataclass(frozen=True)
-class ComparedLetters(Letters):
+class ComparedLetters(LettersTask):
     """The letters task with models for two compared conditions."""
 
     @property
@@ -100,7 +100,7 @@ class ComparedLetters(Letters):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
     folder = tmp_path_factory.mktemp("letters")
-    compared = ComparedLetters(letters(folder, pool=30, audit=21).folder)
+    compared = ComparedLetters(write_letters_task(folder, pool=30, audit=21).folder)
     (folder / "by_arm.py").write_text(PLUGIN)
     return compared
 
@@ -172,7 +172,7 @@ def test_report_contrast_matches_decisions(run, solves):
 def test_second_audit_changes_nothing(task, run):
     files_before = {path: path.read_bytes() for path in run.path.glob("decisions/*")}
     calls = task.log("compared")
-    context = Context(run, Here(), task.plugins, [str(task.folder / "tasks")])
+    context = Context(run, InProcessExecutor(), task.plugins, [str(task.folder / "tasks")])
     run_stages(context, ["audit", "experiments"], lambda stage: None)
     assert task.log("compared") == calls
     assert {path: path.read_bytes() for path in run.path.glob("decisions/*")} == files_before

@@ -12,7 +12,7 @@ from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, 
 from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from gapft_harness.stages.generation.generation import build_greedy_phase
-from tests.generated import chunks_in, generated
+from tests.generated import generate_missing, place_chunks
 from tests.test_generation import SeededSampler
 
 LIMITED = Decoding(do_sample=False, max_gen_toks=77, until=("\n\n",))
@@ -121,7 +121,7 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
             seen.append((done, note))
 
     def search() -> None:
-        generated(
+        generate_missing(
             tmp_path,
             problems,
             [phase],
@@ -134,6 +134,6 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     search()
     assert [done for done, _ in seen] == [4]
     search()
-    chunks_in(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
+    place_chunks(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
     search()
     assert len(seen) == 1, "a continued run has no first chunk"

@@ -23,7 +23,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.train.job import read_searched_pool
 from gapft_harness.stages.train.stored import TRAINED_AS, compute_groups, predict_shared
-from tests.recording_run import Here
+from tests.recording_run import InProcessExecutor
 from tests.test_dry_run import parse_requirements
 
 RECIPES = sorted(
@@ -118,7 +118,7 @@ def test_dry_run_counts_match_run(searched_folder: Path, name: str) -> None:
     forecast = DryRunForecast(path)
     recipe, plugins = check_recipe(content, name), load_plugins()
     run = RunDirectory.create_or_open(searched_folder / "run", recipe)
-    context = Context(run, Here(), [], [], SPLITS, None)
+    context = Context(run, InProcessExecutor(), [], [], SPLITS, None)
     run_stages(context, ["states", "select"], lambda stage: None)
     arms = context.list_trainable_arms()
     keys = compute_groups(run, arms, plugins, lambda: read_searched_pool(run, plugins, []))

@@ -29,7 +29,7 @@ from gapft_harness.stages.generation.generation import build_greedy_phase, divid
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.generation.stored_files import StoredResponses
 from gapft_harness.verdicts.copies import CopyDetector
-from tests.generated import chunks_in, contents, generated, parts_in
+from tests.generated import generate_missing, place_chunks, read_contents, read_response_files
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
@@ -87,7 +87,7 @@ def generate_responses(
     progress: ReportProgress = report_nothing,
     share: tuple[int, int] = (0, 1),
 ) -> StoredResponses:
-    return generated(
+    return generate_missing(
         folder, problems, PHASES, sampler, streams=SampleStreams(seed, "search", "pool"), chunk=4,
         progress=progress, model=model, share=share,
     )  # fmt: skip
@@ -106,7 +106,7 @@ def test_progress_counts_every_response(tmp_path: Path) -> None:
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:
         seen.append((done, total, tokens))
-        stored.append(len(parts_in(tmp_path)))
+        stored.append(len(read_response_files(tmp_path)))
 
     generate_responses(tmp_path, SeededSampler(), problems, progress=progress)
     assert seen[0] == (0, 40, 0)
@@ -148,7 +148,7 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
     problems = build_problems(10)
     expected = [[problem.id for problem in members] for members in divide_into_chunks(problems, 4)]
     generate_responses(tmp_path / "other", SeededSampler(), problems)
-    chunks = chunks_in(tmp_path / "here", problems, PHASES, 4)
+    chunks = place_chunks(tmp_path / "here", problems, PHASES, 4)
     other = contextlib.ExitStack()
 
     class Awaited(SeededSampler):
@@ -156,7 +156,7 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
             if len(self.calls) == 1:
                 assert chunks[0].list_missing(), "the claimed chunk is skipped"
                 if is_made:
-                    source = chunks_in(tmp_path / "other", problems, PHASES, 4)[0]
+                    source = place_chunks(tmp_path / "other", problems, PHASES, 4)[0]
                     for phase in PHASES:
                         group, name = chunks[0].places[phase]
                         group.store_file(name, source.find_path(phase).read_bytes())
@@ -172,7 +172,7 @@ def test_claimed_chunk_is_generated_last(tmp_path: Path, is_made: bool) -> None:
             progress=lambda done, total, *_, **__: seen.append((done, total)),
         )  # fmt: skip
     assert sampler.calls == [*expected[1:], *([] if is_made else expected[:1])]
-    assert contents(tmp_path / "here") == contents(tmp_path / "other")
+    assert read_contents(tmp_path / "here") == read_contents(tmp_path / "other")
     assert seen[-1] == (40, 40)
 
 
@@ -189,7 +189,7 @@ def test_resume_repeats_only_unfinished_chunks(tmp_path: Path, calls: int) -> No
     responses = generate_responses(tmp_path / "cut", again, problems)
     assert len(again.calls) == 3 - calls
     assert seal_responses(tmp_path, problems, responses) == expected
-    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+    assert read_contents(tmp_path / "cut") == read_contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("lost", PHASES, ids=lambda phase: phase.name)
@@ -197,14 +197,14 @@ def test_generates_only_the_missing_phase(tmp_path: Path, lost: DecodePhase) -> 
     """As after a kill between the two files of a chunk."""
     problems = build_problems(10)
     generate_responses(tmp_path, SeededSampler(), problems)
-    whole = contents(tmp_path)
-    chunk = chunks_in(tmp_path, problems, PHASES, 4)[1]
+    whole = read_contents(tmp_path)
+    chunk = place_chunks(tmp_path, problems, PHASES, 4)[1]
     chunk.find_path(lost).unlink()
     again = SeededSampler()
     generate_responses(tmp_path, again, problems)
     assert again.calls == [[problem.id for problem in chunk.members]]
     assert again.indices == set(lost.indices)
-    assert contents(tmp_path) == whole
+    assert read_contents(tmp_path) == whole
 
 
 def test_problem_order_changes_nothing(tmp_path: Path) -> None:
@@ -215,7 +215,11 @@ def test_problem_order_changes_nothing(tmp_path: Path) -> None:
         responses = generate_responses(tmp_path / str(turn), SeededSampler(), shuffled)
         results.append(seal_responses(tmp_path, shuffled, responses))
     assert results[0] == results[1] == results[2]
-    assert contents(tmp_path / "0") == contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert (
+        read_contents(tmp_path / "0")
+        == read_contents(tmp_path / "1")
+        == read_contents(tmp_path / "2")
+    )
 
 
 @pytest.mark.parametrize("what", ["prompt", "problem", "fewer problems", "model"])
@@ -223,7 +227,7 @@ def test_changed_inputs_get_their_own_files(tmp_path: Path, what: str) -> None:
     """Existing files stay, and only changed chunks are generated."""
     problems, model = build_problems(13), ""
     generate_responses(tmp_path, SeededSampler(), problems)
-    files_before, known_chunks = contents(tmp_path), divide_into_chunks(problems, 4)
+    files_before, known_chunks = read_contents(tmp_path), divide_into_chunks(problems, 4)
     place = problems.index(known_chunks[1][2])
     if what == "prompt":
         problems[place] = Problem(
@@ -237,7 +241,7 @@ def test_changed_inputs_get_their_own_files(tmp_path: Path, what: str) -> None:
         model, known_chunks = "other", []
     sampler = SeededSampler()
     responses = generate_responses(tmp_path, sampler, problems, model=model)
-    after = contents(tmp_path)
+    after = read_contents(tmp_path)
     assert files_before.items() < after.items()
     changed = [
         members for members in divide_into_chunks(problems, 4) if members not in known_chunks
@@ -287,7 +291,7 @@ def draw_samples(
     phases = [DecodePhase(f"samples from {r[0]}", SAMPLED, tuple(r)) for r in rounds]
     for part in parts:
         for number in range(workers):
-            responses = generated(
+            responses = generate_missing(
                 folder, part, [build_greedy_phase(GREEDY), *phases], SeededSampler(),
                 streams=SampleStreams(3, "search", "pool"), chunk=chunk, share=(number, workers),
             )  # fmt: skip

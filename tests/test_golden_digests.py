@@ -30,7 +30,7 @@ from gapft_harness.store.store import Store
 from gapft_harness.training.ledger import compute_learning_rate, hash_sequences
 from gapft_harness.training.plan import build_sequences, plan_steps
 from gapft_harness.verification.judging import judge_unique
-from tests.pools import pool
+from tests.pools import build_pool
 from tests.test_states import OUTCOMES, write_searched_run
 
 #: The digest of a step's output, by step and version.
@@ -103,7 +103,7 @@ def compute_states(folder: Path) -> Any:
 
 def select_examples(condition: str) -> Any:
     select, entry = load_plugins().find_selector(condition)
-    return build_training_set(select, entry, pool(9, 9), 5, 3, Arm(condition, 13)).examples
+    return build_training_set(select, entry, build_pool(9, 9), 5, 3, Arm(condition, 13)).examples
 
 
 def select_all(folder: Path) -> Any:

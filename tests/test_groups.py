@@ -26,9 +26,9 @@ from gapft_harness.stages.selection.choosing import (
     group_by_state,
 )
 from gapft_harness.training.plan import budget
-from tests.pools import pool
-from tests.test_changed_recipe import SELECTED, write
-from tests.test_conditions import SELECTORS, SelectorLetters, recipe
+from tests.pools import build_pool
+from tests.test_changed_recipe import SELECTED, write_task
+from tests.test_conditions import SELECTORS, SelectorLetters, build_recipe
 from tests.verify.tampering import change_manifest
 
 SELECTS = ["gapft", "uniform", "uniform_with_replacement", "replay", "all_verified"]
@@ -66,13 +66,13 @@ def test_budgets_are_equal_within_a_group(
     groups: int | None,
 ) -> None:
     """n, N and J are equal for any conditions; a draw that cannot fill its slots is an error."""
-    source = pool(solved, recovered)
+    source = build_pool(solved, recovered)
     conditions = {
         f"c{number}": {"selector": selector, **({"n": n} if n else {})}
         for number, (selector, n) in enumerate(choices)
     }
-    parsed = recipe(conditions).model_copy(
-        update={"budget": recipe(conditions).budget.model_copy(update={"replay": replay})}
+    parsed = build_recipe(conditions).model_copy(
+        update={"budget": build_recipe(conditions).budget.model_copy(update={"replay": replay})}
     )
     training = Training(repetitions=repetitions, micro_batch=2, accumulation=1)
     training = training.model_copy(update={"update_groups": groups})
@@ -98,8 +98,8 @@ def test_budgets_are_equal_within_a_group(
 
 @given(st.integers(0, 6), st.integers(1, 6))
 def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
-    source = pool(solved, recovered)
-    parsed = recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
+    source = build_pool(solved, recovered)
+    parsed = build_recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
     expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
     assert count_condition_slots(parsed, lambda _: source) == expected
 
@@ -108,7 +108,7 @@ def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
 def test_replacement_draws_are_prefixes_in_any_order(
     size: int, few: int, more: int, random: Any
 ) -> None:
-    candidates = list(pool(size, 0).solved)
+    candidates = list(build_pool(size, 0).solved)
     rng = Stream(13, "select/x")
     drawn = draw_with_replacement(candidates, few + more, rng)
     random.shuffle(candidates)
@@ -118,7 +118,7 @@ def test_replacement_draws_are_prefixes_in_any_order(
 
 def test_replacement_draws_are_uniform_and_independent() -> None:
     """Expect 500 draws of each of 8 problems (sd 21) and 62.5 of each pair (sd 8), within 5 sd."""
-    source = pool(4, 4).verified
+    source = build_pool(4, 4).verified
     counts = dict.fromkeys((e.problem_id for e in source), 0)
     pairs: dict[tuple[str, str], int] = {}
     for seed in range(4000):
@@ -131,17 +131,21 @@ def test_replacement_draws_are_uniform_and_independent() -> None:
     assert all(abs(count - 62.5) < 5 * 8 for count in pairs.values()), pairs
     with pytest.raises(UserError, match="cannot fill the budget of 3 examples"):
         select_examples(
-            recipe({"c": {"selector": "uniform_with_replacement", "n": 3}}), pool(0, 0), (13,)
+            build_recipe({"c": {"selector": "uniform_with_replacement", "n": 3}}),
+            build_pool(0, 0),
+            (13,),
         )
 
 
 def test_whole_pool_and_as_many_draws() -> None:
-    source = pool(9, 4)
+    source = build_pool(9, 4)
     conditions = {
         "once": {"selector": "uniform"},
         "again": {"selector": "uniform_with_replacement"},
     }
-    parsed = recipe({name: {**settings, "n": "verified"} for name, settings in conditions.items()})
+    parsed = build_recipe(
+        {name: {**settings, "n": "verified"} for name, settings in conditions.items()}
+    )
     examples = select_examples(parsed, source, (13,))
     once, again = ([e.problem_id for e in examples[Arm(name, 13)]] for name in conditions)
     assert sorted(once) == [e.problem_id for e in source.verified]
@@ -161,21 +165,21 @@ def test_rejects_invalid_slot_number(conditions: Any, budget_n: Any, expected: s
     from gapft_harness.recipe.reading import Setting
 
     with pytest.raises(UserError, match=expected):
-        recipe(conditions, Setting("budget.n", budget_n, "test: budget"))
+        build_recipe(conditions, Setting("budget.n", budget_n, "test: budget"))
 
 
 def test_rejects_n_of_reference_and_empty_recovered() -> None:
     with pytest.raises(UserError, match=r"conditions\.r\.n.*all_verified"):
-        check_names(recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
-    parsed = recipe({"r": {"selector": "gapft", "n": "recovered"}})
+        check_names(build_recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
+    parsed = build_recipe({"r": {"selector": "gapft", "n": "recovered"}})
     with pytest.raises(UserError, match=r"'conditions\.r\.n': n is recovered, and search rec"):
-        count_condition_slots(parsed, lambda _: group_by_state(pool(3, 0).solved))
+        count_condition_slots(parsed, lambda _: group_by_state(build_pool(3, 0).solved))
 
 
 @pytest.fixture
 def task(tmp_path: Path) -> SelectorLetters:
     (tmp_path / "mine.py").write_text(SELECTORS)
-    return SelectorLetters(write(tmp_path).folder)
+    return SelectorLetters(write_task(tmp_path).folder)
 
 
 GROUPS = {
@@ -207,17 +211,17 @@ def test_report_separates_two_groups(task: SelectorLetters) -> None:
     assert "GapFT and uniform: matched with each other; their tokens L" in report
     assert "Against uniform at the same training budget" in report
     assert "Against once at the same training budget" not in report
-    assert task.holds() == []
+    assert task.find_differences() == []
 
 
 def test_verify_checks_each_group_size(task: SelectorLetters) -> None:
     conditions = {"gapft": {}, "once": {"selector": "uniform", "n": 7}}
     run = task.change(*SELECTED, conditions=conditions, budget={"n": 4}, seeds=[13])
-    assert task.holds() == []
+    assert task.find_differences() == []
     stored = run.path / "recipe.yaml"
     stored.write_text(stored.read_text().replace("n: 7", "n: 8"))
     change_manifest(run.path, lambda m: m["recipe"]["conditions"]["once"].update(n=8))
-    differences = task.holds()
+    differences = task.find_differences()
     assert differences[0].startswith(
         "selections/once-seed13.parquet: has 7 examples, its selector ch"
     )

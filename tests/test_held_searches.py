@@ -23,7 +23,7 @@ from gapft_harness.stages.integrity.inputs import SECTION, list_recorded_include
 from gapft_harness.stages.search.stage import run_search_stage
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import Here, Letters, letters
+from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 RECIPE = (
     "name: r\ndata: {task: letters}\n"
@@ -69,11 +69,11 @@ def test_lists_existing_search_folders(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=8, audit=6)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=8, audit=6)
 
 
-def test_empty_run_accepts_changed_task(task: Letters) -> None:
+def test_empty_run_accepts_changed_task(task: LettersTask) -> None:
     run = task.run("r", splits=())
     run.update_manifest(lambda manifest: manifest.update({SECTION: {"data": {"pool": {}}}}))
     assert run.is_empty()
@@ -81,7 +81,7 @@ def test_empty_run_accepts_changed_task(task: Letters) -> None:
     assert again.manifest()[SECTION]["data"]["pool"]["problems"] == 8
 
 
-class EditingExecutor(Here):
+class EditingExecutor(InProcessExecutor):
     """Edits a file after the first job of a search."""
 
     def __init__(self, file: Path, old: str, new: str) -> None:
@@ -96,7 +96,7 @@ class EditingExecutor(Here):
         return results
 
 
-def test_detects_gold_edited_between_jobs(task: Letters) -> None:
+def test_detects_gold_edited_between_jobs(task: LettersTask) -> None:
     """The id stays the same, since a problem's content is its question."""
     run = task.run("r", splits=(), executor={"workers": 2}, search={"chunk": 1})
     edits = EditingExecutor(task.folder / "tasks/pool.jsonl", '"answer": "a"', '"answer": "e"')

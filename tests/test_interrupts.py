@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.letters_run import workers_of
+from tests.end_to_end.letters_run import find_workers
 
 GOES_ON = "gapft: interrupted; run the same command again to continue\n"
 
@@ -65,7 +65,7 @@ def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: in
         "responses are stored": lambda: any(tmp_path.glob("runs/.store/generate/*/[!.]*.jsonl")),
     }
     wait_until(moments[moment], command)
-    workers = workers_of(command)
+    workers = find_workers(command)
     press_ctrl_c(command, times, 0.002)
     assert command.wait(60) == 130
     assert read_stderr(tmp_path).count(GOES_ON) == 1
@@ -81,7 +81,7 @@ def test_interrupted_judge_prints_short_message(
     program = '{"id": "%d", "source": "while True: pass", "tests": [{"input": "", "expected": ""}]}'
     (tmp_path / "programs.jsonl").write_text("\n".join(program % i for i in range(50)))
     command = start_command(tmp_path, "judge", "programs.jsonl", "--workers", "1")
-    wait_until(lambda: bool(workers_of(command)), command)
+    wait_until(lambda: bool(find_workers(command)), command)
     press_ctrl_c(command)
     assert command.wait(60) == 130
     assert read_stderr(tmp_path) == "gapft: interrupted\n"

@@ -35,8 +35,8 @@ from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.digests import Digests
 from tests.command import gapft
-from tests.generated import chunks_in, generated
-from tests.recording_run import Letters, letters
+from tests.generated import generate_missing, place_chunks
+from tests.recording_run import LettersTask, write_letters_task
 from tests.test_early_stop import (
     ONE,
     K,
@@ -101,7 +101,7 @@ def register_verifiers(register):
 
 
 @dataclass(frozen=True)
-class JudgedLetters(Letters):
+class JudgedLetters(LettersTask):
     """A task with distinct responses and a verifier that logs the judged texts."""
 
     @property
@@ -127,7 +127,7 @@ class JudgedLetters(Letters):
 
 @pytest.fixture
 def task(tmp_path: Path) -> JudgedLetters:
-    letters_task, plugin = letters(tmp_path), tmp_path / "plugin.py"
+    letters_task, plugin = write_letters_task(tmp_path), tmp_path / "plugin.py"
     text, old = plugin.read_text(), "        return Generation(text,"
     assert old in text
     own = """
@@ -406,7 +406,7 @@ def test_stored_verdicts_give_the_same_table(tmp_path: Path, stop: str, executio
     episodes = build_episodes(generating, 2, "right")
     keys: dict[str, Any] = {"episodes": episodes, "verifier": generating}
     store = tmp_path / "store"
-    responses = generated(store, problems, phases, ScriptedSampler(script), **keys)
+    responses = generate_missing(store, problems, phases, ScriptedSampler(script), **keys)
     facts = write_responses(
         tmp_path / "direct", responses, problems, direct, extra={}, executions=executions,
         episodes=build_episodes(direct, 2, "right"),
@@ -414,7 +414,7 @@ def test_stored_verdicts_give_the_same_table(tmp_path: Path, stop: str, executio
     if executions > 1:
         assert facts["executions"]["verdicts_differ"]
         assert facts["executions"]["feedback_differs"]
-    chunks = chunks_in(store, problems, phases, episodes=episodes)
+    chunks = place_chunks(store, problems, phases, episodes=episodes)
     step = ChunkJudge(judging, build_episodes(judging, 2, "right"), executions, "run")
     for chunk in judge_responses(store, chunks, responses, step):
         for phase in phases:

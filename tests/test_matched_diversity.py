@@ -24,7 +24,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
-from tests.test_changed_recipe import Changing, write
+from tests.test_changed_recipe import ChangingLetters, write_task
 from tests.verify.tampering import seal_again
 
 BY = {"by": ["answer"]}
@@ -45,13 +45,13 @@ KEYS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Changing:
-    run_files = write(tmp_path_factory.mktemp("diversity"))
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> ChangingLetters:
+    run_files = write_task(tmp_path_factory.mktemp("diversity"))
     run_files.change(**KEYS)
     return run_files
 
 
-def count_strata(run_files: Changing, condition: str, seed: int) -> Counter[str]:
+def count_strata(run_files: ChangingLetters, condition: str, seed: int) -> Counter[str]:
     run = run_files.folder / "r"
     answers = {
         p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))
@@ -60,8 +60,8 @@ def count_strata(run_files: Changing, condition: str, seed: int) -> Counter[str]
     return Counter(answers[name] for name in {e.problem_id for e in examples})
 
 
-def test_run_reports_matched_sets_table(finished_run: Changing) -> None:
-    assert finished_run.holds() == []
+def test_run_reports_matched_sets_table(finished_run: ChangingLetters) -> None:
+    assert finished_run.find_differences() == []
     results = finished_run.results()
     budgets = RunDirectory.open(finished_run.folder / "r").manifest()["budgets"]
     section_results = results["matched_diversity"]
@@ -119,8 +119,8 @@ def test_run_reports_matched_sets_table(finished_run: Changing) -> None:
     assert (finished_run.folder / "r/report/figures/matched_diversity.svg").exists()
 
 
-def test_verify_finds_set_with_other_strata(finished_run: Changing, tmp_path: Path) -> None:
-    forged = Changing(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
+def test_verify_finds_set_with_other_strata(finished_run: ChangingLetters, tmp_path: Path) -> None:
+    forged = ChangingLetters(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
     arm = Arm("solved", 13)
     path = forged.folder / "r" / layout.selection_path(arm)
     table = pq.read_table(path)
@@ -135,7 +135,7 @@ def test_verify_finds_set_with_other_strata(finished_run: Changing, tmp_path: Pa
     seal_again(run, layout.selection_path(arm))
     assert any(
         "solved-seed13" in line and f"{len(rows)} of {len(rows)} problems" in line
-        for line in forged.holds()
+        for line in forged.find_differences()
     )
 
 
@@ -153,14 +153,16 @@ def test_strata_may_differ_by_one_problem() -> None:
 
 
 def test_unmatchable_set_stops_run_without_loss(
-    finished_run: Changing,
+    finished_run: ChangingLetters,
 ) -> None:
-    sealed = finished_run.sealed("pool", "audit", "selections", "adapters", "decisions")
+    sealed = finished_run.hash_sealed("pool", "audit", "selections", "adapters", "decisions")
     params = {"by": ["topic"]}
     more = {"gapft": {}, "other": {"selector": "matched_strata", "params": params}}
     with pytest.raises(UserError, match=r"by names 'topic', .* its fields: id, question, answer"):
         finished_run.change(**{**KEYS, "conditions": more, "experiments": {"coverage": {}}})
-    assert finished_run.sealed("pool", "audit", "selections", "adapters", "decisions") == sealed
+    assert (
+        finished_run.hash_sealed("pool", "audit", "selections", "adapters", "decisions") == sealed
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import build_example, run_selector
 from gapft_harness.stages.verify.run import verify
-from tests.pools import evidence, group_by_state, pool
+from tests.pools import build_evidence, build_pool, group_by_state
 from tests.test_selection import LettersAndMore, task
 from tests.verify.tampering import change_rows
 
@@ -56,7 +56,7 @@ def select_evidence(select: Any, source: Pool, n: int, **options: Any) -> list[E
 def test_borrowed_response_keeps_problem_and_prompt(
     solved: int, recovered: int, missed: int, data: st.DataObject
 ) -> None:
-    source = pool(solved, recovered, missed)
+    source = build_pool(solved, recovered, missed)
     everyone = [*source.verified, *source.missed]
     borrowers = data.draw(st.lists(st.sampled_from(everyone), min_size=1, unique_by=id))
     lenders = [data.draw(st.sampled_from(source.verified)) for _ in borrowers]
@@ -97,7 +97,7 @@ def borrow_response(e: Evidence, other: Evidence, **more: Any) -> Evidence:
 )
 def test_undeclared_borrowing_is_an_error(select: Any, expected: str) -> None:
     with pytest.raises(PluginError, match=expected):
-        select_evidence(select, pool(3, 3), 1)
+        select_evidence(select, build_pool(3, 3), 1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_undeclared_borrowing_is_an_error(select: Any, expected: str) -> None:
 )
 def test_borrowed_response_must_be_verified_and_unchanged(select: Any, expected: str) -> None:
     with pytest.raises(PluginError, match=expected):
-        select_evidence(select, pool(3, 3), 1, responses="borrowed")
+        select_evidence(select, build_pool(3, 3), 1, responses="borrowed")
 
 
 def test_old_table_defaults_to_own_origin(task: LettersAndMore) -> None:
@@ -198,7 +198,7 @@ def test_undeclared_borrowing_and_forged_origins_are_found(
 
 
 def test_borrowed_response_keeps_its_end() -> None:
-    source = group_by_state([evidence("a", "G"), evidence("b", "U")])
+    source = group_by_state([build_evidence("a", "G"), build_evidence("b", "U")])
     assert source.solved[0].response is not None
     cut = replace(source.solved[0].response, finish_reason="length")
     assert build_example(replace(source.missed[0], response=cut)).ended is False

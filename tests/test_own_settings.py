@@ -38,7 +38,7 @@ from gapft_harness.stages.train.job import _complete_folder
 from gapft_harness.stages.train.stored import compute_groups, find_stale
 from gapft_harness.stages.verify.run import verify
 from tests.command import succeed
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest
 
@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own_settings")
     prepare(folder)
     shutil.rmtree(folder / "model")
-    byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
+    write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
     (folder / "online.py").write_text(ONLINE)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content |= {"conditions": CONDITIONS, "seeds": [13], "executor": {"workers": 1}}

@@ -29,7 +29,7 @@ from gapft_harness.stages.generation.stored_files import (
     read_part,
     select_responses,
 )
-from tests.asking import request_for
+from tests.asking import make_request
 
 RUN = "/runs/pasta"
 
@@ -40,7 +40,7 @@ def build_answer(*texts: str) -> Generated:
 
 def build_records(problems: Sequence[str], indices: Sequence[int], *texts: str) -> list[Record]:
     """Build the records of one call in which each problem gets the same responses."""
-    requests = [request_for(name, "?", indices) for name in problems]
+    requests = [make_request(name, "?", indices) for name in problems]
     return list(build_response_records(requests, [build_answer(*texts)] * len(problems)))
 
 
@@ -79,7 +79,7 @@ def test_merges_files_in_index_order() -> None:
     assert [(r.index, r.text) for r in b.responses] == [
         (GREEDY, "x"), (0, "p"), (1, "ü\n"), (2, "q"),
     ]  # fmt: skip
-    assert [r.seed for r in a.responses] == list(request_for("a", "?", (GREEDY, 0, 1)).seeds)
+    assert [r.seed for r in a.responses] == list(make_request("a", "?", (GREEDY, 0, 1)).seeds)
     assert a.prompt_ids == (1, 2, 3)
     assert a.verdicts == {GREEDY: Verdict("fail", "why"), 1: Verdict("pass")}
     assert (a.answers, a.differing) == ({}, None)
@@ -116,7 +116,7 @@ def test_keeps_executions_with_verdicts_of_another_run() -> None:
 def test_joins_attempts_of_an_episode() -> None:
     first = build_records("a", (0, 1), "bad", "good")
     so_far = [Attempt("bad", (4, 5), "stop", "no")]
-    again = build_response_records([request_for("a", "?", (0,), so_far)], [build_answer("better")])
+    again = build_response_records([make_request("a", "?", (0,), so_far)], [build_answer("better")])
     draft = DraftResponses()
     draft.add([*first, *again])
     [entry] = draft.read(["a"])
@@ -205,7 +205,7 @@ def test_names_missing_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given_texts", [[], ["one"], ["one", "two", "three"]])
 def test_rejects_wrong_number_of_responses(given_texts: list[str]) -> None:
     with pytest.raises(GapftError, match="problem a, expected 2"):
-        build_response_records([request_for("a", "?", (0, 1))], [build_answer(*given_texts)])
+        build_response_records([make_request("a", "?", (0, 1))], [build_answer(*given_texts)])
 
 
 calls = st.lists(

@@ -11,7 +11,7 @@ import pytest
 from gapft_harness.hooks.imports import find_imported_files
 from tests.command import gapft
 from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 FILES = {
     "plugin.py": "import json, pytest, gapft_harness, helpers_of_it\nimport rules_of_it.late as x\n"
@@ -53,7 +53,7 @@ PLUGIN = CONTAINS.replace(
 
 
 def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:
-    byte_llama(tmp_path / "model")
+    write_byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 8, "audit": 8})
     (tmp_path / "plugin.py").write_text(PLUGIN)
     helper = tmp_path / "helpers_of_letters.py"

@@ -28,8 +28,8 @@ from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
-from tests.recording_run import Here
-from tests.tiny_models import byte_llama
+from tests.recording_run import InProcessExecutor
+from tests.tiny_models import write_byte_llama
 
 pytestmark = pytest.mark.xdist_group("program_run")
 
@@ -120,7 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for split, of_split in (("pool", problems[:4]), ("audit", problems[4:])):
         (folder_path / f"{split}.jsonl").write_text("".join(json.dumps(p) + "\n" for p in of_split))
-    byte_llama(folder_path / "model")
+    write_byte_llama(folder_path / "model")
     recorded = [
         record | {"id": problem.id}
         for problem in load_problems(folder_path)
@@ -158,7 +158,7 @@ def build_recipe(folder: Path, **keys: Any) -> dict[str, Any]:
 
 def search(folder: Path, path: Path, stages: Sequence[str] = (), **keys: Any) -> RunDirectory:
     run = RunDirectory.create_or_open(path, check_recipe(build_recipe(folder, **keys), "test"))
-    context = Context(run, Here(), (), [str(folder)])
+    context = Context(run, InProcessExecutor(), (), [str(folder)])
     run_stages(context, ["search", *stages], lambda stage: None)
     return run
 

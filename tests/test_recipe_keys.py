@@ -12,15 +12,15 @@ import pytest
 from gapft_harness.core.errors import GapftError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.selection import choosing
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 #: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
 K = {"k": 4}
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path)
 
 
 def read_rows(run: RunDirectory, table: str) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def list_decodings(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"chat_template": True, "system_instruction": "Brief."},
     ],
 )
-def test_model_keys_reach_the_sampler(task: Letters, model: dict[str, Any]) -> None:
+def test_model_keys_reach_the_sampler(task: LettersTask, model: dict[str, Any]) -> None:
     task.run("r", model={**model, "args": {"dtype": "float32"}})
     settings = task.log("r")[0]["settings"]
     assert settings["backend"] == "recording"
@@ -67,7 +67,7 @@ def test_model_keys_reach_the_sampler(task: Letters, model: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("key", "value"), [("temperature", 0.35), ("top_p", 0.6), ("top_k", 7), ("max_gen_toks", 5)]
 )
-def test_search_keys_reach_the_decoding_of_samples(task: Letters, key: str, value: Any) -> None:
+def test_search_keys_reach_the_decoding_of_samples(task: LettersTask, key: str, value: Any) -> None:
     defaults = {"temperature": 0.7, "top_p": 0.95, "top_k": 0, "max_gen_toks": 12}
     task.run("r", search={**K, key: value})
     greedy, samples = list_decodings(task.log("r"))
@@ -78,7 +78,7 @@ def test_search_keys_reach_the_decoding_of_samples(task: Letters, key: str, valu
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_search_k_sets_number_of_samples(task: Letters, k: int) -> None:
+def test_search_k_sets_number_of_samples(task: LettersTask, k: int) -> None:
     run = task.run("r", search={"k": k})
     requested = {tuple(call["indices"]) for call in task.log("r")[1:]}
     assert requested == {tuple(range(-1, k))}
@@ -86,7 +86,9 @@ def test_search_k_sets_number_of_samples(task: Letters, k: int) -> None:
 
 
 @pytest.mark.parametrize(("keep", "index"), [(None, 1), ("first", 0), ("last", 3)])
-def test_evidence_keep_replaces_the_tasks_rule(task: Letters, keep: str | None, index: int) -> None:
+def test_evidence_keep_replaces_the_tasks_rule(
+    task: LettersTask, keep: str | None, index: int
+) -> None:
     run = task.run("r", ["states"], splits=("pool", "audit"), search=K, evidence={"keep": keep})
     assert run.manifest()["task"]["keep"] == (keep or "shortest")
     assert {row["kept_index"] for row in read_rows(run, "pool/states")} == {index}
@@ -94,7 +96,7 @@ def test_evidence_keep_replaces_the_tasks_rule(task: Letters, keep: str | None, 
 
 
 @pytest.mark.parametrize(("size", "drawn"), [(1, 1), (3, 3)])
-def test_search_stop_skips_pool_samples_only(task: Letters, size: int, drawn: int) -> None:
+def test_search_stop_skips_pool_samples_only(task: LettersTask, size: int, drawn: int) -> None:
     """Sample 0 is right, so one round is enough; the audit draws all samples."""
     search = {**K, "stop": "first_pass", "round": size}
     run = task.run(
@@ -118,7 +120,7 @@ def test_search_stop_skips_pool_samples_only(task: Letters, size: int, drawn: in
     ],
 )
 def test_verifier_keys_replace_verifier_and_rule(
-    task: Letters, verifier: dict[str, Any], passing: int
+    task: LettersTask, verifier: dict[str, Any], passing: int
 ) -> None:
     """Samples 0, 1 and 3 of 4 are right, with 5, 3 and 4 exclamation marks."""
     run = task.run("r", search=K, verifier=verifier)
@@ -131,7 +133,7 @@ def test_verifier_keys_replace_verifier_and_rule(
 
 
 @pytest.mark.parametrize(("split", "other"), [("pool", "audit"), ("audit", "pool")])
-def test_limits_select_problems_by_id_hash(task: Letters, split: str, other: str) -> None:
+def test_limits_select_problems_by_id_hash(task: LettersTask, split: str, other: str) -> None:
     both = ("pool", "audit")
     whole = task.run("whole", splits=both)
     sizes = {name: len(read_ids(whole, name)) for name in both}
@@ -151,7 +153,7 @@ def test_limits_select_problems_by_id_hash(task: Letters, split: str, other: str
     assert len(read_ids(again, other)) == sizes[other], "the other split's limit is its own"
 
 
-def test_deduplicate_drops_repeats(task: Letters) -> None:
+def test_deduplicate_drops_repeats(task: LettersTask) -> None:
     task.write("pool", range(24), repeats=5)
     with_repeats = task.run("kept")
     dropped = task.run("dropped", data={"deduplicate": True})
@@ -161,7 +163,9 @@ def test_deduplicate_drops_repeats(task: Letters) -> None:
     assert "pool: 5 repeated problems dropped" in "\n".join(dropped.manifest()["task"]["dropped"])
 
 
-def test_selection_enforces_matched_budget(task: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selection_enforces_matched_budget(
+    task: LettersTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``choose`` already rejects a short list, so the second check is tested by bypassing it."""
 
     def short(selector: Any, entry: Any, pool: Any, n: int, arm: Any) -> Any:
@@ -174,7 +178,7 @@ def test_selection_enforces_matched_budget(task: Letters, monkeypatch: pytest.Mo
     assert not (task.folder / "r" / "selections").exists()
 
 
-def test_reports_dropped_problems_and_identical_samples(task: Letters) -> None:
+def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> None:
     task.write("pool", range(24), repeats=5)
     run = task.run(
         "r",
@@ -195,5 +199,5 @@ def test_reports_dropped_problems_and_identical_samples(task: Letters) -> None:
     assert note in report.replace("\\", "")
 
 
-def test_distinct_samples_give_no_warning(task: Letters) -> None:
+def test_distinct_samples_give_no_warning(task: LettersTask) -> None:
     assert task.run("r", splits=("pool", "audit"), search=K).manifest()["warnings"] == []

@@ -9,21 +9,21 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.recording import record_search, require_same_model
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 A, B = "a" * 64, "b" * 64
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=5, audit=4)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=5, audit=4)
 
 
-def set_weights(task: Letters, weights: str) -> None:
+def set_weights(task: LettersTask, weights: str) -> None:
     (task.folder / "weights").write_text(weights)
 
 
-def test_rejects_splits_with_different_weights(task: Letters) -> None:
+def test_rejects_splits_with_different_weights(task: LettersTask) -> None:
     set_weights(task, A)
     run = task.run("r")
     before, manifest = task.log("r"), run.manifest()

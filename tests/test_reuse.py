@@ -18,18 +18,18 @@ from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import _load_cached
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 SEARCH = {"k": 4, "chunk": 8}
 GREEDY_AND_SAMPLES = {"greedy", "samples"}
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path)
 
 
-def read_requests(task: Letters, name: str) -> list[tuple[str, int]]:
+def read_requests(task: LettersTask, name: str) -> list[tuple[str, int]]:
     """Return the problems and indices requested from a run's sampler; empty if it never started."""
     if not (task.folder / f"{name}.log").exists():
         return []
@@ -44,11 +44,11 @@ def read_rows(run: RunDirectory, split: str = "pool") -> list[dict[str, Any]]:
     return records
 
 
-def search(task: Letters, name: str, **keys: Any) -> RunDirectory:
+def search(task: LettersTask, name: str, **keys: Any) -> RunDirectory:
     return task.run(name, **{"search": SEARCH, **keys})
 
 
-def test_second_run_on_same_inputs_generates_nothing(task: Letters) -> None:
+def test_second_run_on_same_inputs_generates_nothing(task: LettersTask) -> None:
     first = search(task, "first")
     second = search(task, "second", seeds=[17], conditions=["gapft"])
     assert read_requests(task, "second") == []
@@ -62,7 +62,7 @@ def test_second_run_on_same_inputs_generates_nothing(task: Letters) -> None:
     ("before", "after", "new"), [(8, 16, 8), (8, 11, 3), (4, 8, 8), (16, 8, 0)]
 )
 def test_more_samples_generate_only_new_blocks(
-    task: Letters, tmp_path: Path, before: int, after: int, new: int
+    task: LettersTask, tmp_path: Path, before: int, after: int, new: int
 ) -> None:
     search(task, "few", search={**SEARCH, "k": before})
     more = search(task, "more", search={**SEARCH, "k": after})
@@ -70,17 +70,17 @@ def test_more_samples_generate_only_new_blocks(
     assert sorted(set(indices)) == list(range(after - new, after))
     assert len(indices) == 24 * new
     (tmp_path / "fresh").mkdir()
-    fresh = search(letters(tmp_path / "fresh"), "more", search={**SEARCH, "k": after})
+    fresh = search(write_letters_task(tmp_path / "fresh"), "more", search={**SEARCH, "k": after})
     assert read_rows(more) == read_rows(fresh)
 
 
-def test_larger_pool_generates_only_new_chunks(task: Letters) -> None:
+def test_larger_pool_generates_only_new_chunks(task: LettersTask) -> None:
     search(task, "few", data={"pool_limit": 16})
     search(task, "more", data={"pool_limit": 24})
     assert len({problem for problem, _ in read_requests(task, "more")}) == 8
 
 
-Change = Callable[[Letters], dict[str, Any]]
+Change = Callable[[LettersTask], dict[str, Any]]
 
 
 def model_section(**arguments: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def model_section(**arguments: Any) -> dict[str, Any]:
 def edit_task_file(file: str, old: str, new: str) -> Change:
     """Return a change that edits a task file."""
 
-    def change(task: Letters) -> dict[str, Any]:
+    def change(task: LettersTask) -> dict[str, Any]:
         path = task.folder / file
         text = path.read_text()
         assert old in text
@@ -144,7 +144,10 @@ CHANGES: list[tuple[str, dict[str, Any] | Change, set[str]]] = [
 
 @pytest.mark.parametrize(("change", "new"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
 def test_generates_exactly_what_depends_on_a_change(
-    task: Letters, change: dict[str, Any] | Change, new: set[str], monkeypatch: pytest.MonkeyPatch
+    task: LettersTask,
+    change: dict[str, Any] | Change,
+    new: set[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(task.folder)
     search(task, "first")
@@ -158,7 +161,7 @@ def test_generates_exactly_what_depends_on_a_change(
     assert len(read_rows(again)) == 24 * 5
 
 
-def test_other_verdicts_request_other_samples(task: Letters) -> None:
+def test_other_verdicts_request_other_samples(task: LettersTask) -> None:
     """With early stopping, other verdicts request other samples."""
     early = {**SEARCH, "stop": "first_pass", "round": 1}
     keys = {"search": early, "evidence": {"keep": "first"}}
@@ -171,11 +174,11 @@ def test_other_verdicts_request_other_samples(task: Letters) -> None:
     )
 
 
-def test_model_files_are_compared_by_content(task: Letters, tmp_path: Path) -> None:
+def test_model_files_are_compared_by_content(task: LettersTask, tmp_path: Path) -> None:
     """A moved model is the same model; another tokenizer makes it a different one."""
-    from tests.tiny_models import byte_llama
+    from tests.tiny_models import write_byte_llama
 
-    first = byte_llama(tmp_path / "one")
+    first = write_byte_llama(tmp_path / "one")
     shutil.copytree(first, tmp_path / "copy")
     search(task, "first", **model_section(pretrained=str(first)))
     search(task, "second", **model_section(pretrained=str(tmp_path / "copy")))
@@ -186,11 +189,11 @@ def test_model_files_are_compared_by_content(task: Letters, tmp_path: Path) -> N
     assert {index for _, index in read_requests(task, "third")} == {GREEDY, *range(4)}
 
 
-def test_moved_folders_are_found_again(task: Letters, tmp_path: Path) -> None:
+def test_moved_folders_are_found_again(task: LettersTask, tmp_path: Path) -> None:
     search(task, "first")
     shutil.copytree(tmp_path, moved_folder := tmp_path.with_name(f"{tmp_path.name}-moved"))
     try:
-        moved = Letters(moved_folder)
+        moved = LettersTask(moved_folder)
         search(moved, "second")
         assert read_requests(moved, "second") == []
     finally:
@@ -239,7 +242,7 @@ def change_verifier(path: Path) -> None:
     ],
 )
 def test_changed_stored_file_is_never_used(
-    task: Letters, tmp_path: Path, pattern: str, damage: Callable[[Path], None]
+    task: LettersTask, tmp_path: Path, pattern: str, damage: Callable[[Path], None]
 ) -> None:
     search(task, "first")
     for path in sorted((tmp_path / ".store").glob(pattern)):
@@ -256,7 +259,7 @@ def test_changed_stored_file_is_never_used(
     assert len({problem for problem, _ in read_requests(task, "second")}) == 8, "one chunk"
 
 
-def test_stored_files_are_read_only(task: Letters, tmp_path: Path) -> None:
+def test_stored_files_are_read_only(task: LettersTask, tmp_path: Path) -> None:
     search(task, "first")
     assert {path.stat().st_mode & 0o777 for path in find_stored_files(tmp_path)} == {0o444}
     assert not [path for path in (tmp_path / ".store").rglob("*") if "partial" in path.name]
@@ -265,9 +268,9 @@ def test_stored_files_are_read_only(task: Letters, tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_number_of_workers_changes_no_response(tmp_path: Path, workers: int) -> None:
     (tmp_path / "one").mkdir()
-    alone = letters(tmp_path / "one").run("r", splits=("pool", "audit"), search=SEARCH)
+    alone = write_letters_task(tmp_path / "one").run("r", splits=("pool", "audit"), search=SEARCH)
     (tmp_path / "many").mkdir()
-    task = letters(tmp_path / "many")
+    task = write_letters_task(tmp_path / "many")
     many = task.run("r", splits=("pool", "audit"), search=SEARCH, executor={"workers": workers})
     for split in ("pool", "audit"):
         assert read_rows(many, split) == read_rows(alone, split)
@@ -324,7 +327,7 @@ def test_environment_variable_moves_the_store(tmp_path: Path) -> None:
     assert "GAPFT_STORE" in done.stderr
 
 
-def test_unused_results_are_listed_and_removed(task: Letters, tmp_path: Path) -> None:
+def test_unused_results_are_listed_and_removed(task: LettersTask, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     for number, temperature in enumerate((0.2, 0.9)):
@@ -342,7 +345,7 @@ def test_unused_results_are_listed_and_removed(task: Letters, tmp_path: Path) ->
     assert {index for _, index in read_requests(task, "r3")} == set(range(4))
 
 
-def test_weights_known_to_the_sampler_are_keyed(task: Letters) -> None:
+def test_weights_known_to_the_sampler_are_keyed(task: LettersTask) -> None:
     search(task, "first")
     (task.folder / "weights").write_text("others")
     search(task, "second")

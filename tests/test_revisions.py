@@ -15,7 +15,7 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 #: The commits of the two revisions, by their weights' seeds.
 COMMITS = {seed: f"{seed + 10}" * 20 for seed in (0, 1)}
@@ -28,7 +28,7 @@ class LocalHub:
         self.folder = folder
         self.model = folder / "hub/models--someone--tiny"
         for seed, commit in COMMITS.items():
-            byte_llama(self.model / "snapshots" / commit, seed=seed)
+            write_byte_llama(self.model / "snapshots" / commit, seed=seed)
         self.env = {"HF_HOME": str(folder), "HF_HUB_CACHE": str(folder / "hub")}
         self.env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         write_letters(folder, {"pool": 60, "audit": 12})

@@ -21,7 +21,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.stages.generation import made_from
 from gapft_harness.stages.generation.made_from import describe_libraries, describe_sampler
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 BACKENDS = ("hf", "vllm")
 
@@ -31,7 +31,7 @@ NO_EFFECT = {"hf": set[str](), "vllm": {"gpu_memory_utilization", "kv_cache_memo
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("model") / "here")
+    return write_byte_llama(tmp_path_factory.mktemp("model") / "here")
 
 
 def compute_key(

@@ -24,7 +24,7 @@ from gapft_harness.stages.experiment import find_experiments
 from gapft_harness.stages.pipeline import list_stages, run_stages
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 from tests.verify.tampering import seal_again
 
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
@@ -140,7 +140,7 @@ def register_trainers(register):
 
 
 @dataclass(frozen=True)
-class ScaledLetters(Letters):
+class ScaledLetters(LettersTask):
     """The letters task, with models whose losses depend on the adapter's scale."""
 
     @property
@@ -164,7 +164,9 @@ class ScaledLetters(Letters):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> ScaledLetters:
     folder = tmp_path_factory.mktemp("scaled")
-    scaled_task = ScaledLetters(letters(folder, pool=CALIBRATION + 40, audit=AUDIT).folder)
+    scaled_task = ScaledLetters(
+        write_letters_task(folder, pool=CALIBRATION + 40, audit=AUDIT).folder
+    )
     (folder / "by_scale.py").write_text(PLUGIN)
     return scaled_task
 

@@ -9,12 +9,12 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 TAKEN = 6
 
 
-def search(task: Letters, split: str) -> RunDirectory:
+def search(task: LettersTask, split: str) -> RunDirectory:
     return task.run(
         "r",
         splits=(split,),  # type: ignore[arg-type]
@@ -28,7 +28,7 @@ def search(task: Letters, split: str) -> RunDirectory:
 @pytest.mark.parametrize("shared", ["pool", "audit"])
 def test_rejects_newer_calibration_data(tmp_path: Path, shared: str) -> None:
     """Each search has disjoint data, but the newer calibration repeats a sealed split."""
-    task = letters(tmp_path, pool=24, audit=8)
+    task = write_letters_task(tmp_path, pool=24, audit=8)
     search(task, "pool")
     run = search(task, "audit")
     if shared == "pool":

@@ -19,22 +19,22 @@ from gapft_harness.stages.search import stage
 from gapft_harness.stages.search.stage import run_search_stage, search_split
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import Here, Letters, letters
+from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=5, audit=4)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=5, audit=4)
 
 
-class ReportsDone(Here):
+class ReportsDone(InProcessExecutor):
     """Reports every search as done, like a machine whose disk is not shared."""
 
     def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
         return super().run(jobs, progress) if jobs[0].label == "read data" else [{} for job in jobs]
 
 
-class RefusesOneJob(Here):
+class RefusesOneJob(InProcessExecutor):
     """Refuses the job with one label; runs the others in order, or the last one first."""
 
     def __init__(self, label: str, backwards: bool = False) -> None:
@@ -50,7 +50,7 @@ class RefusesOneJob(Here):
         return results
 
 
-def read_requests(task: Letters) -> list[str]:
+def read_requests(task: LettersTask) -> list[str]:
     return [call["id"] for call in task.log("r") if "id" in call]
 
 
@@ -76,7 +76,7 @@ def test_reads_the_audit_before_searching_the_pool(tmp_path: Path) -> None:
     succeed(*arguments, *options, cwd=tmp_path)
 
 
-def test_torn_pool_stops_the_audit(task: Letters) -> None:
+def test_torn_pool_stops_the_audit(task: LettersTask) -> None:
     run = task.run("r")
     pool = task.folder / "tasks" / "pool.jsonl"
     whole = pool.read_text()
@@ -89,7 +89,7 @@ def test_torn_pool_stops_the_audit(task: Letters) -> None:
 
 
 def test_keeps_finished_jobs_after_a_refused_one(
-    task: Letters,
+    task: LettersTask,
 ) -> None:
     keys: dict[str, Any] = {"executor": {"workers": 6}, "search": {"chunk": 1}}
     run = task.run("r", splits=(), **keys)
@@ -105,7 +105,7 @@ def test_keeps_finished_jobs_after_a_refused_one(
 
 
 def test_seals_pool_before_an_earlier_finished_audit(
-    task: Letters,
+    task: LettersTask,
 ) -> None:
     """Workers finish in any order; the manifest keeps the order of the splits."""
     run = task.run("r", splits=())
@@ -122,7 +122,7 @@ def test_seals_pool_before_an_earlier_finished_audit(
     ] * 2
 
 
-def test_missing_tables_are_an_error(task: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tables_are_an_error(task: LettersTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "_VISIBLE_TIMEOUT_S", 0.0)
     run = task.run("r", splits=())
     with pytest.raises(GapftError, match=r"r/pool: its search has finished, .* not visible"):
@@ -130,7 +130,7 @@ def test_missing_tables_are_an_error(task: Letters, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
-def test_damaged_finished_table_is_named(task: Letters, content: bytes) -> None:
+def test_damaged_finished_table_is_named(task: LettersTask, content: bytes) -> None:
     run = task.run("r")
     (run.path / "pool" / "responses.parquet").write_bytes(content)
     with pytest.raises(UserError, match=r"pool/responses\.parquet: damaged \(Arrow"):
@@ -138,7 +138,7 @@ def test_damaged_finished_table_is_named(task: Letters, content: bytes) -> None:
     assert len(read_requests(task)) == 5, "and nothing is searched"
 
 
-def test_reports_a_job_before_loading_its_model(task: Letters) -> None:
+def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
     """The display can then show what it is waiting for."""
     run = task.run("r")
     arm, plugin_arguments = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])

@@ -20,8 +20,8 @@ from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
-from tests.pools import evidence, pool
-from tests.recording_run import Letters, letters
+from tests.pools import build_evidence, build_pool
+from tests.recording_run import LettersTask, write_letters_task
 
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 
@@ -36,7 +36,7 @@ def register_selector(select: Any, **options: Any) -> Registration:
 
 @given(st.integers(0, 40), st.integers(1, 40), st.sampled_from([13, 21, 73]))
 def test_conditions_draw_from_their_states(solved: int, recovered: int, seed: int) -> None:
-    source = pool(solved, recovered)
+    source = build_pool(solved, recovered)
     states = {"gapft": {"S"}, "uniform": {"G", "S"}, "all_verified": {"G", "S"}}
     for condition, allowed in states.items():
         chosen = select_condition(condition, source, recovered, seed)
@@ -51,7 +51,7 @@ def test_conditions_draw_from_their_states(solved: int, recovered: int, seed: in
 
 @given(st.integers(0, 20), st.integers(1, 20))
 def test_replay_fills_slots_or_reports_shortfall(solved: int, recovered: int) -> None:
-    source = pool(solved, recovered)
+    source = build_pool(solved, recovered)
     if solved >= recovered:
         assert {e.state for e in select_condition("replay", source, recovered)} == {"G"}
     else:
@@ -63,7 +63,7 @@ def test_replay_fills_slots_or_reports_shortfall(solved: int, recovered: int) ->
 def test_smaller_draw_is_prefix_in_any_order(
     solved: int, recovered: int, data: st.DataObject
 ) -> None:
-    source = pool(solved, recovered)
+    source = build_pool(solved, recovered)
     shuffled = data.draw(st.permutations([*source.solved, *source.recovered]))
     again = group_by_state(shuffled)
     n = data.draw(st.integers(1, solved + recovered))
@@ -75,14 +75,14 @@ def test_smaller_draw_is_prefix_in_any_order(
 @given(st.integers(2, 30))
 def test_adding_a_problem_keeps_other_ranks(solved: int) -> None:
     rng = Stream(13, "select/replay")
-    small = Pool.draw(pool(solved, 1).solved, solved, rng)
-    large = Pool.draw(pool(solved + 1, 1).solved, solved + 1, rng)
+    small = Pool.draw(build_pool(solved, 1).solved, solved, rng)
+    large = Pool.draw(build_pool(solved + 1, 1).solved, solved + 1, rng)
     added = {e.problem_id for e in large} - {e.problem_id for e in small}
     assert [e for e in large if e.problem_id not in added] == small
 
 
 def test_seeds_draw_differently() -> None:
-    source = pool(40, 10)
+    source = build_pool(40, 10)
     draws = [
         tuple(e.problem_id for e in select_condition("uniform", source, 10, seed))
         for seed in (13, 21, 73)
@@ -92,7 +92,7 @@ def test_seeds_draw_differently() -> None:
 
 def test_uniform_draw_is_uniform() -> None:
     """2 of 8 over 4,000 seeds: each problem is drawn 1,000 times, within 5 sd of 27."""
-    source = pool(4, 4)
+    source = build_pool(4, 4)
     counts = dict.fromkeys((e.problem_id for e in source.verified), 0)
     for seed in range(4000):
         for chosen in Pool.draw(source.verified, 2, Stream(seed, "select/uniform")):
@@ -111,11 +111,11 @@ def test_uniform_draw_is_uniform() -> None:
         (lambda p, n, r: ["x"] * n, "not evidence of this pool: 'x'"),
         (lambda p, n, r: None, "failed: TypeError"),
         (lambda p, n, r: [int("x")], "failed: ValueError"),
-        (lambda p, n, r: [evidence("new", "S")] * n, "not evidence of this pool"),
+        (lambda p, n, r: [build_evidence("new", "S")] * n, "not evidence of this pool"),
     ],
 )
 def test_selector_that_breaks_its_contract_is_named(select: Any, expected: str) -> None:
-    source = pool(6, 4, missed=6)
+    source = build_pool(6, 4, missed=6)
     with pytest.raises(PluginError, match=expected) as caught:
         run_selector(select, register_selector(select), source, 4, Arm("mine", 13))
     assert "selector 'mine' (plugin mine.py, hook register_selectors)" in str(caught.value)
@@ -133,7 +133,7 @@ def test_rejects_unverified_responses(responses: str) -> None:
         run_selector(
             select_forged,
             register_selector(select_forged, responses=responses),
-            pool(6, 4),
+            build_pool(6, 4),
             4,
             Arm("mine", 13),
         )
@@ -146,7 +146,11 @@ def test_allows_declared_repeats() -> None:
     assert (
         len(
             run_selector(
-                repeat, register_selector(repeat, repeats=True), pool(6, 4), 4, Arm("mine", 13)
+                repeat,
+                register_selector(repeat, repeats=True),
+                build_pool(6, 4),
+                4,
+                Arm("mine", 13),
             )
         )
         == 4
@@ -157,7 +161,7 @@ def test_selectors_random_numbers_repeat() -> None:
     def shuffled(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
         return [p.recovered[i] for i in r.generator().permutation(len(p.recovered))[:n]]
 
-    source = pool(3, 30)
+    source = build_pool(3, 30)
     first = run_selector(shuffled, register_selector(shuffled), source, 9, Arm("mine", 13))
     random.seed(0)
     assert run_selector(shuffled, register_selector(shuffled), source, 9, Arm("mine", 13)) == first
@@ -199,7 +203,7 @@ def register_selectors(register):
 """
 
 
-class LettersAndMore(Letters):
+class LettersAndMore(LettersTask):
     @property
     def plugins(self) -> list[str]:
         return [*super().plugins, str(self.folder / "more.py")]
@@ -213,7 +217,7 @@ class LettersAndMore(Letters):
 @pytest.fixture
 def task(tmp_path: Path) -> LettersAndMore:
     (tmp_path / "more.py").write_text(_MORE)
-    return LettersAndMore(letters(tmp_path).folder)
+    return LettersAndMore(write_letters_task(tmp_path).folder)
 
 
 def test_replay_adds_slots_to_matched_arms(task: LettersAndMore) -> None:

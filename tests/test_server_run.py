@@ -23,7 +23,7 @@ POOL = ("--split", "pool")
 @pytest.fixture
 def server():
     with ToyServer() as toy:
-        toy.ways.key = KEY
+        toy.behaviour.key = KEY
         yield toy
 
 
@@ -69,16 +69,20 @@ def count_answers(*servers: ToyServer) -> collections.Counter[str]:
 
 def test_search_resumes_after_server_faults(server, tmp_path):
     path, run = write_recipe(tmp_path, server.url()), tmp_path / "run"
-    faults = [toy_server.status(429, {"Retry-After": "0.2"}), toy_server.drop, toy_server.tear]
+    faults = [
+        toy_server.fail_with_status(429, {"Retry-After": "0.2"}),
+        toy_server.drop_connection,
+        toy_server.send_half_body,
+    ]
     probes, chunk = [toy_server.answer] * 2, [*faults, *[toy_server.answer] * REQUESTS]
-    server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
+    server.behaviour.faults.extend(probes + chunk + [toy_server.fail_with_status(503)] * 100)
     stopped = run_search(run, path, *POOL)
     assert stopped.returncode == 1
     assert f"server {server.url()}: 4 of {REQUESTS} requests" in stopped.stderr
     assert "status 503 (4)" in stopped.stderr
     assert "Traceback" not in stopped.stderr
 
-    server.ways.faults.clear()
+    server.behaviour.faults.clear()
     done = run_search(run, path, *POOL)
     assert done.returncode == 0, done.stderr
     served = count_answers(server)
@@ -118,24 +122,24 @@ def test_workers_and_chunks_request_the_same_samples(server, tmp_path):
 def test_run_continues_on_another_server(server, tmp_path):
     run = tmp_path / "run"
     probes, chunk = [toy_server.answer] * 2, [toy_server.answer] * REQUESTS
-    server.ways.faults.extend(probes + chunk + [toy_server.status(503)] * 100)
+    server.behaviour.faults.extend(probes + chunk + [toy_server.fail_with_status(503)] * 100)
     assert run_search(run, write_recipe(tmp_path, server.url()), *POOL).returncode == 1
     stored_responses = read_stored(tmp_path)
     assert stored_responses
-    with ToyServer(toy_server.Ways(key=KEY)) as other:
+    with ToyServer(toy_server.Behaviour(key=KEY)) as other:
         path = write_recipe(tmp_path, other.url(), num_concurrent=2, max_retries=3, timeout=60)
-        other.ways.models = [{"id": "another"}]
+        other.behaviour.models = [{"id": "another"}]
         refused = run_search(run, path, *POOL)
         assert refused.returncode == 2
         assert "'toy'; known: another" in refused.stderr
         assert read_stored(tmp_path) == stored_responses
-        other.ways.models = [{"id": "toy"}]
+        other.behaviour.models = [{"id": "toy"}]
         done = run_search(run, path, *POOL)
         assert done.returncode == 0, done.stderr
         served = count_answers(server, other)
         assert len(served) == PROBLEMS * (1 + K)
         assert set(served.values()) == {1}, "what is stored is not asked for again"
-        assert other.most <= 2
+        assert other.most_parallel <= 2
         assert len(count_answers(server)) == REQUESTS
         assert json.loads((run / "manifest.json").read_text())["source"]["url"] == other.url()
 
@@ -143,7 +147,7 @@ def test_run_continues_on_another_server(server, tmp_path):
 def test_responses_are_reused_on_another_server(server, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     assert run_search(first, write_recipe(tmp_path, server.url()), *POOL).returncode == 0
-    with ToyServer(toy_server.Ways(key=KEY)) as other:
+    with ToyServer(toy_server.Behaviour(key=KEY)) as other:
         done = run_search(second, write_recipe(tmp_path, other.url(), max_retries=5), *POOL)
         assert done.returncode == 0, done.stderr
         assert count_answers(other) == {}
@@ -167,9 +171,9 @@ def test_finished_search_is_kept_after_refusal(server, tmp_path, killed):
 
     def last(handler):
         toy_server.answer(handler)
-        server.ways.models = [{"id": "another"}]
+        server.behaviour.models = [{"id": "another"}]
 
-    server.ways.faults.extend([toy_server.answer] * (1 + PROBLEMS * (1 + K)) + [last])
+    server.behaviour.faults.extend([toy_server.answer] * (1 + PROBLEMS * (1 + K)) + [last])
     refused = run_search(run, path)
     assert refused.returncode == 2
     assert "'toy'; known: another" in refused.stderr
@@ -181,7 +185,7 @@ def test_finished_search_is_kept_after_refusal(server, tmp_path, killed):
         assert run_search(run, path, "--split", "audit").returncode == 2
         assert (run / "recipe.yaml").exists()
 
-    server.ways.models = [{"id": "toy"}]
+    server.behaviour.models = [{"id": "toy"}]
     done = run_search(run, path)
     assert done.returncode == 0, done.stderr
     served = count_answers(server)
@@ -214,7 +218,7 @@ def test_rejects_recipe_with_api_key(tmp_path, args, message):
 
 
 def test_missing_server_costs_nothing(server, tmp_path):
-    server.ways.models = [{"id": "another"}]
+    server.behaviour.models = [{"id": "another"}]
     path, run = write_recipe(tmp_path, server.url()), tmp_path / "run"
     refused = run_search(run, path, *POOL)
     assert refused.returncode == 2

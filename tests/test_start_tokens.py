@@ -26,9 +26,9 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.training.plan import build_training_prompt
-from tests.asking import generate_all, request_for
+from tests.asking import generate_all, make_request
 from tests.command import gapft, succeed
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, seal_again
 
@@ -107,7 +107,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start_tokens")
     prepare(folder)
     shutil.rmtree(folder / "model")
-    byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
+    write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
     (folder / "seen.py").write_text(SEEN)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content |= {"conditions": ["gapft"], "seeds": [13], "executor": {"workers": 1}}
@@ -267,7 +267,7 @@ def sampler_settings(folder: Path, count: int | None, **more: object) -> Sampler
 @pytest.mark.parametrize("chat", [False, True])
 def test_one_matches_lm_eval_and_two_adds_one(folder: Path, chat: bool) -> None:
     requests = [
-        request_for(f"p{i}", p, (GREEDY,)) for i, p in enumerate(("Why?", "<s>So", "No no"))
+        make_request(f"p{i}", p, (GREEDY,)) for i, p in enumerate(("Why?", "<s>So", "No no"))
     ]
     answers = {}
     for count in (None, 1, 2):

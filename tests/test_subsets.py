@@ -14,7 +14,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.integrity.subsets import compare_subsets
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import result
+from tests.end_to_end.letters_run import read_result
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, seal_again
 
@@ -44,7 +44,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_added_subset_changes_no_sealed_file(folder: Path) -> None:
-    before, after = (result(folder / name) for name in ("plain", "run"))
+    before, after = (read_result(folder / name) for name in ("plain", "run"))
     sealed = json.loads(before["manifest.json"])["files"]
     now = json.loads(after["manifest.json"])["files"]
     assert now.keys() - sealed.keys() == {"audit/some/items.json", "audit/few/items.json"}
@@ -161,7 +161,7 @@ def test_edited_id_file_is_named_with_changes(folder: Path) -> None:
 
 
 def test_missing_ids_are_named_with_lines(folder: Path) -> None:
-    before = result(folder / "run")
+    before = read_result(folder / "run")
     ids = (folder / "some.txt").read_text().split()
     (folder / "wrong.txt").write_text(f"{ids[0]}\nnobody\n\n{ids[1]}\n{ids[2][:-1]}\n")
     command = ("run", "recipe.yaml", "--include-path", "tasks", *PLUGIN, *OPTIONS, "--run-dir")
@@ -174,7 +174,7 @@ def test_missing_ids_are_named_with_lines(folder: Path) -> None:
         assert f"'nobody' (line 2), '{ids[2][:-1]}' (line 5)" in message
         assert "Traceback" not in message
     assert not (folder / "new").exists(), "nothing was generated"
-    assert result(folder / "run") == before
+    assert read_result(folder / "run") == before
     (folder / "wrong.txt").write_text(f"{ids[0]}\n{ids[0]}\n")
     done = gapft(*command, "run", *wrong, cwd=folder)
     assert f"line 2: '{ids[0]}' is already on line 1" in " ".join(done.stderr.split())

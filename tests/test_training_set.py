@@ -30,9 +30,9 @@ from gapft_harness.stages.selection.choosing import NotEvidence, build_example, 
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
-from tests.pools import pool
-from tests.test_conditions import recipe
-from tests.tiny_models import byte_llama
+from tests.pools import build_pool
+from tests.test_conditions import build_recipe
+from tests.tiny_models import write_byte_llama
 from tests.verify.tampering import change_rows
 
 N, SEED = 4, 13
@@ -84,8 +84,8 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("taken") / "here"
     folder.mkdir()
-    byte_llama(folder / "model")
-    byte_llama(folder / "other", seed=1)
+    write_byte_llama(folder / "model")
+    write_byte_llama(folder / "other", seed=1)
     write_letters(folder, {"pool": 48, "audit": 12})
     (folder / "plugin.py").write_text(CONTAINS)
     write_recipe(folder, "source", "model", conditions=["gapft", "all_verified", FIRST_TWO])
@@ -493,7 +493,7 @@ def test_verify_finds_forged_origin(working_folder: Path) -> None:
 def test_rejects_other_keys_beside_training_set(keys: dict[str, Any], expected: str) -> None:
     conditions = {"c": {"selector": "training_set", **keys}}
     with pytest.raises(UserError, match=expected):
-        find_selector(recipe(conditions), "c", load_plugins())
+        find_selector(build_recipe(conditions), "c", load_plugins())
 
 
 def test_parameter_paths_resolve_from_any_folder(working_folder: Path) -> None:
@@ -503,7 +503,7 @@ def test_parameter_paths_resolve_from_any_folder(working_folder: Path) -> None:
         "theirs": build_condition("source", "gapft"),
         "own": {"params": {"list": "a.txt"}},
     }
-    resolved = recipe(conditions).with_absolute_paths(load_plugins(["own.py"])).conditions
+    resolved = build_recipe(conditions).with_absolute_paths(load_plugins(["own.py"])).conditions
     assert resolved["theirs"].params == {
         "run": str(working_folder / "source"),
         "condition": "gapft",
@@ -567,7 +567,7 @@ CHANGES: dict[str, Any] = {
 def test_pool_examples_are_valid_until_changed(
     solved: int, recovered: int, data: st.DataObject
 ) -> None:
-    source = pool(solved, recovered)
+    source = build_pool(solved, recovered)
     evidence_by_id = {e.problem_id: e for e in (*source.verified, *source.missed)}
     example = build_example(data.draw(st.sampled_from(source.verified)))
     assert build_example(find_evidence(example, evidence_by_id)) == example

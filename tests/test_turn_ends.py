@@ -18,7 +18,7 @@ from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training.model import load_end_token
-from tests.chat_models import CHATML, KINDS, chat_model, set_generation_ends
+from tests.chat_models import CHATML, KINDS, set_generation_ends, write_chat_model
 from tests.tiny_models import CHAT_TEMPLATE
 from tests.training.examples import examples, job
 
@@ -34,7 +34,7 @@ def sampler_settings(folder: Path, **changes: Any) -> SamplerSettings:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_and_generation_share_the_turn_end(tmp_path: Path, kind: str) -> None:
-    folder = chat_model(tmp_path / "model", kind)
+    folder = write_chat_model(tmp_path / "model", kind)
     *_, eos, own, end = KINDS[kind]
     end_token = load_end_token({"pretrained": str(folder)}, chat_template=True)
     assert (end_token.text, end_token.id) == (end, find_token_id(folder, end))
@@ -46,7 +46,7 @@ def test_training_and_generation_share_the_turn_end(tmp_path: Path, kind: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ends_with_eos_without_a_template(tmp_path: Path, kind: str) -> None:
-    folder = chat_model(tmp_path / "model", kind)
+    folder = write_chat_model(tmp_path / "model", kind)
     eos = KINDS[kind][2]
     assert load_end_token({"pretrained": str(folder)}, chat_template=False).text == eos
     ends = HfSampler(sampler_settings(folder), None).describe()["end_ids"]
@@ -56,7 +56,7 @@ def test_ends_with_eos_without_a_template(tmp_path: Path, kind: str) -> None:
 def test_generation_config_overrides_unlisted_tokenizer_end(
     tmp_path: Path,
 ) -> None:
-    folder = chat_model(tmp_path / "model", "ChatML on a base tokenizer")
+    folder = write_chat_model(tmp_path / "model", "ChatML on a base tokenizer")
     end = find_token_id(folder, "<|im_end|>")
     set_generation_ends(folder, [end, 2])
     assert load_end_token({"pretrained": str(folder)}, chat_template=False).id == end
@@ -64,7 +64,7 @@ def test_generation_config_overrides_unlisted_tokenizer_end(
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, CHATML.replace("<|im_end|>", "")])
 def test_template_ending_in_whitespace_keeps_eos(tmp_path: Path, template: str) -> None:
-    folder = chat_model(tmp_path / "model", "Gemma", template)
+    folder = write_chat_model(tmp_path / "model", "Gemma", template)
     end_token = load_end_token({"pretrained": str(folder)}, chat_template=True)
     assert end_token.text == "<eos>"
 
@@ -72,7 +72,7 @@ def test_template_ending_in_whitespace_keeps_eos(tmp_path: Path, template: str) 
 @pytest.mark.parametrize("kind", ["Gemma", "Llama-3"])
 def test_adapter_records_and_learns_its_end_token(tmp_path: Path, kind: str) -> None:
 
-    folder = chat_model(tmp_path / "model", kind)
+    folder = write_chat_model(tmp_path / "model", kind)
     end = KINDS[kind][4]
     losses = {}
     for chat in (True, False):
@@ -98,7 +98,7 @@ BAD: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("fault", BAD)
 def test_template_without_known_end_names_its_key(tmp_path: Path, fault: str) -> None:
     template, key = BAD[fault]
-    folder = chat_model(tmp_path / "model", "Gemma", template)
+    folder = write_chat_model(tmp_path / "model", "Gemma", template)
     with pytest.raises(UserError) as refused:
         load_end_token({"pretrained": str(folder)}, chat_template=True)
     assert "model.chat_template" in str(refused.value)
@@ -106,7 +106,7 @@ def test_template_without_known_end_names_its_key(tmp_path: Path, fault: str) ->
 
 
 def test_missing_end_token_names_its_key(tmp_path: Path) -> None:
-    folder = chat_model(tmp_path / "model", "Gemma")
+    folder = write_chat_model(tmp_path / "model", "Gemma")
     set_generation_ends(folder, None)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.eos_token = None
@@ -120,7 +120,7 @@ def test_missing_end_token_names_its_key(tmp_path: Path) -> None:
 def test_rejects_vocabulary_smaller_than_tokenizer(
     tmp_path: Path,
 ) -> None:
-    folder = chat_model(tmp_path / "model", "Gemma")
+    folder = write_chat_model(tmp_path / "model", "Gemma")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     check_vocabulary(tokenizer, 300)
     check_vocabulary(tokenizer, 263)
@@ -132,7 +132,7 @@ def test_rejects_vocabulary_smaller_than_tokenizer(
 
 
 def test_rejects_examples_with_unknown_ids(tmp_path: Path) -> None:
-    folder = chat_model(tmp_path / "model", "Gemma")
+    folder = write_chat_model(tmp_path / "model", "Gemma")
 
     (first, *others) = examples(3)
     bad = replace(first, response_ids=(5, 263))
@@ -145,7 +145,7 @@ def test_online_responses_end_with_the_turn_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grpo = pytest.importorskip("gapft_harness.training.grpo")
-    folder = chat_model(tmp_path / "model", "Gemma")
+    folder = write_chat_model(tmp_path / "model", "Gemma")
     seen: list[Any] = []
     train = grpo._MaskingTrainer.train
 

@@ -20,7 +20,7 @@ from gapft_harness.run_directory.parquet import write_batches
 from gapft_harness.run_directory.tables import build_response_row, read_examples, response_schema
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
 from gapft_harness.stages.verify.run import verify
-from tests.pools import evidence
+from tests.pools import build_evidence
 from tests.test_selection import LettersAndMore, task
 from tests.verify.tampering import change_rows
 
@@ -92,7 +92,7 @@ def test_passing_responses_are_read_in_order(
     prompts = {name: (7, number) for number, name in enumerate(passed)}
     read = VerifiedResponses(path, prompts, conversation=True)
     for name in data.draw(st.permutations([*passed])):
-        problem = replace(evidence(name, "S"), read_verified=read)
+        problem = replace(build_evidence(name, "S"), read_verified=read)
         right = [build_response(name, i - 1) for i, p in enumerate(passed[name]) if p]
         assert list(problem.verified) == right
         assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
@@ -106,7 +106,7 @@ def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
     read = VerifiedResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
     before, most = pa.total_allocated_bytes(), 0
     for name in names:
-        assert len(replace(evidence(name, "S"), read_verified=read).verified) == 5
+        assert len(replace(build_evidence(name, "S"), read_verified=read).verified) == 5
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < 6 * 20 * 5 * 400 * 4
 
@@ -114,16 +114,16 @@ def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
 def test_evidence_can_be_pickled(tmp_path: Path) -> None:
     write_table(tmp_path / "r.parquet", {"a": [False, True], "b": [True]}, 1)
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1,), "b": (2,)}, True)
-    original = replace(evidence("a", "S"), read_verified=read)
+    original = replace(build_evidence("a", "S"), read_verified=read)
     assert original.verified
     restored = pickle.loads(pickle.dumps(original))
     assert (restored, restored.verified) == (original, original.verified)
 
 
 def test_unread_problem_knows_its_kept_response() -> None:
-    (only,) = evidence("a", "S").verified
-    assert only == evidence("a", "S").response
-    assert evidence("b", "U").verified == ()
+    (only,) = build_evidence("a", "S").verified
+    assert only == build_evidence("a", "S").response
+    assert build_evidence("b", "U").verified == ()
 
 
 @pytest.mark.parametrize("conversation", [True, False])
@@ -134,7 +134,9 @@ def test_episode_responses_follow_their_own_conversations(
     rows = [build_response_row(passing_response, Verdict("pass")) for passing_response in passing]
     write_batches(tmp_path / "r.parquet", response_schema(), [rows])
     read = VerifiedResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
-    verified = replace(evidence("a", "S"), prompt_ids=(5, 6), read_verified=read).each_verified()
+    verified = replace(
+        build_evidence("a", "S"), prompt_ids=(5, 6), read_verified=read
+    ).each_verified()
     assert [e.prompt_ids for e in verified] == [(1, 2), (5, 6) if conversation else (1, 2)]
 
 
@@ -171,7 +173,9 @@ def test_using_another_response_must_be_declared(
     kept_responses = {"a": build_response("a", 1), "b": build_response("b", GREEDY)}
     states = {"a": "S", "b": "G"}
     a, b = (
-        replace(evidence(name, states[name]), response=kept_responses[name], read_verified=read)  # type: ignore[arg-type]
+        replace(
+            build_evidence(name, states[name]), response=kept_responses[name], read_verified=read
+        )  # type: ignore[arg-type]
         for name in "ab"
     )
     other = replace(a, **{"response": build_response("a", 2), **change})

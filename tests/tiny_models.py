@@ -13,7 +13,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def byte_llama(
+def write_byte_llama(
     folder: Path,
     seed: int = 0,
     hidden: int = 32,
@@ -79,7 +79,7 @@ def byte_llama(
     return folder
 
 
-def byte_adapter(model: Path, folder: Path, rank: int = 8) -> Path:
+def write_byte_adapter(model: Path, folder: Path, rank: int = 8) -> Path:
     """Write a LoRA adapter of a model with weights far from zero, and return its folder."""
     import torch
     from peft import LoraConfig, get_peft_model

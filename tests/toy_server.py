@@ -21,7 +21,7 @@ Fault = Callable[["Handler"], None]
 
 
 @dataclass
-class Ways:
+class Behaviour:
     """How the server behaves.
 
     Attributes:
@@ -47,21 +47,21 @@ class ToyServer:
     """The server; use it as a context manager.
 
     Attributes:
-        ways: the behaviour; may be changed while the server runs.
+        behaviour: the behaviour; may be changed while the server runs.
         requests: the body of every generation request, in order of arrival.
         served: the bodies of requests that were answered completely.
         loaded: the paths of adapters that were loaded at run time, by name.
-        most: the largest number of simultaneous generation requests.
+        most_parallel: the largest number of simultaneous generation requests.
     """
 
-    def __init__(self, ways: Ways | None = None) -> None:
-        self.ways = ways or Ways()
+    def __init__(self, behaviour: Behaviour | None = None) -> None:
+        self.behaviour = behaviour or Behaviour()
         self.requests: list[dict[str, Any]] = []
         self.asked: list[str] = []
         self.served: list[dict[str, Any]] = []
         self.loaded: dict[str, str] = {}
         self.under_way = 0
-        self.most = 0
+        self.most_parallel = 0
         self.lock = threading.Lock()
         self.hold = threading.Event()
         self.hold.set()
@@ -104,18 +104,20 @@ def answer(handler: Handler) -> None:
     handler.reply(handler.build_completion(handler.body))
 
 
-def status(code: int, headers: dict[str, str] | None = None, message: str = "busy") -> Fault:
+def fail_with_status(
+    code: int, headers: dict[str, str] | None = None, message: str = "busy"
+) -> Fault:
     """Answer with an error status."""
     return lambda handler: handler.reply({"error": {"message": message}}, code, headers or {})
 
 
-def drop(handler: Handler) -> None:
+def drop_connection(handler: Handler) -> None:
     """Close the connection without an answer."""
     handler.close_connection = True
     handler.connection.shutdown(2)
 
 
-def tear(handler: Handler) -> None:
+def send_half_body(handler: Handler) -> None:
     """Announce a complete body, send half of it and close the connection."""
     body = json.dumps(handler.build_completion(handler.body)).encode()
     handler.send_response(200)
@@ -123,33 +125,33 @@ def tear(handler: Handler) -> None:
     handler.end_headers()
     handler.wfile.write(body[: len(body) // 2])
     handler.wfile.flush()
-    drop(handler)
+    drop_connection(handler)
 
 
-def cut_json(handler: Handler) -> None:
+def send_half_json(handler: Handler) -> None:
     """Send half of the JSON as a complete body."""
     body = json.dumps(handler.build_completion(handler.body)).encode()
     handler.reply_raw(body[: len(body) // 2])
 
 
-def garbage(handler: Handler) -> None:
+def send_web_page(handler: Handler) -> None:
     """Answer with a web page."""
     handler.reply_raw(b"<html>Welcome to nginx!</html>")
 
 
-def other_json(handler: Handler) -> None:
+def send_other_json(handler: Handler) -> None:
     """Answer with unrelated JSON."""
     handler.reply({"result": "ok"})
 
 
-def aborted(handler: Handler) -> None:
+def abort_generation(handler: Handler) -> None:
     """Answer with an aborted generation, as vLLM does when it is stopped."""
     whole = handler.build_completion(handler.body)
     whole["choices"][0]["finish_reason"] = "abort"
     handler.reply(whole)
 
 
-def half_a_pair(handler: Handler) -> None:
+def end_with_half_surrogate(handler: Handler) -> None:
     """End the text with half of a surrogate pair, as a generation cut inside an emoji may."""
     reply = handler.build_completion(handler.body)
     reply["choices"][0]["text"] = "hi \ud83d"
@@ -159,7 +161,7 @@ def half_a_pair(handler: Handler) -> None:
 def hang(handler: Handler) -> None:
     """Do not answer until the server's ``hold`` is set."""
     handler.server.toy.hold.wait()
-    drop(handler)
+    drop_connection(handler)
 
 
 class _Server(ThreadingHTTPServer):
@@ -191,14 +193,14 @@ class Handler(BaseHTTPRequestHandler):
         """Write nothing."""
 
     def do_GET(self) -> None:
-        ways = self.server.toy.ways
+        behaviour = self.server.toy.behaviour
         if not self._is_key_valid():
             self.reply({"error": {"message": f"bad key {self._read_key()}"}}, 401)
-        elif self.path == "/v1/models" and ways.models is not None:
+        elif self.path == "/v1/models" and behaviour.models is not None:
             cards = [{"id": n, "root": p, "parent": "toy"} for n, p in self._list_loaded().items()]
-            self.reply({"object": "list", "data": ways.models + cards})
-        elif self.path == "/version" and ways.version is not None:
-            self.reply({"version": ways.version})
+            self.reply({"object": "list", "data": behaviour.models + cards})
+        elif self.path == "/version" and behaviour.version is not None:
+            self.reply({"version": behaviour.version})
         else:
             self.reply({"detail": "Not Found"}, 404)
 
@@ -209,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply({"error": {"message": f"bad key {self._read_key()}"}}, 401)
         elif self.path in ("/v1/completions", "/v1/chat/completions"):
             self._generate(toy)
-        elif self.path == "/v1/load_lora_adapter" and toy.ways.loads_adapters:
+        elif self.path == "/v1/load_lora_adapter" and toy.behaviour.loads_adapters:
             with toy.lock:
                 is_loaded = self.body["lora_name"] in toy.loaded
                 toy.loaded.setdefault(self.body["lora_name"], self.body["lora_path"])
@@ -217,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.reply({"error": {"message": "has already been loaded"}}, 400)
             else:
                 self.reply_raw(b"Success: added", "text/plain")
-        elif self.path == "/v1/unload_lora_adapter" and toy.ways.loads_adapters:
+        elif self.path == "/v1/unload_lora_adapter" and toy.behaviour.loads_adapters:
             del toy.loaded[self.body["lora_name"]]
             self.reply_raw(b"Success: removed", "text/plain")
         else:
@@ -227,8 +229,8 @@ class Handler(BaseHTTPRequestHandler):
         with toy.lock:
             toy.requests.append(self.body)
             toy.under_way += 1
-            toy.most = max(toy.most, toy.under_way)
-            fault = toy.ways.faults.popleft() if toy.ways.faults else None
+            toy.most_parallel = max(toy.most_parallel, toy.under_way)
+            fault = toy.behaviour.faults.popleft() if toy.behaviour.faults else None
         try:
             if fault is not None:
                 fault(self)
@@ -240,18 +242,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def find_refusal(self, body: dict[str, Any]) -> tuple[Any, int] | None:
         """Return the error of a request and its status, or None."""
-        ways = self.server.toy.ways
-        known_models = {m["id"] for m in ways.models or ()} | set(self._list_loaded())
-        if ways.models is not None and body["model"] not in known_models:
+        behaviour = self.server.toy.behaviour
+        known_models = {m["id"] for m in behaviour.models or ()} | set(self._list_loaded())
+        if behaviour.models is not None and body["model"] not in known_models:
             message = f"The model `{body['model']}` does not exist."
             return {"error": {"message": message}}, 404
-        if "top_k" in body and not ways.extended:
+        if "top_k" in body and not behaviour.extended:
             return {"error": {"message": "Unrecognized request argument: top_k"}}, 400
         return None
 
     def build_completion(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the reply to a request."""
-        ways = self.server.toy.ways
+        behaviour = self.server.toy.behaviour
         prompt = body.get("messages", body.get("prompt"))
         text = respond(prompt, body["seed"], body["temperature"], body["max_tokens"])
         ended: dict[str, Any] = {
@@ -260,8 +262,8 @@ class Handler(BaseHTTPRequestHandler):
         }
         stops = [stop for stop in body.get("stop") or [] if stop in text]
         ids = None
-        if ways.extended and ways.encode is not None:
-            ids = ways.encode(text) + ([] if ended["finish_reason"] == "length" else [2])
+        if behaviour.extended and behaviour.encode is not None:
+            ids = behaviour.encode(text) + ([] if ended["finish_reason"] == "length" else [2])
         if stops:
             ended = {"finish_reason": "stop", "stop_reason": stops[0]}
             text = text.split(stops[0])[0]
@@ -274,7 +276,7 @@ class Handler(BaseHTTPRequestHandler):
         if ids is not None and body.get("return_token_ids"):
             choice["token_ids"] = ids
             rendered = json.dumps(prompt) if isinstance(prompt, list) else prompt
-            reply["prompt_token_ids"] = ways.encode(str(rendered)) if ways.encode else []
+            reply["prompt_token_ids"] = behaviour.encode(str(rendered)) if behaviour.encode else []
         return reply
 
     def reply(self, content: Any, code: int = 200, headers: dict[str, str] | None = None) -> None:
@@ -299,7 +301,9 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers.get("Authorization", "").removeprefix("Bearer ")
 
     def _is_key_valid(self) -> bool:
-        return not self.server.toy.ways.key or self._read_key() == self.server.toy.ways.key
+        return (
+            not self.server.toy.behaviour.key or self._read_key() == self.server.toy.behaviour.key
+        )
 
     def _list_loaded(self) -> dict[str, str]:
         return dict(self.server.toy.loaded)

@@ -18,7 +18,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from gapft_harness.stages.search.stage import search_split
 from tests.benchmarks.measure import Figure, time_in_turn
-from tests.generated import generated
+from tests.generated import generate_missing
 
 K, CHUNK, ROUNDS = 8, 200, 5
 
@@ -44,7 +44,7 @@ def measure(folder: Path) -> list[Figure]:
 
     def our_generation() -> None:
         phases = [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
-        generated(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
+        generate_missing(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
 
     def our_search() -> None:
         run = folder / f"{next(number)}" / "run"  # with its own store beside it

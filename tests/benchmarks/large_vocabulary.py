@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.benchmarks.measure import Figure, run_process, time_in_turn
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 VOCABULARY, HIDDEN, PROBLEMS, ROUNDS = 151_936, 128, 64, 3
 
@@ -62,7 +62,7 @@ def write_model(folder: Path) -> Path:
     import torch
     from transformers import LlamaForCausalLM
 
-    byte_llama(folder, 0, HIDDEN, vocabulary=VOCABULARY)
+    write_byte_llama(folder, 0, HIDDEN, vocabulary=VOCABULARY)
     model = LlamaForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         weight = model.lm_head.weight

@@ -24,7 +24,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
-from tests.generated import generated
+from tests.generated import generate_missing
 
 K, CHUNK, BATCH, ROUNDS = 8, 16, 64, 3
 #: Problems of a search, and greedy decodes of different lengths.
@@ -111,7 +111,7 @@ def search_with_harness(
 ) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as store:
         chunk = CHUNK if len(phases) > 1 else CHUNK * BLOCK
-        generated(Path(store), problems, phases, sampler, chunk=chunk)
+        generate_missing(Path(store), problems, phases, sampler, chunk=chunk)
 
 
 def generate_with_lm_eval(

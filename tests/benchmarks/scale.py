@@ -35,7 +35,7 @@ from gapft_harness.stages.generation.generation import (
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.search.states import write_split_states
 from tests.benchmarks.measure import Figure, run_process
-from tests.generated import STREAMS, chunks_in, stored
+from tests.generated import STREAMS, place_chunks, read_stored
 
 K, CHUNK, WORKERS = 9, 16, 2
 TASK = {"name": "none", "fingerprint": "none", "keep": "shortest", "dropped": []}
@@ -117,7 +117,7 @@ def search_pool(path: Path, responses: int) -> None:
             pool.map(partial(search_share, store, responses), range(WORKERS))
         )
     problems = build_problems(responses)
-    stored_responses = stored(chunks_in(store, problems, PHASES, CHUNK))
+    stored_responses = read_stored(place_chunks(store, problems, PHASES, CHUNK))
     (path / "pool").mkdir()
     write_problems(path / "pool/problems.parquet", problems, stored_responses.iterate_prompt_ids)
     extra = {"task": TASK, "source": {"weights_sha256": "none"}}
@@ -139,7 +139,7 @@ def search_share(store: Path, responses: int, number: int) -> float:
     """Generate one worker's chunks; return its processor seconds."""
     start = time.process_time()
     generate_chunks(
-        chunks_in(store, build_problems(responses), PHASES, CHUNK),
+        place_chunks(store, build_problems(responses), PHASES, CHUNK),
         lambda: ChunkGenerator(FromMemory(), STREAMS),
         report_nothing,
         share=(number, WORKERS),

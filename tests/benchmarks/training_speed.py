@@ -20,7 +20,7 @@ from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.benchmarks.measure import Figure, run_process
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 
 @dataclass(frozen=True)
@@ -251,6 +251,6 @@ def train_arms(folder: Path, model: str, seeds: Sequence[int]) -> None:
 
 def write_small_llama(folder: Path) -> Path:
     """Write a random Llama with 27 million parameters and 8,192 tokens."""
-    return byte_llama(
+    return write_byte_llama(
         folder, 0, 512, 6, heads=8, context=2048, vocabulary=8192, inner=1536, spread=0.02
     )

@@ -20,8 +20,8 @@ from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
-from tests.generated import generated
-from tests.tiny_models import byte_llama
+from tests.generated import generate_missing
+from tests.tiny_models import write_byte_llama
 
 K, ROUNDS = 8, 3
 
@@ -78,7 +78,7 @@ def compare_with_bare_vllm(folder: Path) -> Figure:
 
 
 def compare_with_hf(folder: Path) -> list[Figure]:
-    model = str(byte_llama(folder / "model", hidden=256, layers=4, context=512))
+    model = str(write_byte_llama(folder / "model", hidden=256, layers=4, context=512))
     draw = random.Random(0)
     shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
     problems = [
@@ -147,7 +147,7 @@ class Work:
 
     def run(self, sampler: Sampler) -> None:
         place = self._folder / f"{next(self._find_pid)}"
-        generated(place, self._read_problems, self._phases, sampler, chunk=200)
+        generate_missing(place, self._read_problems, self._phases, sampler, chunk=200)
 
 
 def build_settings(backend: str, model: str, **args: Any) -> SamplerSettings:

@@ -24,7 +24,7 @@ import psutil
 
 from gapft_harness.run_directory import layout
 from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 #: The rule and the selector are slow, so that a kill can hit their stages.
 PLUGIN = (
@@ -100,7 +100,7 @@ class Child:
 
     def kill(self) -> bool:
         """Kill the command; see ``killed``."""
-        return killed(self.process)
+        return kill_command(self.process)
 
 
 #: A moment of a run: a stage and a condition.
@@ -117,7 +117,7 @@ def wait_for_marker(marker: Marker, child: Child, run: Path) -> None:
         time.sleep(0.002)
 
 
-def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def find_workers(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """Return a command's descendant processes; none if it has ended."""
     try:
         return psutil.Process(process.pid).children(recursive=True)
@@ -125,7 +125,9 @@ def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-def killed(process: subprocess.Popen[bytes], workers: list[psutil.Process] | None = None) -> bool:
+def kill_command(
+    process: subprocess.Popen[bytes], workers: list[psutil.Process] | None = None
+) -> bool:
     """Send SIGKILL to a command's process group and wait until its workers are gone.
 
     The command is stopped first: finding its workers takes long on a busy machine.
@@ -139,7 +141,7 @@ def killed(process: subprocess.Popen[bytes], workers: list[psutil.Process] | Non
     """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGSTOP)
-    workers = workers_of(process) if workers is None else workers
+    workers = find_workers(process) if workers is None else workers
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     status = process.wait()
@@ -158,7 +160,7 @@ class Letters:
     @classmethod
     def prepare(cls, folder: Path) -> Letters:
         """Write task, data, plugin, model and recipe, and make the uninterrupted run."""
-        byte_llama(folder / "model")
+        write_byte_llama(folder / "model")
         write_letters(folder, {"pool": POOL, "audit": AUDIT}, keep="slow_first")
         (folder / "plugin.py").write_text(PLUGIN)
         (folder / "recipe.yaml").write_text(
@@ -249,7 +251,7 @@ def store_path(run: Path) -> Path:
     return run.with_name(f"{run.name}.store")
 
 
-def result(run: Path) -> dict[str, bytes]:
+def read_result(run: Path) -> dict[str, bytes]:
     """Read all files of a finished run by name, without its history.
 
     The history is measured times, sources of reused responses, and the lock.
@@ -276,7 +278,7 @@ def result(run: Path) -> dict[str, bytes]:
     return files
 
 
-def stored(store: Path, **facts: Any) -> list[Path]:
+def find_stored_files(store: Path, **facts: Any) -> list[Path]:
     """Find a store's response files in groups whose keys have these values.
 
     Args:

@@ -19,7 +19,7 @@ class Block:
     text: str
 
 
-def blocks(path: Path) -> list[Block]:
+def read_blocks(path: Path) -> list[Block]:
     """Return all fenced blocks of a Markdown file, in order."""
     matches = re.findall(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", path.read_text(), re.M | re.S)
     return [Block(*block) for block in matches]
@@ -36,7 +36,7 @@ def run_blocks(path: Path, folder: Path) -> None:
         "HF_HOME": str(folder / ".hf"),
         "COLUMNS": "120",
     }
-    for block in blocks(path):
+    for block in read_blocks(path):
         if block.title:
             (folder / block.title).write_text(block.text)
         elif block.language == "bash":

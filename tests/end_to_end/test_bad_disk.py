@@ -20,9 +20,9 @@ from tests.end_to_end.letters_run import (
     K,
     Letters,
     count_decodes,
-    result,
+    find_stored_files,
+    read_result,
     store_path,
-    stored,
 )
 
 pytestmark = pytest.mark.xdist_group("resume")
@@ -74,7 +74,7 @@ def check_no_partial_files(run: Path) -> None:
 
     store = store_path(run)
     assert [*run.rglob("*.partial"), *store.rglob("*.partial")] == []
-    for path in stored(store):
+    for path in find_stored_files(store):
         read_part(path)  # its hash is checked
     for table in run.glob("*/*.parquet"):
         pq.read_table(table)
@@ -98,7 +98,7 @@ def test_resumes_after_full_disk_in_any_stage(letters: Letters, tmp_path: Path) 
     manifest = count_pages(whole, "manifest.json")
     store = store_path(whole)
     search_pages = count_pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + manifest
-    searched, decoded = (stored(store, arm=arm) for arm in (False, True))
+    searched, decoded = (find_stored_files(store, arm=arm) for arm in (False, True))
     search_pages += count_pages(store, "*.json", "*/*/made_from.json")
     search_pages += count_file_pages([*searched, *find_verdict_files(store, searched)])
     reported = search_pages + count_pages(whole, "adapters/*/*", "decisions/*")
@@ -122,7 +122,7 @@ def test_resumes_after_full_disk_in_any_stage(letters: Letters, tmp_path: Path) 
             check_no_partial_files(run)
         remount(disk, "size=64m")
         letters.finish(run)
-        assert result(run) == result(whole)
+        assert read_result(run) == read_result(whole)
         counts, whole_counts = (
             count_decodes(letters.calls("full")),
             count_decodes(letters.whole_calls),
@@ -141,7 +141,7 @@ def test_reports_file_size_limit_like_full_disk(letters: Letters) -> None:
     assert "/adapters/" in check_refused(done, "File too large")
     check_no_partial_files(run)
     letters.finish(run)
-    assert result(run) == result(letters.folder / "whole")
+    assert read_result(run) == read_result(letters.folder / "whole")
     assert letters.calls("limited") == letters.whole_calls, "what was stored is not asked again"
 
 
@@ -179,7 +179,7 @@ def make_read_only(folder: Path, begun: str) -> Iterator[Path]:
 def test_second_command_on_a_run_is_refused(letters: Letters) -> None:
     run = letters.folder / "shared"
     child = letters.start(run)
-    while not stored(store_path(run)):
+    while not find_stored_files(store_path(run)):
         assert child.process.poll() is None, child.output.read_text()
         time.sleep(0.01)
     calls = len(letters.calls("shared"))
@@ -191,5 +191,5 @@ def test_second_command_on_a_run_is_refused(letters: Letters) -> None:
     assert int(match[1]) == child.process.pid
     assert calls > 0
     assert child.process.wait(900) == 0, "the first goes on undisturbed"
-    assert result(run) == result(letters.folder / "whole")
+    assert read_result(run) == read_result(letters.folder / "whole")
     assert letters.calls("shared") == letters.whole_calls, "the second asked no model"

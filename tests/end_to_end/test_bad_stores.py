@@ -18,7 +18,7 @@ import pytest
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.generation import made_from
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import killed
+from tests.end_to_end.letters_run import kill_command
 from tests.end_to_end.test_bad_disk import (
     count_file_pages,
     make_read_only,
@@ -99,7 +99,7 @@ def test_commands_share_a_search_without_locks(tmp_path: Path, whole_run: Path) 
     assert refused.wait(120) == 2, "a run has one command at a time"
     assert "in use by process" in (tmp_path / "a.err").read_text()
     if first.poll() is None:
-        killed(first)
+        kill_command(first)
     assert first.wait() in (0, -signal.SIGKILL)
     both = [start_command(tmp_path, name, env) for name in "ab"]
     assert [process.wait(240) for process in both] == [0, 0], [

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
 from tests.command import gapft, succeed
-from tests.end_to_end.readme import blocks
+from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 
 ROOT = Path(__file__).parents[2]
@@ -43,14 +43,14 @@ def test_readme_runs_as_written(readme_run: Path) -> None:
 
 def read_console_commands(page: str) -> str:
     """Return a page's console commands without line breaks."""
-    text = "".join(b.text for b in blocks(ROOT / page) if b.language == "console")
+    text = "".join(b.text for b in read_blocks(ROOT / page) if b.language == "console")
     return text.replace("\\\n", " ")
 
 
 def test_readme_shows_what_compare_prints(readme_run: Path) -> None:
     """README's table equals the printed columns and row, up to rounding."""
     printed_text = next(
-        b.text for b in blocks(ROOT / "README.md") if b.text.startswith("Before and after")
+        b.text for b in read_blocks(ROOT / "README.md") if b.text.startswith("Before and after")
     )
     printed = (readme_run / "log.txt").read_text().rpartition("Before and after\n")[2]
     tables = []

@@ -18,9 +18,9 @@ import yaml
 from tests.end_to_end.letters_run import (
     Letters,
     Marker,
-    result,
+    find_stored_files,
+    read_result,
     store_path,
-    stored,
     wait_for_marker,
 )
 from tests.verify.tampering import find_differences
@@ -34,7 +34,7 @@ def read_content(run: Path) -> dict[str, Any]:
     The report's pages contain these too; their figures are in ``results.json``.
     """
     pages = ("report/report.md", "report/index.html", "report/tables/training.csv")
-    files: dict[str, Any] = {k: v for k, v in result(run).items() if k not in pages}
+    files: dict[str, Any] = {k: v for k, v in read_result(run).items() if k not in pages}
     manifest = json.loads(files["manifest.json"])
     del manifest["recipe"]["executor"]
     for facts in manifest["training"].values():
@@ -50,12 +50,12 @@ def executor_settings(**executor: Any) -> list[str]:
     ]
 
 
-SEARCH: Marker = ("search", lambda run: bool(stored(store_path(run), split="pool")))
+SEARCH: Marker = ("search", lambda run: bool(find_stored_files(store_path(run), split="pool")))
 JUDGED: Marker = ("search", lambda run: any(store_path(run).glob("judge/*/[!.]*.jsonl")))
 STATES: Marker = ("states", lambda run: True)
 SELECT: Marker = ("select", lambda run: True)
 TRAIN: Marker = ("train", lambda run: any(run.glob("adapters/.*.checkpoint")))
-AUDIT: Marker = ("audit", lambda run: bool(stored(store_path(run), arm=True)))
+AUDIT: Marker = ("audit", lambda run: bool(find_stored_files(store_path(run), arm=True)))
 REPORT: Marker = ("report", lambda run: True)
 
 

@@ -16,7 +16,7 @@ import pytest
 from huggingface_hub import ModelCard
 from peft import PeftConfig
 
-from tests.end_to_end.readme import blocks, run_blocks
+from tests.end_to_end.readme import read_blocks, run_blocks
 from tests.end_to_end.results_checks import check_results
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -55,7 +55,7 @@ def test_gap_example_matches_its_command(tmp_path: Path) -> None:
 
 def test_slurm_scripts_work(tmp_path: Path) -> None:
     """Run both scripts with Slurm's variables and a small recipe."""
-    for block in blocks(DOCS / "machines.md"):
+    for block in read_blocks(DOCS / "machines.md"):
         if block.title:
             (tmp_path / block.title).write_text(block.text)
     small = ["demo", "--set", "data.pool_limit=40", "--set", "data.audit_limit=20"]

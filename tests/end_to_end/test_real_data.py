@@ -19,8 +19,8 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.command import succeed
 from tests.end_to_end import planting
 from tests.end_to_end.results_checks import check_results
-from tests.real_data import real_file
-from tests.tiny_models import byte_llama
+from tests.real_data import find_real_file
+from tests.tiny_models import write_byte_llama
 
 #: the first part of the validation file is the training split, the rest the test split
 LOGIQA_TRAIN = 1100
@@ -30,14 +30,14 @@ def lay_out(benchmark: str, folder: Path) -> Path:
     """Write the real file as the benchmark's splits below a test folder."""
     data = folder / "data"
     if benchmark == "logiqa":
-        lines = real_file("logiqa2/dev.txt").read_text("utf-8").splitlines(keepends=True)
+        lines = find_real_file("logiqa2/dev.txt").read_text("utf-8").splitlines(keepends=True)
         assert len(lines) == 1569
         (data / "logiqa2").mkdir(parents=True)
         (data / "logiqa2" / "train.txt").write_text("".join(lines[:LOGIQA_TRAIN]), "utf-8")
         (data / "logiqa2" / "test.txt").write_text("".join(lines[LOGIQA_TRAIN:]), "utf-8")
     else:
         (data / "MATH").mkdir(parents=True)
-        (data / "MATH" / "train.jsonl").symlink_to(real_file("MATH/train.jsonl"))
+        (data / "MATH" / "train.jsonl").symlink_to(find_real_file("MATH/train.jsonl"))
     return data
 
 
@@ -56,7 +56,7 @@ def run_recipe(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, An
 @pytest.mark.parametrize("benchmark", ["logiqa", "math"])
 def test_random_model_generates_on_real_data(benchmark: str, tmp_path: Path) -> None:
     data = lay_out(benchmark, tmp_path)
-    model = byte_llama(tmp_path / "model", hidden=16, layers=1, heads=1, context=8192)
+    model = write_byte_llama(tmp_path / "model", hidden=16, layers=1, heads=1, context=8192)
     results = run_recipe(
         tmp_path,
         {
@@ -137,7 +137,7 @@ def test_every_rate_is_the_planted_rate(
     planted = planting.write_responses(
         tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark]
     )
-    model = byte_llama(tmp_path / "model", hidden=16, layers=1, context=8192)
+    model = write_byte_llama(tmp_path / "model", hidden=16, layers=1, context=8192)
     results = run_recipe(
         tmp_path,
         {

@@ -21,9 +21,9 @@ from tests.end_to_end.letters_run import (
     Letters,
     Marker,
     count_decodes,
-    result,
+    find_stored_files,
+    read_result,
     store_path,
-    stored,
     wait_for_marker,
 )
 
@@ -35,14 +35,17 @@ POOL_CHUNKS = -(-POOL // CHUNK)
 
 #: Moments at which a run is killed.
 MARKERS: list[Marker] = [
-    ("search", lambda run: len(stored(store_path(run), split="pool")) >= 2),
-    ("search", lambda run: len(stored(store_path(run), split="pool")) >= POOL_CHUNKS - 5),
-    ("search", lambda run: len(stored(store_path(run), split="audit")) >= 2),
+    ("search", lambda run: len(find_stored_files(store_path(run), split="pool")) >= 2),
+    (
+        "search",
+        lambda run: len(find_stored_files(store_path(run), split="pool")) >= POOL_CHUNKS - 5,
+    ),
+    ("search", lambda run: len(find_stored_files(store_path(run), split="audit")) >= 2),
     ("states", lambda run: True),
     ("select", lambda run: True),
     ("train", lambda run: True),
     ("train", lambda run: any(run.glob("adapters/[!.]*"))),
-    ("audit", lambda run: bool(stored(store_path(run), arm=True))),
+    ("audit", lambda run: bool(find_stored_files(store_path(run), arm=True))),
     ("audit", lambda run: any(run.glob("decisions/[!.]*.parquet"))),
     ("report", lambda run: True),
 ]
@@ -70,7 +73,7 @@ class Sessions:
         self.calls.append(self._new_calls())
         for path, before in self.kept.items():
             assert path.read_bytes() == before, f"{path} was stored, and changed"
-        self.kept = {path: path.read_bytes() for path in stored(store_path(self.run))}
+        self.kept = {path: path.read_bytes() for path in find_stored_files(store_path(self.run))}
         return True
 
     def _new_calls(self) -> list[Call]:
@@ -81,8 +84,8 @@ class Sessions:
         """Finish the run and compare it with the uninterrupted run."""
         self.letters.finish(self.run)
         self.calls.append(self._new_calls())
-        whole = result(self.letters.folder / "whole")
-        assert result(self.run) == whole, f"killed in {self.stages}"
+        whole = read_result(self.letters.folder / "whole")
+        assert read_result(self.run) == whole, f"killed in {self.stages}"
         # A decode is repeated only if it was in flight when its session was killed.
         again = count_decodes(call for session in self.calls for call in session)
         in_flight = count_decodes(session[-1] for session in self.calls[:-1] if session)
@@ -142,7 +145,7 @@ def test_killed_driver_leaves_no_writing_worker(
     child.process.kill()
     child.process.wait()
     assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with the driver"
-    before = stored(store_path(run), split="pool")
+    before = find_stored_files(store_path(run), split="pool")
     assert 2 <= len(before) < POOL_CHUNKS
     torn = before[0]
     torn.chmod(0o644)
@@ -154,7 +157,7 @@ def test_killed_driver_leaves_no_writing_worker(
     assert "Traceback" not in refused.stderr
     torn.unlink()
     letters.finish(run)
-    assert result(run) == result(letters.folder / "whole")
+    assert read_result(run) == read_result(letters.folder / "whole")
     lost = {json.loads(line)["problem_id"] for line in torn.read_bytes().splitlines()[1:]}
     again = count_decodes(letters.calls("orphan"))
     repeated = {(None, name, index) for name in lost for index in range(K)}
@@ -164,9 +167,9 @@ def test_killed_driver_leaves_no_writing_worker(
 
 
 def test_repeated_command_changes_nothing(letters: Letters) -> None:
-    before = result(letters.folder / "whole")
+    before = read_result(letters.folder / "whole")
     letters.finish(letters.folder / "whole")
-    assert result(letters.folder / "whole") == before
+    assert read_result(letters.folder / "whole") == before
     assert letters.calls("whole") == letters.whole_calls
 
 

@@ -17,7 +17,7 @@ import pytest
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import killed, result, stored, workers_of
+from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
 from tests.training.letters import prepare
 
 pytestmark = pytest.mark.xdist_group("scaled_run")
@@ -61,13 +61,15 @@ def test_resumes_after_kill_during_scaling(folder: Path) -> None:
     )
     earlier = folder / "killed/decisions/gapft-seed13.calibration-0.25.parquet"
     wait_until(earlier.exists, started)
-    workers = workers_of(started)
-    stored_before = set(stored(folder / "killed.store", arm=True))
-    wait_until(lambda: set(stored(folder / "killed.store", arm=True)) > stored_before, started)
-    assert killed(started, workers), "it ended before it was killed"
+    workers = find_workers(started)
+    stored_before = set(find_stored_files(folder / "killed.store", arm=True))
+    wait_until(
+        lambda: set(find_stored_files(folder / "killed.store", arm=True)) > stored_before, started
+    )
+    assert kill_command(started, workers), "it ended before it was killed"
     assert not (folder / "killed/scaled/gapft-seed13").exists()
     succeed(*arguments, cwd=folder, env=env)
-    assert result(folder / "killed") == result(folder / "whole")
+    assert read_result(folder / "killed") == read_result(folder / "whole")
     assert [p.name for p in (folder / "killed/scaled").iterdir()] == ["gapft-seed13"]
 
 

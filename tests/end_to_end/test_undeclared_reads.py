@@ -23,7 +23,7 @@ from gapft_harness.core.files import sha256
 from gapft_harness.core.numerics import decides_results
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 pytestmark = pytest.mark.xdist_group("resume")
 
@@ -109,7 +109,7 @@ def list_texts(value: Any) -> Iterator[str]:
 
 
 def test_every_read_is_declared(tmp_path: Path) -> None:
-    byte_llama(tmp_path / "model")
+    write_byte_llama(tmp_path / "model")
     write_letters(tmp_path, {"pool": 40, "audit": 16})
     (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
     (tmp_path / "plugin.py").write_text(

@@ -13,7 +13,7 @@ import pytest
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.executors.ray_cluster import start_ray
 from tests.command import succeed
-from tests.end_to_end.readme import blocks
+from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
@@ -35,7 +35,7 @@ SMALL = [
 
 def find_command(*has: str, lacks: str = "\n") -> str:
     """Return the page's only command that contains these words, without line breaks."""
-    text = "".join(b.text for b in blocks(PAGE) if b.language == "console")
+    text = "".join(b.text for b in read_blocks(PAGE) if b.language == "console")
     commands = re.findall(r"^gapft (run .*)$", text.replace("\\\n", " "), re.M)
     [match] = [line for line in commands if all(word in line for word in has) and lacks not in line]
     return str(match)

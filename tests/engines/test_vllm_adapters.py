@@ -20,20 +20,20 @@ from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.text import build_instances
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
-from tests.asking import generate_all, request_for
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.asking import generate_all, make_request
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)
 PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €", "x" * 300]
-REQUESTS = [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
+REQUESTS = [make_request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with heads of 32 dimensions, the CPU engine's minimum; start tokens are added."""
     folder = tmp_path_factory.mktemp("byte-llama")
-    byte_llama(folder, hidden=128, chat_template=CHAT_TEMPLATE, add_bos=True)
+    write_byte_llama(folder, hidden=128, chat_template=CHAT_TEMPLATE, add_bos=True)
     # A setting that transformers would apply, and another end token.
     opinions = {"eos_token_id": [2, 77], "repetition_penalty": 5.0, "temperature": 0.01}
     (folder / "generation_config.json").write_text(json.dumps(opinions))
@@ -131,7 +131,10 @@ def test_special_stop_token_ends_a_response(served: VllmSampler) -> None:
 
 def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSampler) -> None:
     attempts = (Attempt("One.", (4,), "stop", "No."),)
-    requests = [request_for("a", "Why?", (GREEDY,)), request_for("a", "Why?", (GREEDY,), attempts)]
+    requests = [
+        make_request("a", "Why?", (GREEDY,)),
+        make_request("a", "Why?", (GREEDY,), attempts),
+    ]
     plain = generate_all(served, requests, GREEDY_DECODE, 0)
     tokenizer = served._lm.has_tokenizer
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
@@ -156,7 +159,7 @@ def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSample
 
 def test_rejects_adapter_of_another_base(tmp_path: Path, model: Path) -> None:
     """vLLM itself would serve this adapter with zeros for its missing rows."""
-    other = byte_llama(tmp_path / "other", hidden=64)
+    other = write_byte_llama(tmp_path / "other", hidden=64)
     adapter = random_adapter(other, tmp_path / "adapter")
     message = r"gapft-seed13 does not fit the model .*found 12 x \d+, expected 12 x \d+"
     with pytest.raises(UserError, match=message):

@@ -17,7 +17,7 @@ from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.training.adapter import scale_adapter
-from tests.asking import generate_all, request_for, unreported
+from tests.asking import generate_all, ignore_progress, make_request
 from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
 
@@ -66,7 +66,7 @@ def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]
     hf = HfSampler(SamplerSettings("hf", MODEL | BATCH), None)
     greedy = [row for row in responses if row["index"] == GREEDY]
     assert len(greedy) == 60
-    requests = [request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy]
+    requests = [make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in greedy]
     again = generate_all(hf, requests, Decoding(False, 32), 0)
     assert [list(a.generations[0].token_ids) for a in again] == [r["token_ids"] for r in greedy]
 
@@ -79,7 +79,7 @@ def test_greedy_matches_hf_and_samples_repeat(run: Path, prompts: dict[str, str]
         for r in samples
     ]
     try:
-        drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), unreported)
+        drawn = engine.generate(requests, Decoding(True, 32, (), 1.0, 1.0, 0), ignore_progress)
     finally:
         engine.close()
     assert [list(a.generations[0].token_ids) for a in drawn] == [r["token_ids"] for r in samples]
@@ -109,7 +109,7 @@ def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
     decisions = read_rows(run / "decisions/gapft-seed13.parquet")
     adapter = Adapter(Arm("gapft", 13), str(run / "adapters/gapft-seed13"))
     requests = [
-        request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in decisions
+        make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in decisions
     ]
     merged = HfSampler(SamplerSettings("hf", MODEL | BATCH), adapter)
     answers = generate_all(merged, requests, Decoding(False, 32), 0)
@@ -128,7 +128,7 @@ def test_scaled_adapter_is_served_as_ordinary_adapter(
     scale_adapter(run / "adapters/gapft-seed13", tmp_path / "half", 0.5, {"scale": 0.5})
     adapter, settings = Adapter(Arm("gapft", 13), str(tmp_path / "half")), MODEL | BATCH
     audited = read_rows(run / "decisions/gapft-seed13.parquet")
-    requests = [request_for(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
+    requests = [make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
     expected = generate_all(
         HfSampler(SamplerSettings("hf", settings), adapter), requests, Decoding(False, 32), 0
     )

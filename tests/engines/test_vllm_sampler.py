@@ -17,7 +17,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
-from tests.asking import generate_all, request_for
+from tests.asking import generate_all, make_request
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
@@ -46,7 +46,7 @@ def hf() -> HfSampler:
 
 
 def build_requests(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
-    return [request_for(problem.id, problem.prompt, indices) for problem in problems]
+    return [make_request(problem.id, problem.prompt, indices) for problem in problems]
 
 
 def list_token_ids(answers: list[Generated]) -> list[list[tuple[int, ...]]]:
@@ -114,7 +114,7 @@ def test_equal_prompts_get_separate_samples(sampler: VllmSampler) -> None:
     prompt = "Determine 22 +17 *2 -9 +1."
     answers = generate_all(
         sampler,
-        [request_for("a", prompt, tuple(range(8))), request_for("b", prompt, tuple(range(8)))],
+        [make_request("a", prompt, tuple(range(8))), make_request("b", prompt, tuple(range(8)))],
         SAMPLED,
         1,
     )
@@ -142,7 +142,7 @@ def test_sampling_follows_temperature_top_k_top_p(
 
 def test_distribution_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
     """First tokens of 800 samples: shares differ by less than four standard errors."""
-    requests = [request_for("p", "Calculate 22 +17 *2.", tuple(range(800)))]
+    requests = [make_request("p", "Calculate 22 +17 *2.", tuple(range(800)))]
     decoding = replace(SAMPLED, max_gen_toks=1, temperature=0.8, top_p=0.9)
     shares = []
     for backend in (sampler, hf):
@@ -176,12 +176,12 @@ def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -
 def test_too_long_and_empty_prompts_are_handled(
     sampler: VllmSampler,
 ) -> None:
-    fits, too_long = request_for("a", "a" * 224, (0,)), request_for("b", "a" * 225, (0, 1))
+    fits, too_long = make_request("a", "a" * 224, (0,)), make_request("b", "a" * 225, (0, 1))
     [alone] = generate_all(sampler, [fits], GREEDY_DECODE, 0)
     answers = generate_all(sampler, [too_long, fits], GREEDY_DECODE, 0)
     assert answers == [beyond_context(too_long), alone]
     with pytest.raises(UserError, match="problem c: empty prompt"):
-        generate_all(sampler, [request_for("c", "", (0,))], GREEDY_DECODE, 0)
+        generate_all(sampler, [make_request("c", "", (0,))], GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"max_gen_toks: found 256.* context of 256"):
         generate_all(sampler, [fits], replace(GREEDY_DECODE, max_gen_toks=256), 0)
     assert generate_all(sampler, [], GREEDY_DECODE, 0) == []
@@ -199,7 +199,9 @@ def test_rejects_unsupported_decoding(
     sampler: VllmSampler, change: dict[str, float], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        generate_all(sampler, [request_for("a", "Find 2 +3.", (0,))], replace(SAMPLED, **change), 0)
+        generate_all(
+            sampler, [make_request("a", "Find 2 +3.", (0,))], replace(SAMPLED, **change), 0
+        )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.recipe.recipe import resolve_model
-from tests.asking import generate_all, request_for
-from tests.tiny_models import byte_adapter
+from tests.asking import generate_all, make_request
+from tests.tiny_models import write_byte_adapter
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
 
@@ -32,7 +32,7 @@ def problems() -> list[Problem]:
 @pytest.fixture(scope="module")
 def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
     folder = tmp_path_factory.mktemp("adapter")
-    byte_adapter(Path(resolve_model("bundled:demo")), folder)
+    write_byte_adapter(Path(resolve_model("bundled:demo")), folder)
     return Adapter(Arm("gapft", 13), str(folder))
 
 
@@ -51,7 +51,7 @@ def build_hf_sampler(adapter: Adapter | None = None) -> HfSampler:
 
 
 def build_requests(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
-    return [request_for(problem.id, problem.prompt, indices) for problem in problems]
+    return [make_request(problem.id, problem.prompt, indices) for problem in problems]
 
 
 def list_texts(answers: list[Generated]) -> list[list[str]]:
@@ -109,7 +109,7 @@ def test_loaded_adapter_matches_hf_with_peft(
 
 
 def test_refuses_adapter_above_the_servers_rank(url: str, tmp_path: Path) -> None:
-    byte_adapter(Path(resolve_model("bundled:demo")), tmp_path, rank=16)
+    write_byte_adapter(Path(resolve_model("bundled:demo")), tmp_path, rank=16)
     with pytest.raises(UserError, match=r"rank 16 is greater than max_lora_rank 8"):
         ServerSampler(build_settings(url), Adapter(Arm("gapft", 13), str(tmp_path)))
 
@@ -117,7 +117,7 @@ def test_refuses_adapter_above_the_servers_rank(url: str, tmp_path: Path) -> Non
 def test_server_renders_the_chat(url: str) -> None:
     chat = build_settings(url, base_url=f"{url}/chat/completions", tokenizer_backend="None")
     chat = SamplerSettings("local-chat-completions", chat.model_args, chat_template=True)
-    request = request_for("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
+    request = make_request("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
     [answer] = generate_all(ServerSampler(chat, None), [request], SAMPLED, 3)
     rendered = "<user>Find 1 +1.\n<assistant>By eye.\n<user>No.\n<assistant>"
     tokenizer = build_hf_sampler()._lm.has_tokenizer
@@ -135,8 +135,8 @@ def test_mistakes_are_named_before_generation(url: str) -> None:
 
 def test_prompt_beyond_context_fails_alone(url: str) -> None:
     requests = [
-        request_for("long", "1 + " * 300, (GREEDY,)),
-        request_for("short", "Find 1 +1.", (GREEDY,)),
+        make_request("long", "1 + " * 300, (GREEDY,)),
+        make_request("short", "Find 1 +1.", (GREEDY,)),
     ]
     as_ids = build_settings(url)
     as_text = build_settings(url, tokenizer_backend="None")

@@ -27,7 +27,7 @@ from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import stored as stored_of
+from tests.end_to_end.letters_run import find_stored_files as stored_of
 from tests.executors import job_functions
 
 pytestmark = pytest.mark.xdist_group("ray")

@@ -24,7 +24,7 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from tests.recording_run import Here, Letters, letters
+from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -109,7 +109,7 @@ def cluster() -> Iterator[Any]:
             ray_cluster.shutdown()
 
 
-def run_search(task: Letters, executor: Executor, name: str) -> RunDirectory:
+def run_search(task: LettersTask, executor: Executor, name: str) -> RunDirectory:
     """Search the pool with two workers; folder ``name`` gets the run, store and sampler's log."""
     (task.folder / name).mkdir(exist_ok=True)
     plugin = task.folder / "waiting.py"
@@ -154,7 +154,7 @@ def kill_node(node: Any) -> None:
 
 
 def test_jobs_of_lost_node_rerun_on_other_node(cluster: Any, tmp_path: Path) -> None:
-    task = letters(tmp_path, POOL)
+    task = write_letters_task(tmp_path, POOL)
     folder = tmp_path / "lost"
     [doomed] = cluster.worker_nodes
 
@@ -176,7 +176,7 @@ def test_jobs_of_lost_node_rerun_on_other_node(cluster: Any, tmp_path: Path) -> 
 
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "go").touch()
-    undisturbed = run_search(task, Here(), "whole")
+    undisturbed = run_search(task, InProcessExecutor(), "whole")
     for table in ("problems", "responses"):
         file = f"pool/{table}.parquet"
         assert sha256(run.path / file) == sha256(undisturbed.path / file)

@@ -16,7 +16,7 @@ from gapft_harness.exporting.kinds import ExportChoice, export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.recording_run import letters
+from tests.recording_run import write_letters_task
 
 KEYS: dict[str, Any] = {"search": {"k": 4}}
 
@@ -24,7 +24,7 @@ KEYS: dict[str, Any] = {"search": {"k": 4}}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of the letters task with states of pool and audit."""
-    task = letters(tmp_path_factory.mktemp("letters"))
+    task = write_letters_task(tmp_path_factory.mktemp("letters"))
     return task.run("run", ["states"], ("pool", "audit"), **KEYS)
 
 
@@ -73,7 +73,7 @@ def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
 
 
 def test_rejects_run_without_states(tmp_path: Path) -> None:
-    run = letters(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
+    run = write_letters_task(tmp_path).run("run", [], ("pool", "audit"), **KEYS)
     with pytest.raises(UserError, match=r"pool/states.parquet: does not exist yet"):
         export(run, "dataset", ExportChoice(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -26,7 +26,7 @@ from gapft_harness.run_directory.tables import (
     write_examples,
     write_problems,
 )
-from tests.recording_run import letters
+from tests.recording_run import write_letters_task
 from tests.verify.tampering import seal_again
 
 KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
@@ -35,7 +35,7 @@ KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of the letters task with two training sets; token ids are bytes."""
-    task = letters(tmp_path_factory.mktemp("letters"))
+    task = write_letters_task(tmp_path_factory.mktemp("letters"))
     return task.run("run", ["states", "select"], ("pool", "audit"), **KEYS)
 
 
@@ -229,11 +229,13 @@ def test_reports_wrong_options(run: RunDirectory, tmp_path: Path) -> None:
 
 
 def test_rejects_forged_token_ids(tmp_path: Path) -> None:
-    run = letters(tmp_path).run("run", ["states"], ("pool", "audit"), **KEYS)
+    run = write_letters_task(tmp_path).run("run", ["states"], ("pool", "audit"), **KEYS)
     with pytest.raises(UserError, match="nothing is selected yet"):
         export_arms(run, "trl", tmp_path / "out", [], [])
     (tmp_path / "second").mkdir()
-    run = letters(tmp_path / "second").run("run", ["states", "select"], ("pool", "audit"), **KEYS)
+    run = write_letters_task(tmp_path / "second").run(
+        "run", ["states", "select"], ("pool", "audit"), **KEYS
+    )
     arm = Arm("gapft", 13)
     path = run.path / layout.selection_path(arm)
     examples = read_examples(path)

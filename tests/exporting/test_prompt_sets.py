@@ -21,18 +21,18 @@ from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import state_schema
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 from tests.study.sealed import update_recorded_hash
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Letters:
-    return letters(tmp_path_factory.mktemp("letters"))
+def task(tmp_path_factory: pytest.TempPathFactory) -> LettersTask:
+    return write_letters_task(tmp_path_factory.mktemp("letters"))
 
 
 @pytest.fixture(scope="module")
-def run(task: Letters) -> RunDirectory:
+def run(task: LettersTask) -> RunDirectory:
     """A run with every problem in S: samples 0, 1 and 3 of four pass."""
     return task.run("run", ["states"], ("pool", "audit"), search={"k": 4})
 
@@ -138,7 +138,7 @@ def test_rows_have_documented_library_fields(run: RunDirectory, tmp_path: Path, 
 
 
 def test_exported_verifier_reproduces_solve_rate(
-    task: Letters, run: RunDirectory, tmp_path: Path
+    task: LettersTask, run: RunDirectory, tmp_path: Path
 ) -> None:
     plugins = load_plugins(task.plugins)
     sealed = Run(run).read("responses", split="pool").to_pylist()
@@ -164,7 +164,7 @@ def test_exports_only_chosen_states(mixed_run: RunDirectory, tmp_path: Path, to:
 
 
 def test_early_stopped_search_has_no_solve_rate(tmp_path: Path) -> None:
-    task = letters(tmp_path)
+    task = write_letters_task(tmp_path)
     keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
     run = task.run("run", ["states"], ("pool", "audit"), **keys)
     for to in PROMPT_FORMATS:
@@ -209,7 +209,7 @@ def test_verl_reads_rows(run: RunDirectory, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     export(run, "verl", ExportChoice(tmp_path / "out"))
-    model = byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
+    model = write_byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
     settings = {"cache_dir": str(tmp_path / "cache"), "filter_overlong_prompts_workers": 1}
     rows = dataset.RLHFDataset(
         str(tmp_path / "out" / "train.parquet"),

@@ -24,10 +24,10 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, render_chat
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
-from tests.asking import request_for
+from tests.asking import make_request
 from tests.command import succeed
 from tests.gap.stock import STOCK, write_task
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 #: Trims every turn, as Llama's does.
 TRIMMING = CHAT_TEMPLATE.replace("message['content']", "message['content'] | trim")
@@ -184,7 +184,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     templates = {"plain": CHAT_TEMPLATE, "trimming": TRIMMING}
     return {
-        name: byte_llama(root / name, context=16384, chat_template=template)
+        name: write_byte_llama(root / name, context=16384, chat_template=template)
         for name, template in templates.items()
     }
 
@@ -224,7 +224,7 @@ def render_our_prompts(
 
 
 def build_request(problem: Problem) -> Request:
-    return request_for(problem.id, problem.prompt, (GREEDY,), turns=problem.turns)
+    return make_request(problem.id, problem.prompt, (GREEDY,), turns=problem.turns)
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if name not in NOT_NEXT])

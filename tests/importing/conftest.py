@@ -8,13 +8,13 @@ import pytest
 
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder; its tokenizer has one token per byte."""
-    return byte_llama(tmp_path_factory.mktemp("byte_llama"))
+    return write_byte_llama(tmp_path_factory.mktemp("byte_llama"))
 
 
 @pytest.fixture(scope="session")

@@ -21,16 +21,16 @@ from tests.importing.made import (
     import_and_run,
     write_lines,
 )
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 from tests.verify.tampering import change_manifest
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=3, audit=3)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=3, audit=3)
 
 
-def test_resumes_only_identical_import(task: Letters, model: Path) -> None:
+def test_resumes_only_identical_import(task: LettersTask, model: Path) -> None:
     """Different options or files would be ignored, because the table already exists."""
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = import_and_run(task, model, "run", [file])
@@ -53,7 +53,7 @@ def test_resumes_only_identical_import(task: Letters, model: Path) -> None:
             require_not_searched(str(run.path), "pool", ImportChoice(files))
 
 
-def test_store_rejects_imported_responses(task: Letters, model: Path) -> None:
+def test_store_rejects_imported_responses(task: LettersTask, model: Path) -> None:
     run = import_and_run(
         task, model, "run", [write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))]
     )
@@ -67,7 +67,7 @@ def test_store_rejects_imported_responses(task: Letters, model: Path) -> None:
     assert "pool/responses.parquet: was imported" in done.stderr
 
 
-def test_search_removes_leftovers_of_killed_import(task: Letters, model: Path) -> None:
+def test_search_removes_leftovers_of_killed_import(task: LettersTask, model: Path) -> None:
     run = import_and_run(
         task, model, "run", [write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))]
     )

@@ -11,19 +11,19 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.importing.job import seal_states
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, build_lines, get_states, import_and_run, write_lines
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 STATES = {"pool0": "G", "pool1": "S", "pool2": "U"}
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=3, audit=3)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=3, audit=3)
 
 
 def test_missing_inspect_package_names_install_command(
-    task: Letters, model: Path, monkeypatch: pytest.MonkeyPatch
+    task: LettersTask, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     log = write_lines(task.folder / "log.eval", ["PK"])
@@ -65,7 +65,7 @@ def write_log(path: Path, lines: list[Line]) -> str:
     return str(path)
 
 
-def test_imports_inspect_logs(task: Letters, model: Path) -> None:
+def test_imports_inspect_logs(task: LettersTask, model: Path) -> None:
     """Damaged or repeated logs and unknown scores are rejected."""
     log = pytest.importorskip("inspect_ai.log")
     lines = build_lines(VERDICTS)

@@ -15,7 +15,7 @@ from gapft_harness.importing.nemo_skills import read_nemo_skills
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, get_states, import_and_run, write_lines
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 #: Greedy, sample 0, sample 1, sample 2: G, S by the second sample, U.
 VERDICTS = [[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
@@ -23,11 +23,11 @@ STATES = {"pool0": "G", "pool1": "S", "pool2": "U"}
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=3, audit=3)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=3, audit=3)
 
 
-def read_documents(task: Letters) -> list[Line]:
+def read_documents(task: LettersTask) -> list[Line]:
     return [json.loads(line) for line in (task.folder / "tasks/pool.jsonl").open()]
 
 
@@ -43,7 +43,7 @@ def build_text(column: int, row: int) -> str:
     return f"{column} of {row}"
 
 
-def build_greedy_log(task: Letters) -> list[Line]:
+def build_greedy_log(task: LettersTask) -> list[Line]:
     strict_rows = [
         build_log_row(doc, [build_text(0, row)], exact_match=float(VERDICTS[row][0]))
         for row, doc in enumerate(read_documents(task))
@@ -52,7 +52,7 @@ def build_greedy_log(task: Letters) -> list[Line]:
     return [row for pair in zip(reversed(strict_rows), flexible_rows, strict=True) for row in pair]
 
 
-def build_samples_log(task: Letters) -> list[Line]:
+def build_samples_log(task: LettersTask) -> list[Line]:
     return [
         build_log_row(
             doc,
@@ -64,7 +64,7 @@ def build_samples_log(task: Letters) -> list[Line]:
     ]
 
 
-def build_log_per_sample(task: Letters) -> list[list[Line]]:
+def build_log_per_sample(task: LettersTask) -> list[list[Line]]:
     return [
         [
             build_log_row(doc, [build_text(column, row)], exact_match=VERDICTS[row][column])
@@ -75,7 +75,7 @@ def build_log_per_sample(task: Letters) -> list[list[Line]]:
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-def test_imports_greedy_and_sample_logs(task: Letters, model: Path, repeats: bool) -> None:
+def test_imports_greedy_and_sample_logs(task: LettersTask, model: Path, repeats: bool) -> None:
     """Rows have K responses with verdicts, or each sample has its own log, in command order."""
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
     logs = [build_samples_log(task)] if repeats else build_log_per_sample(task)
@@ -94,7 +94,7 @@ def test_imports_greedy_and_sample_logs(task: Letters, model: Path, repeats: boo
     ]
 
 
-def test_rejects_log_without_verdicts_per_response(task: Letters, model: Path) -> None:
+def test_rejects_log_without_verdicts_per_response(task: LettersTask, model: Path) -> None:
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
     rows = build_samples_log(task)
     for row in rows:
@@ -116,7 +116,7 @@ def test_rejects_log_without_verdicts_per_response(task: Letters, model: Path) -
     assert counts == {"pool0": 3, "pool1": 3, "pool2": 0}
 
 
-def test_rejects_unusable_logs(task: Letters, model: Path) -> None:
+def test_rejects_unusable_logs(task: LettersTask, model: Path) -> None:
     """Missing or ambiguous greedy logs, repeated logs, unknown filters and metrics."""
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
     file = write_lines(task.folder / "samples.jsonl", build_samples_log(task))
@@ -148,7 +148,7 @@ def test_rejects_unusable_logs(task: Letters, model: Path) -> None:
         assert message in str(refused.value)
 
 
-def test_requires_same_filter_and_metric(task: Letters, model: Path) -> None:
+def test_requires_same_filter_and_metric(task: LettersTask, model: Path) -> None:
     """With different filters or metrics a greedy response could fail while equal samples pass."""
     rows, logs = build_greedy_log(task), build_log_per_sample(task)
     swapped = write_lines(task.folder / "g.jsonl", [rows[i ^ 1] for i in range(len(rows))])
@@ -169,7 +169,7 @@ def test_requires_same_filter_and_metric(task: Letters, model: Path) -> None:
     import_and_run(task, model, "metrics", files, greedy=greedy, k=3, metric="exact_match")
 
 
-def build_nemo_output(task: Letters, column: int, **keys: Any) -> list[Line]:
+def build_nemo_output(task: LettersTask, column: int, **keys: Any) -> list[Line]:
     """Build a file as NeMo-Skills writes it: the problem's record and the generation."""
     return [
         {
@@ -181,7 +181,7 @@ def build_nemo_output(task: Letters, column: int, **keys: Any) -> list[Line]:
     ]  # fmt: skip
 
 
-def test_imports_nemo_skills_output(task: Letters, model: Path) -> None:
+def test_imports_nemo_skills_output(task: LettersTask, model: Path) -> None:
     files = [
         write_lines(task.folder / f"output-rs{c}.jsonl", build_nemo_output(task, c + 1))
         for c in range(3)

@@ -30,12 +30,12 @@ from tests.importing.made import (
     import_and_run,
     write_lines,
 )
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=3, audit=3)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=3, audit=3)
 
 
 def classify_by_definition(of_problem: list[int]) -> str:
@@ -48,7 +48,7 @@ def classify_by_definition(of_problem: list[int]) -> str:
 def test_states_follow_from_verdicts_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, model: Path, data: st.DataObject
 ) -> None:
-    task = letters(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
+    task = write_letters_task(tmp_path_factory.mktemp("letters"), pool=5, audit=1)
     k = data.draw(st.integers(1, 4))
     table = data.draw(
         st.lists(
@@ -67,7 +67,7 @@ def test_states_follow_from_verdicts_in_any_order(
     }
 
 
-def test_records_imported_responses(task: Letters, model: Path) -> None:
+def test_records_imported_responses(task: LettersTask, model: Path) -> None:
     """Texts, ids and verdicts come from the file; verify judges again and counts differences."""
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     run = import_and_run(task, model, "run", [file])
@@ -93,7 +93,7 @@ def test_records_imported_responses(task: Letters, model: Path) -> None:
     assert "judged again, 3 of them differ, the first: pool/responses.parquet: problem" in line
 
 
-def test_judge_option_uses_task_verifier(task: Letters, model: Path) -> None:
+def test_judge_option_uses_task_verifier(task: LettersTask, model: Path) -> None:
     lines = [{**line, "text": "an a"} for line in build_lines(VERDICTS)]
     for line in lines[1:]:
         del line["passed"]
@@ -109,7 +109,7 @@ def test_judge_option_uses_task_verifier(task: Letters, model: Path) -> None:
     assert "9 verdicts of contains were judged again" in report.checked
 
 
-def test_verify_finds_forged_origin(task: Letters, model: Path) -> None:
+def test_verify_finds_forged_origin(task: LettersTask, model: Path) -> None:
     run = import_and_run(
         task, model, "run", [write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))]
     )
@@ -180,7 +180,7 @@ def test_reports_file_and_line_of_damage(
     assert message.replace("{file}", file) in str(refused.value)
 
 
-def test_k_is_at_most_samples_per_problem(task: Letters, model: Path) -> None:
+def test_k_is_at_most_samples_per_problem(task: LettersTask, model: Path) -> None:
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     with pytest.raises(UserError, match=r"2 samples of each problem, but search\.k is 3"):
         import_and_run(task, model, "more", [file], k=3)
@@ -191,7 +191,7 @@ def test_k_is_at_most_samples_per_problem(task: Letters, model: Path) -> None:
     assert "the first 1 of 2 samples" in " ".join(run.manifest()["warnings"])
 
 
-def test_ignores_unknown_problems_on_request(task: Letters, model: Path) -> None:
+def test_ignores_unknown_problems_on_request(task: LettersTask, model: Path) -> None:
     lines = [*build_lines(VERDICTS), {"id": "another", "index": 0, "text": "x", "passed": 1}]
     file = write_lines(task.folder / "r.jsonl", lines)
     run = import_and_run(task, model, "run", [file], ignore_unknown=True)
@@ -199,7 +199,7 @@ def test_ignores_unknown_problems_on_request(task: Letters, model: Path) -> None
     assert "1 responses left out" in " ".join(run.manifest()["warnings"])
 
 
-def test_joins_problems_by_document_or_field(task: Letters, model: Path) -> None:
+def test_joins_problems_by_document_or_field(task: LettersTask, model: Path) -> None:
     records = [json.loads(line) for line in (task.folder / "tasks/pool.jsonl").open()]
     lines = build_lines(VERDICTS)
     for row, line in enumerate(lines):
@@ -221,7 +221,7 @@ def test_joins_problems_by_document_or_field(task: Letters, model: Path) -> None
     assert get_states(run) == expected
 
 
-def test_combines_imported_pool_with_searched_audit(task: Letters, model: Path) -> None:
+def test_combines_imported_pool_with_searched_audit(task: LettersTask, model: Path) -> None:
     """The sampler's description of the model is the run's source, in any order of splits."""
     (task.folder / "weights").write_text(weights_hash(model))
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))

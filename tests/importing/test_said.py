@@ -13,17 +13,17 @@ from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
 from tests.importing.made import build_lines, import_and_run, write_lines
-from tests.recording_run import Letters, letters
+from tests.recording_run import LettersTask, write_letters_task
 
 SPLITS = ("pool", "audit")
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Letters:
-    return letters(tmp_path, pool=3, audit=3)
+def task(tmp_path: Path) -> LettersTask:
+    return write_letters_task(tmp_path, pool=3, audit=3)
 
 
-def test_reports_imported_verdicts_everywhere(task: Letters, model: Path) -> None:
+def test_reports_imported_verdicts_everywhere(task: LettersTask, model: Path) -> None:
     verdicts = [[1, 0, 1], *[[0, 0, 0]] * 2]  # nothing to train on, so the report is complete
     pool = write_lines(task.folder / "pool.jsonl", build_lines(verdicts))
     run = import_and_run(task, model, "run", [pool])

@@ -16,7 +16,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states, response_schema
-from tests.recording_run import letters
+from tests.recording_run import write_letters_task
 
 PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 
@@ -24,7 +24,7 @@ PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 @pytest.fixture(scope="module")
 def audited_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of the letters task with planted decisions: PASSED lists the solved problems."""
-    task = letters(tmp_path_factory.mktemp("letters"))
+    task = write_letters_task(tmp_path_factory.mktemp("letters"))
     run = task.run(
         "run",
         ["states", "select"],
@@ -132,7 +132,7 @@ def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> N
 
 
 def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
-    task = letters(tmp_path)
+    task = write_letters_task(tmp_path)
     keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
     run = g.open_run(task.run("run", **keys).path)
     assert run.responses.num_rows > 0
@@ -147,7 +147,7 @@ def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
 
 def test_decompose_requires_every_arm_unchanged(tmp_path: Path) -> None:
     keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
-    run = letters(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
+    run = write_letters_task(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
     plant_decisions(run, {"gapft": {1}})
     with pytest.raises(UserError, match=r"uniform-seed13\.parquet: does not exist yet"):
         g.decompose(g.open_run(run.path))

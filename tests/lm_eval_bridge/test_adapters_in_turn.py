@@ -18,7 +18,7 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from gapft_harness.lm_eval_bridge.samplers import adapter_evaluation
-from tests.tiny_models import byte_adapter, byte_llama
+from tests.tiny_models import write_byte_adapter, write_byte_llama
 
 WRITTEN = """
 task: written
@@ -56,12 +56,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data.write_text("".join(json.dumps(record) + "\n" for record in records))
     for task, yaml in (("written", WRITTEN), ("chosen", CHOSEN)):
         (folder / "tasks" / f"{task}.yaml").write_text(yaml.replace("DATA", str(data)))
-    model = byte_llama(folder / "model")
-    byte_adapter(model, folder / "one")
+    model = write_byte_llama(folder / "model")
+    write_byte_adapter(model, folder / "one")
     copy_adapter(folder / "one", folder / "two", lambda weight: -weight)
     copy_adapter(folder / "one", folder / "zero", torch.zeros_like)
     copy_adapter(folder / "one", folder / "tiny", lambda weight: weight * 1e-30)
-    byte_adapter(byte_llama(folder / "other", hidden=64), folder / "foreign")
+    write_byte_adapter(write_byte_llama(folder / "other", hidden=64), folder / "foreign")
     (folder / "ia3").mkdir()
     (folder / "ia3" / "adapter_config.json").write_text('{"peft_type": "IA3"}')
     return folder

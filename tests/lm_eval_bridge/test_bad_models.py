@@ -22,10 +22,10 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.stages.generation.generation import build_greedy_phase, divide_into_chunks
 from gapft_harness.stages.generation.stored_files import StoredResponses
-from tests.asking import generate_all, request_for
-from tests.generated import generated, parts_in
+from tests.asking import generate_all, make_request
+from tests.generated import generate_missing, read_response_files
 from tests.test_generation import SeededSampler
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 SHORT = Decoding(do_sample=False, max_gen_toks=6)
 
@@ -80,7 +80,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str, str]] = {
 @pytest.mark.parametrize("fault", BAD)
 def test_error_names_key(tmp_path: Path, fault: str) -> None:
     damage, key, value = BAD[fault]
-    folder = byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
+    folder = write_byte_llama(tmp_path / "model", chat_template=CHAT_TEMPLATE)
     damage(folder)
     with pytest.raises(UserError) as refused:
         build_sampler(folder, chat_template=fault == "a template that raises")
@@ -89,9 +89,9 @@ def test_error_names_key(tmp_path: Path, fault: str) -> None:
 
 
 def test_accepts_vocabulary_larger_than_tokenizer(tmp_path: Path) -> None:
-    folder = byte_llama(tmp_path / "model")
+    folder = write_byte_llama(tmp_path / "model")
     resize_vocabulary(folder, 320)
-    [answer] = generate_all(build_sampler(folder), [request_for("p", "Why?", (GREEDY,))], SHORT, 0)
+    [answer] = generate_all(build_sampler(folder), [make_request("p", "Why?", (GREEDY,))], SHORT, 0)
     assert answer.generations[0].token_ids
 
 
@@ -116,13 +116,13 @@ def test_rejects_prompts_beyond_context(tmp_path: Path) -> None:
     problems = [Problem(f"p{number}", "?", "gold") for number in range(10)]
 
     def search(name: str, *fits: str) -> StoredResponses:
-        return generated(
+        return generate_missing(
             tmp_path / name, problems, [build_greedy_phase(SHORT)], NarrowSampler(fits), chunk=8
         )
 
     with pytest.raises(UserError, match=r"search\.max_gen_toks"):
         search("none")
-    assert not parts_in(tmp_path / "none"), "a failed search keeps nothing"
+    assert not read_response_files(tmp_path / "none"), "a failed search keeps nothing"
     fits = divide_into_chunks(problems, 8)[0][3].id
     entries = search("one", fits).read([problem.id for problem in problems])
     assert [len(entry.responses) for entry in entries] == [1] * 10, "one prompt that fits is enough"

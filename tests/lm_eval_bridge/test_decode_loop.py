@@ -12,8 +12,8 @@ import pytest
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings
-from tests.asking import generate_all, request_for
-from tests.tiny_models import byte_llama
+from tests.asking import generate_all, make_request
+from tests.tiny_models import write_byte_llama
 
 torch = pytest.importorskip("torch")
 
@@ -64,7 +64,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
 
 def write_model(folder: Path, name: str) -> Path:
     """Write a random model of an architecture; large weights make responses differ."""
-    byte_llama(folder)
+    write_byte_llama(folder)
     settings = {**TINY, **(REPEATED | TOGETHER)[name]}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -82,7 +82,7 @@ def build_sampler(folder: Path, **args: Any) -> HfSampler:
 
 
 def build_requests(prompts: Sequence[str], *indices: int) -> list[Request]:
-    return [request_for(f"p{place}", prompt, indices) for place, prompt in enumerate(prompts)]
+    return [make_request(f"p{place}", prompt, indices) for place, prompt in enumerate(prompts)]
 
 
 def list_texts(answers: Sequence[Generated]) -> list[list[str]]:
@@ -114,7 +114,7 @@ def read_notes(sampler: HfSampler, requests: Sequence[Request], decoding: Decodi
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("model"))
+    return write_byte_llama(tmp_path_factory.mktemp("model"))
 
 
 # Agreement with lm-eval
@@ -188,7 +188,7 @@ def test_finds_stop_string_across_tokens(model: Path) -> None:
 
 
 def test_samples_do_not_depend_on_batch(model: Path) -> None:
-    requests = [*build_requests(PROMPTS, GREEDY, *range(10)), request_for("one", "Short", (3, 12))]
+    requests = [*build_requests(PROMPTS, GREEDY, *range(10)), make_request("one", "Short", (3, 12))]
     whole = generate_all(build_sampler(model), requests, SAMPLED)
     for size in (1, 2, 5, 7, 64):
         assert generate_all(build_sampler(model, batch_size=size), requests, SAMPLED) == whole
@@ -222,7 +222,7 @@ def test_additional_samples_keep_earlier_logits(model: Path) -> None:
 
 def test_seed_and_problem_change_samples(model: Path) -> None:
     sampler = build_sampler(model)
-    requests = [request_for("a", "Why?", range(8)), request_for("b", "Why?", range(8))]
+    requests = [make_request("a", "Why?", range(8)), make_request("b", "Why?", range(8))]
     first = list_texts(generate_all(sampler, requests, SAMPLED, seed=1))
     second = list_texts(generate_all(sampler, requests, SAMPLED, seed=2))
     assert len({text for row in (*first, *second) for text in row}) == 32
@@ -274,7 +274,7 @@ def test_computes_shared_prefix_once(model: Path) -> None:
 
 def test_refills_finished_rows(tmp_path: Path) -> None:
     """An enlarged row of the end token in the head makes response lengths very different."""
-    folder = byte_llama(tmp_path / "m")
+    folder = write_byte_llama(tmp_path / "m")
     llama = AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
         llama.lm_head.weight[2] *= 4

@@ -23,8 +23,8 @@ from gapft_harness.core.records import (
     Decoding,
 )
 from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
-from tests.asking import generate_all, request_for
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.asking import generate_all, make_request
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 torch = pytest.importorskip("torch")
 
@@ -52,7 +52,7 @@ PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "Ã¤ Ã
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
+    return write_byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +66,11 @@ def build_settings(model: Path, **args) -> SamplerSettings:
 
 
 def build_greedy_requests(prompts=PROMPTS) -> list[Request]:
-    return [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(prompts)]
+    return [make_request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(prompts)]
 
 
 def build_sample_requests(k: int, prompts=PROMPTS) -> list[Request]:
-    return [request_for(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
+    return [make_request(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
 
 
 def list_responses(generated) -> list[list[Generation]]:
@@ -143,9 +143,9 @@ def test_greedy_does_not_depend_on_the_batch(model, sampler, batch_size):
 
 def test_equal_prompts_get_separate_responses(sampler):
     requests = [
-        request_for("a", "Same prompt", (0, 1, 2)),
-        request_for("b", "Other", (0,)),
-        request_for("c", "Same prompt", (0, 1)),
+        make_request("a", "Same prompt", (0, 1, 2)),
+        make_request("b", "Other", (0,)),
+        make_request("c", "Same prompt", (0, 1)),
     ]
     answers = generate_all(sampler, requests, SAMPLED, seed=2)
     assert [len(answer.generations) for answer in answers] == [3, 1, 2]
@@ -178,7 +178,7 @@ def test_response_stops_at_length_limit(sampler):
 def test_drops_end_token(tmp_path, model):
     """An enlarged row of the end token in the head makes most samples end early."""
     llama = LlamaForCausalLM.from_pretrained(model)
-    folder = byte_llama(tmp_path / "ending")
+    folder = write_byte_llama(tmp_path / "ending")
     with torch.no_grad():
         llama.lm_head.weight[2] *= 4
     llama.save_pretrained(folder)
@@ -243,9 +243,9 @@ def test_renders_earlier_attempts(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     attempts = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", "No!"))
     requests = [
-        request_for("a", "Why?", (0,), attempts),
-        request_for("a", "Why?", (1,), attempts[:1]),
-        request_for("a", "Why?", (2,), attempts[:1]),
+        make_request("a", "Why?", (0,), attempts),
+        make_request("a", "Why?", (1,), attempts[:1]),
+        make_request("a", "Why?", (2,), attempts[:1]),
     ]
     chat = replace(build_settings(model), chat_template=True)
     for sampler in (HfSampler(chat, None), LmEvalSampler(*text_sampler_arguments(chat))):
@@ -270,7 +270,7 @@ def test_renders_task_turns(model):
     )
     chat = replace(build_settings(model), chat_template=True, system_instruction="Not this.")
     for sampler in (HfSampler(chat, None), LmEvalSampler(*text_sampler_arguments(chat))):
-        requests = [request_for("a", "Why? It is", (0,), turns=turns)]
+        requests = [make_request("a", "Why? It is", (0,), turns=turns)]
         [answer] = generate_all(sampler, requests, SAMPLED)
         expected = "<s><system>Be brief.\n<user>Why?\n<assistant>It is"
         assert tokenizer.decode(answer.prompt_ids) == expected
@@ -282,7 +282,7 @@ def text_sampler_arguments(chat: SamplerSettings):
 
 def test_start_tokens_match_lm_eval(tmp_path):
     """A start token comes before a text, unless the text begins with one; responses have none."""
-    folder = byte_llama(tmp_path / "bos", chat_template=CHAT_TEMPLATE, add_bos=True)
+    folder = write_byte_llama(tmp_path / "bos", chat_template=CHAT_TEMPLATE, add_bos=True)
     bytes_ids = encode_bytes(folder, "Why?")
     for prompt in ("Why?", "<s>Why?"):
         generator = HfSampler(build_settings(folder), None)
@@ -307,7 +307,7 @@ def test_rejects_template_without_system_turn(tmp_path):
         "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "{{ messages[0]['content'] }}"
     )
-    folder = byte_llama(tmp_path / "m", chat_template=refusing)
+    folder = write_byte_llama(tmp_path / "m", chat_template=refusing)
     chat = replace(build_settings(folder), chat_template=True)
     assert generate_all(HfSampler(chat, None), build_greedy_requests(), GREEDY_DECODE, 0)
     with pytest.raises(UserError, match=r"refuses a system and a user turn \(no system\)"):
@@ -315,7 +315,7 @@ def test_rejects_template_without_system_turn(tmp_path):
 
 
 def test_rejects_missing_chat_template(tmp_path, model):
-    plain = byte_llama(tmp_path / "plain")
+    plain = write_byte_llama(tmp_path / "plain")
     with pytest.raises(UserError, match="has no chat template"):
         HfSampler(replace(build_settings(plain), chat_template=True), None)
     with pytest.raises(UserError, match=r"set model\.chat_template to true"):
@@ -323,15 +323,15 @@ def test_rejects_missing_chat_template(tmp_path, model):
 
 
 def test_skips_prompt_beyond_context(tmp_path):
-    small = HfSampler(build_settings(byte_llama(tmp_path / "small", context=32)), None)
+    small = HfSampler(build_settings(write_byte_llama(tmp_path / "small", context=32)), None)
     fits, too_long = "x" * 20, "y" * 21
     alone = generate_all(small, build_greedy_requests([fits]), GREEDY_DECODE, 0)
     assert alone[0].generations[0].text
     both = generate_all(small, build_greedy_requests([too_long, fits]), GREEDY_DECODE, 0)
     assert both == [Generated((), (Generation("", (), CONTEXT_EXCEEDED),)), *alone]
-    samples = generate_all(small, [request_for("p", too_long, (0, 1, 2))], SAMPLED, 0)
+    samples = generate_all(small, [make_request("p", too_long, (0, 1, 2))], SAMPLED, 0)
     assert samples == [Generated((), (Generation("", (), CONTEXT_EXCEEDED),) * 3)]
-    prompt = request_for("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
+    prompt = make_request("p", "x" * 10, (0,), (Attempt("no", (5, 6), "stop", "again"),))
     assert (
         generate_all(small, [prompt], GREEDY_DECODE, 0)[0].generations[0].finish_reason
         == CONTEXT_EXCEEDED
@@ -356,7 +356,7 @@ def test_accepts_no_requests(sampler):
 
 
 def test_ignores_generation_config(tmp_path, model, sampler):
-    folder = byte_llama(tmp_path / "opinionated")
+    folder = write_byte_llama(tmp_path / "opinionated")
     GenerationConfig(
         do_sample=True,
         temperature=0.01,
@@ -394,8 +394,8 @@ def test_describes_model(model, sampler, tmp_path):
     assert facts["device"] == "cpu"
     assert facts["max_length"] == 4096
     assert facts["versions"]["lm_eval"] == version("lm_eval")
-    same = HfSampler(build_settings(byte_llama(tmp_path / "same")), None).describe()
-    other = HfSampler(build_settings(byte_llama(tmp_path / "other", seed=1)), None).describe()
+    same = HfSampler(build_settings(write_byte_llama(tmp_path / "same")), None).describe()
+    other = HfSampler(build_settings(write_byte_llama(tmp_path / "other", seed=1)), None).describe()
     assert same["weights_sha256"] == facts["weights_sha256"] != other["weights_sha256"]
     assert facts["chat_template_sha256"] is not None
     assert same["chat_template_sha256"] is None
@@ -422,7 +422,7 @@ def test_rejects_bad_arguments(model, args, message):
 def test_rejects_folders_without_model(tmp_path):
     with pytest.raises(UserError, match=r"not a model folder: config\.json"):
         HfSampler(build_settings(tmp_path), None)
-    folder = byte_llama(tmp_path / "headless")
+    folder = write_byte_llama(tmp_path / "headless")
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"cannot load .*headless' .*safetensors"):
         HfSampler(build_settings(folder), None)
@@ -432,7 +432,7 @@ def test_rejects_folders_without_model(tmp_path):
 
 
 def test_reports_reason_of_invalid_config(tmp_path):
-    folder = byte_llama(tmp_path / "odd")
+    folder = write_byte_llama(tmp_path / "odd")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 7}))
     reason = r"hidden size \(32\) is not a multiple of the number of attention heads \(7\)"
@@ -486,10 +486,10 @@ def test_merged_adapter_matches_lm_eval_peft(model, adapter, sampler):
 def test_rejects_unsuitable_adapters(model, tmp_path, adapter):
     with pytest.raises(UserError, match=r"gapft-seed13: adapter_config\.json"):
         HfSampler(build_settings(model), Adapter(Arm("gapft", 13), str(tmp_path)))
-    wider = byte_llama(tmp_path / "wider", hidden=64)
+    wider = write_byte_llama(tmp_path / "wider", hidden=64)
     with pytest.raises(UserError, match="does not fit the model"):
         HfSampler(build_settings(wider), adapter)
-    deeper = byte_llama(tmp_path / "deeper", layers=3)
+    deeper = write_byte_llama(tmp_path / "deeper", layers=3)
     with pytest.raises(UserError, match="does not fit the model"):
         HfSampler(build_settings(deeper), adapter)
 
@@ -519,7 +519,7 @@ def test_dummy_does_not_import_torch():
 def test_dummy_tokenizes_with_model_folder(model):
     tokenizer = AutoTokenizer.from_pretrained(model)
     dummy = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(model)}), None)
-    [answer] = generate_all(dummy, [request_for("a", "Why?", (GREEDY, 0))], GREEDY_DECODE, 0)
+    [answer] = generate_all(dummy, [make_request("a", "Why?", (GREEDY, 0))], GREEDY_DECODE, 0)
     assert answer.prompt_ids == tuple(tokenizer("Why?").input_ids)
     assert (
         answer.generations

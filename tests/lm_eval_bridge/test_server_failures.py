@@ -26,13 +26,13 @@ from gapft_harness.stages.generation.stored_files import (
     build_response_records,
 )
 from tests import toy_server
-from tests.asking import generate_all, request_for
-from tests.generated import generated, parts_in
-from tests.toy_server import ToyServer, Ways
+from tests.asking import generate_all, make_request
+from tests.generated import generate_missing, read_response_files
+from tests.toy_server import Behaviour, ToyServer
 
 SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9)
 QUICK = RetryPolicy(attempts=3, first_wait_s=0.01)
-REQUESTS = [request_for(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
+REQUESTS = [make_request(f"p{i}", f"prompt {i}", (0, 1)) for i in range(3)]
 
 
 @pytest.fixture
@@ -54,18 +54,20 @@ def build_sampler(server: ToyServer, patience: RetryPolicy = QUICK, **args) -> S
 
 
 FAULTS = {
-    "429": toy_server.status(429, {"Retry-After": "0.05"}),
-    "429 until a date": toy_server.status(429, {"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}),
-    "500": toy_server.status(500),
-    "502": toy_server.status(502),
-    "503": toy_server.status(503),
-    "504": toy_server.status(504),
-    "dropped": toy_server.drop,
-    "torn body": toy_server.tear,
-    "torn JSON": toy_server.cut_json,
-    "garbage": toy_server.garbage,
-    "other JSON": toy_server.other_json,
-    "aborted": toy_server.aborted,
+    "429": toy_server.fail_with_status(429, {"Retry-After": "0.05"}),
+    "429 until a date": toy_server.fail_with_status(
+        429, {"Retry-After": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    ),
+    "500": toy_server.fail_with_status(500),
+    "502": toy_server.fail_with_status(502),
+    "503": toy_server.fail_with_status(503),
+    "504": toy_server.fail_with_status(504),
+    "dropped": toy_server.drop_connection,
+    "torn body": toy_server.send_half_body,
+    "torn JSON": toy_server.send_half_json,
+    "garbage": toy_server.send_web_page,
+    "other JSON": toy_server.send_other_json,
+    "aborted": toy_server.abort_generation,
 }
 
 
@@ -75,7 +77,7 @@ def test_retries_only_failed_requests(server, fault):
     expected = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
     server.served.clear()
-    server.ways.faults.extend([fault, fault])
+    server.behaviour.faults.extend([fault, fault])
     assert generate_all(sampler, REQUESTS, SAMPLED, seed=1) == expected
     assert len(server.requests) == 6 + 2
     answered = collections.Counter(json.dumps(body) for body in server.served)
@@ -86,7 +88,7 @@ def test_retries_after_timeout(server):
     sampler = build_sampler(server, timeout=2)
     server.requests.clear()
     server.hold.clear()
-    server.ways.faults.append(toy_server.hang)
+    server.behaviour.faults.append(toy_server.hang)
     answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     counts = collections.Counter(json.dumps(body) for body in server.requests)
     assert len(counts) == 6
@@ -101,13 +103,13 @@ def test_all_requests_respect_retry_after(server):
 
     def refuse(handler):
         opens.append(time.monotonic() + 0.4)
-        toy_server.status(429, {"Retry-After": "0.4"})(handler)
+        toy_server.fail_with_status(429, {"Retry-After": "0.4"})(handler)
 
     def watch(handler):
         early.append(time.monotonic() < opens[0])
         toy_server.answer(handler)
 
-    server.ways.faults.extend([refuse, watch, watch])
+    server.behaviour.faults.extend([refuse, watch, watch])
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert early == [False, False]
 
@@ -121,7 +123,7 @@ def test_rate_limit_pauses_concurrent_requests(server):
     def refuse(handler):
         both.wait(20)
         opens.append(time.monotonic() + 1.5)
-        toy_server.status(429, {"Retry-After": "1.5"})(handler)
+        toy_server.fail_with_status(429, {"Retry-After": "1.5"})(handler)
 
     def answer_after_pause(handler):
         both.wait(20)
@@ -134,21 +136,21 @@ def test_rate_limit_pauses_concurrent_requests(server):
         early.append(time.monotonic() < opens[0])
         toy_server.answer(handler)
 
-    server.ways.faults.extend([refuse, answer_after_pause, watch, watch])
+    server.behaviour.faults.extend([refuse, answer_after_pause, watch, watch])
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert early == [False, False]
 
 
 def test_rejects_excessive_wait(server):
     sampler = build_sampler(server)
-    server.ways.faults.append(toy_server.status(429, {"Retry-After": "86400"}))
+    server.behaviour.faults.append(toy_server.fail_with_status(429, {"Retry-After": "86400"}))
     with pytest.raises(GapftError, match=r"status 429 \(it asks to wait 86400 s"):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
 def test_error_after_retries_names_server_and_counts(server):
     sampler = build_sampler(server, num_concurrent=2)
-    server.ways.faults.extend([toy_server.status(503, message="no worker")] * 100)
+    server.behaviour.faults.extend([toy_server.fail_with_status(503, message="no worker")] * 100)
     with pytest.raises(GapftError) as failed:
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert not isinstance(failed.value, UserError)
@@ -161,7 +163,7 @@ def test_error_after_retries_names_server_and_counts(server):
 
 def test_does_not_retry_rejected_request(server):
     sampler = build_sampler(server, num_concurrent=1)
-    server.ways.faults.append(toy_server.status(400, message="no such stop string"))
+    server.behaviour.faults.append(toy_server.fail_with_status(400, message="no such stop string"))
     with pytest.raises(UserError, match=r"problem p0: status 400 \(no such stop string\)"):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert len(server.requests) == 1
@@ -185,27 +187,27 @@ def test_too_long_prompt_fails_alone(server, status, message):
     sampler = build_sampler(server, num_concurrent=1)
     whole = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     server.requests.clear()
-    server.ways.faults.append(toy_server.status(status, message=message))
+    server.behaviour.faults.append(toy_server.fail_with_status(status, message=message))
     answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert answers == [beyond_context(REQUESTS[0]), *whole[1:]]
     count = sum(len(request.indices) for request in REQUESTS)
     assert len(server.requests) == count + 1, "plus one short prompt as a check"
-    server.ways.faults.append(toy_server.status(status, message=message))
+    server.behaviour.faults.append(toy_server.fail_with_status(status, message=message))
     generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert len(server.requests) == 2 * count + 1, "the check is not repeated"
 
 
 def test_rejects_max_gen_toks_beyond_context(server):
     sampler = build_sampler(server, num_concurrent=1)
-    refusal = toy_server.status(400, message="maximum context length is 8")
-    server.ways.faults.extend([refusal] * 100)
+    refusal = toy_server.fail_with_status(400, message="maximum context length is 8")
+    server.behaviour.faults.extend([refusal] * 100)
     with pytest.raises(UserError, match=rf"search.max_gen_toks: found {SAMPLED.max_gen_toks}; "):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
 
 def test_replaces_lone_surrogate_in_response(server, tmp_path):
     sampler = build_sampler(server, num_concurrent=1)
-    server.ways.faults.append(toy_server.half_a_pair)
+    server.behaviour.faults.append(toy_server.end_with_half_surrogate)
     answers = generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     assert answers[0].generations[0].text == "hi \ufffd"
     path = tmp_path / "part.jsonl"
@@ -218,7 +220,7 @@ def test_replaces_lone_surrogate_in_response(server, tmp_path):
 
 def test_replaces_lone_surrogate_in_error(server):
     sampler = build_sampler(server, num_concurrent=1)
-    server.ways.faults.append(toy_server.status(400, message="no \ud83d here"))
+    server.behaviour.faults.append(toy_server.fail_with_status(400, message="no \ud83d here"))
     with pytest.raises(UserError, match="no \ufffd here") as refused:
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
     str(refused.value).encode()
@@ -230,7 +232,7 @@ def test_rejects_separate_reasoning(server):
         handler.reply({"choices": [{"message": message, "finish_reason": "stop"}]})
 
     sampler = build_sampler(server)
-    server.ways.faults.append(reply_with_reasoning)
+    server.behaviour.faults.append(reply_with_reasoning)
     with pytest.raises(UserError, match="reasoning parser"):
         generate_all(sampler, REQUESTS, SAMPLED, seed=1)
 
@@ -240,19 +242,19 @@ def test_resumes_from_stored_chunks(server, tmp_path):
     phases = [DecodePhase("samples", SAMPLED, (0, 1, 2))]
 
     def run() -> StoredResponses:
-        return generated(tmp_path, problems, phases, build_sampler(server))
+        return generate_missing(tmp_path, problems, phases, build_sampler(server))
 
-    down = [toy_server.status(500)] * 100
+    down = [toy_server.fail_with_status(500)] * 100
     checks, two_chunks = [toy_server.answer] * 2, [toy_server.answer] * 12
-    server.ways.faults.extend(checks + two_chunks + down)
+    server.behaviour.faults.extend(checks + two_chunks + down)
     with pytest.raises(GapftError, match="All earlier chunks are kept"):
         run()
-    stored_files = parts_in(tmp_path)
+    stored_files = read_response_files(tmp_path)
     assert len(stored_files) == 2
-    server.ways.faults.clear()
+    server.behaviour.faults.clear()
     responses = run()
     assert len(server.requests) == 2 * 3
-    assert stored_files.items() <= parts_in(tmp_path).items()
+    assert stored_files.items() <= read_response_files(tmp_path).items()
     entries = responses.read([problem.id for problem in problems])
     assert [len(entry.responses) for entry in entries] == [3] * 6
 
@@ -276,25 +278,25 @@ def test_rejects_wrong_path(server):
 
 
 def test_unknown_model_lists_served_models(server):
-    server.ways.models = [{"id": "Qwen/Qwen2.5-7B"}, {"id": "Llama"}]
+    server.behaviour.models = [{"id": "Qwen/Qwen2.5-7B"}, {"id": "Llama"}]
     with pytest.raises(UserError, match=r"unknown model 'Qwen2\.5-7B'; .*known: Llama"):
         ServerSampler(build_settings(server, model="Qwen2.5-7B"), None, QUICK)
 
 
 def test_accepts_server_without_model_list(server):
-    server.ways.models = None
+    server.behaviour.models = None
     assert generate_all(ServerSampler(build_settings(server), None, QUICK), REQUESTS, SAMPLED, 0)
 
 
-@pytest.mark.parametrize("fault", [toy_server.garbage, toy_server.other_json])
+@pytest.mark.parametrize("fault", [toy_server.send_web_page, toy_server.send_other_json])
 def test_rejects_server_with_different_api(server, fault):
-    server.ways.faults.append(fault)
+    server.behaviour.faults.append(fault)
     with pytest.raises(UserError, match=r"has not OpenAI's form \(found"):
         ServerSampler(build_settings(server), None, QUICK)
 
 
 def test_never_shows_api_key(server, monkeypatch):
-    server.ways.key = "right"
+    server.behaviour.key = "right"
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UserError, match=r"refuses the key .*environment variable OPENAI_API_KEY"):
         ServerSampler(build_settings(server), None, QUICK)
@@ -306,22 +308,22 @@ def test_never_shows_api_key(server, monkeypatch):
 
 
 def test_waits_for_starting_server(server):
-    server.ways.faults.extend([toy_server.status(503, {"Retry-After": "0.05"})] * 2)
+    server.behaviour.faults.extend([toy_server.fail_with_status(503, {"Retry-After": "0.05"})] * 2)
     assert ServerSampler(build_settings(server), None, QUICK)
 
 
 def test_reports_failed_first_request(server):
-    server.ways.faults.append(toy_server.status(500, message="CUDA out of memory"))
+    server.behaviour.faults.append(toy_server.fail_with_status(500, message="CUDA out of memory"))
     with pytest.raises(UserError, match=r"failed: status 500 \(CUDA out of memory\)"):
         ServerSampler(build_settings(server), None, QUICK)
 
 
 def test_rejects_tokenizer_of_different_model(server, tmp_path):
-    from tests.tiny_models import byte_llama
+    from tests.tiny_models import write_byte_llama
 
-    server.ways = Ways(extended=True, encode=lambda text: [3 + ord(c) % 50 for c in text])
+    server.behaviour = Behaviour(extended=True, encode=lambda text: [3 + ord(c) % 50 for c in text])
     wrong = build_settings(
-        server, tokenizer=str(byte_llama(tmp_path)), tokenizer_backend="huggingface"
+        server, tokenizer=str(write_byte_llama(tmp_path)), tokenizer_backend="huggingface"
     )
     with pytest.raises(UserError, match=r"set model\.args\.tokenizer to that of the served model"):
         ServerSampler(wrong, None, QUICK)

@@ -15,9 +15,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import STOP_STRING, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
-from tests.asking import generate_all, request_for
-from tests.tiny_models import CHAT_TEMPLATE, byte_adapter, byte_llama
-from tests.toy_server import ToyServer, Ways, answer
+from tests.asking import generate_all, make_request
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama
+from tests.toy_server import Behaviour, ToyServer, answer
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9, top_p=0.95)
@@ -32,7 +32,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
+    return write_byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def build_tokenizer_settings(
 
 
 def build_requests(prompts=("one", "two", "three"), k: int = K) -> list[Request]:
-    return [request_for(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
+    return [make_request(f"p{i}", prompt, tuple(range(k))) for i, prompt in enumerate(prompts)]
 
 
 def get_seed(body: dict[str, Any]) -> int:
@@ -94,7 +94,7 @@ def test_equal_prompts_get_separate_samples(server):
 
 def test_sample_does_not_depend_on_other_requests(server):
     sampler = ServerSampler(build_settings(server), None)
-    [alone] = generate_all(sampler, [request_for("p1", "two", (3,))], SAMPLED, seed=5)
+    [alone] = generate_all(sampler, [make_request("p1", "two", (3,))], SAMPLED, seed=5)
     among = generate_all(sampler, build_requests(), SAMPLED, seed=5)
     assert alone.generations[0] == among[1].generations[3]
 
@@ -106,7 +106,7 @@ def test_sends_requests_concurrently_in_order(server):
     """Four requests wait for each other in the server, so four must run concurrently."""
     one_by_one = ServerSampler(build_settings(server, num_concurrent=1), None)
     expected = generate_all(one_by_one, build_requests(), SAMPLED, seed=5)
-    assert server.most == 1
+    assert server.most_parallel == 1
     four = ServerSampler(build_settings(server, num_concurrent=4), None)
     barrier = threading.Barrier(4)
 
@@ -114,9 +114,9 @@ def test_sends_requests_concurrently_in_order(server):
         barrier.wait(timeout=20)
         answer(handler)
 
-    server.ways.faults.extend([answer_together] * 4)
+    server.behaviour.faults.extend([answer_together] * 4)
     assert generate_all(four, build_requests(), SAMPLED, seed=5) == expected
-    assert server.most == 4
+    assert server.most_parallel == 4
 
 
 def test_sends_decoding_settings(server):
@@ -140,7 +140,7 @@ def test_sends_all_chat_stop_strings(server):
 
 
 def test_extended_server_gets_all_settings(server, encode, model):
-    server.ways = Ways(extended=True, encode=encode)
+    server.behaviour = Behaviour(extended=True, encode=encode)
     sampler = ServerSampler(build_tokenizer_settings(server, model), None)
     generate_all(sampler, build_requests(("x",), 1), replace(SAMPLED, top_k=7, until=("<s>",)), 0)
     sent = server.requests[-1]
@@ -166,7 +166,7 @@ ATTEMPTS = (Attempt("One.", (4,), "stop", "No."), Attempt("Two.", (5,), "stop", 
 
 def test_sends_chat_as_turns(server):
     chat = replace(build_settings(server, chat=True), system_instruction="Be brief.")
-    generate_all(ServerSampler(chat, None), [request_for("a", "Why?", (0,), ATTEMPTS)], SAMPLED, 0)
+    generate_all(ServerSampler(chat, None), [make_request("a", "Why?", (0,), ATTEMPTS)], SAMPLED, 0)
     assert [(turn["role"], turn["content"]) for turn in server.requests[-1]["messages"]] == [
         ("system", "Be brief."),
         ("user", "Why?"),
@@ -184,7 +184,7 @@ OPEN_TURNS = (
 
 
 def test_continues_or_rejects_open_turn(server, model, encode):
-    open_requests = [request_for("a", "Why? It is", (0,), turns=OPEN_TURNS)]
+    open_requests = [make_request("a", "Why? It is", (0,), turns=OPEN_TURNS)]
     completion = replace(build_tokenizer_settings(server, model), chat_template=True)
     generate_all(ServerSampler(completion, None), open_requests, SAMPLED)
     rendered = "<user>One?\n<assistant>It is one.\n<user>Why?\n<assistant>It is"
@@ -195,7 +195,7 @@ def test_continues_or_rejects_open_turn(server, model, encode):
     with pytest.raises(UserError, match="gen_prefix"):
         generate_all(sampler, open_requests, SAMPLED)
     assert len(server.requests) == count
-    server.ways = Ways(extended=True, encode=encode)
+    server.behaviour = Behaviour(extended=True, encode=encode)
     generate_all(ServerSampler(chat, None), open_requests, SAMPLED)
     sent = server.requests[-1]
     assert sent["messages"] == [*OPEN_TURNS]
@@ -205,7 +205,7 @@ def test_continues_or_rejects_open_turn(server, model, encode):
 def test_sends_completion_as_token_ids(server, model, encode):
     chat = replace(build_tokenizer_settings(server, model), chat_template=True)
     [got] = generate_all(
-        ServerSampler(chat, None), [request_for("a", "Why?", (0,), ATTEMPTS[:1])], SAMPLED, 0
+        ServerSampler(chat, None), [make_request("a", "Why?", (0,), ATTEMPTS[:1])], SAMPLED, 0
     )
     rendered = "<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
     assert server.requests[-1]["prompt"] == [1, *encode(rendered)]
@@ -214,7 +214,7 @@ def test_sends_completion_as_token_ids(server, model, encode):
 
 def test_sends_or_rejects_start_tokens(server, model, encode):
     two = replace(build_tokenizer_settings(server, model), start_tokens=2)
-    [got] = generate_all(ServerSampler(two, None), [request_for("a", "<s>Why?", (0,))], SAMPLED, 0)
+    [got] = generate_all(ServerSampler(two, None), [make_request("a", "<s>Why?", (0,))], SAMPLED, 0)
     assert server.requests[-1]["prompt"] == [1, 1, *encode("Why?")]
     assert got.prompt_ids == (1, 1, *encode("Why?"))
     as_text = replace(
@@ -230,7 +230,7 @@ def test_sends_or_rejects_start_tokens(server, model, encode):
 def test_sends_completion_as_text(server, model):
     plain = build_tokenizer_settings(server, model, tokenized_requests=False)
     generate_all(
-        ServerSampler(plain, None), [request_for("a", "Why?", (0,), ATTEMPTS[:1])], SAMPLED, 0
+        ServerSampler(plain, None), [make_request("a", "Why?", (0,), ATTEMPTS[:1])], SAMPLED, 0
     )
     assert server.requests[-1]["prompt"] == "Why?One.\n\nNo.\n\n"
 
@@ -249,7 +249,7 @@ def test_ignores_arguments_of_local_models(server, model):
 
 
 def test_does_not_send_prompt_beyond_context(server, model):
-    server.ways.models = [{"id": "toy", "max_model_len": 32}]
+    server.behaviour.models = [{"id": "toy", "max_model_len": 32}]
     sampler = ServerSampler(build_tokenizer_settings(server, model), None)
     [alone] = generate_all(sampler, build_requests(("x" * 20,), 1), SAMPLED, 0)
     server.requests.clear()
@@ -264,7 +264,7 @@ def test_does_not_send_prompt_beyond_context(server, model):
 
 
 def test_keeps_server_token_ids(server, model, encode):
-    server.ways = Ways(extended=True, encode=encode)
+    server.behaviour = Behaviour(extended=True, encode=encode)
     sampler = ServerSampler(build_tokenizer_settings(server, model), None)
     assert sampler.describe()["token_ids"] == "generator"
     [got] = generate_all(sampler, build_requests(("x",), 4), SAMPLED, 0)
@@ -278,7 +278,7 @@ def test_keeps_server_token_ids(server, model, encode):
 
 
 def test_stop_string_cuts_server_token_ids(server, model, encode):
-    server.ways = Ways(extended=True, encode=encode)
+    server.behaviour = Behaviour(extended=True, encode=encode)
     sampler = ServerSampler(build_tokenizer_settings(server, model), None)
     [free] = generate_all(sampler, build_requests(("x",), 1), GREEDY_DECODE, 0)
     whole = free.generations[0].text
@@ -306,7 +306,7 @@ def test_retokenizes_text_without_server_ids(server, model, encode):
 
 
 def test_reads_chat_prompt_ids_from_server(server, model, encode):
-    server.ways = Ways(extended=True, encode=encode)
+    server.behaviour = Behaviour(extended=True, encode=encode)
     sampler = ServerSampler(build_tokenizer_settings(server, model, chat=True), None)
     [got] = generate_all(sampler, build_requests(("x",), 1), SAMPLED, 0)
     assert got.prompt_ids == tuple(encode(json.dumps(server.requests[-1]["messages"])))
@@ -317,8 +317,8 @@ def test_reads_chat_prompt_ids_from_server(server, model, encode):
 
 def test_description_omits_api_key(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    server.ways.key = "sk-very-secret"
-    server.ways.version = "0.32.0"
+    server.behaviour.key = "sk-very-secret"
+    server.behaviour.version = "0.32.0"
     facts = ServerSampler(build_settings(server, num_concurrent=3), None).describe()
     assert facts["url"] == server.url()
     assert facts["model"] == "toy"
@@ -332,11 +332,11 @@ def test_description_omits_api_key(server, monkeypatch):
 
 @pytest.fixture(scope="module")
 def adapter(model, tmp_path_factory) -> Adapter:
-    return Adapter(Arm("gapft", 13), str(byte_adapter(model, tmp_path_factory.mktemp("arm"))))
+    return Adapter(Arm("gapft", 13), str(write_byte_adapter(model, tmp_path_factory.mktemp("arm"))))
 
 
 def test_loads_and_unloads_adapter(server, model, adapter):
-    server.ways.loads_adapters = True
+    server.behaviour.loads_adapters = True
     sampler = ServerSampler(build_settings(server, pretrained=str(model)), adapter)
     [(name, path)] = server.loaded.items()
     assert name.startswith("gapft:gapft-seed13:")
@@ -350,7 +350,7 @@ def test_loads_and_unloads_adapter(server, model, adapter):
 
 def test_samplers_of_one_adapter_load_separately(server, model, adapter):
     """The audit and the trained problems of an arm are decoded concurrently."""
-    server.ways.loads_adapters = True
+    server.behaviour.loads_adapters = True
     with ThreadPoolExecutor(2) as both:
         first, second = both.map(
             lambda _: ServerSampler(build_settings(server, pretrained=str(model)), adapter),
@@ -378,7 +378,7 @@ def test_uses_preloaded_adapter(server, model, adapter):
 
 
 def test_does_not_use_older_adapter_weights(server, model, adapter):
-    server.ways.loads_adapters = True
+    server.behaviour.loads_adapters = True
     server.loaded = {"gapft:gapft-seed13:0123456789abcdef": adapter.path}
     sampler = ServerSampler(build_settings(server, pretrained=str(model)), adapter)
     assert sampler.describe()["model"] not in ("toy", "gapft:gapft-seed13:0123456789abcdef")
@@ -400,8 +400,8 @@ def test_temporary_adapter_needs_runtime_loading(server, model, adapter, tmp_pat
 
 
 def test_rejects_adapter_of_different_model(server, adapter, tmp_path):
-    server.ways.loads_adapters = True
-    other = byte_llama(tmp_path, hidden=64)
+    server.behaviour.loads_adapters = True
+    other = write_byte_llama(tmp_path, hidden=64)
     with pytest.raises(UserError, match="does not fit the model"):
         ServerSampler(build_settings(server, pretrained=str(other)), adapter)
     assert server.loaded == {}
@@ -411,6 +411,6 @@ def test_rejects_unsupported_template_arguments(server):
     thinking = build_settings(server, chat=True, chat_template_args={"enable_thinking": False})
     with pytest.raises(UserError, match="chat_template_args"):
         ServerSampler(thinking, None)
-    server.ways.extended = True
+    server.behaviour.extended = True
     generate_all(ServerSampler(thinking, None), build_requests(("x",), 1), SAMPLED, 0)
     assert server.requests[-1]["chat_template_kwargs"] == {"enable_thinking": False}

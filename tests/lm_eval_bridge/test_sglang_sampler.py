@@ -13,8 +13,8 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
-from tests.asking import generate_all, request_for
-from tests.tiny_models import byte_llama
+from tests.asking import generate_all, make_request
+from tests.tiny_models import write_byte_llama
 
 SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)
 
@@ -52,7 +52,7 @@ def server():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return byte_llama(tmp_path_factory.mktemp("byte-llama"), add_bos=True)
+    return write_byte_llama(tmp_path_factory.mktemp("byte-llama"), add_bos=True)
 
 
 def build_settings(server, model, **args) -> SamplerSettings:
@@ -62,7 +62,7 @@ def build_settings(server, model, **args) -> SamplerSettings:
 
 def test_sends_each_sample_with_settings(server, model):
     sampler = SglangSampler(build_settings(server, model), None)
-    requests = [request_for("a", "One?", (0, 1, 2)), request_for("b", "Two two?", (0, 1))]
+    requests = [make_request("a", "One?", (0, 1, 2)), make_request("b", "Two two?", (0, 1))]
     answers = generate_all(sampler, requests, SAMPLED, seed=1)
     texts = [g.text for answer in answers for g in answer.generations]
     assert len(set(texts)) == 5
@@ -75,13 +75,13 @@ def test_sends_each_sample_with_settings(server, model):
         sent = body["sampling_params"]
         assert (sent["top_k"], sent["temperature"], sent["max_new_tokens"]) == (-1, 0.7, 16)
     server.bodies.clear()
-    generate_all(sampler, [request_for("a", "One?", (GREEDY,))], Decoding(False, 16), seed=1)
+    generate_all(sampler, [make_request("a", "One?", (GREEDY,))], Decoding(False, 16), seed=1)
     assert server.bodies[0]["sampling_params"]["temperature"] == 0
 
 
 def test_does_not_send_prompt_beyond_context(server, model):
     sampler = SglangSampler(build_settings(server, model, max_length=65), None)
-    too_long = request_for("a", "x" * 100, (0,))
+    too_long = make_request("a", "x" * 100, (0,))
     assert generate_all(sampler, [too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
     assert server.bodies == []
 
@@ -91,7 +91,7 @@ def test_replaces_lone_surrogate(server, model):
     server.end = " \ud83d"
     [answer] = generate_all(
         SglangSampler(build_settings(server, model), None),
-        [request_for("a", "One?", (0,))],
+        [make_request("a", "One?", (0,))],
         SAMPLED,
         seed=1,
     )
@@ -103,7 +103,7 @@ def test_names_failing_server(server, model):
     sampler = SglangSampler(build_settings(server, model, max_retries=1), None)
     server.status = 500
     with pytest.raises(GapftError, match="'sglang-generate' failed: 500 Server Error"):
-        generate_all(sampler, [request_for("a", "One?", (0,))], SAMPLED, seed=1)
+        generate_all(sampler, [make_request("a", "One?", (0,))], SAMPLED, seed=1)
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="SGLang is installed here")

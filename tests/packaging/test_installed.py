@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.readme import blocks
+from tests.end_to_end.readme import read_blocks
 
 ROOT = Path(__file__).parents[2]
 HELLO = ("--model", "dummy", "--limit", "2")
@@ -219,8 +219,8 @@ def test_documented_installation_works(clone, tmp_path):
     The new environment finds this one's packages through PYTHONPATH, and variables make pip use no
     index, neither for our package nor for its build tools.
     """
-    (by_hand,) = (b.text for b in blocks(ROOT / "README.md") if "-m venv" in b.text)
-    (from_a_wheel,) = (b.text for b in blocks(ROOT / "docs/machines.md") if ".whl" in b.text)
+    (by_hand,) = (b.text for b in read_blocks(ROOT / "README.md") if "-m venv" in b.text)
+    (from_a_wheel,) = (b.text for b in read_blocks(ROOT / "docs/machines.md") if ".whl" in b.text)
     print_paths = (
         "(cd / && python -c 'import gapft_harness as g; print(g.__file__)')\ncommand -v gapft\n"
     )
@@ -252,7 +252,7 @@ def test_documented_installation_works(clone, tmp_path):
 
 def test_readme_activates_environment_of_make_demo(clone):
     """``make demo`` installs the command in ``.venv``, and README then activates it."""
-    (first,) = [b.text for b in blocks(ROOT / "README.md") if b.text.startswith("make demo\n")]
+    (first,) = [b.text for b in read_blocks(ROOT / "README.md") if b.text.startswith("make demo\n")]
     assert first.splitlines()[1:] == [". .venv/bin/activate"]
     makefile = (ROOT / "Makefile").read_text()
     assert "VENV ?= .venv\n" in makefile

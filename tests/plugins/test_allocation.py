@@ -15,7 +15,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.plugins.selectors.allocation import draw_halves
 from gapft_harness.stages.selection.choosing import build_example, group_by_state, run_selector
 from gapft_harness.training.plan import budget
-from tests.pools import evidence
+from tests.pools import build_evidence
 from tests.training.examples import settings
 
 #: Response tokens of recovered problems; few values, so that ties are common.
@@ -24,8 +24,8 @@ SEEDS = st.sampled_from([13, 21, 42])
 
 
 def build_recovered_pool(lengths: list[int]) -> Pool:
-    solved = [evidence(f"G{i}", "G") for i in range(3)]
-    return group_by_state(solved + [evidence(f"S{i}", "S", n) for i, n in enumerate(lengths)])
+    solved = [build_evidence(f"G{i}", "G") for i in range(3)]
+    return group_by_state(solved + [build_evidence(f"S{i}", "S", n) for i, n in enumerate(lengths)])
 
 
 def select_arm(condition: str, pool: Pool, n: int, seed: int = 13) -> list[Evidence]:
@@ -117,7 +117,7 @@ def test_split_depends_on_seed_not_on_added_problems() -> None:
 
 def test_cut_response_has_no_end_token() -> None:
     """One of two responses of 100 tokens is cut: its gap of 1 offsets that of 200 and 201."""
-    cut = evidence("cut", "S", 100)
+    cut = build_evidence("cut", "S", 100)
     assert cut.response
     cut = replace(cut, response=replace(cut.response, finish_reason="length"))
     source = group_by_state([cut, *build_recovered_pool([100, 200, 201]).recovered])

@@ -16,7 +16,7 @@ from gapft_harness.experiments.controls.search import find_differences
 from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import select_examples
-from tests.pools import evidence
+from tests.pools import build_evidence
 from tests.training.examples import settings
 
 LETTERS = st.lists(st.sampled_from("ABC"), min_size=1, max_size=20)
@@ -27,7 +27,7 @@ def build_failure(
     number: int, state: Any, letter: str, text: str = "", gold: Any = None
 ) -> Evidence:
     """Build a failure whose response states the letter in one of several forms."""
-    failure = evidence(f"{state}{number:02}", state, 1, number % 8)
+    failure = build_evidence(f"{state}{number:02}", state, 1, number % 8)
     gold = {"answer": letter, "options": [f"option of {number}"]} if gold is None else gold
     if failure.response is None:
         return replace(failure, gold=gold, prompt_ids=(9, number))
@@ -39,7 +39,7 @@ def build_failure(
 def build_pool(recovered: str | list[str], missed: str | list[str], solved: int = 2) -> Pool:
     failures = [build_failure(i, "S", letter) for i, letter in enumerate(recovered)]
     failures += [build_failure(i, "U", letter) for i, letter in enumerate(missed)]
-    return group_by_state([*failures, *(evidence(f"G{i}", "G") for i in range(solved))])
+    return group_by_state([*failures, *(build_evidence(f"G{i}", "G") for i in range(solved))])
 
 
 def gold_letter(failure: Evidence) -> str:

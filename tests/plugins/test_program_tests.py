@@ -20,7 +20,7 @@ from gapft_harness.verification.feedback import (
     without_paths,
 )
 from gapft_harness.verification.judging import verify_unique
-from tests.real_data import real_file
+from tests.real_data import find_real_file
 from tests.tasks.benchmark_files import build_test, pack_tests
 
 DOUBLE = {
@@ -306,7 +306,7 @@ def test_keeps_paths_shared_with_system(prefix, monkeypatch):
 
 def test_judges_programs_on_authentic_problem(verifier):
     record = json.loads(
-        real_file("livecodebench/private_test_cases_1873_A.json").read_text(encoding="utf-8")
+        find_real_file("livecodebench/private_test_cases_1873_A.json").read_text(encoding="utf-8")
     )
     gold = {
         "kind": "stdin",

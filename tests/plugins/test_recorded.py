@@ -12,8 +12,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.plugins.samplers.recorded import recorded
-from tests.asking import generate_all, request_for
-from tests.tiny_models import CHAT_TEMPLATE, byte_llama
+from tests.asking import generate_all, make_request
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 DECODE = Decoding(do_sample=False, max_gen_toks=4)
 RECORDS = [
@@ -28,7 +28,7 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
+    return write_byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
 
 
 @pytest.fixture
@@ -55,7 +55,10 @@ def test_replays_by_id_and_prompt_in_request_order(write_records, model):
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     sampler = recorded(build_settings(write_records(*RECORDS), model), None)
-    requests = [request_for("b", "Second?", (GREEDY,)), request_for("a", "First?", (1, GREEDY, 0))]
+    requests = [
+        make_request("b", "Second?", (GREEDY,)),
+        make_request("a", "First?", (1, GREEDY, 0)),
+    ]
     assert generate_texts(sampler, *requests) == [["ü"], ["A", "A", "It is B"]]
     second, first = generate_all(sampler, requests, DECODE, 0)
     assert tokenizer.decode(first.prompt_ids) == "First?"
@@ -68,12 +71,12 @@ def test_replays_by_id_and_prompt_in_request_order(write_records, model):
 def test_replaces_lone_surrogate(write_records, model):
     line = '{"id": "b", "index": 0, "text": "hi \\ud83d"}'
     sampler = recorded(build_settings(write_records(*RECORDS, line), model), None)
-    [answer] = generate_all(sampler, [request_for("b", "First?", (0,))], DECODE, 0)
+    [answer] = generate_all(sampler, [make_request("b", "First?", (0,))], DECODE, 0)
     [plain] = generate_all(
         recorded(
             build_settings(write_records({"id": "b", "index": 0, "text": "hi \ufffd"}), model), None
         ),
-        [request_for("b", "First?", (0,))],
+        [make_request("b", "First?", (0,))],
         DECODE,
         0,
     )
@@ -84,7 +87,7 @@ def test_arm_gets_own_responses(write_records, model):
     path = write_records(*RECORDS)
     for seed, text in ((13, "B"), (21, "C")):
         sampler = recorded(build_settings(path, model), Adapter(Arm("gapft", seed), "unused"))
-        assert generate_texts(sampler, request_for("a", "First?", (GREEDY,))) == [[text]]
+        assert generate_texts(sampler, make_request("a", "First?", (GREEDY,))) == [[text]]
         assert sampler.describe()["arm"] == f"gapft-seed{seed}"
         assert sampler.describe()["records"] == 1
     with pytest.raises(UserError, match="condition 'replay' and seed 13 among 6"):
@@ -95,7 +98,7 @@ def test_applies_chat_template(write_records, model):
     from transformers import AutoTokenizer
 
     chat = replace(build_settings(write_records(*RECORDS), model), chat_template=True)
-    [answer] = generate_all(recorded(chat, None), [request_for("a", "First?", (0,))], DECODE, 0)
+    [answer] = generate_all(recorded(chat, None), [make_request("a", "First?", (0,))], DECODE, 0)
     tokenizer = AutoTokenizer.from_pretrained(model)
     assert tokenizer.decode(answer.prompt_ids) == "<s><user>First?\n<assistant>"
 
@@ -104,27 +107,27 @@ def test_reports_missing_response(write_records, model):
     path = write_records(*RECORDS)
     sampler = recorded(build_settings(path, model), None)
     with pytest.raises(UserError, match=r"responses\.jsonl: .*'a': sample 2 of the source model"):
-        generate_all(sampler, [request_for("a", "First?", (0, 1, 2))], DECODE, 0)
+        generate_all(sampler, [make_request("a", "First?", (0, 1, 2))], DECODE, 0)
     arm = recorded(build_settings(path, model), Adapter(Arm("gapft", 13), "unused"))
     with pytest.raises(UserError, match="'b': greedy response of the trained model gapft-seed13"):
-        generate_all(arm, [request_for("b", "Second?", (GREEDY,))], DECODE, 0)
+        generate_all(arm, [make_request("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
 def test_distinguishes_attempts_of_episode(write_records, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
     sampler = recorded(build_settings(write_records(*RECORDS, later), model), None)
     first = Attempt("A", (), "stop", "No.")
-    requests = [request_for("a", "?", (GREEDY,)), request_for("a", "?", (GREEDY,), (first,))]
+    requests = [make_request("a", "?", (GREEDY,)), make_request("a", "?", (GREEDY,), (first,))]
     assert generate_texts(sampler, *requests) == [["A"], ["again"]]
     with pytest.raises(UserError, match="'a': greedy response, attempt 3 of the source model"):
-        generate_all(sampler, [request_for("a", "?", (GREEDY,), (first, first))], DECODE, 0)
+        generate_all(sampler, [make_request("a", "?", (GREEDY,), (first, first))], DECODE, 0)
 
 
 def test_rejects_id_and_prompt_for_same_response(write_records, model):
     both = {"prompt": "First?", "index": 0, "text": "other"}
     sampler = recorded(build_settings(write_records(*RECORDS, both), model), None)
     with pytest.raises(UserError, match="two records for problem 'a': sample 0"):
-        generate_all(sampler, [request_for("a", "First?", (0,))], DECODE, 0)
+        generate_all(sampler, [make_request("a", "First?", (0,))], DECODE, 0)
 
 
 @pytest.mark.parametrize("number", range(len(RECORDS)))

@@ -15,8 +15,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
 from gapft_harness.stages.selection.choosing import group_by_state
 from tests.plugins.test_replacing_replay import select_examples
-from tests.pools import evidence
-from tests.pools import pool as plain
+from tests.pools import build_evidence
+from tests.pools import build_pool as plain
 
 K = 8
 SEEDS = st.sampled_from([13, 21, 73])
@@ -30,7 +30,7 @@ def build_problem(name: str, state: Any, texts: list[str], samples: int | None =
     responses = [
         Response(name, start + i, text, (1, 2 + i), "stop", 0) for i, text in enumerate(texts)
     ]
-    verified = [replace(evidence(name, state), response=response) for response in responses]
+    verified = [replace(build_evidence(name, state), response=response) for response in responses]
     passing = len(texts) - (state == "G")
     evidence_ = replace(verified[0], passing_samples=passing, samples=samples)
     verified = [replace(evidence_, response=problem.response) for problem in verified]
@@ -40,7 +40,7 @@ def build_problem(name: str, state: Any, texts: list[str], samples: int | None =
 def build_pool(solved: list[list[str]], recovered: list[list[str]]) -> Pool:
     problems = [build_problem(f"G{i:02}", "G", texts) for i, texts in enumerate(solved)]
     problems += [build_problem(f"S{i:02}", "S", texts) for i, texts in enumerate(recovered)]
-    return group_by_state([*problems, replace(evidence("U0", "U"), samples=K)])
+    return group_by_state([*problems, replace(build_evidence("U0", "U"), samples=K)])
 
 
 def normalize_text(example: Evidence) -> str:
@@ -126,7 +126,7 @@ def test_difficulty_weighted_draws_without_replacement() -> None:
 def test_fail_rates_require_complete_samples(samples: int | None) -> None:
     solved = build_problem("G0", "G", ["a"], samples)
     pool = group_by_state(
-        [solved, build_problem("S0", "S", ["a"]), replace(evidence("U0", "U"), samples=K)]
+        [solved, build_problem("S0", "S", ["a"]), replace(build_evidence("U0", "U"), samples=K)]
     )
     with pytest.raises(UserError, match=r"needs the same number of samples.*stop: never"):
         select_examples(pool, "difficulty_weighted", 1, 13)

@@ -16,8 +16,8 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.stages.selection.budgets import require_matched
 from gapft_harness.stages.selection.choosing import build_example, fill_slots, group_by_state
 from gapft_harness.training.plan import budget
-from tests.pools import evidence
-from tests.test_conditions import recipe
+from tests.pools import build_evidence
+from tests.test_conditions import build_recipe
 from tests.training.examples import settings
 
 K = 8
@@ -28,18 +28,20 @@ FIRST = st.lists(st.integers(0, K - 1), min_size=1, max_size=30)
 
 def build_pool(first: list[int], solved: int) -> Pool:
     """Build recovered failures whose kept response is not always the first that passed."""
-    problems = [evidence(f"G{i:02}", "G", 2 + i % 5) for i in range(solved)]
+    problems = [build_evidence(f"G{i:02}", "G", 2 + i % 5) for i in range(solved)]
     problems += [
-        replace(evidence(f"S{i:02}", "S", 2 + i % 3, min(at + 1, K - 1)), first_success=at)
+        replace(build_evidence(f"S{i:02}", "S", 2 + i % 3, min(at + 1, K - 1)), first_success=at)
         for i, at in enumerate(first)
     ]
-    return group_by_state([*problems, replace(evidence("U0", "U"), samples=K)])
+    return group_by_state([*problems, replace(build_evidence("U0", "U"), samples=K)])
 
 
 def select_examples(
     pool: Pool, selector: str, n: int, seed: int, replay: int = 0, **params: Any
 ) -> list[Evidence]:
-    named_recipe = recipe({"c": {"selector": selector, **({"params": params} if params else {})}})
+    named_recipe = build_recipe(
+        {"c": {"selector": selector, **({"params": params} if params else {})}}
+    )
     return fill_slots(
         *find_selector(named_recipe, "c", load_plugins()), pool, n, replay, Arm("c", seed)
     )

@@ -19,7 +19,7 @@ from gapft_harness.stages.selection.choosing import build_example, group_by_stat
 from gapft_harness.training.plan import budget
 from tests.plugins.test_gold_labels import LETTERS, build_failure, gold_letter
 from tests.plugins.test_replacing_replay import select_examples
-from tests.pools import evidence
+from tests.pools import build_evidence
 from tests.training.examples import settings
 
 K = 8
@@ -42,7 +42,7 @@ def build_pool(recovered: str | list[str], missed: str | list[str], solved: list
         replace(build_failure(i, "U", letter), samples=K) for i, letter in enumerate(missed)
     ]
     problems += [
-        replace(evidence(f"G{i:02}", "G"), prompt_ids=(7,) * length)
+        replace(build_evidence(f"G{i:02}", "G"), prompt_ids=(7,) * length)
         for i, length in enumerate(solved)
     ]
     return group_by_state(problems)
@@ -105,7 +105,7 @@ def test_repeats_match_token_counts_where_possible(
 ) -> None:
     """With a solved problem of each failure's length, all depths process equal tokens."""
     plain = build_pool(recovered, "", [1])
-    own = example_size(evidence("G", "G")) - len(evidence("G", "G").prompt_ids)
+    own = example_size(build_evidence("G", "G")) - len(build_evidence("G", "G").prompt_ids)
     other = data.draw(st.lists(st.integers(1, 9), min_size=more, max_size=more))
     pool = build_pool(recovered, "", [*(example_size(e) - own for e in plain.recovered), *other])
     n = len(pool.verified)
@@ -118,7 +118,9 @@ def test_repeat_is_nearest_in_size_to_failure(
     sizes: list[int], solved: list[int], seed: int
 ) -> None:
     pool = build_pool("A", "", solved)
-    slots = [replace(evidence(f"S{i}", "S"), prompt_ids=(1,) * w) for i, w in enumerate(sizes)]
+    slots = [
+        replace(build_evidence(f"S{i}", "S"), prompt_ids=(1,) * w) for i, w in enumerate(sizes)
+    ]
     left: list[Evidence] = []
     owed = 0
     for failure_, repeat in zip(slots, match_repeats(pool, slots, seed), strict=True):

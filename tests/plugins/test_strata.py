@@ -21,7 +21,7 @@ from gapft_harness.stages.selection.budgets import require_similar_tokens
 from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import select_examples
-from tests.pools import evidence
+from tests.pools import build_evidence
 
 SEEDS = st.sampled_from([13, 21, 42])
 BY = ["subject", "level"]
@@ -38,12 +38,14 @@ PROBLEMS = st.lists(
 def build_pool(solved: list[Any], recovered: list[Any]) -> Pool:
     def build_state(state: Any, problems: list[Any]) -> list[Evidence]:
         return [
-            replace(evidence(f"{state}{i:02}", state, t), document={"subject": s, "level": level})
+            replace(
+                build_evidence(f"{state}{i:02}", state, t), document={"subject": s, "level": level}
+            )
             for i, (s, level, t) in enumerate(problems)
         ]
 
     return group_by_state(
-        [*build_state("G", solved), *build_state("S", recovered), evidence("U0", "U")]
+        [*build_state("G", solved), *build_state("S", recovered), build_evidence("U0", "U")]
     )
 
 
@@ -173,10 +175,10 @@ def test_matches_tokens_by_exchange_or_rejects() -> None:
 
 
 def test_counts_supervised_tokens_as_training() -> None:
-    ended, cut = evidence("S0", "S", 4), evidence("S1", "S", 4)
+    ended, cut = build_evidence("S0", "S", 4), build_evidence("S1", "S", 4)
     assert cut.response is not None
     cut = replace(cut, response=replace(cut.response, finish_reason="length"))
-    problems = [ended, cut, evidence("U0", "U")]
+    problems = [ended, cut, build_evidence("U0", "U")]
     plan = Training(repetitions=1)
     assert [count_supervised_tokens(e) for e in problems] == [5, 4, 0]
     assert budget([build_example(ended), build_example(cut)], plan).supervised_tokens == 9
@@ -185,7 +187,7 @@ def test_counts_supervised_tokens_as_training() -> None:
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
     """Build a recovered failure from the token ids of its greedy and passing responses."""
     responses = [Response(name, i, "t", tuple(ids), "stop", 0) for i, ids in passing.items()]
-    first = replace(evidence(name, "S"), response=responses[0])
+    first = replace(build_evidence(name, "S"), response=responses[0])
     failed = Response(name, GREEDY, "t", tuple(greedy), "stop", 0)
     verified = tuple(replace(first, response=response) for response in responses)
     return replace(first, read_verified=lambda _: verified, read_greedy=lambda _: failed)
@@ -201,7 +203,7 @@ def test_nearest_response_shares_longest_prefix() -> None:
     )
     assert example.response is not None
     assert example.response.index == 4  # the first of two with the same shared prefix
-    unknown = group_by_state([evidence("S0", "S")])
+    unknown = group_by_state([build_evidence("S0", "S")])
     with pytest.raises(UserError, match="greedy response to problem S0 is unknown"):
         select_examples(unknown, "matched_strata", 1, 13, states="S", responses="nearest")
 
@@ -260,7 +262,7 @@ def test_exchanges_problems_when_responses_do_not_suffice() -> None:
     pool = group_by_state(
         [
             *(solved(f"G{i:02}", 10 if i % 4 else 90) for i in range(40)),
-            *(evidence(f"S{i}", "S", 50) for i in range(10)),
+            *(build_evidence(f"S{i}", "S", 50) for i in range(10)),
         ]
     )
     selection = select_examples(pool, "matched_strata", 10, 13, states="G", responses="drawn")

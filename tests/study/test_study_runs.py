@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import killed
+from tests.end_to_end.letters_run import kill_command
 from tests.training.letters import prepare
 
 MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
@@ -60,7 +60,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     deadline = time.monotonic() + 600
     while not second.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert killed(process), "the study ended before it was killed"
+    assert kill_command(process), "the study ended before it was killed"
     first = folder / "out/cells/letters"
     before, seconds = (
         read_contents(first),

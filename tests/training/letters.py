@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 
 def prepare(folder: Path) -> list[str]:
     """Write task, data, plugin, model and recipe; return the command's arguments."""
-    byte_llama(folder / "model")
+    write_byte_llama(folder / "model")
     write_letters(folder, {"pool": 60, "audit": 40})
     (folder / "plugin.py").write_text(CONTAINS)
     (folder / "recipe.yaml").write_text(

@@ -18,13 +18,13 @@ from gapft_harness.training.devices import Devices
 from gapft_harness.training.loop import Checkpoint, read_random_state
 from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import compute_loss
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import examples, job, settings
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("base") / "model")
+    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 @pytest.mark.parametrize("every", [None, 1], ids=["not kept before", "kept before"])

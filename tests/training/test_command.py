@@ -32,7 +32,7 @@ from gapft_harness.training import lora
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.command import gapft, succeed
-from tests.recording_run import Here
+from tests.recording_run import InProcessExecutor
 from tests.training.examples import assert_same_weights
 from tests.training.letters import prepare
 from tests.training.literal import run_literal_training
@@ -188,7 +188,7 @@ def test_limits_workers_by_free_memory(
     (run.path / "manifest.json").write_text(json.dumps(manifest))
     messages: list[str] = []
     plugin = [str(selected_run / "plugin.py")]
-    context = Context(run, Here(), plugin, report_line=messages.append)
+    context = Context(run, InProcessExecutor(), plugin, report_line=messages.append)
     assert len(stage._divide_arms(context, arms)) == groups
     assert [("1 of 2 workers" in line, "GB are free" in line) for line in messages] == [
         (True, True)

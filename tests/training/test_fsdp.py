@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 SCRIPT = """
 import dataclasses
@@ -65,7 +65,7 @@ torch.distributed.destroy_process_group()
 
 
 def test_each_process_holds_half_of_base(tmp_path: Path) -> None:
-    model = byte_llama(tmp_path / "model", hidden=64)
+    model = write_byte_llama(tmp_path / "model", hidden=64)
     (tmp_path / "script.py").write_text(SCRIPT)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(

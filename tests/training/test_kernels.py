@@ -26,7 +26,7 @@ from gapft_harness.training.model import (
     fuse_lora_layers,
     remove_lora,
 )
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 
 CUDA = torch.device("cuda")
 FUSED = Training(kernels="fused")
@@ -34,7 +34,7 @@ FUSED = Training(kernels="fused")
 
 @pytest.fixture(scope="module")
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("base") / "model")
+    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 def test_rejects_fused_kernels_where_unavailable(

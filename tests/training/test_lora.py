@@ -25,7 +25,7 @@ from gapft_harness.training.ledger import build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.chat_models import set_generation_ends
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import assert_same_weights, example, examples, job, settings
 
 N = 37  # three steps of 16, the last of 5
@@ -33,7 +33,7 @@ N = 37  # three steps of 16, the last of 5
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("base") / "model")
+    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 def read_losses(folder: Path) -> list[tuple[float, float]]:

@@ -28,7 +28,7 @@ from gapft_harness.training.model import add_lora, build_meta_model, fuse_lora_l
 from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import build_sequences
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import example, examples, job, settings
 
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("base") / "model"
-    return {"pretrained": str(byte_llama(folder, hidden=128, layers=4))}
+    return {"pretrained": str(write_byte_llama(folder, hidden=128, layers=4))}
 
 
 def build_members(prompt: int, response: int, count: int) -> list[Member]:
@@ -139,7 +139,7 @@ def test_count_fitting_counts_shared_base_once() -> None:
 
 def test_rejects_oversized_base_before_loading(tmp_path: Path) -> None:
     """The folder has no weights, so only the estimate can cause the error."""
-    folder = byte_llama(tmp_path / "model")
+    folder = write_byte_llama(tmp_path / "model")
     (folder / "model.safetensors").unlink()
     config = json.loads((folder / "config.json").read_text())
     config |= {"hidden_size": 65536, "intermediate_size": 262144, "num_hidden_layers": 200}

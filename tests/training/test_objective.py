@@ -20,7 +20,7 @@ from gapft_harness.training.ledger import compute_token_weights
 from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import Member, cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import examples, settings
 
 END = 2
@@ -29,7 +29,7 @@ NORMALIZATIONS: tuple[Normalization, ...] = ("token_mean", "sequence_mean", "tok
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("objective"))
+    return write_byte_llama(tmp_path_factory.mktemp("objective"))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from gapft_harness.training.objective import Batch, collate, compute_loss
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import build_sequences
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import examples, job, settings
 
 VOCABULARY, ROWS = 259, 5
@@ -133,7 +133,7 @@ def test_model_failing_without_weights_counts_as_changing_logits(
 def test_chunked_training_matches_unchunked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
 ) -> None:
-    model = byte_llama(tmp_path / "model")
+    model = write_byte_llama(tmp_path / "model")
     head_flags = []
 
     def record_loss(model: Any, batch: Any, head_is_last: bool) -> torch.Tensor:

@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training.devices import Devices
 from gapft_harness.training.model import load_base
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import examples, job, settings
 
 needs_bitsandbytes = pytest.mark.skipif(
@@ -26,7 +26,7 @@ needs_bitsandbytes = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("base") / "model", hidden=64)
+    return write_byte_llama(tmp_path_factory.mktemp("base") / "model", hidden=64)
 
 
 def read_log(folder: Path, kind: str) -> list[float]:

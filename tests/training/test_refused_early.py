@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gapft_harness.stages.verify.run import verify
-from tests.chat_models import CHATML, chat_model, set_generation_ends
+from tests.chat_models import CHATML, set_generation_ends, write_chat_model
 from tests.command import gapft, succeed
 from tests.training.letters import prepare
 from tests.training.test_tied import build_base_model
@@ -31,12 +31,14 @@ def prepare_folder(folder: Path, **changes: dict[str, Any]) -> list[str]:
 
 
 def break_template(folder: Path) -> dict[str, Any]:
-    chat_model(folder / "model", "Gemma", "{% if messages|length > 1 %}{{ 1/0 }}{% endif %}Q:")
+    write_chat_model(
+        folder / "model", "Gemma", "{% if messages|length > 1 %}{{ 1/0 }}{% endif %}Q:"
+    )
     return {"model": {"chat_template": True}}
 
 
 def break_end_text(folder: Path) -> dict[str, Any]:
-    chat_model(folder / "model", "Gemma", CHATML.replace("<|im_end|>", "###END###"))
+    write_chat_model(folder / "model", "Gemma", CHATML.replace("<|im_end|>", "###END###"))
     return {"model": {"chat_template": True}}
 
 
@@ -83,7 +85,7 @@ def test_rejects_fault_before_generating(tmp_path: Path, key: str) -> None:
 
 def test_reports_end_token_throughout_run(tmp_path: Path) -> None:
     command = prepare_folder(tmp_path, model={"chat_template": True}, training={"repetitions": 1})
-    chat_model(tmp_path / "model", "Gemma")
+    write_chat_model(tmp_path / "model", "Gemma")
     task = tmp_path / "tasks" / "letters.yaml"
     ends = json.dumps([*"bcdfghjklmnpqrstvwxyz0123456789"])  # a random model soon generates one
     text = task.read_text()

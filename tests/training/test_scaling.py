@@ -18,8 +18,8 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.plugins.samplers.lm_eval_models import hf
 from gapft_harness.training.adapter import scale_adapter
-from tests.asking import generate_all, request_for
-from tests.tiny_models import byte_adapter, byte_llama
+from tests.asking import generate_all, make_request
+from tests.tiny_models import write_byte_adapter, write_byte_llama
 
 PROMPTS = ("one", "another prompt", "and a third one?")
 FACTS = {"base_model": "b", "condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}
@@ -27,12 +27,12 @@ FACTS = {"base_model": "b", "condition": "gapft", "seed": 13, "scale": 0.5, "tol
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("scaling") / "model")
+    return write_byte_llama(tmp_path_factory.mktemp("scaling") / "model")
 
 
 @pytest.fixture(scope="module")
 def adapter(model: Path) -> Path:
-    return byte_adapter(model, model.with_name("adapter"))
+    return write_byte_adapter(model, model.with_name("adapter"))
 
 
 def load_model(model: Path, folder: Path | None) -> Any:
@@ -45,7 +45,7 @@ def generate_greedy(model: Path, folder: Path | None) -> list[str]:
     args = {"pretrained": str(model), "dtype": "float32", "device": "cpu", "batch_size": 4}
     settings = SamplerSettings("hf", args, chat_template=False, system_instruction=None, threads=1)
     sampler = hf(settings, Adapter(Arm("gapft", 13), str(folder)) if folder else None)
-    requests = [request_for(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
+    requests = [make_request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(PROMPTS)]
     answers = generate_all(sampler, requests, Decoding(False, 16), 0)
     sampler.close()
     return [answer.generations[0].text for answer in answers]

@@ -29,8 +29,8 @@ from gapft_harness.stages.pipeline import run_audit_stage
 from gapft_harness.stages.train.stored import compute_groups, map_originals
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
-from tests.end_to_end.letters_run import killed
-from tests.recording_run import Here
+from tests.end_to_end.letters_run import kill_command
+from tests.recording_run import InProcessExecutor
 from tests.training.letters import prepare
 from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
 
@@ -192,7 +192,7 @@ def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> N
     forgotten(run, GAPFT, SAME, adapters=False)
     recipe = RunDirectory.open(run).recipe
     asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
-    context = Context(RunDirectory(run, asked), Here(), [str(made / "plugin.py")])
+    context = Context(RunDirectory(run, asked), InProcessExecutor(), [str(made / "plugin.py")])
     assert {arm.condition for arm in context.list_trainable_arms()} == {"same"}
     run_audit_stage(context)
     assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
@@ -270,7 +270,7 @@ def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
             assert first.poll() is None, "it ended before it trained"
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        killed(first)
+        kill_command(first)
     assert second.wait(600) == 0
     assert first.wait(600) == (-signal.SIGKILL if kills else 0)
     if kills:

@@ -12,7 +12,7 @@ import torch
 
 from gapft_harness.core.records import Example
 from gapft_harness.plugins.trainers.lora import lora
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import examples, job
 
 N, GROUPS = 23, 9  # five groups of three, four of two
@@ -20,7 +20,7 @@ N, GROUPS = 23, 9  # five groups of three, four of two
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return byte_llama(tmp_path_factory.mktemp("base") / "model")
+    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from gapft_harness.core.records import Example
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.training.lora import train
-from tests.tiny_models import byte_llama
+from tests.tiny_models import write_byte_llama
 from tests.training.examples import example, job
 
 _CUTS: dict[str, dict[str, Any]] = {
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     examples = [example(f"p{i}", 20 + i * 37 % 200, 3 + i * 7 % 40) for i in range(16 * _STEPS)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        byte_llama(folder / "model", hidden=chosen.hidden, layers=chosen.layers)
+        write_byte_llama(folder / "model", hidden=chosen.hidden, layers=chosen.layers)
         rows = compare_all_ways(folder, folder / "model", examples, chosen.device)
         rows.append(compare_resumed(folder / "resumed", folder / "model", examples, chosen.device))
     chosen.output.write_text(json.dumps(rows, indent=1) + "\n")
