@@ -133,7 +133,7 @@ def test_every_rate_is_the_planted_rate(
 ) -> None:
     data = lay_out(benchmark, tmp_path)
     task = load_benchmark(benchmark, data, monkeypatch)
-    pool, audit = task.pool(), task.audit()
+    pool, audit = task.read_pool(), task.read_audit()
     planted = planting.write_responses(
         tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark]
     )

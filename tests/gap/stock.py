@@ -30,10 +30,10 @@ import pathlib
 
 from gapft_harness import hookimpl
 from gapft_harness.hooks.protocols import Generated, Generation
-from tests.recording_run import Here as _Here
+from tests.recording_run import InProcessExecutor
 
 
-class Here(_Here):
+class Here(InProcessExecutor):
     """Has nothing to close."""
 
     def close(self):

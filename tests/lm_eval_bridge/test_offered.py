@@ -142,7 +142,7 @@ def test_accepts_answer_lists_and_names_mistakes() -> None:
 
 def test_documented_filter_reads_letter() -> None:
     page = (ROOT / "docs" / "verifiers.md").read_text()
-    (example,) = re.findall(r"`(\{function: gapft_answer, .*?\})` in a `filter_list`", page)
+    (example,) = re.findall(r"`(\{function: gapft_answer, .*?\})`", page)
     options = yaml.safe_load(example)
     del options["function"]
     answers = offered.AnswerFilter(**options).apply([["The answer is (C).", "No idea."]], [{}])

@@ -79,17 +79,17 @@ _READ = """
 const done = arguments[arguments.length - 1];
 const real = globalThis.DecompressionStream;
 let times = 0;
-globalThis.DecompressionStream = function (of) { times++; return new real(of); };
+globalThis.DecompressionStream = function (format) { times++; return new real(format); };
 (async () => {
   const chunks = [...document.querySelectorAll("script.chunk")];
-  const sizes = await Promise.all(chunks.map(async (each) => (await unpacked(each)).length));
+  const sizes = await Promise.all(chunks.map(async (chunk) => (await unpack(chunk)).length));
   const index = await readIndex();
-  MOST_KEPT = sizes.reduce((sum, size) => sum + size) - 1;
+  MAX_UNPACKED = sizes.reduce((sum, size) => sum + size) - 1;
   const texts = new Texts(index);
   const found = [];
   for (const places of [[0], [64], [0], [128], [0], [64, 65], [128, 0]]) {
     const before = times;
-    await Promise.all(places.map((place) => texts.of(place)));
+    await Promise.all(places.map((place) => texts.read(place)));
     found.push(times - before);
   }
   globalThis.DecompressionStream = real;
@@ -101,7 +101,7 @@ globalThis.DecompressionStream = function (of) { times++; return new real(of); }
 def test_keeps_recently_used_texts_unpacked(open_page: Callable[..., Any], tmp_path: Path) -> None:
     browser = open_page(write_page(build_content(192), tmp_path), height=900)
     code = files("gapft_harness.report.rendering") / "templates/explorer/data.js"
-    source = code.read_text("utf-8").replace("const MOST_KEPT", "let MOST_KEPT")
+    source = code.read_text("utf-8").replace("const MAX_UNPACKED", "let MAX_UNPACKED")
     counts = browser.execute_async_script(source + _READ)
     # 128 replaces 64 in the cache; 64 is then read twice at once and replaces 128
     assert counts == [1, 1, 0, 1, 0, 2, 1]
