@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import PoolTooSmallError, UserError, did_you_mean
 from gapft_harness.core.files import sha256
 from gapft_harness.core.golds import gold_answer, gold_fault, is_answer_alone
 from gapft_harness.core.identities import content_hash
@@ -174,6 +174,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Every plugin
     "hookimpl",  # marks functions that register components
     # Errors
+    "PoolTooSmallError",  # a selector has too few candidates for n
     "UserError",  # a mistake of the user: printed without a traceback, exit status 2
     "did_you_mean",  # the end of such a message: the most similar name, then all names
     # Records that plugins receive and return

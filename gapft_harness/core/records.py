@@ -195,6 +195,7 @@ class Evidence:
         max_gen_toks: the length limit of the response in tokens; None: unknown.
         read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
         read_greedy: returns the source's greedy response, passed or not, to a problem id; or None.
+        read_samples: the function that ``each_sample`` calls; None: the samples are unknown.
     """
 
     problem_id: str
@@ -213,6 +214,16 @@ class Evidence:
     read_greedy: Callable[[str], Response | None] | None = field(
         default=None, compare=False, repr=False
     )
+    read_samples: Callable[[Evidence], tuple[tuple[Evidence, Status], ...]] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    def each_sample(self) -> tuple[tuple[Evidence, Status], ...]:
+        """Return a copy of this evidence for each sample, passed or not, with its verdict's status.
+
+        Ordered by index, without the greedy response. Every call reads the samples from disk.
+        """
+        return self.read_samples(self) if self.read_samples is not None else ()
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.

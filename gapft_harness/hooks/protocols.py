@@ -392,7 +392,9 @@ class RegisterSelector(Protocol):
       own budget.
     * ``repeats=True``: may return a problem more than once.
     * ``responses="kept"``: returns problems with their kept responses. ``"verified"``: may use any
-      verified response of a problem (``Evidence.each_verified``). ``"borrowed"``: may also pair a
+      verified response of a problem (``Evidence.each_verified``). ``"unverified"``: may use any
+      sample of a problem, passed or not (``Evidence.each_sample``); such a condition needs
+      ``search.stop: never``. ``"borrowed"``: may also pair a
       problem, even a missed one, with a verified response to another problem, recorded as the
       example's ``origin``. ``"foreign"``: returns examples of ``Pool.foreign``, the training set of
       the same seed in another run; its parameters ``run`` and ``condition`` name that run's folder
@@ -412,7 +414,7 @@ class RegisterSelector(Protocol):
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
-        responses: Literal["kept", "verified", "borrowed", "foreign"] = "kept",
+        responses: Literal["kept", "verified", "unverified", "borrowed", "foreign"] = "kept",
         check_gold: Callable[[Gold], str] | None = None,
         same_as: SameChoice | None = None,
         files: tuple[str, ...] = (),

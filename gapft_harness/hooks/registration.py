@@ -55,7 +55,7 @@ class SelectorTraits(Traits):
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
-    responses: Literal["kept", "verified", "borrowed", "foreign"] = "kept"
+    responses: Literal["kept", "verified", "unverified", "borrowed", "foreign"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
     same_as: SameChoice | None = None
     files: tuple[str, ...] = ()
@@ -77,8 +77,13 @@ class SelectorTraits(Traits):
 
     @property
     def can_use_other_responses(self) -> bool:
-        """Whether it may return verified responses other than the kept ones."""
+        """Whether it may return responses other than the kept ones."""
         return self.responses != "kept"
+
+    @property
+    def can_use_samples(self) -> bool:
+        """Whether it may return any sample of a problem, passed or not."""
+        return self.responses == "unverified"
 
 
 @dataclass(frozen=True, slots=True)

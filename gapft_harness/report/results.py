@@ -151,6 +151,7 @@ def _build_seed(seed: SeedFindings) -> dict[str, Any]:
         "verdicts": dict(seed.verdicts),
         "budget": _build_budget(seed.budget) | {"problems": seed.problems},
         **({"trained_as": seed.trained_as} if seed.trained_as else {}),
+        **({"unverified": seed.unverified} if seed.unverified else {}),
         **_build_foreign_set(seed.foreign_set),
     }
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gapft_harness.core.records import GREEDY, Evidence, Response
+from gapft_harness.core.records import GREEDY, Evidence, Response, Status
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import (
     parse_response,
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _MAX_GROUPS = 2
 
 
-class VerifiedResponses:
-    """Callable that returns a problem once for each of its verified responses.
+class StoredResponses:
+    """Reads the responses of problems from a split's table when a selector asks for them.
 
-    See ``Evidence.each_verified``. If problems are requested in the order of the pool, the table
-    is read once; otherwise parts of it are read again.
+    See ``Evidence.each_verified``, ``each_sample`` and ``read_greedy``. If problems are requested
+    in the order of the pool, the table is read once; otherwise parts of it are read again.
 
     Args:
         path: the table of the split's responses.
@@ -53,37 +53,49 @@ class VerifiedResponses:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
-        return VerifiedResponses, (
+        return StoredResponses, (
             self._path, self._prompts, self._conversation, self._window,
         )  # fmt: skip
 
-    def __call__(self, evidence: Evidence) -> tuple[Evidence, ...]:
+    def read_verified(self, evidence: Evidence) -> tuple[Evidence, ...]:
         """Return the problem's verified responses by index, each with the prompt it answered."""
         return tuple(
-            replace(evidence, response=response, prompt_ids=self._find_prompt(response))
-            for response in self._filter_responses(evidence.problem_id, "status", "pass")
+            self._replace_response(evidence, row)
+            for row in self._read_rows(evidence.problem_id)
+            if row["status"] == "pass"
+        )
+
+    def read_samples(self, evidence: Evidence) -> tuple[tuple[Evidence, Status], ...]:
+        """Return the problem's samples by index, each with its prompt and its verdict's status."""
+        return tuple(
+            (self._replace_response(evidence, row), row["status"])
+            for row in self._read_rows(evidence.problem_id, with_failed=True)
+            if row["index"] != GREEDY
         )
 
     def read_greedy(self, problem_id: str) -> Response | None:
         """Return the problem's greedy response, passed or not; see ``Evidence.read_greedy``."""
-        return next(iter(self._filter_responses(problem_id, "index", GREEDY)), None)
+        rows = (row for row in self._read_rows(problem_id) if row["index"] == GREEDY)
+        return next(map(parse_response, rows), None)
+
+    def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
+        response = parse_response(row)
+        return replace(evidence, response=response, prompt_ids=self._find_prompt(response))
 
     def _find_prompt(self, response: Response) -> tuple[int, ...]:
         context_ids = response.context_ids if self._conversation else ()
         return context_ids or self._prompts[response.problem_id]
 
-    def _filter_responses(self, problem_id: str, column: str, value: object) -> list[Response]:
-        """Return the problem's responses with ``value`` in a column, ordered by index."""
+    def _read_rows(self, problem_id: str, with_failed: bool = False) -> list[dict[str, Any]]:
+        """Return the rows of a problem's responses, by index; see ``_read_group``."""
         import pyarrow.compute as pc
 
-        responses = []
+        found = []
         for number, (first, last) in enumerate(self._find_group_bounds()):
             if first <= problem_id <= last:
-                rows = self._group(number)
-                problem_rows = rows.filter(pc.equal(rows["problem_id"], problem_id))
-                problem_rows = problem_rows.filter(pc.equal(problem_rows[column], value))
-                responses += [parse_response(row) for row in problem_rows.to_pylist()]
-        return responses
+                rows = self._group(number, with_failed)
+                found += rows.filter(pc.equal(rows["problem_id"], problem_id)).to_pylist()
+        return found
 
     def _find_group_bounds(self) -> list[tuple[str, str]]:
         """Find the first and last problem of each row group; the table is ordered by problem id."""
@@ -100,20 +112,28 @@ class VerifiedResponses:
                 ]
         return self._ends
 
-    def _read_group(self, number: int) -> pa.Table:
+    def _read_group(self, number: int, with_failed: bool) -> pa.Table:
+        """Read a row group without samples outside the window.
+
+        Args:
+            number: the row group.
+            with_failed: whether to keep samples that did not pass.
+        """
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
-        passed, greedy = pc.equal(rows["status"], "pass"), pc.equal(rows["index"], GREEDY)
+        greedy, kept = pc.equal(rows["index"], GREEDY), pc.equal(rows["status"], "pass")
+        if with_failed:
+            kept = pc.is_valid(rows["status"])
         if self._window is not None:
             first, k = self._window
             within = pc.and_(
                 pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k)
             )
-            passed = pc.and_(passed, within)
-        return rows.filter(pc.or_(passed, greedy))
+            kept = pc.and_(kept, within)
+        return rows.filter(pc.or_(kept, greedy))
 
 
 def read_evidence(
@@ -136,7 +156,7 @@ def read_evidence(
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
-    verified = VerifiedResponses(
+    stored = StoredResponses(
         run_path / layout.responses_path(split),
         prompts,
         conversation=context == "conversation",
@@ -165,8 +185,9 @@ def read_evidence(
                 problem.gold,
                 state.samples,
                 max_gen_toks,
-                verified,
-                verified.read_greedy,
+                stored.read_verified,
+                stored.read_greedy,
+                stored.read_samples,
             )
         )
     return evidence

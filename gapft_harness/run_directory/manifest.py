@@ -75,6 +75,7 @@ class BudgetFacts(TypedDict, total=False):
     steps: int
     matched: bool
     ends_unknown: int
+    unverified: int
     condition: dict[str, Any]
     taken: ForeignSetFacts
 

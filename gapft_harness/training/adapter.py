@@ -56,8 +56,8 @@ tags: [gapft-harness, lora]
 
 # {condition}, seed {seed}
 
-A LoRA adapter of `{base_model}`, trained by GapFT Harness on the verified responses in {n}
-example slots of the condition `{condition}`, {repetitions} exposures of each slot.
+A LoRA adapter of `{base_model}`, trained by GapFT Harness on the {n} example slots of the
+condition `{condition}`, {repetitions} exposures of each slot.
 
 | | |
 |---|---|

@@ -74,6 +74,7 @@ class SeedFindings:
         trained_as: the arm whose adapter it reuses, because both have the same training set; else
             empty.
         foreign_set: for a training set of another run, its origin; see ``TrainedArm``.
+        unverified: examples of its training set whose response did not pass.
     """
 
     decomposition: Decomposition
@@ -82,6 +83,7 @@ class SeedFindings:
     verdicts: Mapping[str, int]
     trained_as: str = ""
     foreign_set: Mapping[str, Any] | None = None
+    unverified: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +375,7 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
             count_codes(trained.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
             trained.foreign_set,
+            trained.unverified,
         )
         for trained in arms
     }

@@ -74,6 +74,7 @@ class TrainedArm:
         problems: distinct problems in the budget's n example slots.
         foreign_set: for a training set of another run: that ``run`` and ``arm``, the file's
             ``sha256``, and the ``k`` and ``replay`` of that run; else None.
+        unverified: examples whose response did not pass.
     """
 
     arm: Arm
@@ -83,6 +84,7 @@ class TrainedArm:
     matched: bool
     problems: int
     foreign_set: Mapping[str, Any] | None = None
+    unverified: int = 0
 
     def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
         """Return the arm on some of the audit's problems, by their positions."""
@@ -233,6 +235,7 @@ def read_arm(
         matched=entry.get("matched", True),
         problems=len(set(slot_ids)),
         foreign_set=entry.get("taken"),
+        unverified=entry.get("unverified", 0),
     )
 
 

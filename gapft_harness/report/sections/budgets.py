@@ -35,6 +35,7 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     note += _describe_repeated_problems(findings) + _describe_shared_training(findings)
+    note += _describe_unverified(findings)
     frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
@@ -172,6 +173,20 @@ def _describe_repeated_problems(findings: Findings) -> str:
         f" {wording.capitalize_first(wording.listed(names))} {verb} several of the n slots with "
         "the same problem."
     )
+
+
+def _describe_unverified(findings: Findings) -> str:
+    """Describe the conditions that train on responses that did not pass, with their shares."""
+    names = [
+        f"{condition_name(name)} (seed {seed}: {format_count(seed_findings.unverified)} of "
+        f"{format_count(seed_findings.budget.n)} slots)"
+        for name, condition in findings.conditions.items()
+        for seed, seed_findings in condition.seeds.items()
+        if seed_findings.unverified
+    ]
+    if not names:
+        return ""
+    return f" These training sets contain responses that did not pass: {wording.listed(names)}."
 
 
 def _describe_shared_training(findings: Findings) -> str:

@@ -30,6 +30,7 @@ class TrainingSet:
         examples: the examples, in order.
         is_matched: whether its budget is the comparison's matched budget.
         ends_unknown: number of examples whose generator did not report how they ended.
+        unverified: number of examples whose response did not pass.
         foreign_facts: the origin of a training set of another run; None for the run's own.
     """
 
@@ -37,10 +38,12 @@ class TrainingSet:
     is_matched: bool
     ends_unknown: int
     foreign_facts: ForeignSetFacts | None = None
+    unverified: int = 0
 
     def build_facts(self) -> dict[str, Any]:
         """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
         facts = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
+        facts |= {"unverified": self.unverified} if self.unverified else {}
         return facts | ({"taken": self.foreign_facts} if self.foreign_facts else {})
 
 
@@ -178,7 +181,8 @@ def build_training_set(
             the arm's number of slots.
         PluginError: see ``run_selector``.
     """
-    is_matched = not entry.require_traits(SelectorTraits).has_own_budget
+    traits = entry.require_traits(SelectorTraits)
+    is_matched = not traits.has_own_budget
     if foreign_set is None:
         evidence = fill_slots(selector, entry, pool, n, replay, arm)
     else:
@@ -193,7 +197,13 @@ def build_training_set(
         is_matched,
         sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
         foreign_set.facts if foreign_set else None,
+        sum(map(_has_failed, evidence)) if traits.can_use_samples else 0,
     )
+
+
+def _has_failed(example: Evidence) -> bool:
+    """Return whether a selected response is a sample that did not pass."""
+    return any(example == sample and status != "pass" for sample, status in example.each_sample())
 
 
 def run_selector(
@@ -258,6 +268,10 @@ def _find_evidence_fault(
         )
     if example == evidence:
         return ""
+    if traits.can_use_samples and response.problem_id == evidence.problem_id:
+        if any(example == sample for sample, _ in evidence.each_sample()):
+            return ""
+        return f"a response to problem {evidence.problem_id} that is not one of its samples"
     lender = pool_evidence.get(response.problem_id)
     if lender is not evidence and traits.can_borrow:
         return _find_borrowing_fault(example, evidence, lender)
@@ -290,7 +304,7 @@ def _find_borrowing_fault(example: Evidence, evidence: Evidence, lender: Evidenc
 
 
 class NotEvidence(UserError):
-    """An example that is not a verified response to a problem of the pool."""
+    """An example that its condition may not train on: not a response of the pool's evidence."""
 
 
 def find_evidence(
@@ -319,6 +333,9 @@ def find_evidence(
         if lender is None or lender.response is None:
             raise NotEvidence(f"{description}, which has no passing response")
         evidence = replace(evidence, response=_replace_response(lender, index).response)
+    elif responses == "unverified":
+        samples = (sample for sample, _ in evidence.each_sample())
+        evidence = next((s for s in samples if s.response and s.response.index == index), evidence)
     elif responses != "kept":
         evidence = _replace_response(evidence, index)
     if evidence.response is None:

@@ -85,6 +85,7 @@ def check_selections(
     examples: dict[Arm, list[Example]] = {}
     recorded: dict[Arm, dict[str, Any]] = {}
     other_runs, foreign_count = OtherRunSets(run, plugins), 0
+    sample_arms: list[str] = []
     for arm in list_arms(run.recipe):
         relative, n = layout.selection_path(arm), slots[arm.condition]
         stored_examples = findings.try_reading(
@@ -101,11 +102,15 @@ def check_selections(
             recorded[arm] = check.check_foreign(manifest, other_runs, judge, n, findings)
         else:
             recorded[arm] = check.check_own(n, findings)
+            sample_arms += [arm.name] * check.traits.can_use_samples
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
+    exceptions = (
+        f", except in {', '.join(sample_arms)}, which use any sample" if sample_arms else ""
+    )
     findings.checked.append(
         f"{len(examples) - foreign_count} selections contain the evidence that their conditions "
-        "choose, each a response that passed"
+        f"choose, each a response that passed{exceptions}"
     )
     recipe_files = {run.path / layout.selection_path(arm) for arm in list_arms(run.recipe)}
     if other_names := [file.stem for file in files if file not in recipe_files]:
@@ -226,9 +231,11 @@ class _SelectionCheck:
         """
         where = layout.selection_path(self.arm)
         findings.collect(where, self._compare_evidence)
+        expected: dict[str, Any] = {"matched": not self.traits.has_own_budget, "taken": None}
         if chosen := findings.try_reading(where, partial(self._run_selector, n)):
             findings.collect(where, partial(self._compare_choice, chosen))
-        return {"matched": not self.traits.has_own_budget, "taken": None}
+            expected["unverified"] = chosen.unverified or None
+        return expected
 
     def _compare_evidence(self) -> Iterable[str]:
         """Compare every example with the states table's evidence for its problem or origin."""
