@@ -185,7 +185,7 @@ def test_run_trains_on_unverified_samples_at_equal_budget(finished_run: Changing
             assert seeds[name].get("unverified", 0) == 8 - statuses.count("pass")
         assert seeds["wrong"]["unverified"] == 8
     report = (finished_run.folder / "r/report/report.md").read_text("utf-8")
-    assert "responses that did not pass" in report
+    assert "train on responses that did not pass: unverified in " in report
 
 
 @pytest.mark.parametrize("name", ["unverified", "wrong"])

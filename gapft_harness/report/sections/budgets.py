@@ -176,17 +176,20 @@ def _describe_repeated_problems(findings: Findings) -> str:
 
 
 def _describe_unverified(findings: Findings) -> str:
-    """Describe the conditions that train on responses that did not pass, with their shares."""
-    names = [
-        f"{condition_name(name)} (seed {seed}: {format_count(seed_findings.unverified)} of "
-        f"{format_count(seed_findings.budget.n)} slots)"
-        for name, condition in findings.conditions.items()
-        for seed, seed_findings in condition.seeds.items()
-        if seed_findings.unverified
-    ]
-    if not names:
+    """Describe the conditions that train on responses that did not pass, with counts by seed."""
+    descriptions = []
+    for name, condition in findings.conditions.items():
+        counts = {seed: model.unverified for seed, model in condition.seeds.items()}
+        if any(counts.values()):
+            slots = format_count(next(iter(condition.seeds.values())).budget.n)
+            failed = wording.listed([format_count(count) for count in counts.values()])
+            seeds = wording.listed([str(seed) for seed in counts])
+            descriptions.append(
+                f"{condition_name(name)} in {failed} of {slots} slots (seed {seeds})"
+            )
+    if not descriptions:
         return ""
-    return f" These training sets contain responses that did not pass: {wording.listed(names)}."
+    return f" Conditions that train on responses that did not pass: {'; '.join(descriptions)}."
 
 
 def _describe_shared_training(findings: Findings) -> str:

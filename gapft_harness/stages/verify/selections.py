@@ -85,7 +85,7 @@ def check_selections(
     examples: dict[Arm, list[Example]] = {}
     recorded: dict[Arm, dict[str, Any]] = {}
     other_runs, foreign_count = OtherRunSets(run, plugins), 0
-    sample_arms: list[str] = []
+    sample_conditions: dict[str, None] = {}
     for arm in list_arms(run.recipe):
         relative, n = layout.selection_path(arm), slots[arm.condition]
         stored_examples = findings.try_reading(
@@ -102,12 +102,11 @@ def check_selections(
             recorded[arm] = check.check_foreign(manifest, other_runs, judge, n, findings)
         else:
             recorded[arm] = check.check_own(n, findings)
-            sample_arms += [arm.name] * check.traits.can_use_samples
+            if check.traits.can_use_samples:
+                sample_conditions[arm.condition] = None
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
-    exceptions = (
-        f", except in {', '.join(sample_arms)}, which use any sample" if sample_arms else ""
-    )
+    exceptions = f", except those of {', '.join(sample_conditions)}" if sample_conditions else ""
     findings.checked.append(
         f"{len(examples) - foreign_count} selections contain the evidence that their conditions "
         f"choose, each a response that passed{exceptions}"
