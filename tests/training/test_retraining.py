@@ -30,8 +30,8 @@ REPLICATE = {"again": {"selector": "gapft", "replicate": 1}}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of two conditions, to which a replicate was added later."""
+def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a finished run of two conditions and a replicate added later."""
     folder = tmp_path_factory.mktemp("retrained")
     command = [*prepare(folder), "run"]
     path = folder / "recipe.yaml"
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_text(yaml.safe_dump(content))
     succeed(*command, cwd=folder)
     shutil.copytree(folder / "run", folder / "before")
-    # named first: what is there already is not trained again
+    # named first, but the finished arms are not trained again
     content["conditions"] = REPLICATE | CONDITIONS
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     succeed(*command, cwd=folder)
@@ -49,59 +49,61 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+def run(finished_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_folder / "run", tmp_path / "run"))
 
 
-def facts(run: Path, arm: Arm) -> dict[str, Any]:
+def read_adapter_facts(run: Path, arm: Arm) -> dict[str, Any]:
     return dict(json.loads((run / layout.adapter_path(arm) / "training.json").read_text()))
 
 
-def manifest(run: Path) -> dict[str, Any]:
+def read_manifest(run: Path) -> dict[str, Any]:
     return dict(json.loads((run / "manifest.json").read_text()))
 
 
-def test_a_finished_run_keeps_what_it_has_and_trains_the_replicate(made: Path) -> None:
-    before, now = (manifest(made / name)["files"] for name in ("before", "run"))
+def test_added_replicate_is_trained(finished_folder: Path) -> None:
+    before, now = (read_manifest(finished_folder / name)["files"] for name in ("before", "run"))
     assert before.items() <= now.items()
     arms = [Arm("again", seed) for seed in (13, 21)]
     files = (layout.selection_path, layout.adapter_path, layout.decisions_path)
     assert now.keys() - before.keys() == {file(arm) for arm in arms for file in files}
-    found = verify(made / "run", [str(made / "plugin.py")])
-    assert (found.differences, found.missing) == ([], [])
-    assert any("2 replicates have the training sets" in line for line in found.checked)
+    verified = verify(finished_folder / "run", [str(finished_folder / "plugin.py")])
+    assert (verified.differences, verified.missing) == ([], [])
+    assert any("2 replicates have the training sets" in line for line in verified.checked)
 
 
-def test_a_replicate_has_the_same_training_set_and_is_trained(made: Path) -> None:
-    run = made / "run"
+def test_replicate_has_same_training_set(finished_folder: Path) -> None:
+    run = finished_folder / "run"
     selections = [run / layout.selection_path(arm) for arm in (GAPFT, AGAIN)]
     assert selections[0].read_bytes() == selections[1].read_bytes()
-    assert "trained_as" not in manifest(run)["training"][AGAIN.name]
-    assert "seconds" in manifest(run)["training"][AGAIN.name], "an adapter that is shared has none"
+    assert "trained_as" not in read_manifest(run)["training"][AGAIN.name]
+    assert "seconds" in read_manifest(run)["training"][AGAIN.name], (
+        "a shared adapter has no seconds"
+    )
 
 
-def test_on_a_cpu_a_replicate_repeats_to_the_byte(made: Path) -> None:
-    run = made / "run"
+def test_replicate_has_same_bytes_on_cpu(finished_folder: Path) -> None:
+    run = finished_folder / "run"
     folders = [run / layout.adapter_path(arm) for arm in (GAPFT, AGAIN)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
     logs = [(folder / "training_log.jsonl").read_bytes() for folder in folders]
     assert logs[0] == logs[1]
-    own = {"condition": "again", "stored": facts(run, AGAIN)["stored"]}
-    assert facts(run, AGAIN) == {**facts(run, GAPFT), **own}
-    assert own["stored"] != facts(run, GAPFT)["stored"]
+    own = {"condition": "again", "stored": read_adapter_facts(run, AGAIN)["stored"]}
+    assert read_adapter_facts(run, AGAIN) == {**read_adapter_facts(run, GAPFT), **own}
+    assert own["stored"] != read_adapter_facts(run, GAPFT)["stored"]
 
 
-def test_the_report_counts_no_change_where_training_repeats(made: Path) -> None:
-    run = made / "run"
+def test_report_counts_no_change_for_equal_trainings(finished_folder: Path) -> None:
+    run = finished_folder / "run"
     results = json.loads((run / "report/results.json").read_text())
-    (found,) = results["replicates"]
-    assert (found["condition"], found["original"], found["n"]) == ("again", "gapft", 80)
-    assert [found[key] for key in ("changed", "lost", "gained", "delta")] == [0] * 4
-    assert found["ci95"] == [0, 0]
-    assert [(of["seed"], of["reworded"], of["same_weights"]) for of in found["seeds"]] == [
+    (entry,) = results["replicates"]
+    assert (entry["condition"], entry["original"], entry["n"]) == ("again", "gapft", 80)
+    assert [entry[key] for key in ("changed", "lost", "gained", "delta")] == [0] * 4
+    assert entry["ci95"] == [0, 0]
+    assert [(item["seed"], item["reworded"], item["same_weights"]) for item in entry["seeds"]] == [
         (13, 0, True), (21, 0, True)
     ]  # fmt: skip
-    contrasts = {(of["a"], of["b"]): of for of in results["contrasts"]}
+    contrasts = {(item["a"], item["b"]): item for item in results["contrasts"]}
     assert contrasts["gapft", "again"]["matched_budget"], "they differ in nothing"
     with (run / "report/tables/replicates.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -110,32 +112,34 @@ def test_the_report_counts_no_change_where_training_repeats(made: Path) -> None:
     ]  # fmt: skip
 
 
-def test_one_that_was_lost_is_trained_again(made: Path, run: Path) -> None:
+def test_lost_replicate_is_trained_again(finished_folder: Path, run: Path) -> None:
     before = weights_hash(run / layout.adapter_path(AGAIN))
     shutil.rmtree(run / layout.adapter_path(AGAIN))
-    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
-    assert "trained_as" not in manifest(run)["training"][AGAIN.name]
+    succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
+    assert "trained_as" not in read_manifest(run)["training"][AGAIN.name]
     assert weights_hash(run / layout.adapter_path(AGAIN)) == before
-    assert find_differences(made, run) == []
+    assert find_differences(finished_folder, run) == []
 
 
-def test_a_condition_that_becomes_a_replicate_is_trained_again(made: Path, run: Path) -> None:
-    shutil.copytree(made / ".store", run.parent / ".store")
-    key = facts(run, GAPFT)["stored"]
+def test_condition_that_becomes_replicate_is_trained_again(
+    finished_folder: Path, run: Path
+) -> None:
+    shutil.copytree(finished_folder / ".store", run.parent / ".store")
+    key = read_adapter_facts(run, GAPFT)["stored"]
     succeed(
         "run", "recipe.yaml", "--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run,
-        "--set", "conditions.gapft.replicate=2", cwd=made,
+        "--set", "conditions.gapft.replicate=2", cwd=finished_folder,
     )  # fmt: skip
-    assert facts(run, GAPFT)["stored"] != key
-    assert "seconds" in manifest(run)["training"][GAPFT.name]
-    assert find_differences(made, run) == []
+    assert read_adapter_facts(run, GAPFT)["stored"] != key
+    assert "seconds" in read_manifest(run)["training"][GAPFT.name]
+    assert find_differences(finished_folder, run) == []
 
 
-# What gapft verify finds
+# Forgeries that gapft verify detects
 
 
-def other_training_set(run: Path) -> None:
-    """The whole arm of another condition under the replicate's name, sealed again."""
+def replace_arm(run: Path) -> None:
+    """Replace the replicate by the arm of a different condition, and seal it again."""
     for file in (layout.selection_path, layout.adapter_path, layout.decisions_path):
         source, target = run / file(UNIFORM), run / file(AGAIN)
         if source.is_dir():
@@ -145,61 +149,61 @@ def other_training_set(run: Path) -> None:
             shutil.copy(source, target)
         seal_again(run, file(AGAIN))
     change_manifest(run, lambda m: m["training"].update({AGAIN.name: m["training"][UNIFORM.name]}))
-    change_facts(run, AGAIN.name, lambda said: said.update(condition="again"))
+    change_facts(run, AGAIN.name, lambda entry: entry.update(condition="again"))
 
 
-def shared_adapter(run: Path) -> None:
-    """The replicate says that it has the adapter of the arm that it repeats."""
-    key = facts(run, GAPFT)["stored"]
-    change_facts(run, AGAIN.name, lambda said: said.update(stored=key))
+def claim_shared_adapter(run: Path) -> None:
+    """Record that the replicate shares the adapter of the arm that it repeats."""
+    key = read_adapter_facts(run, GAPFT)["stored"]
+    change_facts(run, AGAIN.name, lambda entry: entry.update(stored=key))
     change_manifest(run, lambda m: m["training"][AGAIN.name].update(trained_as=GAPFT.name))
 
 
-def copied_folder(run: Path) -> None:
-    """The folder of the arm that it repeats, with nothing changed."""
+def copy_folder(run: Path) -> None:
+    """Replace the replicate's folder by a copy of the original's."""
     shutil.rmtree(run / layout.adapter_path(AGAIN))
     shutil.copytree(run / layout.adapter_path(GAPFT), run / layout.adapter_path(AGAIN))
     seal_again(run, layout.adapter_path(AGAIN))
 
 
-def another_seed(run: Path) -> None:
-    """A training under another seed, which is no replicate."""
+def replace_by_other_seed(run: Path) -> None:
+    """Replace the replicate's adapter by one of a different seed."""
     shutil.rmtree(run / layout.adapter_path(AGAIN))
     shutil.copytree(run / layout.adapter_path(Arm("gapft", 21)), run / layout.adapter_path(AGAIN))
     seal_again(run, layout.adapter_path(AGAIN))
     change_manifest(
         run, lambda m: m["training"].update({AGAIN.name: m["training"]["gapft-seed21"]})
     )
-    change_facts(run, AGAIN.name, lambda said: said.update(condition="again", seed=13))
+    change_facts(run, AGAIN.name, lambda entry: entry.update(condition="again", seed=13))
 
 
 @pytest.mark.parametrize(
     ("forge", "place", "expected"),
     [
-        (other_training_set, layout.selection_path(AGAIN), f"repeats the training of {GAPFT.name}"),
-        (shared_adapter, layout.adapter_path(AGAIN), "its key is"),
-        (copied_folder, layout.adapter_path(AGAIN), "condition"),
-        (another_seed, layout.adapter_path(AGAIN), "plan_sha256"),
+        (replace_arm, layout.selection_path(AGAIN), f"repeats the training of {GAPFT.name}"),
+        (claim_shared_adapter, layout.adapter_path(AGAIN), "the key computed from made_from"),
+        (copy_folder, layout.adapter_path(AGAIN), "condition"),
+        (replace_by_other_seed, layout.adapter_path(AGAIN), "plan_sha256"),
     ],
 )
-def test_a_forged_replicate_is_found(
-    made: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
+def test_verify_detects_forged_replicate(
+    finished_folder: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
 ) -> None:
     forge(run)
-    found = find_differences(made, run)
-    assert any(line.startswith(place) and expected in line for line in found), found
+    differences = find_differences(finished_folder, run)
+    assert any(line.startswith(place) and expected in line for line in differences), differences
 
 
-# Which conditions repeat which
+# Which conditions are replicates
 
 
-def recipe_of(**conditions: Any) -> Any:
+def build_recipe(**conditions: Any) -> Any:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
     return check_recipe({**content, "conditions": {"gapft": {}} | conditions}, "here")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "settings",
     [
         {"selector": "gapft", "replicate": 1},
         {"selector": "gapft", "replicate": 1, "k": 8},  # as the search
@@ -207,8 +211,8 @@ def recipe_of(**conditions: Any) -> Any:
         {"selector": "gapft", "replicate": 9, "training": {"rank": 8}},
     ],
 )
-def test_conditions_that_differ_in_the_key_alone_are_replicates(said: dict[str, Any]) -> None:
-    assert recipe_of(again=said).replicates() == {"again": "gapft"}
+def test_conditions_with_equal_settings_are_replicates(settings: dict[str, Any]) -> None:
+    assert build_recipe(again=settings).map_replicates() == {"again": "gapft"}
 
 
 @pytest.mark.parametrize(
@@ -221,47 +225,47 @@ def test_conditions_that_differ_in_the_key_alone_are_replicates(said: dict[str, 
         {"training": {"rank": 4}},
     ],
 )
-def test_conditions_that_differ_in_anything_else_are_not(other: dict[str, Any]) -> None:
-    recipe = recipe_of(again={"selector": "gapft", "replicate": 1} | other)
-    assert recipe.replicates() == {}
+def test_conditions_with_other_settings_are_not_replicates(other: dict[str, Any]) -> None:
+    recipe = build_recipe(again={"selector": "gapft", "replicate": 1} | other)
+    assert recipe.map_replicates() == {}
 
 
-def test_all_replicates_repeat_the_one_of_the_lowest_number() -> None:
-    recipe = recipe_of(
+def test_replicates_repeat_lowest_number() -> None:
+    recipe = build_recipe(
         third={"selector": "gapft", "replicate": 2},
         second={"selector": "gapft", "replicate": 1},
         same={"selector": "gapft"},
         lone={"selector": "uniform", "replicate": 3},
         late={"selector": "uniform", "replicate": 4},
     )
-    assert recipe.replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
+    assert recipe.map_replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
 
 
-def test_sets_of_another_run_may_be_trained_on_twice() -> None:
-    def of(run: str) -> dict[str, Any]:
+def test_sets_of_other_runs_can_have_replicates() -> None:
+    def build_condition(run: str) -> dict[str, Any]:
         return {"selector": "training_set", "params": {"run": run, "condition": "gold"}}
 
-    recipe = recipe_of(
-        theirs=of("runs/a"),
-        gold=of("runs/a") | {"replicate": 1},
-        other=of("runs/b") | {"replicate": 1},
+    recipe = build_recipe(
+        theirs=build_condition("runs/a"),
+        gold=build_condition("runs/a") | {"replicate": 1},
+        other=build_condition("runs/b") | {"replicate": 1},
     )
-    assert recipe.replicates() == {"gold": "theirs"}
+    assert recipe.map_replicates() == {"gold": "theirs"}
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, True, "1"])
-def test_a_replicate_is_a_whole_number(number: Any) -> None:
+def test_rejects_replicate_that_is_not_a_count(number: Any) -> None:
     with pytest.raises(UserError, match=r"conditions\.again\.replicate"):
-        recipe_of(again={"selector": "gapft", "replicate": number})
+        build_recipe(again={"selector": "gapft", "replicate": number})
 
 
-def test_the_dry_run_names_what_is_repeated_and_what_repeats_nothing(made: Path) -> None:
+def test_dry_run_names_replicates_and_warns(finished_folder: Path) -> None:
     options = Options(
-        str(made / "recipe.yaml"),
-        include_paths=[str(made / "tasks")],
-        plugin_files=[str(made / "plugin.py")],
+        str(finished_folder / "recipe.yaml"),
+        include_paths=[str(finished_folder / "tasks")],
+        plugin_files=[str(finished_folder / "plugin.py")],
         overrides=["conditions.alone={selector: uniform, n: 3, replicate: 2}"],
     )
-    said = describe_dry_run(options, str(made / "nowhere"))
-    assert "again (gapft, trains gapft again)" in said
-    assert "conditions.alone.replicate" in said.partition("# warnings")[2]
+    output = describe_dry_run(options, str(finished_folder / "nowhere"))
+    assert "again (gapft, trains gapft again)" in output
+    assert "conditions.alone.replicate" in output.partition("# warnings")[2]

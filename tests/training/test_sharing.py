@@ -34,20 +34,20 @@ from tests.recording_run import InProcessExecutor
 from tests.training.letters import prepare
 from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
 
-#: Two runs that are made at once.
+#: Two runs that are finished_folder at once.
 RUNS = ("first", "second")
 
 GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "later", "uniform"))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of two conditions by one selector, and of another."""
+def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a finished run; two of its three conditions have the same selector."""
     folder = tmp_path_factory.mktemp("shared")
     command = prepare(folder)
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text())
-    # the one that is named first is trained
+    # the condition that is named first is trained
     content["conditions"] = {"gapft": {}, "same": {"selector": "gapft"}, "uniform": {}}
     content |= {"seeds": [13, 21], "trackers": [], "budget": {"n": 6}}
     path.write_text(yaml.safe_dump(content))
@@ -56,22 +56,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+def run(finished_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_folder / "run", tmp_path / "run"))
 
 
-def facts_of(run: Path, arm: Arm) -> dict[str, Any]:
-    found = json.loads((run / layout.adapter_path(arm) / "training.json").read_text())
-    return dict(found)
+def read_adapter_facts(run: Path, arm: Arm) -> dict[str, Any]:
+    return dict(json.loads((run / layout.adapter_path(arm) / "training.json").read_text()))
 
 
-def told_of(run: Path, arm: Arm) -> dict[str, Any]:
-    """What the manifest says of an adapter."""
+def read_training_entry(run: Path, arm: Arm) -> dict[str, Any]:
+    """Return the manifest's entry on an adapter."""
     return dict(json.loads((run / "manifest.json").read_text())["training"][arm.name])
 
 
-def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: Path) -> None:
-    run = made / "run"
+def test_same_training_set_is_trained_once(finished_folder: Path) -> None:
+    run = finished_folder / "run"
     manifest = json.loads((run / "manifest.json").read_text())
     seeds = (13, 21)
     assert map_originals(RunDirectory.open(run).manifest()) == {
@@ -79,7 +78,7 @@ def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: P
     }
     assert "seconds" in manifest["training"][GAPFT.name], "this one was trained"
     assert "seconds" not in manifest["training"][SAME.name], "this one was not"
-    assert facts_of(run, SAME) == {**facts_of(run, GAPFT), "condition": "same"}
+    assert read_adapter_facts(run, SAME) == {**read_adapter_facts(run, GAPFT), "condition": "same"}
     assert "# same, seed 13" in (run / layout.adapter_path(SAME) / "README.md").read_text()
     folders = [run / layout.adapter_path(arm) for arm in (GAPFT, SAME)]
     assert weights_hash(folders[0]) == weights_hash(folders[1])
@@ -87,49 +86,47 @@ def test_the_same_training_set_is_trained_once_and_said_under_every_name(made: P
     assert [*read_judged(tables[0])] == [*read_judged(tables[1])]
     assert read_facts(tables[1])["adapter"]["arm"] == SAME.name
     assert manifest["verdict_counts"][SAME.name] == manifest["verdict_counts"][GAPFT.name]
-    verified = verify(run, [str(made / "plugin.py")])
+    verified = verify(run, [str(finished_folder / "plugin.py")])
     assert verified.differences == []
     assert any(line.startswith("2 arms share adapter and") for line in verified.checked)
 
 
-def test_the_report_says_which_were_trained_once(made: Path) -> None:
-    results = json.loads((made / "run/report/results.json").read_text())["conditions"]
+def test_report_names_shared_trainings(finished_folder: Path) -> None:
+    results = json.loads((finished_folder / "run/report/results.json").read_text())["conditions"]
     assert results["same"]["pass_at_1"] == results["gapft"]["pass_at_1"]
     assert results["same"]["seeds"]["21"]["trained_as"] == "gapft-seed21"
     assert "trained_as" not in results["gapft"]["seeds"]["21"]
-    page = (made / "run/report/report.md").read_text().replace("\\", "")
+    page = (finished_folder / "run/report/report.md").read_text().replace("\\", "")
     assert "trained only once" in page
     assert "results: same and GapFT under seeds 13 and 21." in page
 
 
-def test_a_condition_that_comes_later_takes_what_is_there_and_nothing_is_trained(
-    made: Path, run: Path
-) -> None:
+def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> None:
     before = {
         name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
     }
-    content = yaml.safe_load((made / "recipe.yaml").read_text())
+    content = yaml.safe_load((finished_folder / "recipe.yaml").read_text())
     content["conditions"] = {"later": {"selector": "gapft"}, **content["conditions"]}
     recipe = run.with_name("later.yaml")
     recipe.write_text(yaml.safe_dump(content))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
-    told = json.loads((run / "manifest.json").read_text())["training"]
-    succeed("run", recipe, *arguments, cwd=made)
-    assert told_of(run, LATER)["trained_as"] == GAPFT.name
+    entries = json.loads((run / "manifest.json").read_text())["training"]
+    succeed("run", recipe, *arguments, cwd=finished_folder)
+    assert read_training_entry(run, LATER)["trained_as"] == GAPFT.name
     kept = json.loads((run / "manifest.json").read_text())["training"]
-    assert {arm: kept[arm] for arm in told} == told, "what training took is told by nothing else"
+    assert {arm: kept[arm] for arm in entries} == entries, "measured seconds are kept"
     now = {
         name: sha256(run / layout.adapter_path(arm)) for name, arm in [("a", GAPFT), ("b", SAME)]
     }
     assert now == before
-    assert find_differences(made, run) == []
+    assert find_differences(finished_folder, run) == []
 
 
-def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path) -> None:
-    """The copy is there or not, sealed or not: the same command ends with the same files."""
+def test_resumes_after_kill_before_copy(finished_folder: Path, run: Path) -> None:
+    """With and without the copied folder, the same command gives the same files."""
     right = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)}
-    for gone in (True, False):
-        if gone:
+    for is_missing in (True, False):
+        if is_missing:
             shutil.rmtree(run / layout.adapter_path(SAME))
         (run / layout.decisions_path(SAME)).unlink()
         change_manifest(run, lambda m: [
@@ -137,13 +134,13 @@ def test_a_command_that_was_killed_before_the_copy_goes_on(made: Path, run: Path
             m["training"].pop(SAME.name), m["verdict_counts"].pop(SAME.name),
         ])  # fmt: skip
         for stage in ("train", "audit"):
-            succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=made)
+            succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=finished_folder)
         assert {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)} == right
-        assert find_differences(made, run) == []
+        assert find_differences(finished_folder, run) == []
 
 
-def forgotten(run: Path, *arms: Arm, adapters: bool = True) -> None:
-    """As a kill leaves it: decisions are not there yet, and adapters not sealed."""
+def remove_decisions(run: Path, *arms: Arm, adapters: bool = True) -> None:
+    """Remove what a killed command has not finished: decisions, and the seals of adapters."""
     for arm in arms:
         (run / layout.decisions_path(arm)).unlink()
         change_manifest(run, lambda m, arm=arm: [
@@ -152,58 +149,60 @@ def forgotten(run: Path, *arms: Arm, adapters: bool = True) -> None:
         ])  # fmt: skip
 
 
-def test_an_adapter_that_a_kill_left_is_not_sealed_for_another_training_set(
-    made: Path, run: Path
-) -> None:
+def test_unsealed_adapter_of_changed_set_is_not_used(finished_folder: Path, run: Path) -> None:
     """Its condition's selector is changed before the next command."""
-    shutil.copytree(made / ".store", run.parent / ".store")
-    forgotten(run, UNIFORM, Arm("uniform", 21))
+    shutil.copytree(finished_folder / ".store", run.parent / ".store")
+    remove_decisions(run, UNIFORM, Arm("uniform", 21))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
     setting = ("--set", "conditions.uniform.selector=gapft")
-    succeed("run", "recipe.yaml", *arguments, *setting, cwd=made)
-    assert told_of(run, UNIFORM)["trained_as"] == GAPFT.name
-    assert find_differences(made, run) == []
+    succeed("run", "recipe.yaml", *arguments, *setting, cwd=finished_folder)
+    assert read_training_entry(run, UNIFORM)["trained_as"] == GAPFT.name
+    assert find_differences(finished_folder, run) == []
 
 
-def test_an_adapter_that_lies_there_of_another_training_is_removed(made: Path, run: Path) -> None:
-    forgotten(run, UNIFORM)
+def test_removes_adapter_of_different_training(finished_folder: Path, run: Path) -> None:
+    remove_decisions(run, UNIFORM)
     path = run / layout.adapter_path(UNIFORM) / "training.json"
     change_json(path, lambda facts: facts.update(stored="train/of something else"))
-    done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
-    said = " ".join((done.stdout + done.stderr).split())
-    assert "adapters/uniform-seed13: was trained from different inputs" in said
-    assert facts_of(run, UNIFORM)["stored"] != "train/of something else"
+    done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
+    output = " ".join((done.stdout + done.stderr).split())
+    assert "adapters/uniform-seed13: was trained from different inputs" in output
+    assert read_adapter_facts(run, UNIFORM)["stored"] != "train/of something else"
 
 
-def test_what_was_lost_comes_from_the_store_or_is_trained_again(made: Path, run: Path) -> None:
-    """To the byte; a copy of the run elsewhere has a store of its own, with nothing in it."""
+def test_lost_adapter_is_copied_or_trained_again(finished_folder: Path, run: Path) -> None:
+    """The bytes are the same; a copied run has its own store, which is empty at first."""
     before = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, Arm("same", 21))}
     for is_stored in (False, True):
         for arm in before:
             shutil.rmtree(run / layout.adapter_path(arm))
-        succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+        succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
         assert {arm: sha256(run / layout.adapter_path(arm)) for arm in before} == before
-        assert "trained_as" not in told_of(run, GAPFT)
-        assert (run.parent / ".store" / facts_of(run, GAPFT)["stored"]).is_dir(), is_stored
-        assert find_differences(made, run) == []
+        assert "trained_as" not in read_training_entry(run, GAPFT)
+        assert (run.parent / ".store" / read_adapter_facts(run, GAPFT)["stored"]).is_dir(), (
+            is_stored
+        )
+        assert find_differences(finished_folder, run) == []
 
 
-def test_an_arm_alone_has_the_answers_of_its_adapter(made: Path, run: Path) -> None:
-    forgotten(run, GAPFT, SAME, adapters=False)
+def test_single_arm_gets_decisions_of_its_adapter(finished_folder: Path, run: Path) -> None:
+    remove_decisions(run, GAPFT, SAME, adapters=False)
     recipe = RunDirectory.open(run).recipe
-    asked = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
-    context = Context(RunDirectory(run, asked), InProcessExecutor(), [str(made / "plugin.py")])
+    requested = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
+    context = Context(
+        RunDirectory(run, requested), InProcessExecutor(), [str(finished_folder / "plugin.py")]
+    )
     assert {arm.condition for arm in context.list_trainable_arms()} == {"same"}
     run_audit_stage(context)
     assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
-    succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=made)
-    assert find_differences(made, run) == []
+    succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=finished_folder)
+    assert find_differences(finished_folder, run) == []
 
 
 @pytest.mark.parametrize("changed", ["adapter_model.safetensors", "index.json", "made_from.json"])
-def test_an_edited_adapter_of_the_store_is_refused(made: Path, run: Path, changed: str) -> None:
-    shutil.copytree(made / ".store", run.parent / ".store")
-    stored = run.parent / ".store" / facts_of(run, GAPFT)["stored"]
+def test_rejects_edited_adapter_in_store(finished_folder: Path, run: Path, changed: str) -> None:
+    shutil.copytree(finished_folder / ".store", run.parent / ".store")
+    stored = run.parent / ".store" / read_adapter_facts(run, GAPFT)["stored"]
     index = json.loads((stored / "index.json").read_text())["files"]
     file = stored / index.get(changed, changed)
     file.chmod(0o644)
@@ -211,88 +210,94 @@ def test_an_edited_adapter_of_the_store_is_refused(made: Path, run: Path, change
     file.write_bytes(text[:-9] + bytes([text[-9] ^ 1]) + text[-8:])
     shutil.rmtree(run / layout.adapter_path(SAME))
     shutil.rmtree(run / layout.adapter_path(GAPFT))
-    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made)
+    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
     assert done.returncode == 2
     assert str(file) in "".join(done.stderr.split("\n")), done.stderr
     assert not (run / layout.adapter_path(GAPFT)).exists()
 
 
-def test_another_run_takes_adapters_and_answers_and_trains_nothing(
-    made: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(made, tmp_path / "moved")
-    place = tmp_path / "moved"
-    shutil.rmtree(place / "run")
-    recipe = place / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace(str(made), str(place)))
+def test_other_run_reuses_adapters_and_decisions(finished_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_folder, tmp_path / "moved")
+    folder = tmp_path / "moved"
+    shutil.rmtree(folder / "run")
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(str(finished_folder), str(folder)))
     arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", "other")
-    done = succeed("run", "recipe.yaml", *arguments, cwd=place)
+    done = succeed("run", "recipe.yaml", *arguments, cwd=folder)
     assert "train: 4 reused from run" in " ".join((done.stdout + done.stderr).split())
     for arm in (GAPFT, SAME, UNIFORM):
-        assert weights_hash(place / "other" / layout.adapter_path(arm)) == weights_hash(
-            made / "run" / layout.adapter_path(arm)
+        assert weights_hash(folder / "other" / layout.adapter_path(arm)) == weights_hash(
+            finished_folder / "run" / layout.adapter_path(arm)
         )
-        config = place / "other" / layout.adapter_path(arm) / "adapter_config.json"
-        assert json.loads(config.read_text())["base_model_name_or_path"] == str(place / "model")
-        one, other = (
-            read_judged(of / layout.decisions_path(arm)) for of in (made / "run", place / "other")
+        config = folder / "other" / layout.adapter_path(arm) / "adapter_config.json"
+        assert json.loads(config.read_text())["base_model_name_or_path"] == str(folder / "model")
+        reused, original = (
+            read_judged(path / layout.decisions_path(arm))
+            for path in (finished_folder / "run", folder / "other")
         )
-        assert [*one] == [*other]
-    manifest = json.loads((place / "other/manifest.json").read_text())
-    assert not any("seconds" in of for of in manifest["training"].values())
-    assert manifest["training"][GAPFT.name]["reused"] == str(made / "run")
-    assert find_differences(place, place / "other") == []
+        assert [*reused] == [*original]
+    manifest = json.loads((folder / "other/manifest.json").read_text())
+    assert not any("seconds" in entry for entry in manifest["training"].values())
+    assert manifest["training"][GAPFT.name]["reused"] == str(finished_folder / "run")
+    assert find_differences(folder, folder / "other") == []
 
 
-def start(place: Path, name: str) -> subprocess.Popen[bytes]:
-    """A command that makes a whole run in a folder, beside others."""
+def start_run(folder: Path, name: str) -> subprocess.Popen[bytes]:
+    """Start a complete run in a folder, in the background."""
     command = [sys.executable, "-m", "gapft_harness.cli.main", "run", "recipe.yaml"]
     command += ["--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", name]
     return subprocess.Popen(
         command,
-        cwd=place,
+        cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
 
 
-@pytest.mark.parametrize("kills", [False, True])
-def test_commands_at_once_train_each_adapter_once_though_one_is_killed(
-    made: Path, tmp_path: Path, kills: bool
+@pytest.mark.parametrize("kills_first", [False, True])
+def test_parallel_runs_train_each_adapter_once(
+    finished_folder: Path, tmp_path: Path, kills_first: bool
 ) -> None:
-    place = Path(shutil.copytree(made, tmp_path / "place", ignore=shutil.ignore_patterns("run")))
-    shutil.rmtree(place / ".store/train")
-    first, second = start(place, "first"), start(place, "second")
-    if kills:
+    folder = Path(
+        shutil.copytree(finished_folder, tmp_path / "folder", ignore=shutil.ignore_patterns("run"))
+    )
+    shutil.rmtree(folder / ".store/train")
+    first, second = start_run(folder, "first"), start_run(folder, "second")
+    if kills_first:
         deadline = time.monotonic() + 300
-        while not [*place.glob(".store/train/*/.index.json.lock")]:
-            assert first.poll() is None, "it ended before it trained"
+        while not [*folder.glob(".store/train/*/.index.json.lock")]:
+            assert first.poll() is None, "the first run ended before it trained"
             assert time.monotonic() < deadline
             time.sleep(0.01)
         kill_command(first)
     assert second.wait(600) == 0
-    assert first.wait(600) == (-signal.SIGKILL if kills else 0)
-    if kills:
-        again = start(place, "first")
+    assert first.wait(600) == (-signal.SIGKILL if kills_first else 0)
+    if kills_first:
+        again = start_run(folder, "first")
         assert again.wait(600) == 0
-    told = {name: json.loads((place / name / "manifest.json").read_text()) for name in RUNS}
-    trained = [arm for of in told.values() for arm, of in of["training"].items() if "seconds" in of]
-    assert len(trained) == len(set(trained)) <= 4, "of six arms two have another's adapter"
-    assert kills or len(trained) == 4
+    manifests = {name: json.loads((folder / name / "manifest.json").read_text()) for name in RUNS}
+    trained = [
+        arm
+        for manifest in manifests.values()
+        for arm, entry in manifest["training"].items()
+        if "seconds" in entry
+    ]
+    assert len(trained) == len(set(trained)) <= 4, "two of six arms share an adapter"
+    assert kills_first or len(trained) == 4
     for arm in (GAPFT, SAME, UNIFORM):
-        hashes = {weights_hash(place / name / layout.adapter_path(arm)) for name in RUNS}
-        assert hashes == {weights_hash(made / "run" / layout.adapter_path(arm))}
+        hashes = {weights_hash(folder / name / layout.adapter_path(arm)) for name in RUNS}
+        assert hashes == {weights_hash(finished_folder / "run" / layout.adapter_path(arm))}
     for name in RUNS:
-        assert find_differences(place, place / name) == []
+        assert find_differences(folder, folder / name) == []
 
 
-def say(key: str, value: Any) -> Any:
-    """Changes what the manifest says of an adapter, and its folder where that says it too."""
+def build_forgery(key: str, value: Any) -> Any:
+    """Build a function that changes a fact in the manifest, and in the adapter's folder."""
 
     def change(run: Path) -> None:
         path = run / layout.adapter_path(SAME) / "training.json"
-        if key in facts_of(run, SAME):
+        if key in read_adapter_facts(run, SAME):
             change_json(path, lambda facts: facts.update({key: value}))
         change_manifest(run, lambda m: m["training"][SAME.name].update({key: value}))
         seal_again(run, layout.adapter_path(SAME))
@@ -300,31 +305,31 @@ def say(key: str, value: Any) -> Any:
     return change
 
 
-def unsaid(run: Path) -> None:
-    """The manifest does not say whose adapter it is."""
+def remove_trained_as(run: Path) -> None:
+    """Remove the origin of the adapter from the manifest."""
     change_manifest(run, lambda m: m["training"][SAME.name].pop("trained_as"))
 
 
-def other_weights(run: Path) -> None:
-    """The adapter of another arm in place of the one that was taken."""
+def replace_weights(run: Path) -> None:
+    """Replace the reused adapter by the adapter of a different arm."""
     source, target = (run / layout.adapter_path(arm) for arm in (Arm("uniform", 13), SAME))
     shutil.copy(source / "adapter_model.safetensors", target)
-    say("adapter_sha256", weights_hash(target))(run)
+    build_forgery("adapter_sha256", weights_hash(target))(run)
 
 
-def other_answers(run: Path) -> None:
-    """Other answers under this arm's name."""
+def replace_answers(run: Path) -> None:
+    """Replace the texts of the arm's decisions."""
     target = run / layout.decisions_path(SAME)
     table, facts = pq.read_table(target), read_facts(target)
-    others = pa.array([f"{text}?" for text in table["text"].to_pylist()])
-    table = table.set_column(table.column_names.index("text"), "text", others)
+    changed_texts = pa.array([f"{text}?" for text in table["text"].to_pylist()])
+    table = table.set_column(table.column_names.index("text"), "text", changed_texts)
     write_batches(target, table.schema.remove_metadata(), [table], lambda: facts)
     seal_again(run, layout.decisions_path(SAME))
 
 
-def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path) -> None:
-    other_answers(run)
-    verified = verify(run, [str(made / "plugin.py")])
+def test_verify_does_not_confirm_different_answers(finished_folder: Path, run: Path) -> None:
+    replace_answers(run)
+    verified = verify(run, [str(finished_folder / "plugin.py")])
     assert any("differs on problem" in line for line in verified.differences)
     assert not [line for line in verified.checked if "arms share adapter and" in line]
 
@@ -332,28 +337,26 @@ def test_answers_that_are_not_the_same_are_not_said_to_be(made: Path, run: Path)
 @pytest.mark.parametrize(
     ("forge", "expected"),
     [
-        (say("trained_as", "uniform-seed13"), "trained_as is uniform-seed13"),
-        (say("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
-        (say("trained_as", "same-seed13"), "trained_as is same-seed13"),
-        (say("trained_as", "somebody"), "trained_as is somebody"),
-        (say("stored", "train/0000"), "expected train/0000"),
-        (unsaid, "trained_as is None"),
-        (other_weights, "adapters of gapft-seed13 and same-seed13"),
-        (other_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),
+        (build_forgery("trained_as", "uniform-seed13"), "trained_as is uniform-seed13"),
+        (build_forgery("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
+        (build_forgery("trained_as", "same-seed13"), "trained_as is same-seed13"),
+        (build_forgery("trained_as", "somebody"), "trained_as is somebody"),
+        (build_forgery("stored", "train/0000"), "expected train/0000"),
+        (remove_trained_as, "trained_as is None"),
+        (replace_weights, "adapters of gapft-seed13 and same-seed13"),
+        (replace_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),
     ],
 )
-def test_what_was_not_taken_as_it_says_is_found(
-    made: Path, run: Path, forge: Any, expected: str
+def test_verify_detects_forged_sharing(
+    finished_folder: Path, run: Path, forge: Any, expected: str
 ) -> None:
     forge(run)
-    assert any(expected in line for line in find_differences(made, run)), find_differences(
-        made, run
+    assert any(expected in line for line in find_differences(finished_folder, run)), (
+        find_differences(finished_folder, run)
     )
 
 
-def test_a_trainer_that_may_go_by_names_trains_every_arm(
-    made: Path, run: Path, tmp_path: Path
-) -> None:
+def test_unknown_trainer_trains_every_arm(finished_folder: Path, run: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "trainer.py"
     plugin.write_text(
         "from gapft_harness.api import hookimpl, train_lora\n\n\n"
@@ -362,15 +365,15 @@ def test_a_trainer_that_may_go_by_names_trains_every_arm(
     opened = RunDirectory.open(run)
     named = opened.recipe.training.model_copy(update={"trainer": "named"})
     other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
-    for of, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
+    for directory, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
         groups = compute_groups(
-            of, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
+            directory, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
         )
         assert len({group.key for group in groups.values()}) == keys
 
 
-def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
-    """``python -m gapft_harness.training`` trains what ``--only train`` would."""
+def test_launched_training_skips_shared_arms(finished_folder: Path, run: Path) -> None:
+    """``python -m gapft_harness.training`` trains the same arms as ``--only train``."""
     for arm in (GAPFT, SAME):
         shutil.rmtree(run / layout.adapter_path(arm))
         (run / layout.decisions_path(arm)).unlink()
@@ -379,9 +382,14 @@ def test_the_launched_training_leaves_them_out(made: Path, run: Path) -> None:
             m["training"].pop(arm.name),
         ])  # fmt: skip
     command = [sys.executable, "-m", "gapft_harness.training", str(run), "--plugin", "plugin.py"]
-    done = subprocess.run(command, cwd=made, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=finished_folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (run / layout.adapter_path(GAPFT)).is_dir()
     assert not (run / layout.adapter_path(SAME)).exists()
-    assert gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=made).returncode == 0
-    assert told_of(run, SAME)["trained_as"] == GAPFT.name
+    assert (
+        gapft(
+            "run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder
+        ).returncode
+        == 0
+    )
+    assert read_training_entry(run, SAME)["trained_as"] == GAPFT.name
