@@ -45,6 +45,7 @@ from gapft_harness.report.sections import (
     provenance,
     replicates,
     search,
+    truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
@@ -197,6 +198,7 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
             "The counts behind all figures above.", summary="Counts for every seed"
         ),
+        *truncation.build_blocks(inputs),
     ]
 
 

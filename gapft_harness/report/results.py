@@ -28,6 +28,7 @@ from gapft_harness.report.sections import (
     paper,
     provenance,
     replicates,
+    truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
@@ -38,6 +39,7 @@ RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
+    "truncation",
 )  # fmt: skip
 
 
@@ -81,6 +83,8 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["ledger"] = ledger.build_content(inputs, findings)
     if findings.replicates:
         content["replicates"] = replicates.build_content(findings)
+    if inputs.decodes:
+        content["truncation"] = truncation.build_content(inputs)
     if inputs.endings:
         content["endings"] = provenance.list_endings(inputs)
     if inputs.episodes is not None:

@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gapft_harness.analysis.truncation import Decodes
+from gapft_harness.core.records import GREEDY
+from gapft_harness.report.reading.columns import read_columns
+from gapft_harness.report.reading.tokens import read_response_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class EndingCounts:
@@ -34,6 +42,19 @@ def read_endings(tables: Mapping[str, Path]) -> dict[str, EndingCounts]:
         name: EndingCounts(responses, unanswered if reads_answers else None)
         for name, (responses, unanswered) in counts.items()
     }
+
+
+def read_decodes(table: Path, passed: NDArray[np.bool_]) -> Decodes:
+    """Read how the greedy decodes of a table ended.
+
+    Args:
+        table: a table of decisions, or of a split's responses.
+        passed: whether each decode passed, in the table's order, shape (P,).
+    """
+    endings = read_columns(table, ("finish_reason",), [("index", "=", GREEDY)])["finish_reason"]
+    index, tokens = read_response_tokens(table)
+    counts = tokens[index == GREEDY]
+    return Decodes(passed, np.array(endings, dtype=np.str_), counts if counts.any() else None)
 
 
 def _count_endings(path: Path) -> tuple[dict[str, int], dict[str, int]]:

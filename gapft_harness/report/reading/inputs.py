@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from gapft_harness.analysis.truncation import Decodes
 from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.report.reading.audits import Audit, OtherRule, TrainedArm, read_arm, read_audit
 from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
-from gapft_harness.report.reading.endings import EndingCounts, read_endings
+from gapft_harness.report.reading.endings import EndingCounts, read_decodes, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
@@ -88,6 +89,8 @@ class ReportInputs:
         generated: tokens of the responses of every split and arm; only where the backend gave token
             ids.
         endings: how the responses of ``pool``, ``audit`` and every arm ended.
+        decodes: the greedy decodes of the audit with their endings, of ``SOURCE`` and every arm;
+            empty: not read.
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
@@ -120,6 +123,7 @@ class ReportInputs:
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
     endings: Mapping[str, EndingCounts] = field(default_factory=dict)
+    decodes: Mapping[str, Decodes] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
@@ -144,6 +148,7 @@ class ReportInputs:
             audit=self.audit.select_problems(positions),
             arms=tuple(trained.select_problems(positions) for trained in self.arms),
             endings={},
+            decodes={name: decodes.select(positions) for name, decodes in self.decodes.items()},
             episodes=None,
             parts=(),
             failures=(),
@@ -240,9 +245,32 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
         texts=AuditTexts(run_path),
     )
+    inputs = replace(inputs, decodes=_read_audit_decodes(run_path, inputs))
     _check_slots(inputs)
     _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
     return replace(inputs, further=tuple(_read_further_audits(run_path, manifest, inputs)))
+
+
+def _read_audit_decodes(
+    run_path: Path, inputs: ReportInputs, audit: str = ""
+) -> dict[str, Decodes]:
+    """Read how the greedy decodes of an audit ended, of the source and every arm.
+
+    Args:
+        run_path: the run directory.
+        inputs: the audit and its arms.
+        audit: the name of a further audit; empty: the run's audit.
+    """
+    source_table = layout.responses_path(layout.audit_split(audit) if audit else "audit")
+    return {
+        SOURCE: read_decodes(run_path / source_table, inputs.audit.greedy == PASS),
+        **{
+            trained.arm.name: read_decodes(
+                run_path / layout.audit_decisions_path(trained.arm, audit), trained.passed
+            )
+            for trained in inputs.arms
+        },
+    }
 
 
 def _check_slots(inputs: ReportInputs) -> None:
@@ -300,7 +328,7 @@ def _read_further_audits(
             subsets.append((name, *read_items(run_path / layout.items_path(split))))
             continue
         audit = read_audit(run_path, inputs.k, split)
-        inputs_by_audit[name] = replace(
+        audit_inputs = replace(
             inputs.select_problems([]),
             task=find_task(manifest, split),
             audit=audit,
@@ -310,6 +338,8 @@ def _read_further_audits(
             ),
             texts=AuditTexts(run_path, split),
         )
+        decodes = _read_audit_decodes(run_path, audit_inputs, name)
+        inputs_by_audit[name] = replace(audit_inputs, decodes=decodes)
     audits_by_name = {
         name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()
     }
