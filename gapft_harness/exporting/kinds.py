@@ -55,6 +55,7 @@ _OPTIONS = {
     "solve_rates": "--solve-rate",
 }
 _ARM_OPTIONS = ("conditions", "seeds")
+_SET_OPTIONS = (*_ARM_OPTIONS, "solve_rates")
 _PROBLEM_OPTIONS = ("states", "solve_rates")
 
 
@@ -131,7 +132,9 @@ def _check_choice(to: str, choice: ExportChoice) -> ExportKind:
 
 
 def _export_training_sets(to: str, run: RunDirectory, choice: ExportChoice) -> list[Path]:
-    return write_training_sets(run, to, choice.out, choice.conditions, choice.seeds)
+    return write_training_sets(
+        run, to, choice.out, choice.conditions, choice.seeds, choice.solve_rates
+    )
 
 
 def _export_prompt_set(to: str, run: RunDirectory, choice: ExportChoice) -> list[Path]:
@@ -156,7 +159,7 @@ def _export_dataset(run: RunDirectory, choice: ExportChoice) -> list[Path]:
 
 #: Kinds by their value of ``--to``.
 KINDS = {
-    **{to: ExportKind(partial(_export_training_sets, to), _ARM_OPTIONS) for to in FORMATS},
+    **{to: ExportKind(partial(_export_training_sets, to), _SET_OPTIONS) for to in FORMATS},
     **{to: ExportKind(partial(_export_prompt_set, to), _PROBLEM_OPTIONS) for to in PROMPT_FORMATS},
     "trl-dpo": ExportKind(_export_pairs, _PROBLEM_OPTIONS),
     "tables": ExportKind(_export_tables),

@@ -189,7 +189,7 @@ def test_rejects_wrong_choices_and_edited_runs(run: RunDirectory, tmp_path: Path
         ("trl-dpo", {"states": ["X"]}, "--states X: .*known: G, S, U"),
         ("trl-dpo", {"states": ["U"]}, "--states U: .* 24 in S"),
         ("trl-dpo", {"solve_rates": high}, r"--solve-rate 0.8:1: none of 24 .* from 0.75 to 0.75"),
-        ("trl", {"solve_rates": all_rates}, "remove --solve-rate; .*trl-grpo, .*, trl-dpo"),
+        ("tables", {"solve_rates": all_rates}, "remove --solve-rate; .*trl-grpo, .*, trl-dpo"),
         ("dataset", {"solve_rates": all_rates}, "remove --solve-rate"),
     ]:
         with pytest.raises(UserError, match=message):

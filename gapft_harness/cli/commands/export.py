@@ -48,8 +48,8 @@ def command(
         typer.Option(
             "--solve-rate",
             metavar="LOW:HIGH",
-            help="for prompts and pairs: only problems of which this share of the samples "
-            "passed, e.g. .2:.8; bounds included",
+            help="for training sets, prompts and pairs: only problems of which this share of the "
+            "samples passed, e.g. .2:.8; bounds included",
         ),
     ] = None,
     plugin: PluginFile = [],
