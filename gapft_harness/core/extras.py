@@ -1,10 +1,11 @@
 """Find installed packages, and name the extra that installs a missing one.
 
-Reading logs needs none of the extras.
+Reading logs needs none of the extras, and none of the modules that only POSIX systems have.
 """
 
 from __future__ import annotations
 
+import platform
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
@@ -17,11 +18,19 @@ _EXTRAS = {
     "trl": "online",
     "reasoning_gym": "reasoning-gym",
 }
+#: Modules of Python that only POSIX systems have.
+_POSIX = ("fcntl", "resource")
 
 
 def missing_package_error(error: ModuleNotFoundError) -> UserError | None:
-    """Return the error for a missing package of an extra; None if no extra has the package."""
+    """Return the error for a missing module of an extra or of POSIX systems; None for others."""
     package = (error.name or "").partition(".")[0]
+    if package in _POSIX:
+        return UserError(
+            f"Python's module {package} is required, but is not available on this "
+            f"{platform.system()} system: search, training and programs need Linux; "
+            "gapft compare works without it"
+        )
     if package not in _EXTRAS:
         return None
     return UserError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import gc
 import importlib
 import json
@@ -194,6 +193,8 @@ class WorkerProcess:
             arguments: further arguments of that function, JSON values.
             environment: variables added to this process's environment.
         """
+        import fcntl  # not on Windows, where logs can be read all the same
+
         open_standard_streams()
         path = [os.path.abspath(entry) for entry in sys.path]
         output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker

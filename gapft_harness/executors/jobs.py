@@ -12,7 +12,6 @@ traceback]``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -97,6 +96,8 @@ def _derive_lock_offsets(function: str, arguments: Mapping[str, Any]) -> list[in
 def _lock_byte(
     descriptor: int, offset: int, run: Path, timeout_s: float, stack: contextlib.ExitStack
 ) -> None:
+    import fcntl  # not on Windows
+
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -13,11 +13,17 @@ import yaml
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json, write_text
 from gapft_harness.core.records import Arm, Example, Problem, Turn
+from gapft_harness.exporting.problem_choice import ProblemChoice, SolveRateBand, count_chosen
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_examples, read_judged, read_problems
+from gapft_harness.run_directory.tables import (
+    read_examples,
+    read_judged,
+    read_problems,
+    read_states,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +153,12 @@ class TrainingFormat:
 
 
 def write_training_sets(
-    run: RunDirectory, to: str, out: Path, conditions: Sequence[str], seeds: Sequence[int]
+    run: RunDirectory,
+    to: str,
+    out: Path,
+    conditions: Sequence[str],
+    seeds: Sequence[int],
+    solve_rates: SolveRateBand | None = None,
 ) -> list[Path]:
     """Write a dataset for each arm, the trainer's other files, and ``budget.json``.
 
@@ -157,16 +168,20 @@ def write_training_sets(
         out: the folder to write.
         conditions: only these conditions; empty: all.
         seeds: only these seeds; empty: all.
+        solve_rates: only examples of problems whose solve rate is in this band; None: all.
 
     Returns:
         The paths of the files.
 
     Raises:
-        UserError: nothing is selected, or examples cannot be written as texts.
+        UserError: nothing is selected, examples cannot be written as texts, or an arm has no
+            example of a problem in the band.
     """
     training_format, recipe = FORMATS[to], run.recipe
     arms = select_arms(run, conditions, seeds)
     rows = {arm.name: [*read_text_examples(run, arm)] for arm in arms}
+    if solve_rates is not None:
+        rows = _select_examples(run, rows, solve_rates)
     files = {name: f"{name}.jsonl" for name in rows}
     for name, examples in rows.items():
         lines = (
@@ -177,11 +192,39 @@ def write_training_sets(
     other_files = training_format.build_files(files, recipe)
     for name, text in other_files.items():
         write_text(out / name, text)
-    write_json(out / "budget.json", _build_budget(run, to, rows))
+    write_json(out / "budget.json", _build_budget(run, to, rows, solve_rates))
     return [out / name for name in (*files.values(), *other_files, "budget.json")]
 
 
-def _build_budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[TextExample]]) -> Record:
+def _select_examples(
+    run: RunDirectory, rows: Mapping[str, Sequence[TextExample]], band: SolveRateBand
+) -> dict[str, list[TextExample]]:
+    """Select the examples whose problem has a solve rate in a band."""
+    choice = ProblemChoice(solve_rates=band)
+    count_chosen(run, choice)
+    states = read_states(run.sealed(layout.states_path("pool")))
+    chosen = {state.problem_id for state in states if choice.includes(state)}
+    selected = {
+        name: [example for example in examples if example.example.problem_id in chosen]
+        for name, examples in rows.items()
+    }
+    for name, examples in selected.items():
+        if not examples:
+            raise UserError(
+                f"--solve-rate {band}: none of the {len(rows[name])} examples of {name} in "
+                f"{run.path} is of a problem with such a solve rate; choose a wider band, or other "
+                "arms with --condition"
+            )
+    return selected
+
+
+def _build_budget(
+    run: RunDirectory,
+    to: str,
+    rows: Mapping[str, Iterable[TextExample]],
+    solve_rates: SolveRateBand | None,
+) -> Record:
+    """Build ``budget.json``; a budget belongs to a complete training set, not to a band of it."""
     manifest, recipe = run.manifest(), run.recipe.model_dump(mode="json")
     return {
         "schema": 1,
@@ -189,10 +232,11 @@ def _build_budget(run: RunDirectory, to: str, rows: Mapping[str, Iterable[TextEx
         "gapft_harness": manifest["gapft_harness"],
         "model": recipe["model"],
         "training": recipe["training"],
+        **({} if solve_rates is None else {"solve_rate": str(solve_rates)}),
         "arms": {
             name: {
                 "selection_sha256": manifest["files"][f"{layout.SELECTIONS}/{name}.parquet"],
-                "budget": manifest["budgets"][name],
+                **({"budget": manifest["budgets"][name]} if solve_rates is None else {}),
                 **_build_own_training(run.recipe, name),
                 "unended": sum(not example.example.ended for example in examples),
                 "truncated": sum(

@@ -11,6 +11,8 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
+from gapft_harness.exporting.preference_pairs import write_preference_pairs
+from gapft_harness.exporting.problem_choice import ProblemChoice, SolveRateBand
 from gapft_harness.exporting.prompt_sets import PROMPT_FORMATS, write_prompt_set
 from gapft_harness.exporting.tables import compute_report, require_new, write_tables
 from gapft_harness.report.document import build_sections
@@ -29,6 +31,7 @@ class ExportChoice:
         seeds: only these seeds; empty: all.
         states: only problems in these states; empty: all.
         plugin_files: files given by ``--plugin``.
+        solve_rates: only problems whose solve rate is in this band; None: all.
     """
 
     out: Path
@@ -36,6 +39,12 @@ class ExportChoice:
     seeds: Sequence[int] = ()
     states: Sequence[str] = ()
     plugin_files: Sequence[str] = ()
+    solve_rates: SolveRateBand | None = None
+
+    @property
+    def problems(self) -> ProblemChoice:
+        """The problems of the pool to export."""
+        return ProblemChoice(self.states, self.solve_rates)
 
 
 #: Options that only some kinds accept, by their fields in ``ExportChoice``.
@@ -43,8 +52,11 @@ _OPTIONS = {
     "conditions": "--condition",
     "seeds": "--seed",
     "states": "--states",
+    "solve_rates": "--solve-rate",
 }
 _ARM_OPTIONS = ("conditions", "seeds")
+_SET_OPTIONS = (*_ARM_OPTIONS, "solve_rates")
+_PROBLEM_OPTIONS = ("states", "solve_rates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +132,17 @@ def _check_choice(to: str, choice: ExportChoice) -> ExportKind:
 
 
 def _export_training_sets(to: str, run: RunDirectory, choice: ExportChoice) -> list[Path]:
-    return write_training_sets(run, to, choice.out, choice.conditions, choice.seeds)
+    return write_training_sets(
+        run, to, choice.out, choice.conditions, choice.seeds, choice.solve_rates
+    )
 
 
 def _export_prompt_set(to: str, run: RunDirectory, choice: ExportChoice) -> list[Path]:
-    return write_prompt_set(run, to, choice.out, choice.states)
+    return write_prompt_set(run, to, choice.out, choice.problems)
+
+
+def _export_pairs(run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_preference_pairs(run, choice.out, choice.problems)
 
 
 def _export_tables(run: RunDirectory, choice: ExportChoice) -> list[Path]:
@@ -141,8 +159,9 @@ def _export_dataset(run: RunDirectory, choice: ExportChoice) -> list[Path]:
 
 #: Kinds by their value of ``--to``.
 KINDS = {
-    **{to: ExportKind(partial(_export_training_sets, to), _ARM_OPTIONS) for to in FORMATS},
-    **{to: ExportKind(partial(_export_prompt_set, to), ["states"]) for to in PROMPT_FORMATS},
+    **{to: ExportKind(partial(_export_training_sets, to), _SET_OPTIONS) for to in FORMATS},
+    **{to: ExportKind(partial(_export_prompt_set, to), _PROBLEM_OPTIONS) for to in PROMPT_FORMATS},
+    "trl-dpo": ExportKind(_export_pairs, _PROBLEM_OPTIONS),
     "tables": ExportKind(_export_tables),
     "adapters": ExportKind(_export_adapters, _ARM_OPTIONS),
     "dataset": ExportKind(_export_dataset),

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import get_args
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, write_text
-from gapft_harness.core.records import State, Turn
+from gapft_harness.core.records import Turn
 from gapft_harness.exporting.cards import find_model_name
 from gapft_harness.exporting.dataset import (
     BATCH_SIZE,
@@ -28,6 +27,12 @@ from gapft_harness.exporting.dataset import (
     require_same_problem,
 )
 from gapft_harness.exporting.formats import Record, build_chat
+from gapft_harness.exporting.problem_choice import (
+    ProblemChoice,
+    compute_solve_rate,
+    count_chosen,
+    describe_choice,
+)
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.run_directory import layout
@@ -94,49 +99,36 @@ class PromptFormat:
         return {**fields, self.facts_field: {**fields.get(self.facts_field, {}), **prompt.facts}}
 
 
-def write_prompt_set(
-    run: RunDirectory, to: str, out: Path, states: Sequence[str] = ()
-) -> list[Path]:
+def write_prompt_set(run: RunDirectory, to: str, out: Path, choice: ProblemChoice) -> list[Path]:
     """Write the pool's prompts, ordered by problem id, and the dataset card ``README.md``.
 
     Args:
         run: the run; its pool must have states.
         to: a key of ``PROMPT_FORMATS``.
         out: the folder to write.
-        states: only problems in these states; empty: all.
+        choice: the problems to write.
 
     Returns:
         The paths of the files.
 
     Raises:
-        UserError: a state is unknown, no problem is in these states, the pool has no states yet, or
-            a table was changed after it was sealed.
+        UserError: as in ``count_chosen``, or a table was changed after it was sealed.
         GapftError: tables contradict each other.
     """
-    known_states = get_args(State)
-    for item in states:
-        if item not in known_states:
-            raise UserError(f"--states {item}: {did_you_mean(item, known_states)}")
-    prompt_format, chosen = PROMPT_FORMATS[to], states or known_states
+    prompt_format, counts = PROMPT_FORMATS[to], count_chosen(run, choice)
     problems, state_table = (run.sealed(place) for place in _PLACES)
-    counts = Counter[str](item.state for item in read_states(state_table))
-    if not any(counts[state] for state in chosen):
-        raise UserError(
-            f"--states {','.join(chosen)}: the pool of {run.path} has no problem in these states; "
-            f"it has {', '.join(f'{counts[state]} in {state}' for state in known_states)}"
-        )
     write_rows = _write_parquet if prompt_format.file.endswith(".parquet") else _write_lines
     write_rows(
         out / prompt_format.file,
         prompt_format,
-        _read_prompts(run, problems, read_states(state_table), chosen),
+        _read_prompts(run, problems, read_states(state_table), choice),
     )
     text = build_dataset_card(
         run,
         f"Prompts of {run.recipe.name}",
         "reinforcement-learning",
         {"train": Path(prompt_format.file)},
-        _build_opening(run, prompt_format, Counter({state: counts[state] for state in chosen})),
+        _build_opening(run, prompt_format, choice, counts),
         (
             f"Fields of {prompt_format.facts_field}"
             if prompt_format.facts_field
@@ -150,15 +142,15 @@ def write_prompt_set(
 
 
 def _read_prompts(
-    run: RunDirectory, problems: Path, states: Iterable[ProblemState], chosen: Sequence[str]
+    run: RunDirectory, problems: Path, states: Iterable[ProblemState], choice: ProblemChoice
 ) -> Iterator[Prompt]:
     recipe, task = run.recipe, run.manifest()["task"]
     params, number = json.dumps(task["verifier_params"], ensure_ascii=False), count()
     for problem, state in zip(read_rows(problems, BATCH_SIZE), states, strict=True):
         require_same_problem(run, "pool", problem["problem_id"], state.problem_id)
-        if state.state not in chosen:
+        if not choice.includes(state):
             continue
-        gold, is_complete = json.loads(problem["gold"]), state.samples == recipe.search.k
+        gold = json.loads(problem["gold"])
         facts = {
             "problem_id": state.problem_id,
             "origin": task["name"],
@@ -166,7 +158,7 @@ def _read_prompts(
             "state": state.state,
             "samples": state.samples,
             "passing_samples": state.passing_samples,
-            "solve_rate": state.passing_samples / state.samples if is_complete else None,
+            "solve_rate": compute_solve_rate(state, recipe.search.k),
             "greedy_passed": state.state == "G",
             "verifier": task["verifier"],
             "verifier_params": params,
@@ -174,14 +166,14 @@ def _read_prompts(
         yield Prompt(
             next(number),
             problem["prompt"],
-            _build_prompt_chat(run, problem),
+            build_prompt_chat(run, problem),
             bool(recipe.model.chat_template),
             gold if isinstance(gold, str) else problem["gold"],
             facts,
         )
 
 
-def _build_prompt_chat(run: RunDirectory, problem: Record) -> list[Turn]:
+def build_prompt_chat(run: RunDirectory, problem: Record) -> list[Turn]:
     """Return a problem's turns.
 
     Raises:
@@ -191,8 +183,8 @@ def _build_prompt_chat(run: RunDirectory, problem: Record) -> list[Turn]:
     if chat[-1]["role"] == "assistant":
         raise UserError(
             f"{run.path}, problem {problem['problem_id']}: the task begins answers with "
-            "gen_prefix, which prompt sets cannot represent; remove gen_prefix from the task and "
-            "search again"
+            "gen_prefix, which prompt sets and pairs cannot represent; remove gen_prefix from the "
+            "task and search again"
         )
     return chat
 
@@ -207,26 +199,38 @@ def _write_lines(path: Path, prompt_format: PromptFormat, prompts: Iterator[Prom
 
 
 def _write_parquet(path: Path, prompt_format: PromptFormat, prompts: Iterator[Prompt]) -> None:
-    import pyarrow as pa
-
     first = next(prompts)
     typed_prompt = replace(
         first, facts={**first.facts, "solve_rate": 0.0}
     )  # null would have no type
-    schema = pa.Table.from_pylist([prompt_format.build_row(typed_prompt)]).schema
     rows = map(prompt_format.build_row, chain([first], prompts))
+    write_parquet_rows(path, prompt_format.build_row(typed_prompt), rows)
+
+
+def write_parquet_rows(path: Path, typed_row: Record, rows: Iterator[Record]) -> None:
+    """Write rows as a Parquet table.
+
+    Args:
+        path: the table.
+        typed_row: a row without nulls, which gives the columns and their types.
+        rows: the rows.
+    """
+    import pyarrow as pa
+
+    schema = pa.Table.from_pylist([typed_row]).schema
     batches = iter(lambda: [*islice(rows, BATCH_SIZE)], [])
     write_batches(path, schema, (pa.Table.from_pylist(batch, schema) for batch in batches))
 
 
 def _build_opening(
-    run: RunDirectory, prompt_format: PromptFormat, counts: Counter[str]
+    run: RunDirectory, prompt_format: PromptFormat, choice: ProblemChoice, counts: Counter[str]
 ) -> list[Block]:
     task, k = run.manifest()["task"], run.recipe.search.k
     text = (
         f"Prompts of {task['name']} in the format of {prompt_format.library}, with the state and "
         f"solve rate of each problem, from {k} samples and the greedy response of "
-        f"{find_model_name(run.recipe)}. The problems come from the benchmark and have its licence."
+        f"{find_model_name(run.recipe)}. {describe_choice(choice)}The problems come from the "
+        "benchmark and have its licence."
     )
     blocks: list[Block] = [Text(text), Frame(SPLITS, [("pool", "train", counts)]).table(words=2)]
     if prompt_format.chat and not run.recipe.model.chat_template:

@@ -1,7 +1,7 @@
 """Read NeMo-Skills' output: ``output.jsonl`` and ``output-rsSEED.jsonl``, a generation per line.
 
 A line is the problem's record with additional fields for the generation and its judgement. Field
-names are those of NeMo-Skills' code in October 2025.
+names and the forms of judgements are those of NeMo-Skills' code in August 2026.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from gapft_harness.verdicts.sample_logs import LogRow, read_records
 #: Fields in which its evaluators record whether a generation is right.
 _VERDICT_FIELDS = ("symbolic_correct", "is_correct", "judgement")
 #: The marker before its judges' answers, in plain text or bold.
-_MARKER = re.compile(r"\*{0,2}judgement\*{0,2}\s*:\s*\*{0,2}\s*", re.IGNORECASE)
+_MARKER = re.compile(r"\*{0,2}judgement\*{0,2}\s*:\s*\**\s*", re.IGNORECASE)
+#: Other forms of its judges' answers: of its IMO benchmarks and its physics benchmarks.
+_BOXED = re.compile(r"\\boxed\s*\{\s*(correct|incorrect)\s*\}", re.IGNORECASE)
+_POINTS = re.compile(r"<points>\s*(\d+)\s*out of 7\s*</points>", re.IGNORECASE)
+_BRACKETED = re.compile(r"\[(correct|incorrect)\]", re.IGNORECASE)
+#: The fewest points of a right proof, of 7.
+_MIN_POINTS = 6
 #: Fields of the problem in a record; other fields belong to the generation.
 _PROBLEM = ("problem", "expected_answer")
 #: Fields that identify a problem, in its records and in the task's documents.
@@ -83,9 +89,22 @@ def _read_field(record: dict[str, Any], name: str) -> Any:
 
 
 def _read_judgement(text: str) -> bool | None:
-    """Return the judge's answer after the marker, None without one; only yes counts as right."""
-    parts = _MARKER.split(text)
-    return parts[-1].lower().startswith("yes") if len(parts) > 1 else None
+    """Return the judge's answer, or None without one.
+
+    As in NeMo-Skills, the first marker decides if yes or no follows it; then the other forms are
+    tried. A marker without an answer counts as wrong.
+    """
+    marker = _MARKER.search(text)
+    if marker and (word := re.match("yes|no", text[marker.end() :], re.IGNORECASE)):
+        return word[0].lower() == "yes"
+    if boxed := _BOXED.search(text):
+        return boxed[1].lower() == "correct"
+    if points := _POINTS.search(text):
+        return int(points[1]) >= _MIN_POINTS
+    words = {word.lower() for word in _BRACKETED.findall(text)}
+    if words:
+        return "correct" in words
+    return False if marker else None
 
 
 def _read_verdict(
@@ -106,7 +125,8 @@ def _read_verdict(
     text = read_text_field(record, name, place)
     if (passed := _read_judgement(text)) is None:
         raise UserError(
-            f"{place}: judgement is {text!r:.60}; expected 'Judgement:' followed by Yes or No; "
-            "name another field (--metric), or have the task's verifier judge (--judge)"
+            f"{place}: judgement is {text!r:.60}; expected 'Judgement: Yes' or another form "
+            "of NeMo-Skills; name another field (--metric), or have the task's verifier judge "
+            "(--judge)"
         )
     return create_verdict(passed), name

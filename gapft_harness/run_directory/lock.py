@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import platform
 import tempfile
@@ -38,6 +37,8 @@ def hold_run_lock(path: Path) -> Iterator[None]:
             folder cannot be written.
         GapftError: the disk is full.
     """
+    import fcntl  # not on Windows
+
     try:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / RUN_LOCK, os.O_RDWR | os.O_CREAT, 0o644)

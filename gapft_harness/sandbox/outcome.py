@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gapft_harness.sandbox.inside.messages import Ending
-from gapft_harness.sandbox.inside.watch import ERROR_BYTES
+from gapft_harness.sandbox.inside.messages import ERROR_BYTES, Ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -20,9 +19,12 @@ from typing import IO
 
 from gapft_harness.core.processes import build_thread_environment, open_standard_streams
 from gapft_harness.sandbox.confinement.syscalls import Refused
-from gapft_harness.sandbox.inside.execute import LENGTH_BYTES
-from gapft_harness.sandbox.inside.messages import pack_job, unpack_ending
-from gapft_harness.sandbox.inside.watch import MAX_SHARED_AGE_S
+from gapft_harness.sandbox.inside.messages import (
+    LENGTH_BYTES,
+    MAX_SHARED_AGE_S,
+    pack_job,
+    unpack_ending,
+)
 from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
 from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
 
@@ -232,6 +234,8 @@ class SandboxWorker:
         All tests use the same files: the inode number of a new file would reveal how many were
         created before, and a program can create such files itself (by mapping shared memory).
         """
+        import fcntl  # not on Windows
+
         for file in self._files:
             os.ftruncate(file, 0)
             os.lseek(file, 0, os.SEEK_SET)

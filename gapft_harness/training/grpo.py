@@ -1,6 +1,6 @@
 """Train LoRA adapters online: TRL's ``GRPOTrainer`` on the pool's prompts, with flat groups masked.
 
-TRL has no mask for flat groups (huggingface/trl#3708). This mask changes the mask and divisor of
+TRL has no mask for flat groups (huggingface/trl#5588). This mask changes the mask and divisor of
 TRL's loss after the responses are drawn, so sampling is the same with and without it.
 """
 

@@ -119,6 +119,11 @@ def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
             assert sum(row["passed"] for row in own) == seed_results["counts"]["correct"]
     states = pq.read_table(tmp_path / "exported" / "verl" / "train.parquet")["extra_info"]
     assert {row["state"] for row in states.to_pylist()} == {"S"}
+    pairs, band = (
+        pq.read_table(tmp_path / "exported" / name / "train.parquet").to_pylist()
+        for name in ("trl-dpo", "trl-dpo-band")
+    )
+    assert band == [row for row in pairs if 0.2 <= row["solve_rate"] <= 0.8] != pairs
     assert "rewards/passes/mean" in log
     adapter = tmp_path / "exported" / "adapters" / "gapft-seed13"
     assert PeftConfig.from_pretrained(str(adapter)).r == 8

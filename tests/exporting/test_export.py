@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import load_dataset
@@ -18,15 +21,18 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.exporting.kinds import KINDS, ExportChoice
 from gapft_harness.exporting.kinds import export as exported
+from gapft_harness.exporting.problem_choice import parse_solve_rate_band
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import (
     read_examples,
     read_problems,
+    state_schema,
     write_examples,
     write_problems,
 )
 from tests.recording_run import write_letters_task
+from tests.study.sealed import update_recorded_hash
 from tests.verify.tampering import seal_again
 
 KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
@@ -92,6 +98,41 @@ def test_exports_sealed_examples_in_order(
     )
     assert {example["state"] for example in arm["examples"]} == {"S"}
     assert (arm["unended"], arm["truncated"]) == (0, 0)
+
+
+@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory"])
+def test_exports_only_examples_in_band(run: RunDirectory, tmp_path: Path, to: str) -> None:
+    """Every other problem gets a solve rate of one half; the others keep three quarters."""
+    changed = copy_run(run, tmp_path / "run")
+    table = layout.states_path("pool")
+    rows = pq.read_table(changed.path / table).to_pylist()
+    for row in rows[::2]:
+        row["passing_samples"] = 2
+    pq.write_table(pa.Table.from_pylist(rows, state_schema()), changed.path / table)
+    update_recorded_hash(changed.path, table)
+    choice = ExportChoice(tmp_path / "all", ["gapft"], [13])
+    band = dataclasses.replace(
+        choice, out=tmp_path / "band", solve_rates=parse_solve_rate_band(".5:.5")
+    )
+    exported(changed, to, choice)
+    exported(changed, to, band)
+    chosen = {row["problem_id"] for row in rows[::2]}
+    arms = [
+        json.loads((folder / "budget.json").read_text())["arms"]["gapft-seed13"]
+        for folder in (choice.out, band.out)
+    ]
+    lines = [read_lines(folder / "gapft-seed13.jsonl") for folder in (choice.out, band.out)]
+    is_chosen = [example["problem_id"] in chosen for example in arms[0]["examples"]]
+    assert lines[1] == list(compress(lines[0], is_chosen))
+    assert arms[1]["examples"] == list(compress(arms[0]["examples"], is_chosen)) != []
+    assert "budget" in arms[0]
+    assert "budget" not in arms[1]
+    wrong = dataclasses.replace(
+        choice, out=tmp_path / "none", solve_rates=parse_solve_rate_band("0:.1")
+    )
+    with pytest.raises(UserError, match=r"--solve-rate 0:0.1: none of 24 problems"):
+        exported(changed, to, wrong)
+    assert not wrong.out.exists()
 
 
 def test_counts_truncated_examples(run: RunDirectory, tmp_path: Path) -> None:

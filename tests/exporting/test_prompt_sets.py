@@ -15,6 +15,7 @@ from huggingface_hub import DatasetCard
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.exporting.kinds import ExportChoice, export
+from gapft_harness.exporting.problem_choice import parse_solve_rate_band
 from gapft_harness.exporting.prompt_sets import FACTS, PROMPT_FORMATS
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.interactive.runs import Run
@@ -161,6 +162,21 @@ def test_exports_only_chosen_states(mixed_run: RunDirectory, tmp_path: Path, to:
         row_facts for row in every if (row_facts := get_facts(to, row))["state"] in "SU"
     ]
     assert "| pool | train | 0 | 100 | 7 | 107 |" in (tmp_path / "some" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("to", PROMPT_FORMATS)
+def test_exports_only_band_of_solve_rates(mixed_run: RunDirectory, tmp_path: Path, to: str) -> None:
+    every = [get_facts(to, row) for row in export_and_load(mixed_run, to, tmp_path / "all")]
+    band = parse_solve_rate_band(".25:.75")
+    choice = ExportChoice(tmp_path / "some", states=["S"], solve_rates=band)
+    export(mixed_run, to, choice)
+    some = load_dataset(str(choice.out), split="train", cache_dir=f"{choice.out}.cache")
+    expected = [row for row in every if row["state"] == "S" and 1 <= row["passing_samples"] <= 3]
+    assert [get_facts(to, row) for row in some] == expected
+    assert {row["solve_rate"] for row in expected} == {0.25, 0.5, 0.75}
+    card = (choice.out / "README.md").read_text()
+    assert f"| pool | train | 0 | {len(expected)} | 0 | {len(expected)} |" in card
+    assert "solve rate from 0.25 to 0.75, bounds included" in card
 
 
 def test_early_stopped_search_has_no_solve_rate(tmp_path: Path) -> None:

@@ -226,7 +226,13 @@ def add_judgements(rows: list[Line]) -> Iterator[Line]:
     ("judgement", "status"),
     [
         ("Reasoning: yes, it is.\nJudgement: No", "fail"),
-        ("Judgement: No. On second thought\n**Judgement**: Yes", "pass"),
+        ("Judgement: No. On second thought\n**Judgement**: Yes", "fail"),
+        ("Judgement: unclear. \\boxed{Correct}", "pass"),
+        (r"So \boxed{ Incorrect }", "fail"),
+        ("<points>6 out of 7</points>", "pass"),
+        ("<points> 1 out of 7 </points>", "fail"),
+        ("The result differs: [Incorrect]", "fail"),
+        ("[Correct]", "pass"),
         ("**Judgement:** Yes", "pass"),
         ("**judgement:** No, not yes", "fail"),
         ("JUDGEMENT : yes", "pass"),
@@ -234,7 +240,7 @@ def add_judgements(rows: list[Line]) -> Iterator[Line]:
         ("Judgement:", "fail"),
     ],
 )
-def test_reads_judgement_after_marker(tmp_path: Path, judgement: str, status: str) -> None:
+def test_reads_forms_of_judgement(tmp_path: Path, judgement: str, status: str) -> None:
     line = {"problem": "1+1", "generation": "2", "judgement": judgement}
     file = Path(write_lines(tmp_path / "output.jsonl", [line]))
     (row,) = read_nemo_skills(file, ImportChoice([str(file)]), greedy=False)

@@ -22,7 +22,8 @@ def command(
             "--to",
             metavar="NAME",
             help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
-            "or trl-grpo: prompts of the pool for online training; dataset: the evidence; "
+            "or trl-grpo: prompts of the pool for online training; trl-dpo: pairs of a sample "
+            "that passed and one that failed; dataset: the evidence; "
             "adapters: adapters with model cards; tables: the report's tables",
         ),
     ],
@@ -38,18 +39,31 @@ def command(
     ] = [],
     states: Annotated[
         str,
-        typer.Option("--states", metavar="S,U", help="for prompts: only problems in these states"),
+        typer.Option(
+            "--states", metavar="S,U", help="for prompts and pairs: only problems in these states"
+        ),
     ] = "",
+    solve_rate: Annotated[
+        str | None,
+        typer.Option(
+            "--solve-rate",
+            metavar="LOW:HIGH",
+            help="for training sets, prompts and pairs: only problems of which this share of the "
+            "samples passed, e.g. .2:.8; bounds included",
+        ),
+    ] = None,
     plugin: PluginFile = [],
 ) -> None:
-    """Write training sets, prompts, evidence, adapters or tables in formats of other programs."""
+    """Write a run's training sets, prompts, evidence or tables in formats of other programs."""
     from gapft_harness.exporting.kinds import ExportChoice, export_study
     from gapft_harness.exporting.kinds import export as exported
+    from gapft_harness.exporting.problem_choice import parse_solve_rate_band
     from gapft_harness.run_directory.directory import RunDirectory
     from gapft_harness.study.verify import is_study
 
     chosen_states = [state.strip() for state in states.split(",")] if states else []
-    request = ExportChoice(out, condition, seed, chosen_states, plugin)
+    band = None if solve_rate is None else parse_solve_rate_band(solve_rate)
+    request = ExportChoice(out, condition, seed, chosen_states, plugin, band)
     if is_study(run_dir):
         from gapft_harness.study.document import read_sections
 

@@ -31,12 +31,12 @@ from typing import Any, NoReturn
 
 from gapft_harness.sandbox.confinement.syscalls import libc
 from gapft_harness.sandbox.inside import lcb
+from gapft_harness.sandbox.inside.messages import LENGTH_BYTES
 from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, encode_value, parse_arguments
 
 REPORT, SOURCE, STAGE = 3, 4, 5
 #: The descriptor of a function program's calls after the source is read: a length, then the input.
 CALLS = SOURCE
-LENGTH_BYTES = 8
 #: The words that confirm an answer on ``CALLS``: the process can take a further call, or cannot.
 NEXT, LAST = b"+", b"."
 #: The word on ``STAGE`` after the program has compiled.

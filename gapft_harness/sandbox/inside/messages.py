@@ -10,6 +10,14 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+#: The bytes of a call's length, before its input.
+LENGTH_BYTES = 8
+#: A process older than this, in CPU or wall seconds, gets no further call: if an earlier answer was
+#: wrong, the time would be wasted.
+MAX_SHARED_AGE_S = 0.5
+#: Maximum bytes of a call's standard error that are stored.
+ERROR_BYTES = 4096
+
 _JOB = Struct("=dd?")
 _ENDING = Struct("=idd4s?dI")
 _ANSWERED_CALL = Struct("=ddQQQ")

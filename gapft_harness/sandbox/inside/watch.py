@@ -17,17 +17,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gapft_harness.sandbox.inside.crowd import LOOK_INTERVAL_S, Crowd
-from gapft_harness.sandbox.inside.execute import LENGTH_BYTES, NEXT
-from gapft_harness.sandbox.inside.messages import AnsweredCall, Usage
+from gapft_harness.sandbox.inside.execute import NEXT
+from gapft_harness.sandbox.inside.messages import (
+    ERROR_BYTES,
+    LENGTH_BYTES,
+    MAX_SHARED_AGE_S,
+    AnsweredCall,
+    Usage,
+)
 
-#: A process older than this, in CPU or wall seconds, gets no further call: if an earlier answer was
-#: wrong, the time would be wasted.
-MAX_SHARED_AGE_S = 0.5
 #: Seconds between two counts of a program's threads.
 _COUNT_INTERVAL_S = 0.02
 _CORES = os.cpu_count() or 1
-#: Maximum bytes of a call's standard error that are stored.
-ERROR_BYTES = 4096
 #: Maximum bytes of answers and output of a process's calls; beyond it, there is no further call.
 _MAX_STORED_BYTES = 1 << 16
 
