@@ -1,4 +1,4 @@
-"""Format the findings of ``gapft gap`` for the terminal and for its files."""
+"""Format the findings: pages, tables and results of ``gapft gap``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build_document(
         title=f"The gap of {search.task}",
         sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
-        results={**build_results(search, findings), **_build_prospects_entry(prospects)},
+        results={**build_results(search, findings), **build_prospects_entry(prospects)},
         tables={
             "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
             "items.csv": _list_item_rows(search, findings),
@@ -118,7 +118,7 @@ def build_run_document(
                 name: _build_filter_entry(split_findings)
                 for name, split_findings in findings.items()
             },
-            **_build_prospects_entry(prospects),
+            **build_prospects_entry(prospects),
             "costs": asdict(costs),
             "notes": [note.line for note in list_run_notes(run, findings)],
         },
@@ -423,7 +423,8 @@ def _interval_to_list(interval: Interval) -> list[float]:
     return [interval.low, interval.high]
 
 
-def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+def build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+    """Build the entry ``prospects`` of results.json."""
     return {"prospects": None if prospects is None else asdict(prospects)}
 
 
