@@ -136,6 +136,7 @@ def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
     index, tokens = read_response_tokens(table)
     return SearchedSplit(
         *(verdicts.greedy, verdicts.passing, k, verdicts.passed),
+        answers=verdicts.answers,
         complete=int((index != GREEDY).sum()) == verdicts.passed.size,
         tokens=count_generated(table),
         example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),
