@@ -52,6 +52,8 @@ from gapft_harness.report.sections.comparison import TERMS, split_by_state
 PAGE_CASES = 25
 #: Maximum characters of a prompt or response on a page: its start and its end.
 _MAX_TEXT = 4_000
+#: Maximum number of pairs of models whose table is open on the page.
+_OPEN_PAIRS = 10
 #: Written only if there are several samples before and after.
 CURVES_FILE = "curves.csv"
 #: The files that ``--out`` writes, readable ones first.
@@ -144,6 +146,8 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
     ]
     if comparison.findings.models:
         parts.append(Section("Before and after", [_build_model_table(comparison)]))
+    if comparison.findings.pairs:
+        parts.append(Section("Between the models", [_build_pair_table(comparison)]))
     if comparison.findings.aggregates:
         parts.append(Section("By group of tasks", [_build_aggregate_table(comparison)]))
     if comparison.findings.groups:
@@ -251,6 +255,31 @@ def _build_model_table(comparison: Comparison) -> Table:
     )
 
 
+def _build_pair_table(comparison: Comparison) -> Table:
+    """Build the table of pairs of models after; pairs with BEFORE are in the table of models."""
+    all_pairs = comparison.findings.pairs
+    lines = [
+        ComparisonLine(pair, model=second, first=first)
+        for (first, second), pair in all_pairs.items()
+        if first is not None
+    ]
+    pairs = [line.pair for line in lines]
+    levels = {id(column) for column in LEVELS}
+    columns = [column for column in _list_columns(comparison, pairs) if id(column) not in levels]
+    note = (
+        f"Interval as above. {_format_tests(comparison, pairs)} p (Holm): adjusted for all "
+        f"{len(all_pairs)} pairs of models, including those with the model before."
+    )
+    if any(pair.seeds > 1 for pair in pairs):
+        rose, fell = name_changes(comparison)
+        note += f" {rose.capitalize()} and {fell}: by the mean over seeds."
+    table = Frame([*PAIR, *columns], lines).table(
+        f"{note}{_format_small_units(comparison, pairs)}", words=2
+    )
+    summary = f"{len(lines)} pairs of models" if len(lines) > _OPEN_PAIRS else ""
+    return replace(table, summary=summary)
+
+
 def _build_group_table(comparison: Comparison) -> Table:
     """Build the table by the chosen field or by task, with each task's metric if they differ."""
     figures = (
@@ -330,6 +359,7 @@ class ComparisonLine:
         figure: the compared metric.
         by_state: the terms of its change.
         k: number of samples before, which the states are based on.
+        first: the model that ``model`` is compared with, if both are models after.
     """
 
     pair: Paired
@@ -338,6 +368,7 @@ class ComparisonLine:
     figure: ComparedMetric | None = None
     by_state: ByState | None = None
     k: int = 0
+    first: str | None = None
 
 
 def group_column(title: str) -> Column[ComparisonLine]:
@@ -376,6 +407,13 @@ _NUMBER = "documents whose number rose or fell, for metrics other than 0 and 1"
 MODEL: tuple[Column[ComparisonLine], ...] = (
     Column("model", "AFTER's name", lambda line: line.model, "model"),
 )
+PAIR: tuple[Column[ComparisonLine], ...] = (
+    *MODEL,
+    Column(
+        "minus", "the model that is subtracted; null in results.json: BEFORE",
+        lambda line: line.first, "minus",
+    ),
+)  # fmt: skip
 GROUP = (group_column("task"), group_column("group"))
 DOCUMENTS: tuple[Column[ComparisonLine], ...] = (
     Column("documents", _HOW_MANY, lambda line: line.pair.items, "documents", format_count),
@@ -814,6 +852,10 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             },
         },
         "models": models,
+        "pairs": [
+            {"model": second, "minus": first, **build_pair_entry(pair, comparison.is_judged())}
+            for (first, second), pair in comparison.findings.pairs.items()
+        ],
         "notes": [note.line for note in comparison.notes],
     }
     if (samples := comparison.samples) is not None:

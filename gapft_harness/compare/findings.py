@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +107,8 @@ class Paired:
         gained: number of items whose number rose, summed over seeds.
         lost: number of items whose number fell, summed over seeds.
         is_binary: whether all numbers are 0 or 1.
-        p_holm: p-value adjusted for all tests of the table; None if it has only one test.
+        p_holm: p-value adjusted for all tests of the table (for ``CompareFindings.pairs``, for all
+            pairs); None if it has only one test.
     """
 
     items: int
@@ -137,6 +139,10 @@ class ByState:
     k_eq: int
 
 
+#: Two models: the second is compared with the first; None: the model before.
+ModelPair = tuple[str | None, str]
+
+
 @dataclass(frozen=True, slots=True)
 class CompareFindings:
     """All findings of a comparison.
@@ -145,6 +151,8 @@ class CompareFindings:
         models: findings by model's name; empty if the tasks' numbers have no common mean.
         groups: findings by group, then by model's name.
         aggregates: findings by lm_eval's group of tasks, then by model's name.
+        pairs: findings of every pair of models on all items, where ``before`` is the first model of
+            the pair; empty with one model after, or if the numbers have no common mean.
         states: shape (P,), G, S or U; None without the source's samples.
         by_state: terms by model's name; empty without the source's samples.
     """
@@ -152,6 +160,7 @@ class CompareFindings:
     models: dict[str, Paired]
     groups: dict[str, dict[str, Paired]] = field(default_factory=dict)
     aggregates: dict[str, dict[str, Paired]] = field(default_factory=dict)
+    pairs: dict[ModelPair, Paired] = field(default_factory=dict)
     states: NDArray[np.str_] | None = None
     by_state: dict[str, ByState] = field(default_factory=dict)
 
@@ -174,6 +183,7 @@ def compare_numbers(
         has_common_mean: whether a mean over all items is meaningful.
     """
     models = _adjust_p_values({"": compare_models(table, "all")})[""] if has_common_mean else {}
+    pairs = compare_pairs(table, models) if len(models) > 1 else {}
     groups = {}
     if table.groups is not None:
         for name in sorted(set(table.groups.tolist()), key=natural_sort_key):
@@ -190,13 +200,13 @@ def compare_numbers(
         aggregate_findings[aggregate.name] = compare_models(part, f"aggregate/{aggregate.name}")
     aggregate_findings = _adjust_p_values(aggregate_findings)
     if samples is None:
-        return CompareFindings(models, groups, aggregate_findings)
+        return CompareFindings(models, groups, aggregate_findings, pairs)
     states = samples.states
     by_state = {
         name: _decompose_model(states, numbers == 1, samples)
         for name, numbers in table.after.items()
     }
-    return CompareFindings(models, groups, aggregate_findings, states, by_state)
+    return CompareFindings(models, groups, aggregate_findings, pairs, states, by_state)
 
 
 def compare_models(table: Numbers, purpose: str) -> dict[str, Paired]:
@@ -229,6 +239,64 @@ def compare_models(table: Numbers, purpose: str) -> dict[str, Paired]:
             is_binary=table.is_binary(name),
         )
     return pairs
+
+
+def compare_pairs(table: Numbers, models: dict[str, Paired]) -> dict[ModelPair, Paired]:
+    """Compare every pair of models, with p-values adjusted for all pairs (Holm).
+
+    Args:
+        table: the numbers, without strata.
+        models: each model after compared with the one before.
+
+    Returns:
+        First the pairs with the model before, then those of two models after.
+    """
+    stream = Stream(_SEED, "compare/pairs")
+    pairs: dict[ModelPair, Paired] = {(None, name): pair for name, pair in models.items()}
+    for first, second in combinations(models, 2):
+        pairs[first, second] = _compare_two(table, first, second, stream)
+    adjusted = adjust_p_values([pair.p_value for pair in pairs.values()])
+    return {
+        names: replace(pair, p_holm=p_holm)
+        for (names, pair), p_holm in zip(pairs.items(), adjusted, strict=True)
+    }
+
+
+def _compare_two(table: Numbers, first: str, second: str, stream: Stream) -> Paired:
+    """Compare two models after; their training seeds are independent of each other.
+
+    With several seeds, an item is gained or lost if its mean over seeds rose or fell.
+    """
+    before, after = table.after[first], table.after[second]
+    clusters = np.arange(before.shape[1]) if table.clusters is None else table.clusters
+    means = _resample_means(np.concatenate([before, after]).T, clusters, None, stream)
+    before_means, after_means = (
+        (columns * draw_seed_weights(columns.shape[1], REPLICATES, stream.child(side))).mean(axis=1)
+        for side, columns in (
+            ("before", means[:, : len(before)]),
+            ("after", means[:, len(before) :]),
+        )
+    )
+    rows = np.concatenate([before, after])
+    is_binary = bool(((rows == 0) | (rows == 1)).all())
+    difference = after.mean(axis=0) - before.mean(axis=0)
+    is_single = len(before) == len(after) == 1
+    test, p_value = _compute_test(difference[None], table, is_binary and is_single, stream)
+    units = int(clusters.max()) + 1
+    return Paired(
+        items=len(difference),
+        units=units,
+        seeds=max(len(before), len(after)),
+        before=float(before.mean()),
+        after=float(after.mean()),
+        difference=float(difference.mean()),
+        interval=compute_interval(after_means - before_means) if units > 1 else None,
+        test=test,
+        p_value=p_value,
+        gained=int((difference > 0).sum()),
+        lost=int((difference < 0).sum()),
+        is_binary=is_binary,
+    )
 
 
 def _resample_means(

@@ -36,14 +36,9 @@ class Costs:
 
 def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     """Sum up what was spent, and estimate the costs of the plan."""
-    counts = [searched.tokens for searched in run.splits.values()]
-    known_counts = [searched for searched in counts if searched is not None]
-    has_tokens = len(known_counts) == len(counts)
-    total = float(sum(searched.total for searched in known_counts))
-    rate = total / run.seconds if has_tokens and run.seconds else None
-
+    total, rate = run.generated_tokens, run.rate
     problems = {split: len(searched.greedy) for split, searched in run.splits.items()}
-    is_complete = has_tokens and all(searched.complete for searched in run.splits.values())
+    is_complete = total is not None and all(searched.complete for searched in run.splits.values())
 
     def estimate_search(k: int) -> float | None:
         tokens_by_split = {
@@ -63,7 +58,7 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     audit = run.splits.get("audit") or run.splits["pool"]
     decode = audit.tokens.mean_decode if audit.tokens else None
     return Costs(
-        search=Spending(total if has_tokens else None, run.seconds),
+        search=Spending(total, run.seconds),
         deeper={n * run.k: Spending.from_rate(estimate_search(n * run.k), rate) for n in MULTIPLES},
         arms=arms,
         training=_estimate_training(run, seeds),
@@ -86,8 +81,4 @@ def _estimate_training(run: SearchedRun, seeds: int) -> Spending:
             examples = sizes["S"] + (sizes["G"] if examples == "verified" else 0)
         repetitions = {**run.recipe["training"], **condition.training}["repetitions"]
         exposures += (examples + budget["replay"]) * repetitions
-    tokens = seeds * exposures * pool.example
-    if run.trained is None:
-        return Spending(tokens)
-    trained_tokens, seconds = run.trained
-    return Spending(tokens, tokens / trained_tokens * seconds)
+    return run.estimate_training(seeds * exposures * pool.example)

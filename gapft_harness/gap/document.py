@@ -1,4 +1,4 @@
-"""Format the findings of ``gapft gap`` for the terminal and for its files."""
+"""Format the findings: pages, tables and results of ``gapft gap``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build_document(
         title=f"The gap of {search.task}",
         sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
-        results={**build_results(search, findings), **_build_prospects_entry(prospects)},
+        results={**build_results(search, findings), **build_prospects_entry(prospects)},
         tables={
             "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
             "items.csv": _list_item_rows(search, findings),
@@ -118,7 +118,7 @@ def build_run_document(
                 name: _build_filter_entry(split_findings)
                 for name, split_findings in findings.items()
             },
-            **_build_prospects_entry(prospects),
+            **build_prospects_entry(prospects),
             "costs": asdict(costs),
             "notes": [note.line for note in list_run_notes(run, findings)],
         },
@@ -137,6 +137,8 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
         if not split_findings.pass_at:
             early = f"{split}: its search stopped early (search.stop)"
             yield Text(f"{early}, so Pass@k is unknown")
+        elif fault := split_findings.verdicts.voting_fault:
+            yield Text(f"{split}: maj@k is not shown, since {fault} (verifier {run.verifier})")
 
 
 def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Iterator[Text]:
@@ -154,6 +156,8 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
                 f"{format_count(len(search.rows_by_id) * (search.k + 1))} responses could not be "
                 "judged and count as not passed; see the logs for reasons"
             )
+        if fault := filter_findings.verdicts.voting_fault:
+            yield Text(f"filter {name}: maj@k is not shown, since {fault}")
     if search.changed:
         yield Text(
             f"filter {next(iter(findings))}: {format_count(search.changed)} verdicts differed when "
@@ -207,23 +211,46 @@ _GAP_NOTE = "Gap: Pass@K − Pass@1."
 def _build_curve_table(k: int, findings: GapFindings) -> Table:
     shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
     rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
+    if findings.majority:
+        share = findings.majority[-1]
+        voted = Rate("", k, share.value, share.interval, findings.majority_gain, rule="maj")
+        rows.insert(len(rows) - len(findings.beyond), voted)
     note = (
         f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
     )
     if findings.beyond:
         note += f" Beyond {k} samples: bounds for any distribution of pass rates over problems."
+    if findings.majority:
+        note += f" maj@{k}: the most frequent answer of {k} samples, without a verifier."
     return Frame(CURVE, rows).table(note)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A point of Pass@k; k = 0 is the greedy decode; above K there are only bounds."""
+    """A point of Pass@k; k = 0 is the greedy decode; above K there are only bounds.
+
+    Attributes:
+        filter: the filter, or empty.
+        k: number of samples.
+        value: the accuracy; None if it is unknown.
+        interval: its 95% interval.
+        gain: the accuracy minus Pass@1.
+        majority: maj@k for the same k; None if unknown.
+        rule: ``Pass``, or ``maj`` for a row of its own.
+    """
 
     filter: str
     k: int
-    value: Fraction | None
+    value: Fraction | float | None
     interval: Interval | None
     gain: ShareEstimate | None = None
+    majority: ShareEstimate | None = None
+    rule: str = "Pass"
+
+    @property
+    def label(self) -> str:
+        """The row's name for people."""
+        return f"{self.rule}@{self.k}" if self.k else "greedy"
 
 
 def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
@@ -232,7 +259,11 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
     for name, filter_findings in findings.items():
         rows.append(Rate(name, 0, filter_findings.greedy.value, filter_findings.greedy.interval))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
-        rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
+        votes = dict(enumerate(filter_findings.majority, 1))
+        rows += [
+            Rate(name, k, share.value, share.interval, gain, votes.get(k))
+            for k, (share, gain) in shares
+        ]
         rows += [
             Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()
         ]
@@ -252,12 +283,12 @@ def _gain_formatter(format_share: Callable[[ShareEstimate], str]) -> Callable[[R
     return lambda rate: "" if rate.gain is None or rate.k == 1 else format_share(rate.gain)
 
 
-_PASSES = "of `greedy` and `Pass@k` (Equation 1)"
-_GAIN = "Pass@k minus Pass@1, both of samples"
+_PASSES = "of `greedy`, `Pass@k` (Equation 1) and `maj@k` (a majority vote)"
+_GAIN = "Pass@k or maj@k minus Pass@1, all of samples"
 CURVE: tuple[Column[Rate], ...] = (
     Column("filter", "", lambda rate: rate.filter),
     Column("k", "", lambda rate: rate.k or "greedy"),
-    Column("", "", lambda rate: f"Pass@{rate.k}" if rate.k else "greedy", ""),
+    Column("", "", lambda rate: rate.label, ""),
     Column("rate", _PASSES, lambda rate: rate.value, "passes", percent),
     Column(
         "ci95", _PASSES, lambda rate: rate.interval, "95% interval", percent_interval,
@@ -267,6 +298,11 @@ CURVE: tuple[Column[Rate], ...] = (
     Column(
         "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
         names=("gain_low", "gain_high"),
+    ),
+    Column("majority", "", lambda rate: rate.majority and rate.majority.value),
+    Column(
+        "majority_ci95", "", lambda rate: rate.majority and rate.majority.interval,
+        names=("majority_low", "majority_high"),
     ),
     Column("", _GAIN, _gain_formatter(lambda share: points(share.value)), "− Pass@1 (points)"),
     Column(
@@ -398,6 +434,10 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
         "pass_at_k": {
             str(k): _build_share_entry(share) for k, share in enumerate(findings.pass_at, 1)
         },
+        "maj_at_k": {
+            str(k): _build_share_entry(share) for k, share in enumerate(findings.majority, 1)
+        }
+        or None,
         "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
         "beyond_k": {
             str(k): {
@@ -423,7 +463,8 @@ def _interval_to_list(interval: Interval) -> list[float]:
     return [interval.low, interval.high]
 
 
-def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+def build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+    """Build the entry ``prospects`` of results.json."""
     return {"prospects": None if prospects is None else asdict(prospects)}
 
 

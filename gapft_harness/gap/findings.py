@@ -30,11 +30,11 @@ class ShareEstimate:
     """A share of the problems, or a difference of two shares, with its 95% interval.
 
     Attributes:
-        value: the exact value.
+        value: the exact value; of maj@k a float.
         interval: 95% interval over problems; None with one problem.
     """
 
-    value: Fraction
+    value: Fraction | float
     interval: Interval | None
 
 
@@ -64,6 +64,9 @@ class GapFindings:
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
         errors: number of responses that neither passed nor failed; they count as not passed.
+        majority: maj@k for k = 1, ..., K; empty if answers cannot be compared or samples were left
+            out.
+        majority_gain: maj@K minus Pass@1; None without ``majority``.
     """
 
     greedy: ShareEstimate
@@ -73,6 +76,8 @@ class GapFindings:
     verdicts: Verdicts
     shares: dict[State, ShareEstimate]
     errors: int
+    majority: tuple[ShareEstimate, ...] = ()
+    majority_gain: ShareEstimate | None = None
 
 
 def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = True) -> GapFindings:
@@ -89,21 +94,27 @@ def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = Tr
     exact = [verdicts.compute_pass_at(term) for term in ks]
     total = len(states)
     columns = [verdicts.greedy.astype(float), *((states == state).astype(float) for state in "GSU")]
-    values = [Fraction(round(column.sum()), total) for column in columns]
+    values: list[Fraction | float] = [Fraction(round(column.sum()), total) for column in columns]
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
+    votes = [*verdicts.compute_majority().T] if is_complete else []
+    voted = [*votes, *(term - estimates[0] for term in votes[-1:])]
+    values += [float(column.mean()) for column in voted]
+    intervals = [*_compute_intervals(columns), *(_compute_intervals(voted) if voted else ())]
     shares = [
-        ShareEstimate(value, interval)
-        for value, interval in zip(values, _compute_intervals(columns), strict=True)
+        ShareEstimate(value, interval) for value, interval in zip(values, intervals, strict=True)
     ]
+    before_votes = len(shares) - len(voted)
     return GapFindings(
         greedy=shares[0],
         pass_at=tuple(shares[4 : 4 + len(ks)]),
-        gains=tuple(shares[4 + len(ks) :]),
+        gains=tuple(shares[4 + len(ks) : before_votes]),
         beyond={n * k: _compute_bounds(verdicts, n * k) for n in MULTIPLES} if is_complete else {},
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
+        majority=tuple(shares[before_votes : before_votes + len(votes)]),
+        majority_gain=shares[-1] if votes else None,
     )
 
 

@@ -25,7 +25,7 @@ from gapft_harness.gap.logs import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.verdicts.table import Verdicts, encode_answers
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.stock import StockTask
@@ -73,18 +73,26 @@ class MeasuredSearch:
 
 @dataclass(slots=True)
 class _Tally:
-    """The results under one filter: for each problem, whether each response passed."""
+    """The results under one filter: for each problem, whether each response passed.
+
+    Attributes:
+        passed: by problem, whether each response passed.
+        answers: by problem, the answer of each sample; None without one.
+        errors: number of responses without a verdict.
+    """
 
     passed: list[list[bool]] = field(default_factory=list)
+    answers: list[list[str | None]] = field(default_factory=list)
     errors: int = 0
 
-    def add(self, judged: Sequence[Judgement]) -> None:
+    def add(self, judged: Sequence[Judgement], answers: Sequence[str | None]) -> None:
         self.passed.append([judgement.verdict.passed for judgement in judged])
+        self.answers.append([*answers[1:]])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
 
     def build_verdicts(self) -> Verdicts:
         passed = np.array(self.passed)
-        return Verdicts.of(passed[:, 0], passed[:, 1:])
+        return Verdicts.of(passed[:, 0], passed[:, 1:], encode_answers(self.answers))
 
 
 def measure_search(
@@ -123,12 +131,12 @@ def measure_search(
         for problems in iter(lambda: list(islice(searched, _BATCH)), []):
             for name, tally in tallies.items():
                 judged = list(_judge_problems(problems, stock, name, chosen))
-                for (problem, _), problem_judgements in zip(problems, judged, strict=True):
-                    tally.add([judgement for judgement, _ in problem_judgements])
+                for (problem, responses), problem_judgements in zip(problems, judged, strict=True):
                     changed += sum(is_changed for _, is_changed in problem_judgements)
                     target = _format_target(stock, problem)
                     number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
                     rows = [judgement for judgement, _ in problem_judgements]
+                    tally.add(rows, _read_answers(stock, name, responses, rows))
                     write_rows(files, problem, number, target, options, name, rows)
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
@@ -253,6 +261,23 @@ def _judge_problems(
             )
         assert responses[0].response.index == GREEDY
         yield row
+
+
+def _read_answers(
+    stock: StockTask | None,
+    filter: str,
+    responses: Sequence[JudgedResponse],
+    judged: Sequence[Judgement],
+) -> list[str | None]:
+    """Return the answers of a problem's responses: the verifier's, or those that a filter extracts.
+
+    Under a filter that returns complete responses, no response has an answer.
+    """
+    if stock is None:
+        return [response.answer for response in responses]
+    if not stock.can_extract(filter):
+        return [None] * len(judged)
+    return [stock.read_answer(judgement.filtered) for judgement in judged]
 
 
 def _select_numbers(metrics: Mapping[str, Any], decision: str) -> dict[str, float]:

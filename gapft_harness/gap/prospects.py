@@ -94,14 +94,8 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
     items = plan.items or ("audit" in splits and len(judged.verdicts.greedy))
     if not items:
         return None
-    seeds = plan.seeds or seeds
-    least = {
-        n: find_detectable_effect(
-            seeds=n, items=items, discordance=plan.discordance, shared=plan.shared
-        )
-        for n in sorted({1, 3, 5, 10, seeds})
-    }
     pool = splits.get("pool")
+    verdict = None
     if pool is not None and not pool.verdicts.sizes["S"]:
         verdict = TrainingAdvice(
             "not worth training",
@@ -109,13 +103,47 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
             "that one decode missed: there is nothing to train on. Search deeper (search.k), at a "
             "higher temperature, or choose an easier pool.",
         )
-    else:
-        verdict = _compare_gain(judged, seeds, items, least[seeds])
-    return Prospects(seeds, items, plan.discordance, plan.shared, least, verdict)
+    p_s = float(judged.shares["S"].value)
+    evidence = (
+        f"Search recovers {percent(p_s)} of the problems "
+        f"({format_count(judged.verdicts.sizes['S'])} of "
+        f"{format_count(len(judged.verdicts.greedy))})"
+    )
+    return assess_share(plan, plan.seeds or seeds, items, p_s, evidence, verdict)
+
+
+def assess_share(
+    plan: Plan,
+    seeds: int,
+    items: int,
+    p_s: float,
+    evidence: str,
+    verdict: TrainingAdvice | None = None,
+) -> Prospects:
+    """Compare a share of recovered problems with the effect that seeds and items can detect.
+
+    Args:
+        plan: the assumptions of the power formula.
+        seeds: number of training seeds.
+        items: number of audit items.
+        p_s: the share of recovered problems.
+        evidence: the beginning of a sentence that reports the share.
+        verdict: a verdict that other facts determine; None: the share determines it.
+    """
+    least = {
+        n: find_detectable_effect(
+            seeds=n, items=items, discordance=plan.discordance, shared=plan.shared
+        )
+        for n in sorted({1, 3, 5, 10, seeds})
+    }
+    return Prospects(
+        *(seeds, items, plan.discordance, plan.shared, least),
+        verdict or _compare_gain(p_s, evidence, seeds, items, least[seeds]),
+    )
 
 
 def _compare_gain(
-    judged: GapFindings, seeds: int, items: int, least: float | None
+    p_s: float, evidence: str, seeds: int, items: int, least: float | None
 ) -> TrainingAdvice:
     """Compare the S term of the gain with the smallest detectable effect.
 
@@ -129,14 +157,10 @@ def _compare_gain(
             "not worth training",
             f"{plan.capitalize()} cannot distinguish any effect from retraining noise: add items.",
         )
-    p_s = float(judged.shares["S"].value)
     low, high = (share * p_s for share in CORRECTED)
     gain = (
-        f"Search recovers {percent(p_s)} of the problems "
-        f"({format_count(judged.verdicts.sizes['S'])} of "
-        f"{format_count(len(judged.verdicts.greedy))}); correcting two fifths to two thirds of "
-        f"them, the paper's range, adds {points(low)} to {points(high)} points, and {plan} detect "
-        f"{points(least)} or more."
+        f"{evidence}; correcting two fifths to two thirds of them, the paper's range, adds "
+        f"{points(low)} to {points(high)} points, and {plan} detect {points(least)} or more."
     )
     if high < least:
         reason = (

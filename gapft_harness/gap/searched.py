@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
-from gapft_harness.report.findings.ledger import find_search_seconds
+from gapft_harness.report.findings.ledger import Spending, find_search_seconds
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.reading.tokens import (
     GeneratedTokens,
@@ -66,6 +66,27 @@ class SearchedRun:
     recipe: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
 
+    @property
+    def generated_tokens(self) -> float | None:
+        """Generated tokens of the search; None if a split has no token ids."""
+        counts = [split.tokens for split in self.splits.values()]
+        known_counts = [counted for counted in counts if counted is not None]
+        is_complete = len(known_counts) == len(counts)
+        return float(sum(counted.total for counted in known_counts)) if is_complete else None
+
+    @property
+    def rate(self) -> float | None:
+        """Generated tokens per second of the search (wall time); None if not recorded."""
+        total = self.generated_tokens
+        return total / self.seconds if total is not None and self.seconds else None
+
+    def estimate_training(self, tokens: float) -> Spending:
+        """Estimate the cost of processing tokens in training, at the rate of the trained arms."""
+        if self.trained is None:
+            return Spending(tokens)
+        trained_tokens, seconds = self.trained
+        return Spending(tokens, tokens / trained_tokens * seconds)
+
 
 def read_run(path: Path) -> SearchedRun:
     """Read the finalized search of a run directory.
@@ -115,6 +136,7 @@ def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
     index, tokens = read_response_tokens(table)
     return SearchedSplit(
         *(verdicts.greedy, verdicts.passing, k, verdicts.passed),
+        answers=verdicts.answers,
         complete=int((index != GREEDY).sum()) == verdicts.passed.size,
         tokens=count_generated(table),
         example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),

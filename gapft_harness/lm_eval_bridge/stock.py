@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_filter
+from lm_eval.filters.extraction import RegexFilter
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.files import sha256
@@ -150,8 +152,25 @@ class StockTask:
         except Exception:  # a filter may raise anything; the verdict reports it
             return False
         filtered = instance.filtered_resps[self.filter]
+        return self.read_answer(filtered) is not None
+
+    def can_extract(self, filter: str) -> bool:
+        """Return whether a filter extracts an answer, and does not return the complete response."""
+        from gapft_harness.lm_eval_bridge.offered import AnswerFilter
+
+        steps = _list_filter_steps(self._task).get(filter, ())
+        classes = [get_filter(step["function"]) for step in steps]
+        return any(
+            isinstance(step_class, type) and issubclass(step_class, RegexFilter | AnswerFilter)
+            for step_class in classes
+        )
+
+    def read_answer(self, filtered: Any) -> str | None:
+        """Return the answer in a filter's result for one response; None if it found none."""
         texts = filtered if isinstance(filtered, list | tuple) else [filtered]
-        return any(str(text).strip() not in ("", _NOT_FOUND) for text in texts)
+        stripped = [str(text).strip() for text in texts]
+        has_answer = any(text not in ("", _NOT_FOUND) for text in stripped)
+        return "\n".join(stripped) if has_answer else None
 
     def _build_instance(self, document: Mapping[str, Any], response: str) -> Instance:
         return Instance(
@@ -252,14 +271,19 @@ def _load_task(name: str, include_path: str | None) -> Any:
 
 def _find_single_filters(task: Any) -> tuple[str, ...]:
     """List the filters that can judge a single response, in their order."""
-    steps = {
+    steps = _list_filter_steps(task)
+    return tuple(
+        e.name for e in list_filters(task) if not any(map(_is_voting, steps.get(e.name, ())))
+    )
+
+
+def _list_filter_steps(task: Any) -> dict[str, list[Mapping[str, Any]]]:
+    """List the steps of each filter, as its YAML declares them."""
+    return {
         entry["name"]: entry["filter"]
         for entry in task.config.filter_list or []
         if "filter" in entry
     }
-    return tuple(
-        e.name for e in list_filters(task) if not any(map(_is_voting, steps.get(e.name, ())))
-    )
 
 
 def _is_voting(step: Mapping[str, Any]) -> bool:

@@ -79,9 +79,9 @@ def _build_contrasts(inputs: ReportInputs, findings: Findings) -> Rows:
 
 
 def _build_curve(inputs: ReportInputs, findings: Findings) -> Rows:
-    yield "k", "pass_at_k"
+    yield "k", "pass_at_k", "maj_at_k"
     for k, rate in findings.source.curve.items():
-        yield k, float(rate)
+        yield k, float(rate), findings.source.majority.get(k, "")
 
 
 def _build_states(inputs: ReportInputs, findings: Findings) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -9,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.decomposition import partition
+from gapft_harness.analysis.majority import MAX_SAMPLES, majority_at_k
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
+from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.records import State
 
 
@@ -22,17 +25,26 @@ class Verdicts:
         passing: shape (P,), how many of the K samples passed: c of the Pass@k estimator.
         k: K.
         passed: shape (P, K), whether each sample passed; empty if only the counts are known.
+        answers: shape (P, K), the code of each sample's answer, as ``encode_answers`` returns it;
+            None if answers are unknown.
     """
 
     greedy: NDArray[np.bool_]
     passing: NDArray[np.int64]
     k: int
     passed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    answers: NDArray[np.int64] | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, greedy: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Verdicts:
-        """Build verdicts from the outcome of each sample."""
-        return Verdicts(greedy, passed.sum(axis=1, dtype=np.int64), passed.shape[1], passed)
+    def of(
+        cls,
+        greedy: NDArray[np.bool_],
+        passed: NDArray[np.bool_],
+        answers: NDArray[np.int64] | None = None,
+    ) -> Verdicts:
+        """Build verdicts from the outcome of each sample, and from its answer if known."""
+        passing = passed.sum(axis=1, dtype=np.int64)
+        return Verdicts(greedy, passing, passed.shape[1], passed, answers=answers)
 
     @property
     def states(self) -> NDArray[np.str_]:
@@ -49,6 +61,40 @@ class Verdicts:
         """Compute unbiased Pass@k (Chen et al. 2021, Equation 1), the exact mean over problems."""
         return mean_pass_at_k(self.passing, self.k, k)
 
+    @property
+    def voting_fault(self) -> str:
+        """The reason why there is no majority vote, in words; empty if there is one."""
+        if self.answers is None or not (self.answers != NO_ANSWER).any():
+            return "no answer was extracted from the samples"
+        return f"K is above {MAX_SAMPLES:,}" if self.k > MAX_SAMPLES else ""
+
+    def compute_majority(self) -> NDArray[np.float64]:
+        """Compute each problem's expected accuracy of a majority vote (``analysis.majority``).
+
+        Returns:
+            Shape (P, K), maj@k of each problem in column k - 1; (P, 0) with a ``voting_fault``.
+        """
+        if self.answers is None or self.voting_fault:
+            return np.zeros((len(self.greedy), 0))
+        return majority_at_k(self.answers, self.passed)
+
     def select_samples(self, first: int, k: int) -> Verdicts:
         """Select k samples from number ``first`` on: for nested budgets, or independent sets."""
-        return Verdicts.of(self.greedy, self.passed[:, first : first + k])
+        answers = None if self.answers is None else self.answers[:, first : first + k]
+        return Verdicts.of(self.greedy, self.passed[:, first : first + k], answers)
+
+
+def encode_answers(rows: Iterable[Sequence[str | None]]) -> NDArray[np.int64]:
+    """Encode the answers of each problem's samples; equal texts of a problem have the same code.
+
+    Args:
+        rows: P problems with K answers each; None for a sample without an answer.
+
+    Returns:
+        Shape (P, K), with ``NO_ANSWER`` for a sample without an answer.
+    """
+    coded_rows = []
+    for row in rows:
+        codes = {text: code for code, text in enumerate(dict.fromkeys(row))} | {None: NO_ANSWER}
+        coded_rows.append([codes[text] for text in row])
+    return np.array(coded_rows, dtype=np.int64)

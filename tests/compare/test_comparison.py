@@ -15,7 +15,7 @@ from scipy import stats
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.document import build_results
+from gapft_harness.compare.document import build_document, build_results
 from tests.compare.logs import row, write_log
 
 #: Values of each document before and after, 0 or 1.
@@ -161,6 +161,57 @@ def test_distinguishes_models_and_seeds(tmp_path: Path) -> None:
     ]
     assert {name: model["seeds"] for name, model in by_name.items()} == {"mine": 3, "other": 1}
     assert by_name["mine"]["difference"] == by_flag["after"]["difference"]
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(*[st.integers(0, 1)] * 4), min_size=2, max_size=30))
+def test_pairs_of_models_equal_their_own_comparisons(rows: list[tuple[int, ...]]) -> None:
+    """Three models after: each pair as if it was compared alone, and Holm over all six."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        logs = {
+            model: write_log(folder / model, [values[number] for values in rows])
+            for number, model in enumerate(("before", "a", "b", "c"))
+        }
+        named = [f"{model}={logs[model]}" for model in "abc"]
+        results = build_results(compare_logs(logs["before"], *named))
+        pairs = {(pair["minus"], pair["model"]): pair for pair in results["pairs"]}
+        assert [*pairs] == [(None, m) for m in "abc"] + [*itertools.combinations("abc", 2)]
+        for (first, second), pair in pairs.items():
+            alone = read_model_results(compare_logs(logs[first or "before"], logs[second]))
+            for key in ("before", "after", "difference", "test", "p", "gained", "lost"):
+                assert pair[key] == pytest.approx(alone[key]), key
+            low, high = pair["ci95"]
+            assert low <= pair["difference"] <= high
+        raw = [pair["p"] for pair in pairs.values()]
+        order = np.argsort(raw, kind="stable")
+        holm = np.maximum.accumulate([min(1, (6 - i) * raw[j]) for i, j in enumerate(order)])
+        assert [[*pairs.values()][j]["p_holm"] for j in order] == pytest.approx(holm)
+
+
+def test_pairs_include_variance_of_both_models_seeds(tmp_path: Path) -> None:
+    """The seeds of each model agree on no document, so they determine the interval."""
+    before = write_log(tmp_path / "before", [0, 1] * 20)
+    for model in "xy":
+        for seed in (0, 1):
+            write_log(tmp_path / f"{model}{seed}", [seed] * 40)
+    globs = [f"{model}={tmp_path}/{model}*" for model in "xy"]
+    pair = build_results(compare_logs(before, *globs))["pairs"][-1]
+    assert (pair["minus"], pair["model"]) == ("x", "y")
+    assert (pair["difference"], pair["p"], pair["test"]) == (0, 1, "sign_flip")
+    assert pair["ci95"] == [-1, 1]
+    page = build_document(compare_logs(before, *globs)).to_markdown()
+    assert "Between the models" in page
+    assert "all 3 pairs" in page
+
+
+def test_one_model_has_no_pairs(tmp_path: Path) -> None:
+    before = write_log(tmp_path / "before", [0, 1] * 20)
+    for seed in (0, 1):
+        write_log(tmp_path / f"s{seed}", [seed] * 40)
+    comparison = compare_logs(before, tmp_path / "s0", tmp_path / "s1", seeds=True)
+    assert build_results(comparison)["pairs"] == []
+    assert "Between the models" not in build_document(comparison).to_markdown()
 
 
 def test_compares_numeric_metrics(tmp_path: Path) -> None:

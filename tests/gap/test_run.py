@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gapft_harness.analysis.power import find_detectable_effect
+from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.gap.costs import Costs, estimate_costs
@@ -105,6 +106,9 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     measured = results["splits"]["audit"]["pass_at_k"]
     reported = report["source"]["pass_at_k"]
     assert {k: pytest.approx(measured[k]["value"]) for k in ("1", "2", "4")} == reported
+    assert report["source"]["maj_at_k"] is results["splits"]["audit"]["maj_at_k"] is None
+    assert any("audit: maj@k is not shown, since" in note for note in results["notes"])
+    assert "maj@k is not shown, since" in (finished / "report/report.md").read_text()
     drawn = json.loads((finished / "manifest.json").read_text())["drawn"]
     counted = {split: read_run(run).splits[split].tokens for split in ("pool", "audit")}
     assert {s: figures.samples for s, figures in counted.items() if figures} == {
@@ -242,6 +246,23 @@ def test_early_stopped_pool_has_states_only() -> None:
     assert split_results["pool"]["states"]["S"] == count_recovered(stopped)
     assert any("search.stop" in note for note in document.results["notes"])
     assert "Pass@16" not in build_document(build_run(pool=stopped)).to_markdown()
+
+
+def test_votes_need_answers_of_all_samples() -> None:
+    split = draw_split(60, 0.6, 1)
+    answers = np.where(split.passed, 0, 1 + np.arange(8))
+    voted = replace(split, answers=answers)
+    (figures,) = build_document(build_run(audit=voted)).results["splits"].values()
+    assert figures["maj_at_k"]["1"]["value"] == pytest.approx(figures["pass_at_k"]["1"]["value"])
+    assert figures["maj_at_k"]["8"]["value"] < figures["pass_at_k"]["8"]["value"]
+    assert "maj@8" in build_document(build_run(audit=voted)).to_markdown()
+    for silent in (split, replace(split, answers=np.full_like(answers, NO_ANSWER))):
+        document = build_document(build_run(audit=silent))
+        assert document.results["splits"]["audit"]["maj_at_k"] is None
+        assert "maj@8" not in document.to_markdown()
+        assert any("no answer was extracted" in note for note in document.results["notes"])
+    (stopped,) = compute_split_findings(build_run(pool=replace(voted, complete=False))).values()
+    assert not stopped.majority
 
 
 def test_half_search_bounds_cover_full_search() -> None:

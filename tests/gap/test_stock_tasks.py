@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,9 @@ def test_decisions_match_lm_eval(folder: Path, task: str) -> None:
             assert rates[str(k)]["value"] == pytest.approx(1 - sum(missed) / DOCUMENTS)
         assert results["filters"][name]["gap"]["value"] == pytest.approx(
             rates[str(K)]["value"] - rates["1"]["value"]
+        )
+        check_majority(
+            results, name, [rows[1:] for key, rows in expected.items() if key[0] == name]
         )
     # the greedy log equals lm-eval's log of these responses
     logged = {(row["filter"], row["doc_id"]): row for row in read_log(folder / task, "greedy")}
@@ -207,6 +211,26 @@ def test_imported_repeats_give_same_states(folder: Path) -> None:
         for (of_filter, _), row in ours.items():
             if of_filter == name:
                 assert states[row["problem_id"]] == row["state"]
+
+
+def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str, Any]]]) -> None:
+    """Check maj@K, with votes for the texts that lm_eval's filter extracts from K samples."""
+    majority = results["filters"][name]["maj_at_k"]
+    if name not in ("strict-match", "flexible-extract", "get-answer"):
+        assert majority is None, "the filter returns the complete response"
+        reason = f"filter {name}: maj@k is not shown, since no answer was extracted"
+        assert any(note.startswith(reason) for note in results["notes"])
+        return
+    outcomes = []
+    for samples in rows:
+        texts = [str(row["filtered_resps"][0]).strip("[]'") for row in samples]
+        votes = Counter(text for text in texts if text != "invalid")
+        leaders = [text for text, count in votes.items() if count == max(votes.values())]
+        right = {text: row["exact_match"] for text, row in zip(texts, samples, strict=True)}
+        outcomes.append(sum(right[text] for text in leaders) / len(leaders) if leaders else 0.0)
+    assert majority[str(K)]["value"] == pytest.approx(sum(outcomes) / len(outcomes))
+    low, high = majority[str(K)]["ci95"]
+    assert low <= majority[str(K)]["value"] <= high
 
 
 def read_items(folder: Path) -> dict[tuple[str, int], dict[str, str]]:

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.inputs import PASS, ReportInputs
 from gapft_harness.report.results import RESERVED_KEYS, build_results
+from gapft_harness.report.sections.search import build_reached
 from tests.report import planted
 
 
@@ -54,6 +56,24 @@ def test_source_and_pool_match_planted_values(results, inputs):
     assert source["pass_at_k"]["8"] == int((passing > 0).sum()) / 1000
     assert results["pool"]["n"] == 400
     assert results["pool"]["states"] == {"G": 161, "S": 134, "U": 105}
+
+
+def test_majority_is_reported_where_samples_have_answers(results, inputs):
+    assert results["source"]["maj_at_k"] is None, "the planted audit has no answers"
+    passed = inputs.audit.samples == PASS
+    voted = replace(inputs, audit=replace(inputs.audit, answers=np.where(passed, 0, 1)))
+    source = build_content(voted)["source"]
+    assert list(source["maj_at_k"]) == ["1", "2", "4", "8"]
+    assert source["maj_at_k"]["1"] == pytest.approx(source["pass_at_k"]["1"])
+    passing = passed.sum(axis=1)
+    assert source["maj_at_k"]["8"] == pytest.approx(
+        ((passing > 4) + 0.5 * (passing == 4)).mean()
+    ), "ties are shared"
+    (_, table) = build_reached(voted, compute_findings(voted))
+    assert table.columns[-1] == "maj@8"
+    (_, table) = build_reached(inputs, compute_findings(inputs))
+    assert table.columns[-1] == "Pass@8"
+    assert "maj@k is not shown, since no answer was extracted" in table.note
 
 
 def test_rates_of_each_arm_match_planted_values(results, inputs):

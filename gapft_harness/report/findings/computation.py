@@ -48,6 +48,9 @@ class SourceFindings:
         curve: unbiased Pass@k of the samples, for every k from 1 to K.
         states: audit problems in G, S and U.
         verdicts: greedy decodes by status.
+        majority: maj@k of the samples (``analysis.majority``), for every k from 1 to K; empty with
+            a ``voting_fault``.
+        voting_fault: the reason why there is no majority vote, in words; may be empty.
     """
 
     n: int
@@ -55,6 +58,8 @@ class SourceFindings:
     curve: Mapping[int, Fraction]
     states: Mapping[State, int]
     verdicts: Mapping[str, int]
+    majority: Mapping[int, float] = field(default_factory=dict)
+    voting_fault: str = ""
 
     @property
     def unstable_states(self) -> tuple[State, ...]:
@@ -330,6 +335,8 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
         curve={k: audit.verdicts.compute_pass_at(k) for k in range(1, inputs.k + 1)},
         states=audit.verdicts.sizes,
         verdicts=count_codes(audit.greedy),
+        majority=dict(enumerate(audit.verdicts.compute_majority().mean(axis=0).tolist(), 1)),
+        voting_fault=audit.verdicts.voting_fault,
     )
     further = {entry.name: compute_findings(entry.inputs, ordered) for entry in inputs.further}
     if not names:

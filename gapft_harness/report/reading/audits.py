@@ -16,7 +16,7 @@ from gapft_harness.report.reading.columns import PASS, codes, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.verdicts.table import Verdicts, encode_answers
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Audit:
         greedy: shape (P,), status codes of the greedy decode.
         greedy_texts: P responses.
         samples: shape (P, K), status codes of the samples by sample number.
+        answers: shape (P, K), codes of the samples' answers (``verdicts.table.encode_answers``);
+            None if unknown.
     """
 
     ids: NDArray[np.str_]
@@ -38,6 +40,7 @@ class Audit:
     greedy: NDArray[np.uint8]
     greedy_texts: tuple[str, ...]
     samples: NDArray[np.uint8]
+    answers: NDArray[np.int64] | None = None
 
     def select_problems(self, positions: NDArray[np.intp]) -> Audit:
         """Return the audit on some of its problems, by their positions."""
@@ -48,12 +51,13 @@ class Audit:
             greedy=self.greedy[positions],
             greedy_texts=_select_items(self.greedy_texts, positions),
             samples=self.samples[positions],
+            answers=None if self.answers is None else self.answers[positions],
         )
 
     @cached_property
     def verdicts(self) -> Verdicts:
         """Whether the greedy decode and each sample passed."""
-        return Verdicts.of(self.greedy == PASS, self.samples == PASS)
+        return Verdicts.of(self.greedy == PASS, self.samples == PASS, self.answers)
 
     @cached_property
     def states(self) -> NDArray[np.str_]:
@@ -113,7 +117,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
         run_path / layout.problems_path(split), ("problem_id", "prompt", "gold")
     )
     states = read_columns(states_table, ("problem_id", "state"))
-    responses = read_columns(table, ("problem_id", "index", "status"))
+    responses = read_columns(table, ("problem_id", "index", "status", "answer"))
     greedy = read_columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
     ids = problems["problem_id"]
     require_consistent(
@@ -134,6 +138,7 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
         greedy=statuses[:, 0],
         greedy_texts=tuple(greedy["text"]),
         samples=statuses[:, 1:],
+        answers=_encode_samples(responses["answer"], k),
     )
     require_consistent(
         audit.states.tolist() == states["state"],
@@ -142,9 +147,18 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     return audit
 
 
+def _encode_samples(answers: Sequence[str | None], k: int) -> NDArray[np.int64]:
+    """Encode the samples' answers of a complete table: a greedy decode, then K samples."""
+    starts = range(0, len(answers), k + 1)
+    return encode_answers(answers[start + 1 : start + 1 + k] for start in starts)
+
+
 def read_verdicts(table: Path, k: int) -> Verdicts:
-    """Read a split's verdicts in the table's order; samples that were not drawn did not pass."""
-    table_columns = read_columns(table, ("index", "status"))
+    """Read a split's verdicts in the table's order; samples that were not drawn did not pass.
+
+    The answers are read if all samples were drawn.
+    """
+    table_columns = read_columns(table, ("index", "status", "answer"))
     index, passed = (
         np.array(table_columns["index"], dtype=np.int64),
         codes(table_columns["status"]) == PASS,
@@ -152,7 +166,9 @@ def read_verdicts(table: Path, k: int) -> Verdicts:
     greedy = index == GREEDY
     samples = np.zeros((int(greedy.sum()), k), dtype=np.bool_)
     samples[(np.cumsum(greedy) - 1)[~greedy], index[~greedy]] = passed[~greedy]
-    return Verdicts.of(passed[greedy], samples)
+    is_complete = len(index) == len(samples) * (k + 1)
+    answers = _encode_samples(table_columns["answer"], k) if is_complete else None
+    return Verdicts.of(passed[greedy], samples, answers)
 
 
 def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") -> NDArray[np.uint8]:

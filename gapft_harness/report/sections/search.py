@@ -33,6 +33,14 @@ def build_reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
     caption = "The source's accuracy when a verifier picks among k samples."
     if trained:
         caption += " Lines: one greedy decode of each model; the marker is at its K_eq."
+    columns = [*SEARCH[:-2], *(build_pass_at_column(k) for k in k_values)]
+    if source.voting_fault:
+        votes = f"maj@k is not shown, since {source.voting_fault}."
+    else:
+        columns.append(build_majority_column(inputs.k))
+        votes = (
+            f"maj@{inputs.k}: the most frequent answer of {inputs.k} samples, without a verifier."
+        )
     return [
         Figure(
             "search_curve",
@@ -41,9 +49,9 @@ def build_reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
             + (f". One trained decode: {trained}." if trained else "."),
             caption,
         ),
-        Frame([*SEARCH[:-1], *(build_pass_at_column(k) for k in k_values)], [source]).table(
+        Frame(columns, [source]).table(
             f"Unbiased estimates from {inputs.k} samples of each problem. Pass@k needs search and "
-            "a verifier at inference: it is a reference, not a deployed model."
+            f"a verifier at inference: it is a reference, not a deployed model. {votes}"
         ),
     ]
 
@@ -54,10 +62,17 @@ def build_pass_at_column(k: int | str) -> Column[SourceFindings]:
     return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
 
 
+def build_majority_column(k: int | str) -> Column[SourceFindings]:
+    """Build the column of the source's maj@k."""
+    meaning = "chance that the most frequent answer of k samples passes; ties are drawn"
+    return Column("", meaning, lambda source: source.majority[int(k)], f"maj@{k}", percent)
+
+
 SEARCH: tuple[Column[SourceFindings], ...] = (
     Column("", "the split", lambda source: "audit", "source"),
     Column("", "greedy decode", lambda source: source.pass_at_1, "greedy", percent),
     build_pass_at_column("k"),
+    build_majority_column("k"),
 )
 
 
