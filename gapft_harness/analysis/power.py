@@ -21,6 +21,8 @@ from scipy import optimize, stats
 
 LEVEL = 0.05
 POWER = 0.8
+#: A distance is zero if it is this small, as a share of the interval's width.
+_ROUNDING = 1e-9
 
 
 def compute_power(
@@ -93,9 +95,9 @@ def compute_data_factor(distance: float, width: float) -> float | None:
         width: the width of the difference's 95% interval, which is 2 z standard errors.
 
     Returns:
-        The factor by which to multiply the data; None if the distance is 0.
+        The factor by which to multiply the data; None if the distance is 0, up to rounding.
     """
-    if not distance:
+    if abs(distance) <= _ROUNDING * width:
         return None
     quantile, more = (float(stats.norm.ppf(probability)) for probability in (1 - LEVEL / 2, POWER))
     return ((quantile + more) / quantile * width / 2 / distance) ** 2
