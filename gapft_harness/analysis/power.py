@@ -23,6 +23,8 @@ LEVEL = 0.05
 POWER = 0.8
 #: Relative rounding error, so that an exact whole number is not rounded up.
 _ROUNDING = 1e-12
+#: A distance is zero if it is this small, as a share of the interval's width.
+_ZERO_DISTANCE = 1e-9
 
 
 def compute_power(
@@ -131,9 +133,9 @@ def compute_data_factor(distance: float, width: float) -> float | None:
         width: the width of the difference's 95% interval, which is 2 z standard errors.
 
     Returns:
-        The factor by which to multiply the data; None if the distance is 0.
+        The factor by which to multiply the data; None if the distance is 0, up to rounding.
     """
-    if not distance:
+    if abs(distance) <= _ZERO_DISTANCE * width:
         return None
     quantile, more = (float(stats.norm.ppf(probability)) for probability in (1 - LEVEL / 2, POWER))
     return ((quantile + more) / quantile * width / 2 / distance) ** 2

@@ -43,7 +43,7 @@ This page is generated from the help of the commands by `python -m gapft_harness
 To continue an interrupted command, run it again. The first Ctrl-C ends a command in an orderly way,
 the second one at once; in both cases the processes that it started end too. Exit status: 0 for
 success, 1 for a failure, 2 for a mistake in the input, 130 after Ctrl-C. `gapft compare` exits with
-1 only if a model is worse than `--fail-if-worse` allows.
+1 only if a model is worse than the policy allows, and with 3 if the logs cannot decide this.
 
 RECIPE is a recipe file or the name of a bundled recipe; RUN is a
 [run directory](run-directory.md). You can write options with underscores, as in lm_eval. If `--set`

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from gapft_harness.compare.policy import Rule
 
 #: Number of bootstrap replicates for every interval.
 REPLICATES = 2_000
@@ -33,7 +36,9 @@ class CompareChoice:
         drop_copies: drop samples that are identical to an earlier one on every document.
         higher_is_better: the metric's direction; None: read it from lm_eval's results files.
         latest: use the newest of several logs of one task in a folder.
-        margin: by how much a model may be worse; None: no check.
+        policy: rules on how much a model may be worse; empty: no gate.
+        again: whether BEFORE and AFTER are two runs of one model, which give its noise.
+        noise: a noise file, with which changes are compared; None: no such comparison.
         shown: how many gained and lost documents of each model the terminal shows.
         plugin_files: files given by ``--plugin``; their log readers are tried first.
     """
@@ -51,6 +56,8 @@ class CompareChoice:
     drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False
-    margin: float | None = None
+    policy: Sequence[Rule] = ()
+    again: bool = False
+    noise: Path | None = None
     shown: int = SHOWN
     plugin_files: Sequence[str] = ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.curves import Curves, compute_curves, tuned_models
 from gapft_harness.compare.findings import (
@@ -23,9 +23,10 @@ from gapft_harness.compare.groups import find_aggregates
 from gapft_harness.compare.joining import Item, JoinedRows, join, refuse_other_tasks
 from gapft_harness.compare.mixed import choose_run_metrics, join_kinds
 from gapft_harness.compare.notes import list_notes
+from gapft_harness.compare.policy import Decision, Rule, decide
 from gapft_harness.compare.reading import ComparedMetric, RunRows, choose_metrics, read_run
 from gapft_harness.compare.samples import SampleCounts, SampleReader
-from gapft_harness.core.errors import UserError, quote_unprintable
+from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.verdicts.log_files import (
     Evaluation,
@@ -64,6 +65,7 @@ class Comparison:
         samples: verdicts and samples of the model before; None without ``--source-samples``.
         curves: by model, Pass@k before and after; empty unless both have several samples.
         notes: automatic choices, and warnings.
+        checks: the rules of the policy, applied to each model.
     """
 
     choice: CompareChoice
@@ -81,6 +83,7 @@ class Comparison:
     samples: Verdicts | None
     curves: dict[str, Curves]
     notes: tuple[Text, ...]
+    checks: tuple[Check, ...] = ()
 
     @property
     def metric(self) -> ComparedMetric | None:
@@ -92,6 +95,20 @@ class Comparison:
         """The metric's direction if it is the same for all tasks; None: differs or unknown."""
         return _find_common(self.directions.values())
 
+    @property
+    def unchecked_tasks(self) -> list[str]:
+        """The tasks that no rule of the policy checks."""
+        names = {rule.task for rule in self.choice.policy}
+        if not names or "" in names:
+            return []
+        names.update(*(group.tasks for group in self.aggregates if group.name in names))
+        return [task for task in self.metrics if task not in names]
+
+    @property
+    def unit(self) -> str:
+        """What the intervals resample: ``document`` or ``cluster``."""
+        return "document" if self.numbers.clusters is None else "cluster"
+
     def is_judged(self, *models: str) -> bool:
         """Return whether the numbers mean right (1) or wrong (0).
 
@@ -102,92 +119,42 @@ class Comparison:
         """
         return False not in self.directions.values() and self.numbers.is_binary(*models)
 
-    def check_margin(self, margin: float | None = None) -> list[MarginCheck]:
-        """Check for each model whether it is worse by more than a margin.
-
-        If the tasks' metrics have no common mean, each task is checked separately.
-
-        Args:
-            margin: the margin; None for the user's. If there is no margin, nothing is checked.
-
-        Raises:
-            UserError: there is no interval, or the direction is unknown.
-        """
-        margin = self.choice.margin if margin is None else margin
-        if margin is None:
-            return []
-        if self.findings.models:
-            # one metric, or several that are all 0 or 1 and better when higher
-            return self._check_margins(self.findings.models, margin, *self.directions)
-        return [
-            replace(check, name=f"{check.name} on {task}")
-            for task, by_model in self.findings.groups.items()
-            for check in self._check_margins(by_model, margin, task)
-        ]
-
-    def _check_margins(
-        self, findings: dict[str, Paired], margin: float, *tasks: str
-    ) -> list[MarginCheck]:
-        higher_is_better = _find_common(self.directions[task] for task in tasks)
-        metrics = {quote_unprintable(self.metrics[task].name) for task in tasks}
-        binary = all(pair.is_binary for pair in findings.values())
-        if higher_is_better is None and not binary:
-            raise UserError(
-                f"--fail-if-worse: unknown direction of {', '.join(metrics)}: lm_eval's results "
-                "file is missing beside the logs, or has no direction; add --higher-is-better or "
-                "--lower-is-better"
-            )
-        if binary and margin >= 1:
-            raise UserError(
-                f"--fail-if-worse {margin:g}: {', '.join(metrics)} is a share; expected a margin "
-                "below 1 (one point is 0.01)"
-            )
-        return [
-            _check_margin(name, pair, margin, higher_is_better) for name, pair in findings.items()
-        ]
-
 
 @dataclass(frozen=True, slots=True)
-class MarginCheck:
-    """The result of comparing a model's change with a margin.
+class Check:
+    """A rule applied to a model.
 
     Attributes:
-        name: the model.
-        verdict: ``worse`` if the complete interval is below minus the margin, ``not worse`` if no
-            part of it is, else ``undecided``.
-        units: number of documents or clusters per seed.
-        seeds: number of training seeds.
-        times: if undecided, the factor by which units and seeds must grow for a decision with
-            power 80%, at this difference and spread; None: no number would suffice.
+        rule: the rule.
+        model: the model.
+        task: the task or group of tasks; "": all documents.
+        metric: the metric; None: several.
+        pair: the model's change on these documents.
+        sign: −1 if lower is better, else 1.
+        decision: what the interval decides.
     """
 
-    name: str
-    verdict: Literal["worse", "not worse", "undecided"]
-    units: int
-    seeds: int
-    times: float | None = None
+    rule: Rule
+    model: str
+    task: str
+    metric: ComparedMetric | None
+    pair: Paired
+    sign: int
+    decision: Decision
 
-
-def _check_margin(
-    name: str, paired: Paired, margin: float, higher_is_better: bool | None
-) -> MarginCheck:
-    if paired.interval is None:
-        raise UserError(
-            "--fail-if-worse: found one document, expected several: one document has no interval; "
-            "evaluate more documents"
-        )
-    sign = -1 if higher_is_better is False else 1
-    low, high = sorted(sign * end for end in (paired.interval.low, paired.interval.high))
-    if high < -margin:
-        return MarginCheck(name, "worse", paired.units, paired.seeds)
-    if low >= -margin:
-        return MarginCheck(name, "not worse", paired.units, paired.seeds)
-    times = compute_data_factor(sign * paired.difference + margin, high - low)
-    return MarginCheck(name, "undecided", paired.units, paired.seeds, times)
+    @property
+    def more_units(self) -> int | None:
+        """How many more documents (or clusters) would decide; None if decided or unknown."""
+        if self.decision.factor is None or self.pair.seeds > 1:
+            return None
+        return math.ceil((self.decision.factor - 1) * self.pair.units) or 1
 
 
 def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:
     """Compare sample logs of one model before with those of one or more models after.
+
+    The rules of a policy are checked. One on a metric that is not compared is checked in a
+    comparison of its own.
 
     Args:
         before: BEFORE, the path of a log or folder.
@@ -195,8 +162,36 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
         choice: the user's options.
 
     Raises:
-        UserError: a log is missing or damaged, or the logs cannot be compared.
+        UserError: a log is missing or damaged, the logs cannot be compared, or a rule of the
+            policy cannot be checked.
     """
+    comparison = _compare_logs(before, after, choice)
+    checks: list[Check] = []
+    for rule in choice.policy:
+        part = comparison
+        try:
+            if not _has_metric(comparison, rule):
+                part = _compare_logs(
+                    before,
+                    after,
+                    replace(
+                        choice,
+                        tasks=_list_tasks(comparison, rule.task),
+                        metric=rule.metric,
+                        filter=choice.filter if rule.filter is None else rule.filter,
+                        by=None,
+                        source_samples=(),
+                        tuned_samples=(),
+                    ),
+                )
+            checks += _check_rule(part, rule)
+        except UserError as error:
+            raise error.with_place(rule.place) from error
+    return replace(comparison, checks=tuple(checks))
+
+
+def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> Comparison:
+    """Compare sample logs; see ``compare`` for the arguments."""
     options: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
     source = find_single_run(before, choice.tasks, "BEFORE", **options)
     after_models = find_models(after, choice.tasks, seeds=choice.seeds, **options)
@@ -311,6 +306,77 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             *map(Text, excluded_notes),
         ),
     )
+
+
+def _list_tasks(comparison: Comparison, name: str) -> tuple[str, ...]:
+    """List the tasks of a task's or group's name.
+
+    Raises:
+        UserError: no compared task or group has the name.
+    """
+    by_name: dict[str, tuple[str, ...]] = {task: (task,) for task in comparison.metrics}
+    by_name |= {aggregate.name: aggregate.tasks for aggregate in comparison.aggregates}
+    if name not in by_name:
+        raise UserError(f"unknown task {name!r}; {did_you_mean(name, filter(None, by_name))}")
+    return by_name[name]
+
+
+def _has_metric(comparison: Comparison, rule: Rule) -> bool:
+    """Return whether a comparison has a row for the task and the metric of a rule."""
+    if not rule.task:
+        return True
+    metrics = [comparison.metrics[task] for task in _list_tasks(comparison, rule.task)]
+    has_row = comparison.choice.by is None or len(comparison.metrics) == 1
+    return has_row and all(
+        metric.metric == rule.metric and rule.filter in (None, metric.filter) for metric in metrics
+    )
+
+
+def _check_rule(comparison: Comparison, rule: Rule) -> Iterator[Check]:
+    """Check a rule for each model; without a common mean, all documents are checked by task.
+
+    Raises:
+        UserError: there is no interval, or the direction is unknown.
+    """
+    findings = comparison.findings
+    if rule.task:
+        by_name = findings.groups | findings.aggregates
+        rows = findings.models if len(comparison.metrics) == 1 else by_name.get(rule.task)
+        if rows is None:
+            raise UserError(
+                f"lm_eval's results file has no mean of {rule.metric} for the group; give a margin "
+                f"to its tasks: {', '.join(_list_tasks(comparison, rule.task))}"
+            )
+        tables = {rule.task: rows}
+    else:
+        tables = {"": findings.models} if findings.models else findings.groups
+    for name, by_model in tables.items():
+        tasks = _list_tasks(comparison, name) if name else tuple(comparison.metrics)
+        metric = _find_common(comparison.metrics[task] for task in tasks)
+        higher_is_better = _find_common(comparison.directions[task] for task in tasks)
+        is_share = all(pair.is_binary for pair in by_model.values())
+        metric_names = ", ".join(
+            {quote_unprintable(comparison.metrics[task].name) for task in tasks}
+        )
+        if higher_is_better is None and not is_share:
+            raise UserError(
+                f"unknown direction of {metric_names}: lm_eval's results file is missing beside "
+                "the logs, or has no direction; add --higher-is-better or --lower-is-better"
+            )
+        if is_share and max(rule.margins) >= 1:
+            raise UserError(
+                f"{metric_names} is a share; expected a margin below 1 (one point is 0.01)"
+            )
+        sign = -1 if higher_is_better is False else 1
+        for model, pair in by_model.items():
+            if pair.interval is None:
+                raise UserError(
+                    "found one document, expected several: one document has no interval; "
+                    "evaluate more documents"
+                )
+            low, high = sorted((sign * pair.interval.low, sign * pair.interval.high))
+            decision = decide(rule, sign * pair.difference, low, high)
+            yield Check(rule, model, name, metric, pair, sign, decision)
 
 
 def _put_on_scale(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.curves import CurveDifference
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k, list_reported_k
 from gapft_harness.compare.choice import REPLICATES
-from gapft_harness.compare.comparison import Comparison, MarginCheck
+from gapft_harness.compare.comparison import Comparison
 from gapft_harness.compare.findings import ByState, Paired
+from gapft_harness.compare.gate import build_gate_blocks, build_gate_entry
 from gapft_harness.compare.items import (
     ChangedItem,
     build_explored,
@@ -23,6 +23,13 @@ from gapft_harness.compare.items import (
     item_rows,
     name_documents,
 )
+from gapft_harness.compare.noise import (
+    NOISE_CHECK,
+    build_noise_check_section,
+    build_noise_section,
+    check_noise,
+)
+from gapft_harness.compare.number_format import choose_format
 from gapft_harness.compare.reading import ComparedMetric
 from gapft_harness.compare.reading import RunRows as Logs
 from gapft_harness.core.files import require_absent
@@ -115,20 +122,6 @@ def build_document(comparison: Comparison, names: Mapping[int, str] | None = Non
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _NumberFormat:
-    """The format of a metric's numbers and changes."""
-
-    level: Callable[[float], str]
-    change: Callable[[float], str]
-
-    def interval(self, interval: Interval | None, units: int) -> str:
-        if interval is None:
-            return "–"
-        few = UNSTABLE if units < STABLE_ITEMS else ""
-        return f"[{self.change(interval.low)}, {self.change(interval.high)}]{few}"
-
-
 def build_sections(comparison: Comparison, names: Mapping[int, str] | None = None) -> list[Section]:
     """Build all sections.
 
@@ -138,12 +131,10 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
             the terminal, with as many gained and lost documents as the user chose.
     """
     limit = comparison.choice.shown if names is None else PAGE_CASES
-    gate = [_format_margin_check(comparison, held) for held in comparison.check_margin()]
-    parts = [
-        Section(
-            "", [Text(_format_opening(comparison), "lead"), *group_remarks(comparison.notes), *gate]
-        )
-    ]
+    opening = [Text(_format_opening(comparison), "lead"), *group_remarks(comparison.notes)]
+    parts = [Section("", opening)]
+    if comparison.checks:
+        parts.append(Section("Gate", build_gate_blocks(comparison)))
     if comparison.findings.models:
         parts.append(Section("Before and after", [_build_model_table(comparison)]))
     if comparison.findings.pairs:
@@ -154,6 +145,10 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         parts.append(
             Section(f"By {comparison.choice.by or 'task'}", [_build_group_table(comparison)])
         )
+    if comparison.choice.again:
+        parts.append(build_noise_section(comparison))
+    if comparison.choice.noise is not None:
+        parts.append(build_noise_check_section(comparison, comparison.choice.noise))
     if comparison.samples is not None:
         parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
     if comparison.curves:
@@ -170,28 +165,6 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         blocks: list[Block] = [summary, *([Cases(cases)] if cases else [])]
         parts.append(Section(f"{rose.capitalize()} and {fell}", blocks))
     return parts
-
-
-def _format_margin_check(comparison: Comparison, check: MarginCheck) -> Text:
-    """Format whether a model is worse by more than the margin, and what would decide it."""
-    margin, unit = comparison.choice.margin, _unit_name(comparison)
-    if check.verdict != "undecided":
-        role: Literal["body", "warning"] = "warning" if check.verdict == "worse" else "body"
-        return Text(f"{check.name} is {check.verdict} than before by more than {margin:g}.", role)
-    if check.times is None:
-        remedy = f"no number of {unit}s would decide this"
-    elif check.seeds > 1:
-        remedy = f"about {check.times:.2g} times as many seeds and {unit}s would decide this"
-    else:
-        needed = math.ceil(check.times * check.units)
-        remedy = (
-            f"about {format_count(needed)} {unit}s (now {format_count(check.units)}) "
-            "would decide this"
-        )
-    return Text(
-        f"{check.name}: undecided whether it is worse than before by more than {margin:g}. At this "
-        f"difference and spread, {remedy} (power 80%)."
-    )
 
 
 def _count_changes(comparison: Comparison, limit: int, *, written: bool) -> Text | None:
@@ -221,12 +194,6 @@ def _count_changes(comparison: Comparison, limit: int, *, written: bool) -> Text
     if written:
         hint = "; all are in items.csv and explorer.html"
     return Text(f"{'; '.join(sentences)}{hint if has_more else ''}.")
-
-
-def _choose_format(binary: bool) -> _NumberFormat:
-    if binary:
-        return _NumberFormat(percent, points)
-    return _NumberFormat(wording.format_number, lambda change: wording.format_signed(change, 4))
 
 
 def name_changes(comparison: Comparison) -> tuple[str, str]:
@@ -380,7 +347,7 @@ def difference_column(title: str) -> Column[ComparisonLine]:
     """Build the column of differences, in points or in the metric's unit."""
 
     def format_change(line: ComparisonLine) -> str:
-        return _choose_format(line.pair.is_binary).change(line.pair.difference)
+        return choose_format(line.pair.is_binary).change(line.pair.difference)
 
     return Column("", _MINUS, format_change, title)
 
@@ -394,7 +361,7 @@ def change_columns(rose: str, fell: str, meaning: str) -> tuple[Column[Compariso
 
 
 def _format_interval(line: ComparisonLine) -> str:
-    return _choose_format(line.pair.is_binary).interval(line.pair.interval, line.pair.units)
+    return choose_format(line.pair.is_binary).interval(line.pair.interval, line.pair.units)
 
 
 _HOW_MANY = "how many"
@@ -434,11 +401,11 @@ LEVELS: tuple[Column[ComparisonLine], ...] = (
     Column(
         "",
         _MEAN,
-        lambda line: _choose_format(line.pair.is_binary).level(line.pair.before),
+        lambda line: choose_format(line.pair.is_binary).level(line.pair.before),
         "before",
     ),
     Column(
-        "", _MEAN, lambda line: _choose_format(line.pair.is_binary).level(line.pair.after), "after"
+        "", _MEAN, lambda line: choose_format(line.pair.is_binary).level(line.pair.after), "after"
     ),
 )
 DIFFERENCE: tuple[Column[ComparisonLine], ...] = (
@@ -511,7 +478,7 @@ def _format_tests(comparison: Comparison, pairs: Iterable[Paired]) -> str:
     """Name the tests of a table."""
     names = {
         "mcnemar": "McNemar's exact test",
-        "sign_flip": f"sign flips of {_unit_name(comparison)}s",
+        "sign_flip": f"sign flips of {comparison.unit}s",
     }
     tests = {pair.test for pair in pairs}
     if len(tests) > 1:
@@ -525,16 +492,12 @@ def _format_tests(comparison: Comparison, pairs: Iterable[Paired]) -> str:
 def _format_small_units(comparison: Comparison, pairs: Iterable[Paired]) -> str:
     """Format the note on intervals from few documents or clusters, or from one."""
     units = {pair.units for pair in pairs}
-    unit, note = _unit_name(comparison), ""
+    unit, note = comparison.unit, ""
     if any(1 < n < STABLE_ITEMS for n in units):
         note += f" {UNSTABLE} fewer than {STABLE_ITEMS} {unit}s: interval likely too narrow."
     if 1 in units:
         note += f" –: no interval for one {unit}."
     return note
-
-
-def _unit_name(comparison: Comparison) -> str:
-    return "document" if comparison.numbers.clusters is None else "cluster"
 
 
 def _build_state_blocks(comparison: Comparison) -> list[Block]:
@@ -842,15 +805,10 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             "logs": _list_paths(comparison.before),
             "mean": float(comparison.numbers.before.mean()) if comparison.findings.models else None,
         },
-        "gate": None
-        if comparison.choice.margin is None
-        else {
-            "margin": comparison.choice.margin,
-            "models": {
-                held.name: {"verdict": held.verdict, "times_as_many": held.times}
-                for held in comparison.check_margin()
-            },
-        },
+        "gate": build_gate_entry(comparison),
+        "noise": None
+        if comparison.choice.noise is None
+        else Frame(NOISE_CHECK, check_noise(comparison, comparison.choice.noise)).entries(),
         "models": models,
         "pairs": [
             {"model": second, "minus": first, **build_pair_entry(pair, comparison.is_judged())}

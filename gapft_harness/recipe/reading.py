@@ -60,8 +60,12 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return check_recipe(content, f"recipe {path}", settings)
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
+def read_recipe(path: Path, kind: str = "recipe") -> dict[str, Any]:
     """Read the raw content of a recipe's YAML file.
+
+    Args:
+        path: the file.
+        kind: the name of such a file in messages.
 
     Raises:
         UserError: the file cannot be read, or is not a YAML mapping.
@@ -69,16 +73,16 @@ def read_recipe(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UserError(f"recipe {describe_read_error(path, error)}") from error
+        raise UserError(f"{kind} {describe_read_error(path, error)}") from error
     try:
-        content = yaml.load(decode(data, f"recipe {path}"), _Loader)
+        content = yaml.load(decode(data, f"{kind} {path}"), _Loader)
     except yaml.YAMLError as error:
         raise UserError(
-            f"recipe {path}: is not valid YAML: {_describe_yaml_error(error)}"
+            f"{kind} {path}: is not valid YAML: {_describe_yaml_error(error)}"
         ) from error
     if not isinstance(content, dict):
         raise UserError(
-            f"recipe {path}: expected a mapping of keys, found {type(content).__name__}"
+            f"{kind} {path}: expected a mapping of keys, found {type(content).__name__}"
         )
     return content
 

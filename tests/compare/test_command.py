@@ -118,7 +118,7 @@ def test_gate_fails_below_margin(tmp_path: Path) -> None:
     (model,) = comparison.findings.models.values()
     high = model.interval.high
     assert -0.1 < high < -0.04
-    for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 0), (0.2, 0)):
+    for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 3), (0.2, 0)):
         done = run_compare(before, after, "--fail-if-worse", margin)
         assert done.exit_code == status, (margin, done.output)
         assert ("worse than before by more than" in done.stderr) == bool(status)

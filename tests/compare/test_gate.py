@@ -1,4 +1,4 @@
-"""``--fail-if-worse``: exit status 1 means that a model is worse, and only that."""
+"""``--fail-if-worse`` and its exit status: 1 means that a model is worse, and only that."""
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ def test_undecided_gate_reports_needed_documents(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", [1] * 50 + [0] * 50)
     after = write_log(tmp_path / "b", [0] * 3 + [1] * 50 + [0] * 47)
     done = run_compare(before, after, "--fail-if-worse", 0.01, "--out", tmp_path / "out")
-    assert done.exit_code == 0
+    assert done.exit_code == 3
     output = " ".join(done.output.split())
-    assert "undecided whether it is worse than before by more than 0.01" in output
+    assert "INCONCLUSIVE: undecided whether" in output
+    assert "worse than before by more than 0.01" in output
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    ((name, gate),) = results["gate"]["models"].items()
-    low, high = results["models"][name]["ci95"]
-    assert gate["verdict"] == "undecided"
-    assert gate["times_as_many"] == compute_data_factor(0.01, high - low)
-    needed = f"{math.ceil(100 * gate['times_as_many']):,}"
-    assert f"about {needed} documents (now 100) would decide" in output
+    (check,) = results["gate"]["checks"]
+    low, high = check["ci95"]
+    assert check["verdict"] == results["gate"]["verdict"] == "INCONCLUSIVE"
+    assert check["times_as_many"] == compute_data_factor(0.01, high - low)
+    assert check["more"] == math.ceil(100 * check["times_as_many"]) - 100
+    assert f"about {check['more']:,} more documents (now 100) would decide" in output
     assert "no number of documents" in run_compare(before, after, "--fail-if-worse", 0).output
     assert "is not worse than before by more than 0.5" in " ".join(
         run_compare(before, after, "--fail-if-worse", 0.5).output.split()

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import build_results as results_of
+from gapft_harness.compare.gate import find_verdict
+from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
 from gapft_harness.rejudge.choice import RejudgeChoice, Rule
 from gapft_harness.rejudge.document import build_document, build_results
@@ -108,15 +110,14 @@ def test_compares_perplexity_as_logarithm(tmp_path: Path, with_results: bool) ->
     values = [-3.0 - 0.1 * (n % 5) for n in range(40)]
     worse = write_perplexity_log(tmp_path / "b", values, with_results)
     better = write_perplexity_log(tmp_path / "a", [v + 1 for v in values], with_results)
-    comparison = compare_logs(worse, better, margin=0.1)
+    comparison = compare_logs(worse, better, policy=[build_margin_rule(0.1)])
     assert read_means(comparison) == (pytest.approx(3.2), pytest.approx(2.2))
     assert comparison.higher_is_better is False
-    assert [check.verdict for check in comparison.check_margin()] == ["not worse"]
+    assert find_verdict(comparison) == "PASS"
     assert f"{math.exp(3.2):.4g}" in join_notes(comparison)
     assert results_of(comparison)["metric"] == "log perplexity"
-    assert [check.verdict for check in compare_logs(better, worse, margin=0.1).check_margin()] == [
-        "worse"
-    ]
+    reverse = compare_logs(better, worse, policy=[build_margin_rule(0.1)])
+    assert find_verdict(reverse) == "BLOCK"
     assert "lower is better" in read_error(worse, better, higher_is_better=True)
 
 
@@ -198,9 +199,9 @@ def test_reads_direction_from_task_config(tmp_path: Path) -> None:
     values = [0.5, 0.25, 0.75, 0.5] * 10
     worse = write_log(tmp_path / "b", values, facts=facts)
     better = write_log(tmp_path / "a", [v - 0.2 for v in values], facts=facts)
-    comparison = compare_logs(worse, better, margin=0.05)
+    comparison = compare_logs(worse, better, policy=[build_margin_rule(0.05)])
     assert comparison.higher_is_better is False
-    assert [check.verdict for check in comparison.check_margin()] == ["not worse"]
+    assert find_verdict(comparison) == "PASS"
 
 
 def build_old_row(fields: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from lm_eval.tasks import TaskManager
 
 import gapft_harness
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import CURVES_FILE, FILES, build_results
+from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
 from tests.compare.logs import row, write_log
@@ -195,10 +196,8 @@ def test_different_metrics_have_no_common_mean(tmp_path: Path) -> None:
     assert results["before"]["mean"] is None
     assert results["models"]["b"]["by"]["loss"]["difference"] == pytest.approx(4)
     assert results["models"]["b"]["by"]["right"]["difference"] == pytest.approx(-0.1)
-    assert list_worse(comparison, 0.5) == ["b on loss"], (
-        "lower is better, and the metric is not a share"
-    )
-    assert list_worse(comparison, 0.001) == ["b on loss", "b on right"]
+    assert list_blocked(tmp_path, 0.5) == ["loss"], "lower is better; the metric is not a share"
+    assert list_blocked(tmp_path, 0.001) == ["loss", "right"]
     done = run_compare(tmp_path / "a", tmp_path / "b", "--out", tmp_path / "out")
     assert done.exit_code == 0, (done.output, done.exception)
     words = " ".join(done.output.split())
@@ -224,5 +223,8 @@ def test_counts_options_from_one(lm_eval_logs: Path, tmp_path: Path) -> None:
     assert ",option 2: 8,option 2: 8,option 1: 7" in (tmp_path / "out" / "items.csv").read_text()
 
 
-def list_worse(comparison: Comparison, margin: float) -> list[str]:
-    return [check.name for check in comparison.check_margin(margin) if check.verdict == "worse"]
+def list_blocked(folder: Path, margin: float) -> list[str]:
+    """List the tasks on which b is worse than a by more than a margin."""
+    choice = CompareChoice(policy=[build_margin_rule(margin)])
+    comparison = compare(str(folder / "a"), [f"b={folder / 'b'}"], choice)
+    return [check.task for check in comparison.checks if check.decision.verdict == "BLOCK"]

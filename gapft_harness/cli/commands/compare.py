@@ -110,13 +110,41 @@ def command(
             help="leave out a sample that equals an earlier one on every document",
         ),
     ] = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="margins by task and metric in YAML (docs/comparing.md); exit with 1 for BLOCK, "
+            "with 3 for INCONCLUSIVE",
+        ),
+    ] = None,
     fail_if_worse: Annotated[
         float | None,
         typer.Option(
             "--fail-if-worse",
             metavar="X",
-            help="exit with 1 if a model is worse by more than X, e.g. 0.01: its whole interval "
-            "is below -X",
+            help="the policy with one margin for all documents, e.g. 0.01",
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option("--junit", metavar="FILE", help="write the policy's verdicts as JUnit's XML"),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="BEFORE and AFTER are two runs of one model: write their noise to noise.json, in "
+            "--out or the current folder",
+        ),
+    ] = False,
+    noise: Annotated[
+        Path | None,
+        typer.Option(
+            "--noise",
+            metavar="FILE",
+            help="report whether the changes exceed the noise in a file of --again",
         ),
     ] = None,
     higher_is_better: Annotated[
@@ -171,7 +199,10 @@ def command(
             list_files,
             write_comparison,
         )
-        from gapft_harness.core.files import require_absent
+        from gapft_harness.compare.gate import describe_check, find_verdict, write_junit
+        from gapft_harness.compare.noise import NOISE_FILE, refuse_other_models, write_noise
+        from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
+        from gapft_harness.core.files import require_absent, require_folder
         from gapft_harness.exporting.tables import require_new, write_tables
 
         if example:
@@ -183,11 +214,24 @@ def command(
             out, overwrite = out or Path("gapft-example"), overwrite or out is None
         if before is None or not after:
             raise UserError("no logs: expected BEFORE and AFTER, e.g. two folders, or --example")
-        margin = fail_if_worse
-        if margin is not None and not 0 <= margin < float("inf"):
+        if policy is not None and fail_if_worse is not None:
             raise UserError(
-                f"--fail-if-worse {margin:g}: expected 0 or more, e.g. 0.01 for one point"
+                "--policy, --fail-if-worse: expected one of them; write overall: X into the policy"
             )
+        rules = read_policy(policy) if policy is not None else []
+        if fail_if_worse is not None:
+            rules = [build_margin_rule(fail_if_worse)]
+        if junit is not None and not rules:
+            raise UserError("--junit: there are no verdicts; add --policy or --fail-if-worse")
+        if junit is not None:
+            require_folder(junit.parent, "--junit")
+        if again and (rules or noise is not None):
+            raise UserError(
+                "--again: measures noise, so it cannot be combined with --noise, --policy or "
+                "--fail-if-worse; run two commands"
+            )
+        if again:
+            require_absent(out or Path("."), [NOISE_FILE], overwrite=overwrite)
         if tables is not None:
             require_new(tables, "--tables")
         if out is not None:
@@ -198,17 +242,22 @@ def command(
             drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
-            margin=margin,
+            policy=rules,
+            again=again,
+            noise=noise,
             shown=show,
             plugin_files=plugin,
         )
         comparison = compared(before, after, choice)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
-        worse_models = [
-            result.name for result in comparison.check_margin() if result.verdict == "worse"
-        ]
+        if again:
+            refuse_other_models(comparison)
         lines, page = [], build_document(comparison)
+        if again:
+            noise_file = (out or Path(".")) / NOISE_FILE
+            write_noise(comparison, noise_file)
+            lines.append(f"noise: {noise_file}")
         if out is not None:
             write_comparison(comparison, out, overwrite=overwrite)
             lines.append(
@@ -217,15 +266,20 @@ def command(
         if tables is not None:
             write_tables(page.sections, tables)
             lines.append(f"tables: {tables}")
+        if junit is not None:
+            write_junit(comparison, junit)
+            lines.append(f"verdicts: {junit}")
         print_document(
             page, *lines, form=form
         )  # a closed pipe does not change the exit status of the gate
     if example and out is not None:
         _open_page(out / FILES[0])
-    if worse_models:
-        names = ", ".join(map(quote_unprintable, worse_models))
-        typer.echo(f"gapft: models worse than before by more than {margin:g}: {names}", err=True)
-        raise typer.Exit(1)
+    failures = [check for check in comparison.checks if EXIT_STATUS[check.decision.verdict] != 0]
+    for check in failures:
+        sentence = quote_unprintable(describe_check(check, comparison.unit))
+        typer.echo(f"gapft: {sentence}", err=True)
+    if (verdict := find_verdict(comparison)) is not None:
+        raise typer.Exit(EXIT_STATUS[verdict])
 
 
 #: Logs of the demo's model and of an adapter that the demo trained, on the first 50 problems. The
@@ -243,7 +297,7 @@ def _open_page(page: Path) -> None:
 
 @contextlib.contextmanager
 def _exit_2_on_errors() -> Iterator[None]:
-    """Exit with 2 on any error, because 1 means that the gate found a worse model."""
+    """Exit with 2 on any error, because 1 is the gate's verdict BLOCK."""
     try:
         yield
     except GapftError as error:

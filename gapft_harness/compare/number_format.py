@@ -1,0 +1,33 @@
+"""The format of a metric's numbers and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.report.rendering import wording
+from gapft_harness.report.rendering.wording import UNSTABLE, percent, points
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """The format of a metric's numbers and changes."""
+
+    level: Callable[[float], str]
+    change: Callable[[float], str]
+
+    def interval(self, interval: Interval | None, units: int) -> str:
+        """Format an interval of changes; mark one from few documents or clusters."""
+        if interval is None:
+            return "–"
+        few = UNSTABLE if units < STABLE_ITEMS else ""
+        return f"[{self.change(interval.low)}, {self.change(interval.high)}]{few}"
+
+
+def choose_format(is_share: bool) -> NumberFormat:
+    """Choose percent and points for shares, else the metric's own unit."""
+    if is_share:
+        return NumberFormat(percent, points)
+    return NumberFormat(wording.format_number, lambda change: wording.format_signed(change, 4))

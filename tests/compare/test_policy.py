@@ -1,0 +1,243 @@
+"""``--policy``: margins by task and metric, their verdicts, and JUnit's XML."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.compare.policy import (
+    EXIT_STATUS,
+    Rule,
+    Verdict,
+    build_margin_rule,
+    decide,
+    find_worst,
+    read_policy,
+)
+from gapft_harness.core.errors import UserError
+from tests.command import ROOT
+from tests.compare.logs import row, write_log
+from tests.compare.test_gate import read_refusal, run_compare
+from tests.compare.test_several_tasks import lm_eval_logs  # noqa: F401
+
+CHANGES = st.floats(-1, 1)
+MARGINS = st.floats(0, 1)
+
+
+def write_policy(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return path
+
+
+def read_policy_error(folder: Path, text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        read_policy(write_policy(folder, text))
+    return str(caught.value)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> tuple[Path, Path]:
+    """Write logs of two metrics: accuracy falls from 100% to 90%, and f1 rises by 0.1."""
+    for side, wrong, f1 in (("before", 0, 0.4), ("after", 20, 0.5)):
+        rows = [row(n, int(n >= wrong), metrics=["exact_match", "f1"], f1=f1) for n in range(200)]
+        facts = {"higher_is_better": {"toy": {"exact_match": True, "f1": True}}}
+        write_log(tmp_path / side, rows=rows, facts=facts)
+    return tmp_path / "before", tmp_path / "after"
+
+
+@given(CHANGES, CHANGES, CHANGES, MARGINS, MARGINS)
+def test_larger_margin_is_never_stricter(
+    first: float, second: float, third: float, margin: float, other: float
+) -> None:
+    low, difference, high = sorted((first, second, third))
+    small, large = sorted((margin, other))
+    strict, lenient = (
+        decide(build_margin_rule(value), difference, low, high).verdict for value in (small, large)
+    )
+    assert find_worst([strict, lenient]) == strict
+
+
+@given(CHANGES, CHANGES, CHANGES, MARGINS, MARGINS)
+def test_verdict_follows_from_interval(
+    first: float, second: float, third: float, block: float, warn: float
+) -> None:
+    low, difference, high = sorted((first, second, third))
+    decision = decide(Rule("", block=block, warn=warn), difference, low, high)
+    expected: Verdict = "PASS"
+    if high < -block:
+        expected = "BLOCK"
+    elif low < -block:
+        expected = "INCONCLUSIVE"
+    elif low < -warn:
+        expected = "WARN"
+    assert decision.verdict == expected
+    margin = {"INCONCLUSIVE": block, "WARN": warn}.get(expected)
+    is_undecided = margin is not None and high >= -margin
+    assert decision.undecided == (margin if is_undecided else None)
+    assert decision.factor is None or decision.factor >= 1
+
+
+@given(st.lists(st.sampled_from(list(EXIT_STATUS)), min_size=1))
+def test_worst_verdict_sets_status(verdicts: list[Verdict]) -> None:
+    status = EXIT_STATUS[find_worst(verdicts)]
+    assert status == (1 if "BLOCK" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "status"),
+    [
+        ("tasks: {toy: {exact_match: 0.02}}", "BLOCK", 1),
+        ("tasks: {toy: {exact_match: 0.1}}", "INCONCLUSIVE", 3),
+        ("tasks: {toy: {exact_match: 0.2}}", "PASS", 0),
+        ("tasks: {toy: {exact_match: {block: 0.2, warn: 0.1}}}", "WARN", 0),
+        ("tasks: {toy: {exact_match: {warn: 0.02}}}", "WARN", 0),
+        ("tasks: {toy: {'exact_match,none': 0.02}}", "BLOCK", 1),
+        ("tasks: {toy: {f1: 0}}", "PASS", 0),
+        ("overall: 0.02", "BLOCK", 1),
+        ("{overall: {warn: 0.02}, tasks: {toy: {f1: 0}}}", "WARN", 0),
+        ("tasks: {toy: {f1: 0, exact_match: 0.1}}", "INCONCLUSIVE", 3),
+    ],
+)
+def test_policy_sets_exit_status(
+    logs: tuple[Path, Path], tmp_path: Path, text: str, verdict: str, status: int
+) -> None:
+    done = run_compare(*logs, "--policy", write_policy(tmp_path, text), "--format", "json")
+    assert done.exit_code == status, done.output
+    assert json.loads(done.stdout)["gate"]["verdict"] == verdict
+    assert (f"gapft: {verdict}: " in done.stderr) == bool(status)
+
+
+def test_checks_metric_that_is_not_compared(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    policy = write_policy(tmp_path, "tasks: {toy: {exact_match: 0.02, f1: 0.01}}")
+    done = run_compare(*logs, "--policy", policy, "--out", tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    accuracy, f1 = results["gate"]["checks"]
+    assert results["metric"] == accuracy["metric"] == "exact_match"
+    (model,) = results["models"].values()
+    assert accuracy["ci95"] == model["ci95"], "the gate and the table have one interval"
+    assert (f1["metric"], f1["verdict"]) == ("f1", "PASS")
+    assert f1["difference"] == pytest.approx(0.1)
+    words = " ".join(done.output.split())
+    assert "BLOCK: 1 of 2 checks" in words
+    assert "toy (f1) PASS" in words
+
+
+def test_margin_is_a_loss_where_lower_is_better(tmp_path: Path) -> None:
+    low, high = (
+        write_log(tmp_path / name, [value] * 40, higher=False)
+        for name, value in (("low", 1.5), ("high", 3.5))
+    )
+    policy = write_policy(tmp_path, "tasks: {toy: {exact_match: 1.9}}")
+    assert run_compare(low, high, "--policy", policy).exit_code == 1
+    assert run_compare(high, low, "--policy", policy).exit_code == 0
+
+
+def test_checks_groups_of_tasks(lm_eval_logs: Path, tmp_path: Path) -> None:  # noqa: F811
+    policy = write_policy(
+        tmp_path,
+        "tasks: {by_size: {'exact_match,strict': 0.5}, said_10: {exact_match: 0.5}, "
+        "chosen: {acc_norm: 0.9}}",
+    )
+    sides = lm_eval_logs / "before", f"new={lm_eval_logs / 'after'}"
+    done = run_compare(*sides, "--policy", policy, "--format", "json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    results = json.loads(done.stdout)
+    group, task, chosen = results["gate"]["checks"]
+    assert group["difference"] == results["models"]["new"]["groups"]["by_size"]["difference"]
+    assert task["ci95"] == results["models"]["new"]["by"]["said_10"]["ci95"]
+    assert (chosen["metric"], results["tasks"]["chosen"]["metric"]) == ("acc_norm", "acc")
+    policy.write_text("tasks: {said_10: {exact_match: 0.5}}")
+    words = " ".join(run_compare(*sides, "--policy", policy).output.split())
+    assert "Tasks without a rule: chosen, said_2." in words
+    policy.write_text("tasks: {by_size: {acc: 0.5}}")
+    assert "key 'tasks.by_size.acc'" in read_refusal(*sides, "--policy", policy)
+
+
+def test_junit_has_a_case_for_each_check(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    text = "{overall: 0.1, tasks: {toy: {exact_match: 0.02, f1: 0.01}}}"
+    done = run_compare(
+        logs[0], f"\x1b[2Jnew={logs[1]}", "--policy", write_policy(tmp_path, text),
+        "--junit", tmp_path / "gate.xml",
+    )  # fmt: skip
+    assert done.exit_code == 1
+    suite = ElementTree.parse(tmp_path / "gate.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    outcomes = [[child.tag for child in case] for case in suite]
+    assert outcomes == [["error"], ["failure"], ["system-out"]]
+    assert [case.get("name") for case in suite] == [
+        "all documents", "toy (exact_match)", "toy (f1)",
+    ]  # fmt: skip
+    assert "worse than before by more than 0.02" in str(suite[1][0].get("message"))
+    assert "--junit" in read_refusal(*logs, "--junit", tmp_path / "gate.xml")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tsks: {toy: {f1: 0.1}}", "unknown key 'tsks'; did you mean 'tasks'?"),
+        ("tasks: {toy: {f1: {blok: 0.1}}}", "key 'tasks.toy.f1': unknown key 'blok'; did you mean"),
+        ("tasks: {toy: {f1: -0.01}}", "key 'tasks.toy.f1': found -0.01; expected 0 or more"),
+        ("overall: {warn: -1}", "key 'overall', warn: found -1; expected 0 or more"),
+        ("overall: .nan", "found nan; expected 0 or more"),
+        ("overall: .inf", "found inf; expected 0 or more"),
+        (f"overall: 1{'0' * 400}", "expected 0 or more"),
+        ("overall: true", "found True"),
+        ("overall: 1%", "found '1%'"),
+        ("overall:", "found None"),
+        ("overall: {block: 0.1, warn: 0.1}", "expected a smaller margin for warn"),
+        ("overall: {}", "found no margin"),
+        ("tasks: {toy: 0.1}", "key 'tasks.toy': found 0.1; expected {METRIC: 0.01}"),
+        ("tasks: [toy]", "key 'tasks': found ['toy']; expected {TASK: {METRIC: 0.01}}"),
+        ("tasks: {toy: {1: 0.1}}", "found the key 1; expected a name"),
+        ("{}", "found no margin; expected at least one"),
+        ("", "expected a mapping of keys"),
+        ("overall: 0.1\noverall: 0.2", "duplicate key 'overall'"),
+        ("overall: [", "is not valid YAML"),
+    ],
+)
+def test_rejects_bad_policy(tmp_path: Path, text: str, expected: str) -> None:
+    error = read_policy_error(tmp_path, text)
+    assert error.startswith(f"policy {tmp_path / 'policy.yaml'}: ")
+    assert expected in error
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tasks: {tpy: {f1: 0.1}}", "key 'tasks.tpy.f1': unknown task 'tpy'; did you mean 'toy'?"),
+        ("tasks: {toy: {f2: 0.1}}", "unknown metric 'f2'; known: exact_match, f1"),
+        ("tasks: {toy: {'f1,strict': 0.1}}", "no row under filter 'strict'; known: none"),
+        ("tasks: {toy: {exact_match: 1}}", "exact_match is a share; expected a margin below 1"),
+    ],
+)
+def test_rejects_policy_that_does_not_fit(
+    logs: tuple[Path, Path], tmp_path: Path, text: str, expected: str
+) -> None:
+    error = read_refusal(*logs, "--policy", write_policy(tmp_path, text))
+    assert error.startswith(f"policy {tmp_path / 'policy.yaml'}: key 'tasks.")
+    assert expected in error
+
+
+def test_reads_documented_policy(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "comparing.md").read_text("utf-8")
+    (example,) = [part for part in page.split("```yaml")[1:] if "overall:" in part]
+    rules = read_policy(write_policy(tmp_path, example.partition("```")[0]))
+    assert [(rule.task, rule.metric, rule.filter, rule.block, rule.warn) for rule in rules] == [
+        ("", "", None, 0.01, None),
+        ("gsm8k", "exact_match", "strict-match", 0.02, 0.01),
+        ("mmlu", "acc", None, 0.01, None),
+        ("ifeval", "prompt_level_strict_acc", None, None, 0.02),
+    ]
+
+
+def test_rejects_missing_policy_and_two_policies(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "no such file" in read_refusal(*logs, "--policy", tmp_path / "none.yaml").lower()
+    policy: Any = write_policy(tmp_path, "overall: 0.1")
+    assert "expected one of them" in read_refusal(*logs, "--policy", policy, "--fail-if-worse", 0.1)
