@@ -1,4 +1,4 @@
-"""Format a comparison for the terminal and for the files of ``--out``."""
+"""The comparison, as text for the terminal and as the files of ``--out``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format a gate: for the terminal and pages, for results.json and as JUnit's XML."""
+"""The gate of a comparison, as text, in results.json and as JUnit XML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format the findings: pages, tables and results of ``gapft gap``."""
+"""The gap of a task: pages, tables and results of ``gapft gap``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Format a plan: pages and results of ``gapft gap --plan``."""
+"""The plan of a training: pages and results of ``gapft gap --plan``."""
 
 from __future__ import annotations
 
