@@ -74,6 +74,17 @@ def _format_limit(check: Check) -> str:
     return f"{block} ({warn})".strip() if warn else block
 
 
+def _format_more(check: Check) -> str | None:
+    """Format how much more data would decide; None if the check is decided."""
+    if check.decision.undecided is None:
+        return None
+    if check.decision.factor is None:
+        return "–"
+    if check.more_units is None:
+        return f"×{check.decision.factor:.2g}"
+    return format_count(check.more_units)
+
+
 GATE: tuple[Column[Check], ...] = (
     Column("model", "AFTER's name", lambda check: check.model, "model"),
     Column("task", "", lambda check: check.task or None),
@@ -100,12 +111,13 @@ GATE: tuple[Column[Check], ...] = (
         "limit",
     ),
     Column("times_as_many", "", lambda check: check.decision.factor),
+    Column("more", "", lambda check: check.more_units),
     Column(
+        "",
+        "further documents or clusters that would decide; ×2: twice as many and twice the seeds; "
+        "–: no number would",
+        _format_more,
         "more",
-        "further documents or clusters that would decide",
-        lambda check: check.more_units,
-        "more",
-        format_count,
         missing="",
     ),
 )
@@ -124,12 +136,17 @@ def build_gate_blocks(comparison: Comparison) -> list[Block]:
         return [Text(describe_check(checks[0], comparison.unit), role), *blocks]
     count = sum(check.decision.verdict == verdict for check in checks)
     has_models = len(comparison.numbers.after) > 1
-    columns = [column for column in GATE if has_models or column.title != "model"]
+    has_more = any(check.decision.undecided is not None for check in checks)
+    left_out = {*(() if has_models else ("model",)), *(() if has_more else ("more",))}
+    columns = [column for column in GATE if column.title not in left_out]
     note = (
         "limit: in brackets, that of a warning. BLOCK: the complete interval is beyond the limit. "
-        "INCONCLUSIVE: it contains the limit. WARN: it reaches beyond the limit of a warning. "
-        f"more: further {comparison.unit}s that would decide (power 80%)."
+        "INCONCLUSIVE: it contains the limit. WARN: it reaches beyond the limit of a warning."
     )
+    if has_more:
+        note += f" more: further {comparison.unit}s that would decide (power 80%)."
+        if any(check.pair.seeds > 1 for check in checks):
+            note += " ×: times as many, and times as many seeds."
     return [
         Text(f"{verdict}: {format_count(count)} of {format_count(len(checks))} checks", role),
         Frame(columns, checks).table(note, words=2 + has_models),

@@ -160,6 +160,22 @@ def test_checks_groups_of_tasks(lm_eval_logs: Path, tmp_path: Path) -> None:  # 
     assert "key 'tasks.by_size.acc'" in read_refusal(*sides, "--policy", policy)
 
 
+def test_rule_has_all_documents_of_its_task(logs: tuple[Path, Path], tmp_path: Path) -> None:
+    """Groups of ``--by`` and training seeds do not change which documents a rule has."""
+    policy = write_policy(tmp_path, "tasks: {toy: {exact_match: 0.1, f1: 0}}")
+    arguments = (*logs, "--policy", policy, "--format", "json")
+    plain, by_subject, seeds = (
+        json.loads(run_compare(*arguments, *more).stdout)["gate"]["checks"]
+        for more in ((), ("--by", "subject"), (logs[0], "--seeds"))
+    )
+    assert by_subject == plain
+    assert seeds[0]["difference"] == pytest.approx(plain[0]["difference"] / 2)
+    assert plain[0]["more"] is None, "the difference is the margin: no number of documents decides"
+    assert (seeds[0]["verdict"], seeds[0]["more"]) == ("INCONCLUSIVE", None)
+    words = " ".join(run_compare(*logs, logs[0], "--seeds", "--policy", policy).output.split())
+    assert f" ×{seeds[0]['times_as_many']:.2g} " in words
+
+
 def test_junit_has_a_case_for_each_check(logs: tuple[Path, Path], tmp_path: Path) -> None:
     text = "{overall: 0.1, tasks: {toy: {exact_match: 0.02, f1: 0.01}}}"
     done = run_compare(
@@ -176,6 +192,12 @@ def test_junit_has_a_case_for_each_check(logs: tuple[Path, Path], tmp_path: Path
     ]  # fmt: skip
     assert "worse than before by more than 0.02" in str(suite[1][0].get("message"))
     assert "--junit" in read_refusal(*logs, "--junit", tmp_path / "gate.xml")
+    (tmp_path / "file").write_text("")
+    policy = tmp_path / "policy.yaml"
+    error = read_refusal(*logs, "--policy", policy, "--junit", tmp_path / "file" / "gate.xml")
+    assert "expected a folder" in error
+    error = read_refusal(*logs, "--policy", policy, "--junit", tmp_path)
+    assert "cannot be written" in error
 
 
 @pytest.mark.parametrize(
