@@ -1,7 +1,7 @@
 """Read NeMo-Skills' output: ``output.jsonl`` and ``output-rsSEED.jsonl``, a generation per line.
 
 A line is the problem's record with additional fields for the generation and its judgement. Field
-names and the forms of judgements are those of NeMo-Skills' code in August 2026.
+names and the forms of judgements are those of NeMo-Skills' code of 2026.
 """
 
 from __future__ import annotations
