@@ -136,7 +136,7 @@ def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSample
         make_request("a", "Why?", (GREEDY,), attempts),
     ]
     plain = generate_all(served, requests, GREEDY_DECODE, 0)
-    tokenizer = served._lm.has_tokenizer
+    tokenizer = served._lm.tokenizer
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
     chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
     served.close()

@@ -157,7 +157,7 @@ def test_distribution_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
 
 
 def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -> None:
-    tokenizer = sampler._lm.has_tokenizer
+    tokenizer = sampler._lm.tokenizer
     for problem, answer in zip(
         problems, generate_all(sampler, build_requests(problems, (0, 1)), SAMPLED, 0), strict=True
     ):

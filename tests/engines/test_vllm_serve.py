@@ -120,7 +120,7 @@ def test_server_renders_the_chat(url: str) -> None:
     request = make_request("a", "Find 1 +1.", (0, 1), (Attempt("By eye.", (), "stop", "No."),))
     [answer] = generate_all(ServerSampler(chat, None), [request], SAMPLED, 3)
     rendered = "<user>Find 1 +1.\n<assistant>By eye.\n<user>No.\n<assistant>"
-    tokenizer = build_hf_sampler()._lm.has_tokenizer
+    tokenizer = build_hf_sampler()._lm.tokenizer
     ids = tokenizer(rendered, add_special_tokens=False).input_ids
     assert answer.prompt_ids == (tokenizer.bos_token_id, *ids)
     assert {g.tokens_from for g in answer.generations} == {"generator"}
