@@ -188,7 +188,7 @@ def write_noise(comparison: Comparison, path: Path) -> None:
 
 def _read_noise(path: Path) -> tuple[list[TaskNoise], dict[str, object]]:
     """Read a noise file: the noise of each task, and what is known of its model."""
-    content = parse_object(read_text(path), str(path))
+    content = parse_object(read_text(path), f"--noise {path}")
     if content.get("schema") != _SCHEMA or not isinstance(content.get("noise"), list):
         raise UserError(
             f"--noise {path}: found keys {', '.join(map(quote_unprintable, content)) or '(none)'}; "
