@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
 from gapft_harness.hooks.registration import Registration, SelectorTraits
-from gapft_harness.run_directory.evidence import StoredResponses, read_evidence
+from gapft_harness.run_directory.evidence import PoolResponses, read_evidence
 from gapft_harness.run_directory.parquet import write_batches
 from gapft_harness.run_directory.tables import build_response_row, read_examples, response_schema
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
@@ -90,7 +90,7 @@ def test_passing_responses_are_read_in_order(
     path = tmp_path_factory.mktemp("table") / "responses.parquet"
     write_table(path, passed, in_group)
     prompts = {name: (7, number) for number, name in enumerate(passed)}
-    read = StoredResponses(path, prompts, conversation=True)
+    read = PoolResponses(path, prompts, conversation=True)
     for name in data.draw(st.permutations([*passed])):
         problem = replace(build_evidence(name, "S"), read_verified=read.read_verified)
         right = [build_response(name, i - 1) for i, p in enumerate(passed[name]) if p]
@@ -103,7 +103,7 @@ def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
     """40 row groups of 20 problems, 5 responses of 400 ids each: 0.16 MB a group."""
     names = [f"p{i:04d}" for i in range(800)]
     write_table(tmp_path / "r.parquet", dict.fromkeys(names, [True] * 5), 20, tokens=400)
-    read = StoredResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
+    read = PoolResponses(tmp_path / "r.parquet", dict.fromkeys(names, (1,)), True)
     before, most = pa.total_allocated_bytes(), 0
     for name in names:
         assert (
@@ -115,7 +115,7 @@ def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
 
 def test_evidence_can_be_pickled(tmp_path: Path) -> None:
     write_table(tmp_path / "r.parquet", {"a": [False, True], "b": [True]}, 1)
-    read = StoredResponses(tmp_path / "r.parquet", {"a": (1,), "b": (2,)}, True)
+    read = PoolResponses(tmp_path / "r.parquet", {"a": (1,), "b": (2,)}, True)
     original = replace(build_evidence("a", "S"), read_verified=read.read_verified)
     assert original.verified
     restored = pickle.loads(pickle.dumps(original))
@@ -135,7 +135,7 @@ def test_episode_responses_follow_their_own_conversations(
     passing = [build_response("a", 0), build_response("a", 1, context=(5, 6))]
     rows = [build_response_row(passing_response, Verdict("pass")) for passing_response in passing]
     write_batches(tmp_path / "r.parquet", response_schema(), [rows])
-    read = StoredResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
+    read = PoolResponses(tmp_path / "r.parquet", {"a": (1, 2)}, conversation)
     verified = replace(
         build_evidence("a", "S"), prompt_ids=(5, 6), read_verified=read.read_verified
     ).each_verified()
@@ -171,7 +171,7 @@ def test_using_another_response_must_be_declared(
 ) -> None:
     """Samples 1 and 2 of "a" passed and 1 is kept; sample 0 of "b" passed, and greedy is kept."""
     write_table(tmp_path / "r.parquet", {"a": [False, False, True, True], "b": [True, True]}, 1)
-    read = StoredResponses(tmp_path / "r.parquet", {"a": (1, 2, 3), "b": (1, 2, 3)}, True)
+    read = PoolResponses(tmp_path / "r.parquet", {"a": (1, 2, 3), "b": (1, 2, 3)}, True)
     kept_responses = {"a": build_response("a", 1), "b": build_response("b", GREEDY)}
     states = {"a": "S", "b": "G"}
     a, b = (

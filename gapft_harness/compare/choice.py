@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gapft_harness.compare.policy import Rule
+from gapft_harness.compare.policy import GateRule
 
 #: Number of bootstrap replicates for every interval.
 REPLICATES = 2_000
@@ -56,7 +56,7 @@ class CompareChoice:
     drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False
-    policy: Sequence[Rule] = ()
+    policy: Sequence[GateRule] = ()
     again: bool = False
     noise: Path | None = None
     shown: int = SHOWN

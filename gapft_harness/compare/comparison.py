@@ -23,7 +23,7 @@ from gapft_harness.compare.groups import find_aggregates
 from gapft_harness.compare.joining import Item, JoinedRows, join, refuse_other_tasks
 from gapft_harness.compare.mixed import choose_run_metrics, join_kinds
 from gapft_harness.compare.notes import list_notes
-from gapft_harness.compare.policy import Decision, Rule, decide
+from gapft_harness.compare.policy import Decision, GateRule, decide
 from gapft_harness.compare.reading import ComparedMetric, RunRows, choose_metrics, read_run
 from gapft_harness.compare.samples import SampleCounts, SampleReader
 from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
@@ -83,7 +83,7 @@ class Comparison:
     samples: Verdicts | None
     curves: dict[str, Curves]
     notes: tuple[Text, ...]
-    checks: tuple[Check, ...] = ()
+    checks: tuple[GateCheck, ...] = ()
 
     @property
     def metric(self) -> ComparedMetric | None:
@@ -121,7 +121,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class GateCheck:
     """A rule applied to a model.
 
     Attributes:
@@ -134,7 +134,7 @@ class Check:
         decision: what the interval decides.
     """
 
-    rule: Rule
+    rule: GateRule
     model: str
     task: str
     metric: ComparedMetric | None
@@ -166,7 +166,7 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
             policy cannot be checked.
     """
     comparison = _compare_logs(before, after, choice)
-    checks: list[Check] = []
+    checks: list[GateCheck] = []
     for rule in choice.policy:
         part = comparison
         try:
@@ -321,7 +321,7 @@ def _list_tasks(comparison: Comparison, name: str) -> tuple[str, ...]:
     return by_name[name]
 
 
-def _has_metric(comparison: Comparison, rule: Rule) -> bool:
+def _has_metric(comparison: Comparison, rule: GateRule) -> bool:
     """Return whether a comparison has a row for the task and the metric of a rule."""
     if not rule.task:
         return True
@@ -332,7 +332,7 @@ def _has_metric(comparison: Comparison, rule: Rule) -> bool:
     )
 
 
-def _check_rule(comparison: Comparison, rule: Rule) -> Iterator[Check]:
+def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
     """Check a rule for each model; without a common mean, all documents are checked by task.
 
     Raises:
@@ -376,7 +376,7 @@ def _check_rule(comparison: Comparison, rule: Rule) -> Iterator[Check]:
                 )
             low, high = sorted((sign * pair.interval.low, sign * pair.interval.high))
             decision = decide(rule, sign * pair.difference, low, high)
-            yield Check(rule, model, name, metric, pair, sign, decision)
+            yield GateCheck(rule, model, name, metric, pair, sign, decision)
 
 
 def _put_on_scale(

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from gapft_harness.compare.comparison import Check, Comparison
+from gapft_harness.compare.comparison import Comparison, GateCheck
 from gapft_harness.compare.number_format import choose_format
-from gapft_harness.compare.policy import Verdict, find_worst
+from gapft_harness.compare.policy import GateVerdict, find_worst
 from gapft_harness.core.files import replace_file
 from gapft_harness.core.text import replace_text_surrogates
 from gapft_harness.report.frame import Column, Frame
@@ -17,13 +17,13 @@ from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.report.rendering.wording import format_count
 
 
-def find_verdict(comparison: Comparison) -> Verdict | None:
+def find_verdict(comparison: Comparison) -> GateVerdict | None:
     """Find the verdict of the gate; None without a policy."""
     verdicts = [check.decision.verdict for check in comparison.checks]
     return find_worst(verdicts) if verdicts else None
 
 
-def describe_check(check: Check, unit: str) -> str:
+def describe_check(check: GateCheck, unit: str) -> str:
     """Format the verdict on a model, and how many more documents would decide.
 
     Args:
@@ -58,14 +58,14 @@ def describe_check(check: Check, unit: str) -> str:
     return f"{decision.verdict}: {text} At this difference and spread, {remedy} (power 80%)."
 
 
-def _name_rule(check: Check) -> str:
+def _name_rule(check: GateCheck) -> str:
     """Name the documents of a rule, with its metric if the policy names one."""
     if not check.task:
         return "all documents"
     return f"{check.task} ({check.metric})" if check.rule.task else check.task
 
 
-def _format_limit(check: Check) -> str:
+def _format_limit(check: GateCheck) -> str:
     """Format the change at which the rule blocks, and in brackets that at which it warns."""
     block, warn = (
         "" if margin is None else choose_format(check.pair.is_binary).change(-check.sign * margin)
@@ -74,7 +74,7 @@ def _format_limit(check: Check) -> str:
     return f"{block} ({warn})".strip() if warn else block
 
 
-def _format_more(check: Check) -> str | None:
+def _format_more(check: GateCheck) -> str | None:
     """Format how much more data would decide; None if the check is decided."""
     if check.decision.undecided is None:
         return None
@@ -85,7 +85,7 @@ def _format_more(check: Check) -> str | None:
     return format_count(check.more_units)
 
 
-GATE: tuple[Column[Check], ...] = (
+GATE: tuple[Column[GateCheck], ...] = (
     Column("model", "AFTER's name", lambda check: check.model, "model"),
     Column("task", "", lambda check: check.task or None),
     Column("metric", "", lambda check: check.metric and check.metric.name),

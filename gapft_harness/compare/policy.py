@@ -12,15 +12,15 @@ from gapft_harness.analysis.power import compute_data_factor
 from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.recipe.reading import read_recipe
 
-Verdict = Literal["PASS", "WARN", "INCONCLUSIVE", "BLOCK"]
+GateVerdict = Literal["PASS", "WARN", "INCONCLUSIVE", "BLOCK"]
 #: The exit status of each verdict, the mildest verdict first; 2 is a user's mistake.
-EXIT_STATUS: dict[Verdict, int] = {"PASS": 0, "WARN": 0, "INCONCLUSIVE": 3, "BLOCK": 1}
+EXIT_STATUS: dict[GateVerdict, int] = {"PASS": 0, "WARN": 0, "INCONCLUSIVE": 3, "BLOCK": 1}
 
 _EXPECTED = "expected 0 or more: by how much the model may be worse, e.g. 0.01 for one point"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GateRule:
     """By how much a model may be worse than before, in the unit of the metric.
 
     Attributes:
@@ -45,17 +45,17 @@ class Rule:
         return [margin for margin in (self.warn, self.block) if margin is not None]
 
 
-def build_margin_rule(margin: float) -> Rule:
+def build_margin_rule(margin: float) -> GateRule:
     """Build the rule of ``--fail-if-worse``: one margin for all documents.
 
     Raises:
         UserError: the margin is negative or not finite.
     """
     place = f"--fail-if-worse {margin:g}"
-    return Rule(place, block=_check_number(margin, place))
+    return GateRule(place, block=_check_number(margin, place))
 
 
-def read_policy(path: Path) -> list[Rule]:
+def read_policy(path: Path) -> list[GateRule]:
     """Read a policy: ``overall: MARGIN`` and ``tasks: {TASK: {METRIC: MARGIN}}``.
 
     A margin is a number, or ``{block: NUMBER, warn: NUMBER}`` with one or both keys. METRIC may end
@@ -92,9 +92,9 @@ def read_policy(path: Path) -> list[Rule]:
     return rules
 
 
-def _build_rule(place: str, content: Any, **names: Any) -> Rule:
+def _build_rule(place: str, content: Any, **names: Any) -> GateRule:
     if not isinstance(content, dict):
-        return Rule(place, block=_check_number(content, place), **names)
+        return GateRule(place, block=_check_number(content, place), **names)
     refuse_unknown(content, ("block", "warn"), place)
     margins = {key: _check_number(value, f"{place}, {key}") for key, value in content.items()}
     if not margins:
@@ -104,7 +104,7 @@ def _build_rule(place: str, content: Any, **names: Any) -> Rule:
             f"{place}: found warn {margins['warn']:g} and block {margins['block']:g}; expected a "
             "smaller margin for warn"
         )
-    return Rule(place, margins.get("block"), margins.get("warn"), **names)
+    return GateRule(place, margins.get("block"), margins.get("warn"), **names)
 
 
 def _check_number(value: Any, place: str) -> float:
@@ -135,12 +135,12 @@ class Decision:
         factor: how much more data would decide about that margin; None if no amount would.
     """
 
-    verdict: Verdict
+    verdict: GateVerdict
     undecided: float | None = None
     factor: float | None = None
 
 
-def decide(rule: Rule, difference: float, low: float, high: float) -> Decision:
+def decide(rule: GateRule, difference: float, low: float, high: float) -> Decision:
     """Decide about a rule from a difference and its interval.
 
     Args:
@@ -166,7 +166,7 @@ def decide(rule: Rule, difference: float, low: float, high: float) -> Decision:
     return Decision("PASS")
 
 
-def find_worst(verdicts: Sequence[Verdict]) -> Verdict:
+def find_worst(verdicts: Sequence[GateVerdict]) -> GateVerdict:
     """Find the verdict of a gate: BLOCK before INCONCLUSIVE before WARN before PASS."""
     severity = list(EXIT_STATUS)
     return max(verdicts, key=severity.index)

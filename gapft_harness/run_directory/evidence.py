@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAX_GROUPS = 2
 
 
-class StoredResponses:
+class PoolResponses:
     """Reads the responses of problems from a split's table when a selector asks for them.
 
     See ``Evidence.each_verified``, ``each_sample`` and ``read_greedy``. If problems are requested
@@ -53,7 +53,7 @@ class StoredResponses:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
-        return StoredResponses, (
+        return PoolResponses, (
             self._path, self._prompts, self._conversation, self._window,
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ def read_evidence(
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
-    stored = StoredResponses(
+    stored = PoolResponses(
         run_path / layout.responses_path(split),
         prompts,
         conversation=context == "conversation",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gapft_harness.compare.policy import (
     EXIT_STATUS,
-    Rule,
-    Verdict,
+    GateRule,
+    GateVerdict,
     build_margin_rule,
     decide,
     find_worst,
@@ -69,8 +69,8 @@ def test_verdict_follows_from_interval(
     first: float, second: float, third: float, block: float, warn: float
 ) -> None:
     low, difference, high = sorted((first, second, third))
-    decision = decide(Rule("", block=block, warn=warn), difference, low, high)
-    expected: Verdict = "PASS"
+    decision = decide(GateRule("", block=block, warn=warn), difference, low, high)
+    expected: GateVerdict = "PASS"
     if high < -block:
         expected = "BLOCK"
     elif low < -block:
@@ -85,7 +85,7 @@ def test_verdict_follows_from_interval(
 
 
 @given(st.lists(st.sampled_from(list(EXIT_STATUS)), min_size=1))
-def test_worst_verdict_sets_status(verdicts: list[Verdict]) -> None:
+def test_worst_verdict_sets_status(verdicts: list[GateVerdict]) -> None:
     status = EXIT_STATUS[find_worst(verdicts)]
     assert status == (1 if "BLOCK" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
 
