@@ -8,7 +8,7 @@ from typing import Any
 
 from gapft_harness.core.records import State
 from gapft_harness.gap.document import build_prospects_entry
-from gapft_harness.gap.planning import PlannedRun, PlannedStep
+from gapft_harness.gap.planning import PlannedRun, StepCost
 from gapft_harness.gap.prospects import CORRECTED
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering.blocks import Section, Text
@@ -122,7 +122,7 @@ def list_seeds_rows(planned: PlannedRun) -> list[SeedsRow]:
     ]
 
 
-def list_step_rows(planned: PlannedRun) -> Iterator[tuple[str, PlannedStep]]:
+def list_step_rows(planned: PlannedRun) -> Iterator[tuple[str, StepCost]]:
     """Yield the steps with their names for people."""
     adapters = f"{planned.adapters} adapter{'' if planned.adapters == 1 else 's'}"
     names = {"audit adapters": f"audit {adapters}", "train adapters": f"train {adapters}"}
@@ -185,7 +185,7 @@ DETECTABLE: tuple[Column[SeedsRow], ...] = (
     Column("", _ITEMS, lambda row: row[3], "items for ⅖ of S", format_count),
     Column("", _ITEMS, lambda row: row[4], "items for ⅔ of S", format_count),
 )  # fmt: skip
-PLAN_STEPS: tuple[Column[tuple[str, PlannedStep]], ...] = (
+PLAN_STEPS: tuple[Column[tuple[str, StepCost]], ...] = (
     Column("", "the plan's steps", lambda row: row[0], "step"),
     Column("", "responses, or training examples", lambda row: row[1].count, "number", format_count),
     Column("", "costs", lambda row: row[1].cost.tokens, "tokens", format_rounded),

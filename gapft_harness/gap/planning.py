@@ -46,7 +46,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStep:
+class StepCost:
     """A step of the plan.
 
     Attributes:
@@ -57,9 +57,9 @@ class PlannedStep:
     count: int | None
     cost: Spending
 
-    def __add__(self, other: PlannedStep) -> PlannedStep:
+    def __add__(self, other: StepCost) -> StepCost:
         total = None if self.count is None or other.count is None else self.count + other.count
-        return PlannedStep(total, self.cost + other.cost)
+        return StepCost(total, self.cost + other.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class PlannedRun:
     repetitions: int
     prospects: Prospects
     items_needed: Mapping[int, tuple[int | None, int | None]]
-    steps: Mapping[str, PlannedStep]
+    steps: Mapping[str, StepCost]
 
     @property
     def adapters(self) -> int:
@@ -232,7 +232,7 @@ def _list_steps(
     judged: SearchedSplit | None,
     choices: Choices,
     rate: float | None,
-) -> dict[str, PlannedStep]:
+) -> dict[str, StepCost]:
     """List the steps: responses of search and audit, their sum, and training examples.
 
     A condition's training set has the recovered problems of the pool (|S| = p_S times the pool), or
@@ -243,20 +243,20 @@ def _list_steps(
     if choices.response_tokens is None and counted is not None:
         decode, sample = counted.mean_decode, counted.mean_sample
 
-    def search(problems: int | None) -> PlannedStep:
+    def search(problems: int | None) -> StepCost:
         if problems is None:
-            return PlannedStep(None, Spending(None))
+            return StepCost(None, Spending(None))
         tokens = None
         if decode is not None and sample is not None:
             tokens = problems * (decode + planned.k * sample)
-        return PlannedStep(problems * (planned.k + 1), Spending.from_rate(tokens, rate))
+        return StepCost(problems * (planned.k + 1), Spending.from_rate(tokens, rate))
 
     items, adapters = planned.prospects.items, planned.adapters
     decodes = adapters * items
     generated = {
         "search pool": search(planned.pool),
         "search audit": search(items),
-        "audit adapters": PlannedStep(
+        "audit adapters": StepCost(
             decodes, Spending.from_rate(None if decode is None else decodes * decode, rate)
         ),
     }
@@ -264,7 +264,7 @@ def _list_steps(
     return {**generated, "all responses": total, "train adapters": _plan_training(planned, run)}
 
 
-def _plan_training(planned: PlannedRun, run: SearchedRun | None) -> PlannedStep:
+def _plan_training(planned: PlannedRun, run: SearchedRun | None) -> StepCost:
     """Plan the training of all adapters; its tokens and time are known from a searched run only."""
     budget = {} if run is None else run.recipe["budget"]
     examples = budget.get("n", "recovered")
@@ -272,10 +272,10 @@ def _plan_training(planned: PlannedRun, run: SearchedRun | None) -> PlannedStep:
         states = "SG" if examples == "verified" else "S"
         shares = [share for state, share in planned.shares.items() if state in states]
         if planned.pool is None or len(shares) < len(states):
-            return PlannedStep(None, Spending(None))
+            return StepCost(None, Spending(None))
         examples = round(planned.pool * sum(shares))
     count = planned.adapters * planned.repetitions * (examples + budget.get("replay", 0))
     pool = None if run is None else run.splits.get("pool")
     if run is None or pool is None or pool.example is None:
-        return PlannedStep(count, Spending(None))
-    return PlannedStep(count, run.estimate_training(count * pool.example))
+        return StepCost(count, Spending(None))
+    return StepCost(count, run.estimate_training(count * pool.example))
