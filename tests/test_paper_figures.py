@@ -36,11 +36,11 @@ VERDICTS = {"a": "10101", "b": "10000", "c": "01010", "d": "00011", "e": "00010"
 
 def write_responses(path: Path, verdicts: dict[str, str], split: str = "pool") -> None:
     rows = [
-        (name, index - 1, "pass" if outcome == "1" else "fail")
+        (name, index - 1, "pass" if outcome == "1" else "fail", outcome)
         for name, outcomes in verdicts.items()
         for index, outcome in enumerate(outcomes)
     ]
-    names = ("problem_id", "index", "status")
+    names = ("problem_id", "index", "status", "answer")
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
     (path / layout.responses_path(split)).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path / layout.responses_path(split))
