@@ -116,7 +116,7 @@ def _draw_rates(axes: Axes, findings: Findings) -> None:
         },
     )
     axes.set_xlabel("rate within the state, %")
-    axes.set_title("As rates within each state, every condition", x=0)
+    axes.set_title("Rates within each state", x=0)
     legend_below(axes, axes.get_legend_handles_labels()[0])
 
 
