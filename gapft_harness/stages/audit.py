@@ -74,14 +74,15 @@ def audit_arm(
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
     path = run.path / (file or layout.audit_decisions_path(arm, layout.find_audit_name(split)))
+    copy = run.path / layout.SCALED / f".{arm.name}-{scale:g}"
     if path.exists():
+        shutil.rmtree(copy, ignore_errors=True)  # from a command killed after it wrote the table
         return report_existing_table(path, progress)
     problems = [
         problem
         for problem, _ in read_problems(run.sealed(layout.problems_path(split)))
         if ids is None or problem.id in ids
     ]
-    copy = run.path / layout.SCALED / f".{arm.name}-{scale:g}"
     with open_adapter(run, arm, scale, copy) as adapter:
         return decode_arm(
             run, arm, problems, path, plugin_files, progress, adapter, split=split, samples=samples
