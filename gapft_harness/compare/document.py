@@ -13,6 +13,7 @@ from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k, list_reported_k
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
+from gapft_harness.compare.endings import list_endings
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.gate import build_gate_blocks, build_gate_entry
 from gapft_harness.compare.items import (
@@ -53,6 +54,7 @@ from gapft_harness.report.rendering.wording import (
     points,
     points_interval,
 )
+from gapft_harness.report.sections import truncation
 from gapft_harness.report.sections.comparison import TERMS, split_by_state
 
 #: Maximum number of a model's gained, and of its lost, documents on a written page.
@@ -149,8 +151,11 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         parts.append(build_noise_section(comparison))
     if comparison.choice.noise is not None:
         parts.append(build_noise_check_section(comparison, comparison.choice.noise))
+    origins = truncation.build_table(list_endings(comparison))
     if comparison.samples is not None:
-        parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
+        origins = [*_build_state_blocks(comparison), *origins]
+    if origins:
+        parts.append(Section("Where the change comes from", origins))
     if comparison.curves:
         parts.append(Section("With k samples", _build_curve_blocks(comparison)))
     order = list(comparison.numbers.after)
@@ -814,6 +819,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             {"model": second, "minus": first, **build_pair_entry(pair, comparison.is_judged())}
             for (first, second), pair in comparison.findings.pairs.items()
         ],
+        "truncation": Frame(truncation.ENDINGS, [*list_endings(comparison)]).entries(),
         "notes": [note.line for note in comparison.notes],
     }
     if (samples := comparison.samples) is not None:

@@ -30,12 +30,16 @@ class Judgement:
         filtered: the filter's result.
         metrics: numeric metrics by name.
         verdict: the verdict.
+        finish_reason: how the response ended.
+        tokens: its length.
     """
 
     text: str
     filtered: Any
     metrics: Mapping[str, float]
     verdict: Verdict
+    finish_reason: str
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,8 @@ def write_rows(
             "verdicts": [
                 {"status": v.verdict.status, "reason": v.verdict.reason} for v in responses
             ],
+            "finish_reasons": [response.finish_reason for response in responses],
+            "tokens": [response.tokens for response in responses],
         }
         # UTF-8 cannot encode an unpaired surrogate, which a model may write: JSON escapes it
         files[kind].write(json.dumps(row, ensure_ascii=True, default=str) + "\n")

@@ -25,6 +25,7 @@ from gapft_harness.gap.logs import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
+from gapft_harness.stages.generation.sealing import count_tokens
 from gapft_harness.verdicts.table import Verdicts, encode_answers
 
 if TYPE_CHECKING:
@@ -255,7 +256,14 @@ def _judge_problems(
             all_metrics = {decision: float(final_verdict.passed)} | metrics
             row.append(
                 (
-                    Judgement(judged_response.response.text, filtered, all_metrics, final_verdict),
+                    Judgement(
+                        judged_response.response.text,
+                        filtered,
+                        all_metrics,
+                        final_verdict,
+                        judged_response.response.finish_reason,
+                        count_tokens(judged_response.response),
+                    ),
                     is_changed,
                 )
             )

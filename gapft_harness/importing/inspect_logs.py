@@ -81,6 +81,8 @@ def read_inspect_rows(log: Log) -> Iterator[LogRow]:
             doc_id=first_sample.id,
             target=first_sample.target,
             arguments={"gen_args_0": {"arg_0": document["input"]}},
+            finish_reasons=[_find_finish_reason(sample) for _, _, sample in samples],
+            tokens=[_count_tokens(sample) for _, _, sample in samples],
             **fields,
         )
 
@@ -186,13 +188,6 @@ def _build_response(
     )
     rule = {"score": verdict_source.removeprefix("score ")}
     text = replace_text_surrogates(sample.output.completion)
-    stop_reason = str(sample.output.stop_reason)
-    # the prompt fills the model's context, so nothing was generated
-    finish_reason = (
-        CONTEXT_EXCEEDED
-        if stop_reason == "model_length" and not text
-        else _FINISH_REASONS.get(stop_reason, "unknown")
-    )
     index = GREEDY if greedy else sample.epoch - 1
     return ImportedResponse(
         number,
@@ -202,9 +197,22 @@ def _build_response(
         text,
         verdict,
         verdict_source,
-        finish_reason,
+        _find_finish_reason(sample),
         rule,
     )
+
+
+def _find_finish_reason(sample: EvalSample) -> str:
+    stop_reason = str(sample.output.stop_reason)
+    if stop_reason == "model_length" and not sample.output.completion:
+        return CONTEXT_EXCEEDED  # the prompt fills the model's context, so nothing was generated
+    return _FINISH_REASONS.get(stop_reason, "unknown")
+
+
+def _count_tokens(sample: EvalSample) -> int | None:
+    """Return the tokens that the model wrote, if the sample is a single response of one model."""
+    usage = sample.output.usage
+    return None if usage is None else usage.output_tokens
 
 
 def _find_key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:

@@ -77,6 +77,8 @@ def read_nemo_skills_rows(log: Log) -> Iterator[LogRow]:
             metrics={name: _read_field(record, name) for name in _VERDICT_FIELDS if name in record},
             target=record.get("expected_answer"),
             arguments={"gen_args_0": {"arg_0": record.get("problem")}},
+            finish_reasons=[record.get("finish_reason")],
+            tokens=[record.get("num_generated_tokens")],
         )
 
 

@@ -57,6 +57,7 @@ def read_plain_rows(log: Log) -> Iterator[LogRow]:
             passed=verdicts,
             filter="none" if rows[0].index == GREEDY else "samples",
             arguments={"gen_args_0": {"arg_0": value if by == "prompt" else None}},
+            finish_reasons=[row.finish_reason for row in rows],
         )
 
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
 from gapft_harness.core.json_values import parse_json, parse_object, require_object
-from gapft_harness.core.records import STATUSES
+from gapft_harness.core.records import FINISH_REASONS, STATUSES
 from gapft_harness.core.text import READ_ERRORS, decode_lines, describe_read_error, open_unpacked
 from gapft_harness.verdicts.log_files import Log
 
@@ -62,6 +62,8 @@ _LM_EVAL_FIELDS = frozenset(
 _MISSING_NUMBER_TEXTS = frozenset(("", "nan", "null", "none", "n/a"))
 #: Largest accepted number, so that sums are finite.
 _MAX_NUMBER = 1e200
+#: A larger number of a response's tokens is a mistake.
+_MAX_TOKENS = 1 << 40
 #: Largest difference between K times a logged pass@1 and an integer.
 _COUNT_TOLERANCE = 1e-6
 
@@ -111,7 +113,8 @@ class LogRow:
                 ``pass@1``.
             filter: the row's filter; rows of one document must have different filters.
             fields: other fields by lm_eval's names: ``target``, ``arguments``, ``doc_id``;
-                ``error`` is the reason for missing responses.
+                ``error`` is the reason for missing responses. For each response, in a list:
+                ``finish_reasons`` (``records.FINISH_REASONS``) and ``tokens``, its length.
         """
         numbers = dict(metrics or {})
         if isinstance(passed, Mapping):
@@ -355,6 +358,22 @@ class LogRow:
                 "per response (a damaged log?)"
             )
         return statuses
+
+    @property
+    def ending(self) -> str:
+        """How the row's only response ended, one of ``records.FINISH_REASONS``."""
+        match self.fields.get("finish_reasons"):
+            case [str(reason)] if reason in FINISH_REASONS:
+                return reason
+        return "unknown"
+
+    @property
+    def length(self) -> int:
+        """The length of the row's only response in tokens; -1: unknown."""
+        match self.fields.get("tokens"):
+            case [int(tokens)] if 0 <= tokens <= _MAX_TOKENS:
+                return tokens
+        return -1
 
     @property
     def prompt(self) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
+from gapft_harness.compare.endings import list_endings
 from gapft_harness.core.errors import UserError
 from gapft_harness.importing.formats import read_log
 from gapft_harness.importing.inspect_logs import read_inspect
@@ -89,8 +90,11 @@ def evaluate_with_lm_eval(folder: Path, right: str) -> str:
     return str(folder / "logs")
 
 
-def evaluate_with_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
-    """Write a log of the sums with ``inspect_ai.eval``, one epoch for each row of digits."""
+def evaluate_with_inspect(folder: Path, *epochs: str, cut: str = "", **settings: Any) -> str:
+    """Write a log of the sums with ``inspect_ai.eval``, one epoch for each row of digits.
+
+    Responses with a digit of ``cut`` are cut at the token limit.
+    """
     inspect = pytest.importorskip("inspect_ai")
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -98,7 +102,10 @@ def evaluate_with_inspect(folder: Path, *epochs: str, **settings: Any) -> str:
 
     def build_output(right: str, number: int) -> ModelOutput:
         output = ModelOutput.from_content("mockllm/model", f"{2 * number if right == '1' else 99}")
-        output.usage = ModelUsage()  # otherwise Inspect downloads a tokenizer to count tokens
+        # without usage, Inspect downloads a tokenizer to count tokens
+        output.usage = ModelUsage(output_tokens=number)
+        if right in cut:
+            output.choices[0].stop_reason = "max_tokens"
         return output
 
     samples = [
@@ -171,6 +178,17 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
     assert [row.verdict.passed for row in imported if row.verdict] == [
         right[n] == "1" for n in range(SUMS) for right in EPOCHS
     ]
+
+
+def test_stop_reasons_give_the_part_of_cut_responses(tmp_path: Path) -> None:
+    before = evaluate_with_inspect(tmp_path / "before", BEFORE, cut="0")
+    after = evaluate_with_inspect(tmp_path / "after", AFTER)
+    first, second = [*list_endings(compare(before, [f"tuned={after}"], CompareChoice()))]
+    wrong, ups = BEFORE.count("0"), sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
+    assert (first.summary.limit, first.summary.complete_accuracy) == (wrong, 1)
+    assert first.summary.tokens == second.summary.tokens == sum(range(1, SUMS + 1))
+    assert second.changes is not None
+    assert (second.changes.limit, second.changes.other) == (ups, -ups)
 
 
 def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:

@@ -187,8 +187,12 @@ def test_measures_demo_policy(tmp_path: Path) -> None:
         [
             "compare", *[str(tmp_path / "gaps/gapft_demo/gap/greedy")] * 2,
             "--source-samples", str(tmp_path / "gaps/gapft_demo/gap/samples"),
+            *("--out", str(tmp_path / "compared")),
         ],
     )  # fmt: skip
     assert compared.exit_code == 0, compared.output
+    endings = json.loads((tmp_path / "compared/results.json").read_text())["truncation"]
+    assert {entry["responses"] for entry in endings if entry["state"] == "all"} == {24}
+    assert all(entry["mean_tokens"] > 1 for entry in endings if entry["responses"])
     counts = figures["states"]
     assert f"G {counts['G']}" in compared.output

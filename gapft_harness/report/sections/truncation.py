@@ -1,13 +1,16 @@
-"""Cut responses of an audit, and the part of each change that comes from them."""
+"""Cut responses before and after, and the part of each change that comes from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, reduce
 from operator import add
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gapft_harness.analysis.truncation import (
     Decodes,
@@ -28,27 +31,24 @@ _ALL_STATES = "all"
 
 @dataclass(frozen=True, slots=True)
 class ModelEndings:
-    """How the greedy decodes of the source, or of a condition over its seeds, ended.
+    """How the responses of the model before, or of a model after over its seeds, ended.
 
     Attributes:
-        model: ``SOURCE`` or the condition's name.
-        state: the source's state of the problems; ``all``: every problem.
+        model: the model's name in files.
+        label: the model's name for people.
+        state: the problems' state before; ``all``: every problem.
         summary: the endings, summed over seeds.
-        changes: the changes from the source by ending, summed over seeds; None for the source.
+        changes: the changes by ending, summed over seeds; None for the model before.
     """
 
     model: str
+    label: str
     state: str
     summary: EndingSummary
     changes: EndingChanges | None = None
 
-    @property
-    def label(self) -> str:
-        """The model's name for people."""
-        return "source, greedy" if self.model == SOURCE else condition_name(self.model)
-
     def count_part(self, name: str) -> Fraction | None:
-        """Return a part of the change in Pass@1; None for the source."""
+        """Return a part of the change in Pass@1; None for the model before."""
         return None if self.changes is None else self.changes.share(getattr(self.changes, name))
 
     def share(self, name: str) -> Fraction | None:
@@ -57,10 +57,10 @@ class ModelEndings:
         return Fraction(count, self.summary.n) if self.summary.n else None
 
 
-_SHARE = "share of audit responses, over all seeds, that were cut there"
+_SHARE = "share of responses, over all seeds, that were cut there"
 _PART = (
-    "part of the change in Pass@1: gains on problems whose response was cut before training and "
-    "not after, minus losses in the reverse case; other: the rest of the change"
+    "part of the change in Pass@1: gains on problems whose response was cut before and not after, "
+    "minus losses in the reverse case; other: the rest of the change"
 )
 _points = partial(points, digits=2)
 
@@ -74,7 +74,7 @@ def _build_part_column(name: str, title: str) -> Column[ModelEndings]:
 ENDINGS: tuple[Column[ModelEndings], ...] = (
     Column("model", "", lambda row: row.model),
     Column("", "the model", lambda row: row.label, "responses of"),
-    Column("state", "the source's state of the problems, or all", lambda row: row.state),
+    Column("state", "the problems' state before, or all", lambda row: row.state),
     Column("responses", "", lambda row: row.summary.n),
     Column("limit", _SHARE, lambda row: row.share("limit"), "cut at limit", percent),
     Column(
@@ -104,36 +104,64 @@ def list_endings(inputs: ReportInputs) -> Iterator[ModelEndings]:
     """Yield the endings of the source and every condition: of all problems, then by state."""
     if not inputs.decodes:
         return
-    states = inputs.audit.states
-    for state in (_ALL_STATES, "G", "S", "U"):
-        chosen = states == state if state != _ALL_STATES else states == states
+    models = {
+        name: [inputs.decodes[trained.arm.name] for trained in inputs.find_arms(name)]
+        for name in inputs.conditions
+    }
+    labels = {SOURCE: "source, greedy"} | {name: condition_name(name) for name in models}
+    yield from list_model_endings(
+        (SOURCE, inputs.decodes[SOURCE]), models, labels, inputs.audit.states
+    )
 
-        def select(name: str, chosen: Any = chosen) -> Decodes:
-            return inputs.decodes[name].select(chosen)
 
-        source = select(SOURCE)
-        yield ModelEndings(SOURCE, state, summarize_endings(source))
-        for condition in inputs.conditions:
-            seeds = [select(trained.arm.name) for trained in inputs.find_arms(condition)]
+def list_model_endings(
+    before: tuple[str, Decodes],
+    after: Mapping[str, Sequence[Decodes]],
+    labels: Mapping[str, str],
+    states: NDArray[np.str_] | None = None,
+) -> Iterator[ModelEndings]:
+    """Yield the endings of the model before and of each model after, on all problems and by state.
+
+    Args:
+        before: the name of the model before, and its responses.
+        after: by name of a model after, the responses of each of its seeds to the same problems.
+        labels: the names for people.
+        states: shape (P,), the problems' states before; None: unknown.
+    """
+    name, source = before
+    everything = np.ones(len(source.passed), dtype=np.bool_)
+    masks = {_ALL_STATES: everything}
+    if states is not None:
+        masks |= {state: states == state for state in ("G", "S", "U")}
+    for state, mask in masks.items():
+        chosen = source.select(mask)
+        yield ModelEndings(name, labels[name], state, summarize_endings(chosen))
+        for model, seeds in after.items():
+            selected = [decodes.select(mask) for decodes in seeds]
             yield ModelEndings(
-                condition,
+                model,
+                labels[model],
                 state,
-                reduce(add, map(summarize_endings, seeds)),
-                reduce(add, (compare_endings(source, decodes) for decodes in seeds)),
+                reduce(add, map(summarize_endings, selected)),
+                reduce(add, (compare_endings(chosen, decodes) for decodes in selected)),
             )
 
 
 def build_blocks(inputs: ReportInputs) -> list[Block]:
     """Build the folded table of cut responses; empty if no response was cut."""
-    rows = [row for row in list_endings(inputs) if row.state == _ALL_STATES]
+    return build_table(list_endings(inputs))
+
+
+def build_table(endings: Iterator[ModelEndings]) -> list[Block]:
+    """Build the folded table of all problems; empty if no response was cut."""
+    rows = [row for row in endings if row.state == _ALL_STATES]
     if not any(row.summary.limit or row.summary.stop_string for row in rows):
         return []
     return [
         Frame(ENDINGS, rows).table(
             "Cut: at the token limit or at a stop string of the task; complete: at an end token. "
-            "Change: gains on problems whose response was cut before training and not after, "
-            "minus losses in the reverse case, in points of Pass@1; the parts add up to the "
-            "change.",
+            "Change: gains on problems whose response was cut before and not after, minus losses "
+            "in the reverse case, in points; the parts add up to the change.",
             summary="Cut responses, and the part of the change that comes from them",
         )
     ]
