@@ -23,7 +23,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
 from gapft_harness.run_directory.history import check_history
-from gapft_harness.run_directory.manifest import Manifest, name_missing_plugins
+from gapft_harness.run_directory.manifest import Manifest, has_results, name_missing_plugins
 from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.stages.experiment.steps import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
@@ -81,7 +81,7 @@ def _compare_inputs(
     run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
 ) -> None:
     """Compare the inputs of the run with the present ones, as far as these are available."""
-    if not manifest["files"]:
+    if not has_results(manifest):
         return
 
     def read(paths: Sequence[str]) -> dict[str, Any]:
