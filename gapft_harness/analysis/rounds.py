@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,4 @@ def decompose_step(states: NDArray[np.str_], before: Decodes, after: Decodes) ->
 
 def decompose_chain(states: NDArray[np.str_], models: Sequence[Decodes]) -> list[Terms]:
     """Decompose every step of a chain of models; the sum of all terms is the complete change."""
-    return [
-        decompose_step(states, before, after)
-        for before, after in zip(models, models[1:], strict=False)
-    ]
+    return [decompose_step(states, before, after) for before, after in pairwise(models)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
@@ -48,7 +47,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     split_generation_config,
     to_id_set,
 )
-from gapft_harness.lm_eval_bridge.samplers.merging import merge_adapter
+from gapft_harness.lm_eval_bridge.samplers.merging import hide_progress_bars, merge_adapter
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     build_chat_turns,
@@ -218,7 +217,7 @@ class HfSampler:
         torch.set_num_threads(settings.threads)
         arguments = check_arguments(settings.model_args)
         try:
-            with _hide_progress_bars():
+            with hide_progress_bars():
                 self._lm: Any = HFLM.create_from_arg_obj(arguments)
         except (GapftError, MemoryError):
             raise
@@ -355,20 +354,6 @@ def _build_rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
         )
         for index, seed in zip(request.indices, request.seeds, strict=True)
     ]
-
-
-@contextlib.contextmanager
-def _hide_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars, which would disturb our own display."""
-    from transformers.utils import logging as hf_logging
-
-    were_on = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if were_on:
-            hf_logging.enable_progress_bar()
 
 
 class HfAdapterBase:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ def save_merged_weights(arguments: Mapping[str, Any], adapter: AdapterFolder, ou
     merged = merge_adapter(model, adapter, str(arguments["pretrained"]))
     # a contradictory generation_config would be refused; the base's own file is copied later
     merged.generation_config = GenerationConfig()
-    merged.save_pretrained(out)
+    with hide_progress_bars():
+        merged.save_pretrained(out)
     (out / "generation_config.json").unlink(missing_ok=True)
     return str(merged.dtype).removeprefix("torch.")
 
@@ -115,9 +117,10 @@ def _load_base(arguments: Mapping[str, Any]) -> Any:
 
     pretrained = str(arguments["pretrained"])
     try:
-        return AutoModelForCausalLM.from_pretrained(
-            pretrained, dtype=arguments.get("dtype") or "auto", **_select_options(arguments)
-        )
+        with hide_progress_bars():
+            return AutoModelForCausalLM.from_pretrained(
+                pretrained, dtype=arguments.get("dtype") or "auto", **_select_options(arguments)
+            )
     except MemoryError:
         raise
     except Exception as error:  # errors about a refused config have no common class
@@ -130,3 +133,17 @@ def _load_base(arguments: Mapping[str, Any]) -> Any:
 def _select_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("revision", "subfolder", "trust_remote_code")
     return {key: arguments[key] for key in keys if arguments.get(key) is not None}
+
+
+@contextlib.contextmanager
+def hide_progress_bars() -> Iterator[None]:
+    """Hide transformers' progress bars, which would disturb our own display."""
+    from transformers.utils import logging as hf_logging
+
+    were_on = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if were_on:
+            hf_logging.enable_progress_bar()

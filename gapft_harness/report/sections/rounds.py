@@ -72,21 +72,22 @@ def list_steps(rounds: Rounds, conditions: Sequence[str]) -> list[RoundStep]:
 
 
 _STEP = (
-    "the arm that the next round started from, this run's conditions (mean over seeds), and sums of "
-    "all steps; `decoded again`: the same model as source of the next round"
+    "the arm that the next round started from, this run's conditions (mean over seeds), and sums "
+    "of all steps; `decoded again`: the same model as source of the next round"
 )
 _TERM = "the change of Pass@1 in points by the state under the source of the first round"
+
+
+def _build_term_column(state: str) -> Column[RoundStep]:
+    return Column("", _TERM, lambda row: split_by_state(row.terms)[state], state, _points)
+
+
 ROUNDS: tuple[Column[RoundStep], ...] = (
     Column("", _STEP, lambda row: row.label, "step"),
     Column("", "", lambda row: row.round, "round"),
     Column("", "", lambda row: row.pass_at_1, "Pass@1", percent),
     Column("", _TERM, lambda row: row.terms.total, "change", _points),
-    *(
-        Column[RoundStep](
-            "", _TERM, lambda row, state=state: split_by_state(row.terms)[state], state, _points
-        )
-        for state in ("S", "U", "G")
-    ),
+    *map(_build_term_column, ("S", "U", "G")),
 )
 
 

@@ -1,4 +1,4 @@
-"""A source that is a base plus an adapter: merged once, in the store, into an ordinary model folder.
+"""A source that is a base plus an adapter, merged once, in the store, into a model folder.
 
 The run then names this folder as ``pretrained``, so that search, training, audit and verification
 need nothing else.
@@ -227,8 +227,8 @@ def _restore(recipe: Recipe, run_path: Path, report_line: Callable[[str], None])
     if (again["pretrained"], again["weights_sha256"]) != (pretrained, origin["weights_sha256"]):
         raise UserError(
             f"{run_path}: its merged source {pretrained} is missing, and base, adapter, libraries "
-            f"or store are different now, which gives {again['pretrained']}; restore the folder, or "
-            "use another --run-dir"
+            f"or store are different now, which gives {again['pretrained']}; restore the folder, "
+            "or use another --run-dir"
         )
 
 

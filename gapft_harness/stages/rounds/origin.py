@@ -97,13 +97,15 @@ def check_start(start: Start, recipe: Recipe, run_path: Path) -> None:
         raise UserError(
             f"{start.option}: {run_path} is this run; name another folder with --run-dir"
         )
-    earlier = start.run.recipe
-    pairs = (
-        ({"data.task": earlier.data.task}, {"data.task": recipe.data.task}),
-        ({"data.audit_limit": earlier.data.audit_limit}, {"data.audit_limit": recipe.data.audit_limit}),
-        ({"verifier": earlier.verifier.model_dump()}, {"verifier": recipe.verifier.model_dump()}),
+    before, after = (
+        {
+            "data.task": content.data.task,
+            "data.audit_limit": content.data.audit_limit,
+            "verifier": content.verifier.model_dump(mode="json"),
+        }
+        for content in (start.run.recipe, recipe)
     )
-    if lines := [line for a, b in pairs for line in list_differences(a, b)]:
+    if lines := list_differences(before, after):
         raise _other_audit_error(start.option, lines)
 
 
@@ -224,5 +226,8 @@ def _copy_table(run: RunDirectory, copy: str, source: Path, digest: str) -> None
 
 def _list_tables(arm: Arm) -> dict[str, str]:
     """Map each table of a round to its path in the run that made it."""
-    places = (layout.states_path("audit"), layout.responses_path("audit"), layout.decisions_path(arm))
-    return dict(zip(layout.ROUND_TABLES, places, strict=True))
+    return {
+        "states": layout.states_path("audit"),
+        "responses": layout.responses_path("audit"),
+        "decisions": layout.decisions_path(arm),
+    }
