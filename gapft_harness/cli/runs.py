@@ -294,7 +294,7 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
     if choice.task and not stored.exists():
         return resolve_recipe(choice)
     RunDirectory.open(path)
-    if choice.task or choice.model_args or choice.overrides:
+    if choice.task or choice.model_args or choice.overrides or choice.start:
         return resolve_recipe(replace(choice, recipe=str(stored)))
     return None
 

@@ -32,8 +32,9 @@ from tests.verify.tampering import change_json, change_manifest, change_rows, se
 
 ARM = "gapft-seed13"
 SETTINGS = ("search.k=4", "search.chunk=64", "executor.workers=1", "statistics.replicates=20")
-OPTIONS = ["--limit", "60", "--condition", "gapft", "--seed", "13"]
-OPTIONS += [word for setting in SETTINGS for word in ("--set", setting)]
+SEARCH_OPTIONS = ["--limit", "60"]
+SEARCH_OPTIONS += [word for setting in SETTINGS for word in ("--set", setting)]
+OPTIONS = [*SEARCH_OPTIONS, "--condition", "gapft", "--seed", "13"]
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +275,14 @@ def test_exported_adapter_names_its_base_and_is_refused_on_another(
         (origin["pretrained"], []),
     ):
         peft = "" if given else f",peft={adapter}"
-        model = ["--model", "hf", "--model_args", f"pretrained={pretrained}{peft},device=cpu"]
+        model = [
+            "--model",
+            "hf",
+            "--device",
+            "cpu",
+            "--model_args",
+            f"pretrained={pretrained}{peft}",
+        ]
         if pretrained == origin["pretrained"]:
             assert run_lm_eval([*model, *common]) == 0
             continue
@@ -285,7 +293,7 @@ def test_exported_adapter_names_its_base_and_is_refused_on_another(
 @pytest.fixture(scope="module")
 def untrained(runs: Path) -> Path:
     """A run that is only searched."""
-    succeed("run", "demo", *OPTIONS, "--run-dir", runs / "searched", "--only", "search")
+    succeed("run", "demo", *SEARCH_OPTIONS, "--run-dir", runs / "searched", "--only", "search")
     return runs / "searched"
 
 

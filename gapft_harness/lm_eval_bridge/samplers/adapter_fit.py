@@ -157,12 +157,14 @@ def _require_base(
 
 
 def read_training_facts(folder: Path) -> dict[str, Any]:
-    """Read an adapter's ``training.json``; empty for an adapter of another program."""
-    try:
-        facts = json.loads((folder / "training.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    """Read an adapter's ``training.json``, or a scaled adapter's ``scaling.json``; else empty."""
+    for name in ("training.json", "scaling.json"):
+        try:
+            facts = json.loads((folder / name).read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        return facts if isinstance(facts, dict) else {}
+    return {}
 
 
 def misfit_error(adapter: AdapterFolder, model: str, reason: str) -> UserError:

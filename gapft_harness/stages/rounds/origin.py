@@ -17,6 +17,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import replace_file, sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import read_training_facts
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -113,11 +114,12 @@ def complete_origin(merged: MergedSource, start: Start) -> MergedSource:
     """Add the earlier rounds to the facts of a merged source."""
     manifest = start.run.manifest()
     files, origin = manifest["files"], manifest.get("origin")
+    trained_base = read_training_facts(start.adapter).get("base_sha256")
     entry: RoundFacts = {
         "run": str(start.run.path.resolve()),
         "recipe": start.run.recipe.name,
         "arm": start.arm.name,
-        "base_sha256": str(manifest["source"].get("weights_sha256")),
+        "base_sha256": str(trained_base or manifest["source"].get("weights_sha256", "")),
         "adapter_sha256": weights_hash(start.adapter),
         "search": start.run.recipe.search.model_dump(mode="json"),
         "sealed": {name: files[table] for name, table in _list_tables(start.arm).items()},
