@@ -24,7 +24,7 @@ from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.rounds.merged_source import merge_source
-from gapft_harness.stages.rounds.origin import open_start
+from gapft_harness.stages.rounds.origin import open_start, require_same_audit
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.tiny_models import write_byte_adapter
@@ -319,6 +319,19 @@ def test_refuses_a_wrong_start(
         with pytest.raises(UserError, match=message):
             command(options, runs / "new")
     assert not (runs / "new").exists()
+
+
+def test_refuses_an_audit_with_other_problems_under_the_same_settings(runs: Path) -> None:
+    manifest = read_manifest(runs / "2")
+    inputs = manifest["rests_on"]
+    require_same_audit(manifest["origin"], inputs)
+    require_same_audit(None, inputs)
+    other = {"audit": {**inputs["data"]["audit"], "sha256": "0" * 64}}
+    with pytest.raises(UserError, match="data, audit: 60 problems"):
+        require_same_audit(manifest["origin"], {**inputs, "data": other})
+    task = {**inputs["task"], "doc_to_text": "other"}
+    with pytest.raises(UserError, match="doc_to_text"):
+        require_same_audit(manifest["origin"], {**inputs, "task": task})
 
 
 def test_refuses_an_adapter_that_was_changed(runs: Path, tmp_path: Path) -> None:
