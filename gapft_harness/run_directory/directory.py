@@ -38,6 +38,7 @@ from gapft_harness.run_directory.manifest import (
     Manifest,
     find_condition,
     has_no_work,
+    has_results,
     new_manifest,
     read_manifest,
     record_warnings,
@@ -225,8 +226,18 @@ class RunDirectory:
         If the command is killed meanwhile, the old recipe remains and the next command does it
         again.
         """
-        self._remove_paths(path for path in self.path.iterdir() if path.name not in _KEPT_NAMES)
         manifest, old_manifest = new_manifest(self.recipe), self.manifest()
+        kept_names: tuple[str, ...] = _KEPT_NAMES
+        origin = old_manifest.get("origin")
+        if origin and origin["pretrained"] == self.recipe.model.args["pretrained"]:
+            kept_names += (layout.ROUNDS,)
+            manifest["origin"] = origin
+            manifest["files"] = {
+                file: digest
+                for file, digest in old_manifest["files"].items()
+                if layout.find_top_folder(file) == layout.ROUNDS
+            }
+        self._remove_paths(path for path in self.path.iterdir() if path.name not in kept_names)
         manifest["warnings"] = [
             line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)
         ]
@@ -288,7 +299,7 @@ class RunDirectory:
         """
         paths = (path for path in self.path.rglob("*") if path.name != layout.RECIPE)
         are_ignorable = (path.is_dir() or has_no_work(path, self.path) for path in paths)
-        return not self.manifest()["files"] and all(are_ignorable)
+        return not has_results(self.manifest()) and all(are_ignorable)
 
     @classmethod
     def open(cls, path: Path | str, recipe: Mapping[str, Any] | None = None) -> RunDirectory:

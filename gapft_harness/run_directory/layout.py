@@ -23,6 +23,10 @@ ADAPTERS = "adapters"
 SCALED = "scaled"
 DECISIONS = "decisions"
 REPORT = "report"
+#: Copies of tables of earlier rounds.
+ROUNDS = "rounds"
+#: The tables of a round: states and responses of its source on the audit, decisions of its arm.
+ROUND_TABLES = ("states", "responses", "decisions")
 
 #: A subset of an audit's problems.
 ITEMS = "items"
@@ -135,6 +139,16 @@ def audit_decisions_path(arm: Arm, audit: str) -> str:
     return decisions_path(replace(arm, variant=audit))
 
 
+def round_path(number: int, table: str) -> str:
+    """Return the path of the copy of an earlier round's table.
+
+    Args:
+        number: the round, from 1.
+        table: one of ``ROUND_TABLES``.
+    """
+    return f"{ROUNDS}/{number}/{table}{_TABLE}"
+
+
 # Reading paths
 
 
@@ -166,7 +180,9 @@ class RunFile:
 
 
 def parse_path(path: str) -> RunFile | None:
-    """Parse a path of a run directory; return None for an unknown one."""
+    """Parse a path of a run directory; return None for an unknown one, and for copies of rounds."""
+    if find_top_folder(path) == ROUNDS:
+        return None
     folder, _, last = path.rpartition("/")
     stem = last.removesuffix(_TABLE)
     if folder in (SELECTIONS, DECISIONS):

@@ -93,6 +93,9 @@ def require_sealed(run: RunDirectory) -> None:
         run.sealed(layout.selection_path(arm))
         for audit in ("", *run.recipe.further_audits):
             run.sealed(layout.audit_decisions_path(arm, audit))
+    for file in run.manifest()["files"]:
+        if layout.find_top_folder(file) == layout.ROUNDS:
+            run.sealed(file)
     for name in run.recipe.subsets:
         run.sealed(layout.items_path(layout.audit_split(name)))
 

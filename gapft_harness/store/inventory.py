@@ -50,6 +50,8 @@ class GroupSummary:
             return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
         if "responses" in self.made_from:
             return f"verdicts of {self.made_from['verifier']['name']}"
+        if self.folder.parent.name == "merge":
+            return "merged model"
         decoding = self.made_from.get("decoding", {})
         streams = self.made_from.get("streams")
         if streams is None:
@@ -72,6 +74,7 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
         manifest = _read_object(run / _MANIFEST)
         keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
         keys += [facts.get("stored", "") for facts in manifest.get("training", {}).values()]
+        keys += [origin.get("stored", "") for origin in (manifest.get("origin"),) if origin]
         for key in keys:
             users_by_group.setdefault(key, set()).add(run.name)
     summaries = []
@@ -86,7 +89,7 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
         summaries.append(
             GroupSummary(
                 folder,
-                sum(file.stat().st_size for file in files),
+                sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
                 sum(int(head.get("responses", 0)) for head in heads),
                 sum(int(head.get("verdicts", 0)) for head in heads),
                 tuple(sorted(users)),

@@ -79,12 +79,12 @@ class Store:
         return cls(root)
 
     def has_group(self, name: str) -> bool:
-        """Return whether a group exists; a group with an adapter must also be complete.
+        """Return whether a group exists; one with an adapter or a model must also be complete.
 
         Args:
             name: a ``StoreGroup.name``; the empty name has no group.
         """
-        last_file = INDEX if name.startswith("train/") else _MADE_FROM
+        last_file = INDEX if name.startswith(("train/", "merge/")) else _MADE_FROM
         return bool(name) and (self.root / name / last_file).is_file()
 
     def find_group(self, step: str, version: int, made_from: Mapping[str, Any]) -> StoreGroup:

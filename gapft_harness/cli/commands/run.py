@@ -70,6 +70,15 @@ def command(
             "repeatable",
         ),
     ] = [],
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUN:ARM",
+            help="start from the result of an arm of a finished run, e.g. "
+            "runs/demo:gapft-seed13; sets pretrained and peft in model.args",
+        ),
+    ] = None,
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
@@ -90,7 +99,8 @@ def command(
         from gapft_harness.cli.unchanged import describe_run_command
 
         options = Options(
-            *(recipe, task, model_args, settings, condition, seed, plugin, include_path)
+            *(recipe, task, model_args, settings, condition, seed, plugin, include_path),
+            start=start,
         )
         recorded_command = describe_run_command("run", options, recipe, run_dir)
         if (output := recorded_command.recall_output()) is not None:
@@ -103,6 +113,7 @@ def command(
         *(recipe_name, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
         reuse_versions=reuse_versions,
+        start=start,
     )
     if split and "search" not in only:
         raise UserError("--split: needs --only search")

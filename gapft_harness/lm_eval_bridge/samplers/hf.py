@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import inspect
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
@@ -32,11 +30,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
-    AdapterFolder,
-    misfit_error,
-    require_peft_folder,
-)
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit_error
 from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, release_memory
 from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
     NO_PROMPT_CACHE,
@@ -53,6 +47,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     split_generation_config,
     to_id_set,
 )
+from gapft_harness.lm_eval_bridge.samplers.merging import hide_progress_bars, merge_adapter
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     build_chat_turns,
@@ -70,7 +65,7 @@ DEFAULT_BATCH_SIZE = 64
 
 #: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
-    "peft": "adapters come from the run's own training",
+    "peft": "gapft run merges it before the search",
     "think_end_token": "the text would no longer match the generated ids",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation": "prompts are never cut silently",
@@ -222,7 +217,7 @@ class HfSampler:
         torch.set_num_threads(settings.threads)
         arguments = check_arguments(settings.model_args)
         try:
-            with _hide_progress_bars():
+            with hide_progress_bars():
                 self._lm: Any = HFLM.create_from_arg_obj(arguments)
         except (GapftError, MemoryError):
             raise
@@ -249,7 +244,7 @@ class HfSampler:
         if self._ignored:
             self._notes.append(format_ignored_entries(arguments["pretrained"], self._ignored))
         if adapter is not None:
-            _merge_adapter(self._lm, adapter)
+            self._lm._model = merge_adapter(self._lm._model, adapter, self._lm.pretrained)
         self._loop = DecodeLoop(self._lm.model, self._lm.device, self._autocast)
         if self._loop.reason:
             self._notes.append(f"{NO_PROMPT_CACHE}: {self._loop.reason}")
@@ -359,42 +354,6 @@ def _build_rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
         )
         for index, seed in zip(request.indices, request.seeds, strict=True)
     ]
-
-
-def _merge_adapter(lm: Any, adapter: Adapter) -> None:
-    """Merge a PEFT adapter into the model's weights, in the dtype of the weights.
-
-    Merged weights generate as fast as the source. Outputs equal those of lm-eval's ``peft=`` up to
-    one rounding of each weight to the base dtype.
-
-    Raises:
-        UserError: the folder is not an adapter, or does not fit the model.
-    """
-    from peft import PeftModel
-
-    folder = require_peft_folder(adapter)
-    try:
-        with warnings.catch_warnings():
-            # PEFT only warns about missing keys, and then generates like the source.
-            warnings.filterwarnings("error", message=".*missing adapter keys.*")
-            lm._model = PeftModel.from_pretrained(lm._model, str(folder)).merge_and_unload()
-    except (OSError, ValueError, RuntimeError, KeyError, UserWarning) as error:
-        raise misfit_error(adapter, lm.pretrained, summarize_error(error)) from error
-    lm._model.eval()
-
-
-@contextlib.contextmanager
-def _hide_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars, which would disturb our own display."""
-    from transformers.utils import logging as hf_logging
-
-    were_on = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if were_on:
-            hf_logging.enable_progress_bar()
 
 
 class HfAdapterBase:

@@ -97,6 +97,7 @@ class Step:
 #: Folders of a run that experiments must not write to.
 RUN_FOLDERS = (
     "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
+    "rounds",
 )  # fmt: skip
 
 

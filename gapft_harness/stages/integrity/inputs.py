@@ -26,7 +26,7 @@ from gapft_harness.hooks.manager import Plugins
 from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, read_manifest
+from gapft_harness.run_directory.manifest import Manifest, has_results, read_manifest
 from gapft_harness.stages.integrity.subsets import compare_subsets
 from gapft_harness.store.digests import Digests
 
@@ -193,7 +193,7 @@ def read_fixed_inputs(run: RunDirectory, manifest: Manifest) -> dict[str, Any]:
     Raises:
         UserError: the section ``rests_on`` is damaged.
     """
-    if SECTION not in manifest and not manifest["files"]:
+    if SECTION not in manifest and not has_results(manifest):
         return {}  # nothing was searched yet
     check_structure(manifest, run.path)
     recorded = dict(manifest[SECTION])

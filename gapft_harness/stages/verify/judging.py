@@ -132,6 +132,19 @@ class TableJudge:
         }
         yield from compare_values(f"manifest.json, {place.name}", recorded, counted)
 
+    def check_verdicts(self, relative: str, table: Path, problems: Path) -> Iterable[str]:
+        """Compare only the verdicts and answers of a table with the verifier's.
+
+        Args:
+            relative: the table's name, for messages.
+            table: the table of responses or decisions.
+            problems: the table of its problems.
+        """
+        answers = find_answer_reader(self.verifier) if self.verifier else None
+        pairs = _pair_with_golds(problems, read_judged(table)) if self.verifier else ()
+        for batch in _build_batches(pairs):
+            yield from self._judge_again(relative, batch, answers)
+
     def check_passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
         """Check that responses which another run records as passed pass again."""
         judged = ((gold, [JudgedResponse(response, Verdict("pass"))]) for gold, response in pairs)

@@ -23,7 +23,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, list_splits
 from gapft_harness.run_directory.history import check_history
-from gapft_harness.run_directory.manifest import Manifest, name_missing_plugins
+from gapft_harness.run_directory.manifest import Manifest, has_results, name_missing_plugins
 from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.stages.experiment.steps import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
@@ -48,6 +48,7 @@ from gapft_harness.stages.verify.files import (
 )
 from gapft_harness.stages.verify.judging import TableJudge, open_judges
 from gapft_harness.stages.verify.keys import KeyChecker
+from gapft_harness.stages.verify.rounds import check_rounds
 from gapft_harness.stages.verify.selections import check_selections
 from gapft_harness.stages.verify.versions import check_versions
 
@@ -81,7 +82,7 @@ def _compare_inputs(
     run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
 ) -> None:
     """Compare the inputs of the run with the present ones, as far as these are available."""
-    if not manifest["files"]:
+    if not has_results(manifest):
         return
 
     def read(paths: Sequence[str]) -> dict[str, Any]:
@@ -139,6 +140,7 @@ def _check_run(
             findings.collect(table, partial(keys.check_table, table, split))
             for table in _iterate_state_tables(run, manifest, split):
                 findings.collect(table, partial(check_states, run, manifest, plugins, table))
+        check_rounds(run, manifest, judge_of[""], findings)
         examples = check_selections(run, manifest, plugins, judge_of[""], findings)
         _check_adapters(run, manifest, plugins, examples, judge_of, keys, findings)
 

@@ -1,0 +1,1 @@
+"""Rounds: a run whose source is the result of an earlier run."""
