@@ -210,7 +210,7 @@ _PACKAGES = (
 
 #: The format of a run directory. It increases with every change that could make an earlier run
 #: be misread; CHANGELOG.md describes what a change means for existing runs.
-FORMAT: Final = 5
+FORMAT: Final = 6
 
 #: The manifest's sections with an entry for each file of a folder.
 _SECTIONS_BY_FOLDER = {

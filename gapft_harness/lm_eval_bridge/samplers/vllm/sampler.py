@@ -244,6 +244,7 @@ class VllmSampler:
             if ids is not None
             for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
+        opened = [opens_thought(self._retokenizer.render(request)) for request in requests]
         self._lm.model.reset_prefix_cache()
         outputs = iter(
             self._lm.model.generate(
@@ -258,15 +259,14 @@ class VllmSampler:
                 tuple(ids),
                 tuple(
                     separate_open_thought(
-                        self._build_generation(next(outputs), stops, ends),
-                        opens_thought(self._retokenizer.render(request)),
+                        self._build_generation(next(outputs), stops, ends), is_open
                     )
                     for _ in request.indices
                 ),
             )
             if ids is not None
             else beyond_context(request)
-            for request, ids in zip(requests, prompts, strict=True)
+            for request, ids, is_open in zip(requests, prompts, opened, strict=True)
         ]
 
     def describe(self) -> dict[str, Any]:
