@@ -213,7 +213,7 @@ function buildJudging({ reason, answer }) {
 function buildReasoning(reasoning) {
   if (!reasoning) return null;
   const summary = `Reasoning, ${formatNumber(reasoning.length)} characters`;
-  return element("details", { class: "earlier" }, element("summary", {}, summary), buildText(reasoning));
+  return element("details", { class: "reasoning" }, element("summary", {}, summary), buildText(reasoning));
 }
 
 /** Builds the earlier attempts, each with the feedback to the model. */
