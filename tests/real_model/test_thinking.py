@@ -50,7 +50,7 @@ seeds: [13]
 budget: {n: 2}
 training: {target_modules: [q_proj, v_proj], repetitions: 2, micro_batch: 4, dtype: float32}
 """
-PROBLEMS = {"pool": 20, "audit": 8}
+PROBLEMS = {"pool": 16, "audit": 8}
 STEPS, BATCH, TRAINED_LAYERS = 7, 4, 15
 
 
