@@ -34,7 +34,7 @@ training_split: train
 test_split: test
 doc_to_text: "Which number is larger, {{first}} or {{second}}?"
 doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 26, until: []}
+generation_kwargs: {do_sample: false, max_gen_toks: 34, until: []}
 metadata:
   version: 1
   gapft: {verifier: math, keep: shortest}
@@ -44,7 +44,7 @@ name: thinking
 data: {task: larger}
 model:
   args: {pretrained: thinker, dtype: float32, device: cpu, batch_size: 64}
-search: {k: 4, temperature: 1.2, top_p: 1.0}
+search: {k: 5, temperature: 1.5, top_p: 1.0}
 conditions: [gapft]
 seeds: [13]
 budget: {n: 2}
@@ -105,7 +105,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (run_folder / "recipe.yaml").write_text(RECIPE, "utf-8")
     draws = random.Random(0)
     for split, count in PROBLEMS.items():
-        pairs = [draw_pair(draws) for _ in range(count)]
+        # the model prefers the second number, so it solves some of these by sampling alone
+        pairs = [sorted(draw_pair(draws), reverse=True) for _ in range(count)]
         rows = [json.dumps({"first": a, "second": b, "answer": max(a, b)}) for a, b in pairs]
         (run_folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
     for name, keep in (("reasoning", "true"), ("answers", "false")):
