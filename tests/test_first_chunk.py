@@ -10,6 +10,8 @@ import pytest
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.hooks.registration import find_owner
+from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from gapft_harness.stages.generation.generation import build_greedy_phase
 from tests.generated import generate_missing, place_chunks
@@ -137,3 +139,56 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     place_chunks(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
     search()
     assert len(seen) == 1, "a continued run has no first chunk"
+
+
+# Reasoning cut at the limit
+
+
+def build_thoughts(*texts: str, finish: str = "length") -> list[Generation]:
+    return [Generation(text, (1,), finish) for text in texts]
+
+
+OPEN, CLOSED = "<think>so", "<think>so</think>answer: 4"
+
+
+@pytest.mark.parametrize(
+    "generations",
+    [
+        build_thoughts(OPEN, OPEN, CLOSED),
+        build_thoughts(OPEN, CLOSED),
+        [Generation("", (1,), "length", reasoning="so"), GOOD, GOOD],
+        # the prompt opens the block: the others close one that they did not open
+        build_thoughts("so", "so", "so</think>answer: 4"),
+    ],
+)
+def test_reports_reasoning_cut_at_limit(generations: list[Generation]) -> None:
+    [note] = check_generations(wrap_verifier(), *generations)
+    assert "search.max_gen_toks" in note
+    assert "77" in note
+    assert "reasoning" in note
+
+
+@pytest.mark.parametrize(
+    "generations",
+    [
+        build_thoughts(CLOSED, CLOSED),
+        build_thoughts(OPEN, CLOSED, CLOSED),
+        build_thoughts("answer: 4", "answer: 5"),
+        [Generation("answer: 4", (1,), "stop", reasoning="so")],
+    ],
+)
+def test_no_note_on_reasoning_that_mostly_ends(generations: list[Generation]) -> None:
+    notes = check_generations(wrap_verifier(), *generations)
+    assert not any("still reasoning" in note for note in notes)
+
+
+def test_cut_reasoning_is_found_by_its_end_token() -> None:
+    texts = build_thoughts("so", "so", "so<end>answer: 4")
+    [note] = check_generations(wrap_verifier("<end>"), *texts)
+    assert "still reasoning" in note
+    assert not any("still reasoning" in n for n in check_generations(wrap_verifier(), *texts))
+
+
+def wrap_verifier(think_end_token: str | None = None) -> VerifierWithoutThoughts:
+    verifier = AnswerVerifier()
+    return VerifierWithoutThoughts(verifier, find_owner("verifier", verifier), think_end_token)

@@ -16,7 +16,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.stages.experiment import load_experiments
 
 MINIMAL: dict[str, Any] = {
@@ -64,6 +64,26 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"seeds": "3-"}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found '3-'"),
         ({"search": {"k": 0}}, "key 'search.k': input should be greater than or equal to 1"),
         ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': `pretrained` is missing"),
+        (
+            {"model": {"args": {"pretrained": "m", "think_end_token": 151668}}},
+            "key 'model.args': think_end_token: found 151668",
+        ),
+        (
+            {"model": {"args": {"pretrained": "m", "enable_thinking": "no"}}},
+            "key 'model.args': enable_thinking: found 'no'; expected true or false",
+        ),
+        (
+            {
+                "model": {
+                    "args": {
+                        "pretrained": "m",
+                        "enable_thinking": True,
+                        "chat_template_args": {"enable_thinking": False},
+                    }
+                }
+            },
+            "key 'model.args': enable_thinking: found True, but chat_template_args has False",
+        ),
         ({"seeds": [13, 13]}, "key 'seeds': contains a duplicate"),
         ({"conditions": ["gapft", "a@b"]}, "key 'conditions': 'a@b' contains @"),
         ({"conditions": ["a/b"]}, "key 'conditions': 'a/b' contains /"),
@@ -216,6 +236,34 @@ def test_identity_covers_the_search_inputs() -> None:
         check_recipe(recipe.build_search_identity(), "again").build_search_identity()
         == recipe.build_search_identity()
     )
+
+
+def test_enable_thinking_is_a_template_argument() -> None:
+    def identify(**args: Any) -> dict[str, Any]:
+        model = {"args": {"pretrained": "m", **args}}
+        return check_recipe({**MINIMAL, "model": model}, "x").build_search_identity()
+
+    on, off = (identify(enable_thinking=value) for value in (True, False))
+    assert on["model"]["args"]["chat_template_args"] == {"enable_thinking": True}
+    assert off == identify(chat_template_args={"enable_thinking": False}) != on
+    assert identify(enable_thinking=None) == identify()
+    both = identify(enable_thinking=False, chat_template_args={"effort": "low"})
+    assert both["model"]["args"]["chat_template_args"] == {
+        "effort": "low",
+        "enable_thinking": False,
+    }
+
+
+def test_think_end_token_is_a_setting_of_the_verifier() -> None:
+    args = {"pretrained": "m", "think_end_token": "</reason>"}
+    recipe = check_recipe({**MINIMAL, "model": {"args": args}}, "x")
+    assert "think_end_token" not in build_sampler_settings(recipe).model_args
+    assert recipe.build_search_identity()["model"]["args"] == args
+    assert recipe.add_think_end_token({"rule": "a"}) == {
+        "rule": "a",
+        "think_end_token": "</reason>",
+    }
+    assert recipe.add_think_end_token({"think_end_token": "<end>"}) == {"think_end_token": "<end>"}
 
 
 @pytest.mark.parametrize(

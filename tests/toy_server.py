@@ -31,6 +31,8 @@ class Behaviour:
         version: the version at ``/version``; None if the path does not exist.
         loads_adapters: whether ``/v1/load_lora_adapter`` exists.
         encode: token ids of a text; needed where ``extended``.
+        reasoning: the field of chat messages with the reasoning, as with a reasoning parser; empty
+            without one. The toy model then reasons in ``<think>`` tags before its text.
         faults: applied to generation requests, one each, in order.
     """
 
@@ -40,6 +42,7 @@ class Behaviour:
     version: str | None = None
     loads_adapters: bool = False
     encode: Callable[[str], list[int]] | None = None
+    reasoning: str = ""
     faults: deque[Fault] = field(default_factory=deque)
 
 
@@ -87,6 +90,11 @@ def respond(prompt: Any, seed: int, temperature: float, longest: int) -> str:
     drawn = seed if temperature > 0 else "greedy"
     digest = hashlib.sha256(f"{json.dumps(prompt)}|{drawn}|{temperature}".encode()).digest()
     return "".join(chr(97 + byte % 26) for byte in digest[: min(12, longest)])
+
+
+def reason(text: str) -> str:
+    """Return the toy model's reasoning before a text."""
+    return f"or {text[::-1]}?"
 
 
 # Faults
@@ -262,14 +270,22 @@ class Handler(BaseHTTPRequestHandler):
         }
         stops = [stop for stop in body.get("stop") or [] if stop in text]
         ids = None
+        thought = ""
+        if behaviour.reasoning:
+            thought = reason(text)
+            if body["max_tokens"] < 12:  # cut while reasoning
+                thought, text = thought[: body["max_tokens"]], ""
         if behaviour.extended and behaviour.encode is not None:
-            ids = behaviour.encode(text) + ([] if ended["finish_reason"] == "length" else [2])
+            tagged = f"<think>{thought}{'</think>' if text else ''}{text}" if thought else text
+            ids = behaviour.encode(tagged) + ([] if ended["finish_reason"] == "length" else [2])
         if stops:
             ended = {"finish_reason": "stop", "stop_reason": stops[0]}
             text = text.split(stops[0])[0]
         choice = {"index": 0, **ended}
         if "messages" in body:
-            choice["message"] = {"role": "assistant", "content": text}
+            choice["message"] = {"role": "assistant", "content": text or None}
+            if thought:
+                choice["message"] |= {behaviour.reasoning: thought}
         else:
             choice["text"] = text
         reply: dict[str, Any] = {"object": "completion", "choices": [choice]}

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
 from gapft_harness.core.streams import Stream
+from gapft_harness.core.thoughts import ReasoningCut
 
 Status = Literal["pass", "fail", "timeout", "error"]
 State = Literal["G", "S", "U"]
@@ -140,12 +141,14 @@ class Attempt:
         token_ids: the generated ids that make up ``text``.
         finish_reason: one of ``FINISH_REASONS``, see ``Response``.
         feedback: the outcome of the public tests, as worded in the next prompt.
+        reasoning: see ``Response``.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str
     feedback: str
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +160,14 @@ class Response:
         index: ``GREEDY`` or the sample number (from 0).
         text: the text that the verifier gets, without stop strings.
         token_ids: the generated ids that make up ``text``, without the end-of-sequence id.
-            Empty if the backend has no tokenizer (``tokens_from`` is ``none``).
+            Empty if the backend has no tokenizer (``tokens_from`` is ``none``). Those of a separate
+            ``reasoning`` come first.
         finish_reason: one of ``FINISH_REASONS``.
         seed: the seed of the sample's random stream; 0 for a greedy response.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; else empty.
         context_ids: the prompt ids of the final attempt, after earlier attempts; else empty.
+        reasoning: the reasoning that a server returned apart from ``text``; else empty.
     """
 
     problem_id: str
@@ -174,6 +179,32 @@ class Response:
     tokens_from: str = "generator"
     attempts: tuple[Attempt, ...] = ()
     context_ids: tuple[int, ...] = ()
+    reasoning: str = ""
+
+    @property
+    def generated_tokens(self) -> int:
+        """The number of tokens that were generated for it, without earlier attempts."""
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOnly(Response):
+    """A response to train on without its reasoning (``evidence.keep_reasoning: false``).
+
+    Its ``token_ids`` are a suffix of the generated ones; ``text`` is unchanged.
+
+    Attributes:
+        removed: the number of generated ids before ``token_ids``.
+        reasoning_cut: see ``core.thoughts.find_answer_ids``.
+    """
+
+    removed: int = 0
+    reasoning_cut: ReasoningCut = "none"
+
+    @property
+    def generated_tokens(self) -> int:
+        """The number of tokens that were generated for it, with the removed ones."""
+        return self.removed + len(self.token_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +281,7 @@ class Evidence:
             return False
         if self.response.finish_reason == "unknown":
             limit = self.max_gen_toks
-            return limit is not None and len(self.response.token_ids) < limit
+            return limit is not None and self.response.generated_tokens < limit
         return self.response.finish_reason in ("stop", STOP_STRING)
 
     @property

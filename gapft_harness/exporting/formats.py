@@ -98,8 +98,9 @@ def read_text_examples(run: RunDirectory, arm: Arm) -> Iterator[TextExample]:
     """Yield an arm's examples as texts, in their order.
 
     Raises:
-        UserError: an example follows a conversation (episodes) or is not a complete response, so
-            its texts would differ from the tokens that the arm was trained on.
+        UserError: an example follows a conversation (episodes), is not a complete response
+            (``evidence.keep_reasoning: false``) or has separate reasoning, so its texts would
+            differ from the tokens that the arm was trained on.
     """
     path = run.sealed(layout.selection_path(arm))
     examples = read_examples(path)
@@ -124,6 +125,8 @@ def read_text_examples(run: RunDirectory, arm: Arm) -> Iterator[TextExample]:
             reason = "its prompt includes earlier attempts of an episode"
         elif response is None or response.token_ids != example.response_ids:
             reason = "it is not a complete response of this run"
+        elif response.reasoning:
+            reason = "its reasoning came apart from its text"
         elif chat[-1]["role"] == "assistant":
             reason = "its response continues a turn that the task began (gen_prefix)"
         else:

@@ -136,11 +136,12 @@ def _find_answer_fault(request: Request, answer: Any) -> str:
 def _find_generation_fault(generation: Any) -> str:
     if not isinstance(generation, Generation):
         return f"{short(generation)}; expected gapft_harness.api.Generation"
-    text: Any = generation.text
-    if not isinstance(text, str):
-        return f"a text that is not a string ({short(text)})"
-    if fault := find_json_fault(text):
-        return f"a text that {fault} (gapft_harness.api.replace_surrogates repairs it)"
+    texts: tuple[Any, ...] = (generation.text, generation.reasoning)
+    for name, text in zip(("text", "reasoning"), texts, strict=True):
+        if not isinstance(text, str):
+            return f"a {name} that is not a string ({short(text)})"
+        if fault := find_json_fault(text):
+            return f"a {name} that {fault} (gapft_harness.api.replace_surrogates repairs it)"
     for value, choices in (
         (generation.finish_reason, FINISH_REASONS),
         (generation.tokens_from, _TOKENS_FROM),

@@ -36,7 +36,11 @@ from gapft_harness.hooks.registration import (
     VerifierTraits,
     find_setting_fault,
 )
-from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
+from gapft_harness.hooks.thoughts import (
+    THINK_END_TOKEN,
+    VerifierWithoutThoughts,
+    split_think_end_token,
+)
 
 __all__ = [
     "KINDS",
@@ -121,22 +125,24 @@ class Plugins:
     def create_verifier(self, name: str, params: Mapping[str, Any]) -> Verifier:
         """Create a verifier that gets responses without thoughts, with its owner for messages.
 
+        Args:
+            name: its registered name.
+            params: its own parameters, and ``think_end_token``, which every verifier may have.
+
         Raises:
             UserError: a parameter is unknown.
             PluginError: the plugin failed, or its object has no ``verify``.
         """
         entry = self.get("verifier", name)
-        if fault := find_setting_fault(entry.value, params):
-            raise UserError(f"verifier {name!r} cannot take the parameters {dict(params)}: {fault}")
+        think_end_token, own_params = split_think_end_token(params)
+        if fault := find_setting_fault(entry.value, own_params):
+            raise UserError(f"verifier {name!r} cannot take the parameters {own_params}: {fault}")
         with entry.wrap_errors():
-            verifier: Verifier = entry.value(**params)
+            verifier: Verifier = entry.value(**own_params)
         require_methods(entry, verifier, "verify")
-        wrapper = (
-            PluginObject
-            if entry.require_traits(VerifierTraits).sees_thoughts
-            else VerifierWithoutThoughts
-        )
-        return cast(Verifier, wrapper(verifier, entry))
+        if entry.require_traits(VerifierTraits).sees_thoughts:
+            return cast(Verifier, PluginObject(verifier, entry))
+        return cast(Verifier, VerifierWithoutThoughts(verifier, entry, think_end_token))
 
     def can_rejudge(self, name: str) -> bool:
         """Return whether ``gapft verify`` runs a verifier again."""
@@ -151,11 +157,12 @@ class Plugins:
         """
         entry = self.get("verifier", name)
         traits = entry.require_traits(VerifierTraits)
+        think_end_token, own_params = split_think_end_token(params)
         for kind, find_rule in (("permissive", traits.permissive), ("strict", traits.strict)):
             if find_rule is None:
                 continue
             with entry.wrap_errors():
-                rule: Any = find_rule(params)
+                rule: Any = find_rule(own_params)
             if rule is None:
                 continue
             if not (isinstance(rule, tuple) and len(rule) == 2 and isinstance(rule[1], Mapping)):
@@ -165,7 +172,8 @@ class Plugins:
                     find_rule,
                 )
             self.get("verifier", rule[0])
-            return OtherVerifier(kind == "permissive", rule[0], dict(rule[1]))
+            shared = {} if think_end_token is None else {THINK_END_TOKEN: think_end_token}
+            return OtherVerifier(kind == "permissive", rule[0], {**rule[1], **shared})
         return None
 
     def find_selector(self, name: str) -> tuple[Selector, Registration]:

@@ -160,10 +160,13 @@ class Generation:
 
     Attributes:
         text: the response, without its stop string.
-        token_ids: the ids of ``text``, without an end token; empty without a tokenizer.
+        token_ids: the ids of ``text``, without an end token; empty without a tokenizer. Those of a
+            separate ``reasoning`` come first.
         finish_reason: one of ``FINISH_REASONS``.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         stop_string: the stop string if ``finish_reason`` is ``stop_string``; else empty.
+        reasoning: the reasoning that the model wrote, if it comes apart from ``text``. Verifiers do
+            not see it.
     """
 
     text: str
@@ -171,6 +174,7 @@ class Generation:
     finish_reason: str
     tokens_from: str = "generator"
     stop_string: str = ""
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
+from gapft_harness.hooks.thoughts import THINK_END_TOKEN
 from gapft_harness.recipe.conditions import Condition, Conditions, find_replicates
 from gapft_harness.recipe.sections import (
     AuditChoice,
@@ -208,6 +209,14 @@ class Recipe(RecipeSection):
         data = self.data.model_copy(update={"task": choice.task, "audit_limit": choice.limit})
         return self.model_copy(update={"data": data, "verifier": choice.verifier})
 
+    def add_think_end_token(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a verifier's parameters with the model's ``think_end_token``, unless they set it.
+
+        Samplers return complete responses; the verifier's wrapper removes the reasoning.
+        """
+        token = self.model.args.get(THINK_END_TOKEN)
+        return dict(params) if token is None else {THINK_END_TOKEN: token, **params}
+
     def with_audits_of(self, other: Recipe) -> Recipe:
         """Return this recipe with the audits of another, and its experiment ``scaling``."""
         experiments = self.without_experiment("scaling").experiments
@@ -394,10 +403,15 @@ def resolve_model_args(recipe: Recipe) -> dict[str, Any]:
 
 
 def build_sampler_settings(recipe: Recipe) -> SamplerSettings:
-    """Build the sampler's settings from the recipe."""
+    """Build the sampler's settings from the recipe, without ``think_end_token``.
+
+    See ``Recipe.add_think_end_token``.
+    """
+    model_args = resolve_model_args(recipe)
+    model_args.pop(THINK_END_TOKEN, None)
     return SamplerSettings(
         backend=recipe.model.backend,
-        model_args=resolve_model_args(recipe),
+        model_args=model_args,
         chat_template=bool(recipe.model.chat_template),
         system_instruction=recipe.model.system_instruction,
         threads=recipe.executor.threads_per_worker,

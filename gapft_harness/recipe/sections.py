@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from gapft_harness.core.cgroups import compute_threads_per_process, count_usable_cores
+from gapft_harness.hooks.thoughts import THINK_END_TOKEN, find_think_end_fault
 
 
 class RecipeSection(BaseModel):
@@ -282,7 +283,33 @@ class Model(RecipeSection):
                 "`pretrained` is missing; expected a model folder or a hub name: --model-args "
                 "pretrained=MODEL"
             )
-        return args
+        token = args.get(THINK_END_TOKEN)
+        if token is not None and (fault := find_think_end_fault(token)):
+            raise ValueError(fault)
+        return _move_enable_thinking(args)
+
+
+def _move_enable_thinking(args: dict[str, Any]) -> dict[str, Any]:
+    """Move ``enable_thinking``, lm-eval's shorthand, into the chat template's arguments."""
+    if args.get("enable_thinking") is None:
+        return {key: value for key, value in args.items() if key != "enable_thinking"}
+    enabled, template_args = args["enable_thinking"], args.get("chat_template_args") or {}
+    if not isinstance(enabled, bool):
+        raise ValueError(f"enable_thinking: found {enabled!r}; expected true or false")
+    if not isinstance(template_args, dict):
+        raise ValueError(
+            f"chat_template_args: found {template_args!r}; expected a mapping, as "
+            "{enable_thinking: false}"
+        )
+    if template_args.get("enable_thinking", enabled) != enabled:
+        raise ValueError(
+            f"enable_thinking: found {enabled}, but chat_template_args has "
+            f"{template_args['enable_thinking']}; remove one of them"
+        )
+    return {
+        **{key: value for key, value in args.items() if key != "enable_thinking"},
+        "chat_template_args": {**template_args, "enable_thinking": enabled},
+    }
 
 
 class VerifierChoice(RecipeSection):
@@ -361,6 +388,11 @@ class EvidenceChoice(RecipeSection):
         "conversation",
         description="training prompt of an episode's final attempt: the complete conversation "
         "before it, or the problem's prompt alone",
+    )
+    keep_reasoning: bool = Field(
+        True,
+        description="train on a response with its reasoning, as generated; false: only on the "
+        "answer after the [reasoning block](samplers.md#models-that-reason-before-they-answer)",
     )
 
 

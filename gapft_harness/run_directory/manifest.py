@@ -64,6 +64,22 @@ class ForeignSetFacts(TypedDict):
     replay: int
 
 
+class ReasoningFacts(TypedDict):
+    """Reasoning that is not trained on (``evidence.keep_reasoning: false``), counted over examples.
+
+    Attributes:
+        removed: examples without their reasoning.
+        none: examples whose response had no reasoning block.
+        inseparable: examples that keep it (``core.thoughts.find_answer_ids``).
+        tokens: the removed tokens, each example counted once.
+    """
+
+    removed: int
+    none: int
+    inseparable: int
+    tokens: int
+
+
 class BudgetFacts(TypedDict, total=False):
     """An entry of ``budgets``, by arm, written by the selection: ``records.Budget`` and more."""
 
@@ -76,6 +92,7 @@ class BudgetFacts(TypedDict, total=False):
     matched: bool
     ends_unknown: int
     unverified: int
+    reasoning: ReasoningFacts
     condition: dict[str, Any]
     taken: ForeignSetFacts
 
@@ -240,7 +257,7 @@ _PACKAGES = (
 
 #: The format of a run directory. It increases with every change that could make an earlier run
 #: be misread; CHANGELOG.md describes what a change means for existing runs.
-FORMAT: Final = 5
+FORMAT: Final = 6
 
 #: The manifest's sections with an entry for each file of a folder.
 _SECTIONS_BY_FOLDER = {

@@ -56,7 +56,9 @@ def _build_schema(**columns: str) -> pa.Schema:
     import pyarrow as pa
 
     text, ids = pa.string(), pa.list_(pa.int32())
-    attempt = {"text": text, "token_ids": ids, "finish_reason": text, "feedback": text}
+    attempt = {
+        "text": text, "token_ids": ids, "finish_reason": text, "feedback": text, "reasoning": text
+    }  # fmt: skip
     nested_types = {"ids": ids, "attempts": pa.list_(pa.struct(attempt.items()))}
     return pa.schema(
         {
@@ -146,7 +148,8 @@ def response_schema() -> pa.Schema:
     """Return the schema of a table of responses: ``records.Response``, its verdict, its answer.
 
     A ``finish_reason`` of ``context`` means not generated, since the prompt did not fit the model's
-    context. ``attempts`` and ``context_ids`` are empty except for episodes of several attempts.
+    context. ``attempts`` and ``context_ids`` are empty except for episodes of several attempts;
+    ``reasoning`` is empty except where a server returns it apart from ``text``.
     ``answer`` is null if the verifier extracts none.
     """
     return _build_schema(
@@ -159,6 +162,7 @@ def response_schema() -> pa.Schema:
         tokens_from="string",
         attempts="attempts",
         context_ids="ids",
+        reasoning="string",
         status="string",
         reason="string",
         answer="string",

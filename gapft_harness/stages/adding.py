@@ -282,7 +282,13 @@ class _Replay:
             is_last = number == len(response.attempts)
             part = response if is_last else response.attempts[number]
             generations.append(
-                Generation(part.text, part.token_ids, part.finish_reason, response.tokens_from)
+                Generation(
+                    part.text,
+                    part.token_ids,
+                    part.finish_reason,
+                    response.tokens_from,
+                    reasoning=part.reasoning,
+                )
             )
             if number and is_last:  # the table keeps no prompt ids of earlier attempts
                 prompt_ids = response.context_ids

@@ -33,7 +33,8 @@ REQUESTS = [make_request(f"p{i}", prompt, (GREEDY,)) for i, prompt in enumerate(
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with heads of 32 dimensions, the CPU engine's minimum; start tokens are added."""
     folder = tmp_path_factory.mktemp("byte-llama")
-    write_byte_llama(folder, hidden=128, chat_template=CHAT_TEMPLATE, add_bos=True)
+    template = CHAT_TEMPLATE + "{% if enable_thinking is false %}<think></think>{% endif %}"
+    write_byte_llama(folder, hidden=128, chat_template=template, add_bos=True)
     # A setting that transformers would apply, and another end token.
     opinions = {"eos_token_id": [2, 77], "repetition_penalty": 5.0, "temperature": 0.01}
     (folder / "generation_config.json").write_text(json.dumps(opinions))
@@ -140,15 +141,17 @@ def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSample
     assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
     chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
     served.close()
-    again = VllmSampler(replace(build_settings(model), **chat), adapter)
+    args = {"chat_template_args": {"enable_thinking": False}}
+    again = VllmSampler(replace(build_settings(model, **args), **chat), adapter)
     try:
         ours = generate_all(again, requests, GREEDY_DECODE, 0)
-        hf = HfSampler(replace(build_settings(model, "hf"), **chat), adapter)
+        hf = HfSampler(replace(build_settings(model, "hf", **args), **chat), adapter)
         assert ours == generate_all(hf, requests, GREEDY_DECODE, 0)
         assert ours[0].prompt_ids[:3].count(1) == 2  # as requested, not as in the template
         text = tokenizer.decode(ours[1].prompt_ids)
         assert text == (
             "<s><s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
+            "<think></think>"
         )
     finally:
         again.close()

@@ -276,6 +276,32 @@ def test_renders_task_turns(model):
         assert tokenizer.decode(answer.prompt_ids) == expected
 
 
+def test_template_arguments_reach_template(tmp_path):
+    template = CHAT_TEMPLATE + "{% if not enable_thinking %}<think></think>{% endif %}"
+    folder = write_byte_llama(tmp_path, chat_template=template)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for enabled in (True, False):
+        arguments = {"chat_template_args": {"enable_thinking": enabled}}
+        chat = replace(build_settings(folder, **arguments), chat_template=True)
+        for sampler in (HfSampler(chat, None), LmEvalSampler(*text_sampler_arguments(chat))):
+            [answer] = generate_all(sampler, build_greedy_requests(["Why?"]), GREEDY_DECODE)
+            assert tokenizer.decode(answer.prompt_ids).endswith("</think>") is not enabled
+
+
+def test_unfinished_reasoning_of_the_prompt_is_not_text(tmp_path, model):
+    template = CHAT_TEMPLATE.replace("<assistant>", "<assistant><think>\n")
+    opening = write_byte_llama(tmp_path, chat_template=template)
+    for folder, is_open in ((model, False), (opening, True)):
+        chat = replace(build_settings(folder), chat_template=True)
+        for sampler in (HfSampler(chat, None), LmEvalSampler(*text_sampler_arguments(chat))):
+            for answer in generate_all(sampler, build_sample_requests(2), SAMPLED):
+                for generation in answer.generations:
+                    written = generation.reasoning if is_open else generation.text
+                    assert written
+                    assert (generation.text if is_open else generation.reasoning) == ""
+                    assert generation.token_ids
+
+
 def text_sampler_arguments(chat: SamplerSettings):
     return replace(chat, backend="dummy", model_args=chat.model_args), None, Retokenizer(chat)
 

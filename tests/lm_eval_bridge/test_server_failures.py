@@ -226,17 +226,6 @@ def test_replaces_lone_surrogate_in_error(server):
     str(refused.value).encode()
 
 
-def test_rejects_separate_reasoning(server):
-    def reply_with_reasoning(handler):
-        message = {"content": "4", "reasoning_content": "two and two"}
-        handler.reply({"choices": [{"message": message, "finish_reason": "stop"}]})
-
-    sampler = build_sampler(server)
-    server.behaviour.faults.append(reply_with_reasoning)
-    with pytest.raises(UserError, match="reasoning parser"):
-        generate_all(sampler, REQUESTS, SAMPLED, seed=1)
-
-
 def test_resumes_from_stored_chunks(server, tmp_path):
     problems = [Problem(f"p{i}", "x" * (9 - i), "gold", {}) for i in range(6)]
     phases = [DecodePhase("samples", SAMPLED, (0, 1, 2))]

@@ -17,7 +17,7 @@ from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_conte
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
 from tests.asking import generate_all, make_request
 from tests.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama
-from tests.toy_server import Behaviour, ToyServer, answer
+from tests.toy_server import Behaviour, ToyServer, answer, reason
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=12, temperature=0.9, top_p=0.95)
@@ -414,3 +414,85 @@ def test_rejects_unsupported_template_arguments(server):
     server.behaviour.extended = True
     generate_all(ServerSampler(thinking, None), build_requests(("x",), 1), SAMPLED, 0)
     assert server.requests[-1]["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+# Reasoning apart from the text
+
+
+@pytest.fixture(params=["reasoning_content", "reasoning"])
+def reasoning_server(request, server):
+    server.behaviour.reasoning = request.param
+    return server
+
+
+def test_separate_reasoning_is_stored_apart(reasoning_server):
+    sampler = ServerSampler(build_settings(reasoning_server, chat=True), None)
+    for generated in generate_all(sampler, build_requests(), SAMPLED, seed=5):
+        for generation in generated.generations:
+            assert generation.reasoning == reason(generation.text)
+            assert len(generation.text) == 12
+            assert (generation.token_ids, generation.tokens_from) == ((), "none")
+
+
+def test_generation_cut_while_reasoning_has_no_text(reasoning_server):
+    sampler = ServerSampler(build_settings(reasoning_server, chat=True), None)
+    cut = replace(SAMPLED, max_gen_toks=8)
+    [generated] = generate_all(sampler, build_requests(("x",), 1), cut, seed=5)
+    [generation] = generated.generations
+    assert (generation.text, generation.finish_reason) == ("", "length")
+    assert len(generation.reasoning) == 8
+
+
+@pytest.mark.parametrize("stop", [(), ("e",)])
+def test_exact_ids_include_separate_reasoning(reasoning_server, model, encode, stop):
+    reasoning_server.behaviour.extended = True
+    reasoning_server.behaviour.encode = encode
+    sampler = ServerSampler(build_tokenizer_settings(reasoning_server, model, chat=True), None)
+    decoding = replace(SAMPLED, until=stop)
+    prompts = tuple(f"prompt {number}" for number in range(12))
+    answers = generate_all(sampler, build_requests(prompts), decoding, seed=5)
+    generations = [generation for each in answers for generation in each.generations]
+    stopped = [g for g in generations if g.finish_reason == STOP_STRING]
+    assert bool(stopped) == bool(stop)
+    for generation in generations:
+        if not generation.text:
+            continue
+        assert generation.tokens_from == "generator"
+        written = f"<think>{generation.reasoning}</think>{generation.text}"
+        assert list(generation.token_ids) == encode(written)
+
+
+def test_inexact_ids_include_separate_reasoning(reasoning_server, model, encode):
+    sampler = ServerSampler(build_tokenizer_settings(reasoning_server, model, chat=True), None)
+    [generated] = generate_all(sampler, build_requests(("x",), 1), SAMPLED, seed=5)
+    [generation] = generated.generations
+    assert generation.tokens_from == "retokenized"
+    assert list(generation.token_ids) == encode(generation.reasoning) + encode(generation.text)
+
+
+# Reasoning that the prompt opens
+
+OPENS_THOUGHT = CHAT_TEMPLATE.replace("<assistant>", "<assistant><think>\n")
+
+
+def test_unfinished_reasoning_of_the_prompt_is_not_text(server, model, tmp_path):
+    write_byte_llama(tmp_path, chat_template=OPENS_THOUGHT)
+    for folder, is_open in ((model, False), (tmp_path, True)):
+        settings = replace(
+            build_tokenizer_settings(server, folder, tokenized_requests=False), chat_template=True
+        )
+        answers = generate_all(ServerSampler(settings, None), build_requests(), SAMPLED, seed=5)
+        for generation in (g for each in answers for g in each.generations):
+            assert bool(generation.text) is not is_open
+            assert bool(generation.reasoning) is is_open
+            assert len(generation.token_ids) == 12
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_template_arguments_reach_local_template(server, tmp_path, enabled):
+    template = CHAT_TEMPLATE + "{% if not enable_thinking %}<think></think>{% endif %}"
+    write_byte_llama(tmp_path, chat_template=template)
+    arguments = {"tokenized_requests": False, "chat_template_args": {"enable_thinking": enabled}}
+    settings = replace(build_tokenizer_settings(server, tmp_path, **arguments), chat_template=True)
+    generate_all(ServerSampler(settings, None), build_requests(("x",), 1), SAMPLED, seed=5)
+    assert server.requests[-1]["prompt"].endswith("<think></think>") is not enabled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
@@ -14,7 +15,7 @@ from gapft_harness.core.records import GREEDY, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
 from tests.asking import generate_all, make_request
-from tests.tiny_models import write_byte_llama
+from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 SAMPLED = Decoding(True, 16, ("\n",), 0.7, 0.95)
 
@@ -84,6 +85,20 @@ def test_does_not_send_prompt_beyond_context(server, model):
     too_long = make_request("a", "x" * 100, (0,))
     assert generate_all(sampler, [too_long], SAMPLED, seed=1) == [beyond_context(too_long)]
     assert server.bodies == []
+
+
+def test_template_arguments_render_prompts_here(server, tmp_path):
+    template = CHAT_TEMPLATE + "{% if not enable_thinking %}<think></think>{% endif %}"
+    folder = write_byte_llama(tmp_path, chat_template=template)
+    for enabled in (True, False):
+        arguments = {"chat_template_args": {"enable_thinking": enabled}}
+        settings = replace(build_settings(server, folder, **arguments), chat_template=True)
+        [answer] = generate_all(
+            SglangSampler(settings, None), [make_request("a", "?", (0,))], SAMPLED
+        )
+        assert server.bodies[-1]["input_ids"] == [list(answer.prompt_ids)]
+    lengths = [len(body["input_ids"][0]) for body in server.bodies]
+    assert lengths[1] - lengths[0] == len("<think></think>")
 
 
 def test_replaces_lone_surrogate(server, model):

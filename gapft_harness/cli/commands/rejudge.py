@@ -159,6 +159,7 @@ def _add_include_path(
     """Add the folder to the parameters of rules whose verifiers have an unset include_path."""
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.hooks.registration import find_setting_fault
+    from gapft_harness.hooks.thoughts import split_think_end_token
 
     if not folder.is_dir():
         raise UserError(f"--include-path {folder}: expected a folder with task YAML")
@@ -166,7 +167,8 @@ def _add_include_path(
 
     def takes_folder(rule: Rule) -> bool:
         factory = plugins.get("verifier", rule.name).value
-        return not find_setting_fault(factory, {**include_params, **rule.params})
+        _, own_params = split_think_end_token(rule.params)
+        return not find_setting_fault(factory, {**include_params, **own_params})
 
     rules = [new_rule] if old_rule is None else [new_rule, old_rule]
     if not any(map(takes_folder, rules)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import STOP_STRING
+from gapft_harness.core.thoughts import scan_thoughts
 from gapft_harness.core.turn_end import find_turn_end
 from gapft_harness.hooks.protocols import Generation, SamplerSettings
 
@@ -113,6 +115,21 @@ def cut_response(
         ids = tuple(ids_of_text(response_ids, text, decode))
         return Generation(text, ids, STOP_STRING, stop_string=stop)
     return Generation(text, tuple(response_ids), "length" if end is None else "stop")
+
+
+def separate_open_thought(generation: Generation, opened_by_prompt: bool) -> Generation:
+    """Return a response that is only reasoning as servers do: apart from an empty text.
+
+    If the prompt opened a reasoning block that the response does not close, no tag in its text
+    shows that it has no answer.
+
+    Args:
+        generation: the response.
+        opened_by_prompt: whether the prompt ends with the opening tag of a block.
+    """
+    if not opened_by_prompt or scan_thoughts(generation.text).last_close is not None:
+        return generation
+    return replace(generation, text="", reasoning=generation.text)
 
 
 def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -22,6 +22,7 @@ from transformers import GenerationConfig
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.gguf import looks_like_hub_name
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding
+from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -44,6 +45,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     find_turn_end_ids,
     format_ignored_entries,
     require_end_ids,
+    separate_open_thought,
     split_generation_config,
     to_id_set,
 )
@@ -66,7 +68,6 @@ DEFAULT_BATCH_SIZE = 64
 #: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
     "peft": "gapft run merges it before the search",
-    "think_end_token": "the text would no longer match the generated ids",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation": "prompts are never cut silently",
     "tp_plan": "several processes for one model are not supported",
@@ -295,7 +296,13 @@ class HfSampler:
         return [
             Generated(
                 tuple(prompts[number]),
-                tuple(cut_response(row.ids, ends, stops, self._decode) for row in rows[number]),
+                tuple(
+                    separate_open_thought(
+                        cut_response(row.ids, ends, stops, self._decode),
+                        opens_thought(texts[number]),
+                    )
+                    for row in rows[number]
+                ),
             )
             if number in rows
             else beyond_context(request)

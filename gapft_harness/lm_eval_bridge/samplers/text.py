@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Adapter, Decoding
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.text import replace_surrogates
+from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -23,6 +25,7 @@ from gapft_harness.hooks.protocols import (
     Request,
     SamplerSettings,
 )
+from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, summarize_error
 
 
@@ -141,8 +144,11 @@ class LmEvalSampler:
                 f"model.chat_template: found true, but the backend {name!r} has no tokenizer on "
                 "this machine; set it to false"
             )
+        model_args = dict(settings.model_args)
+        if retokenizer is not None:  # it renders the chats
+            model_args.pop("chat_template_args", None)
         try:
-            self._lm = get_model(name).create_from_arg_obj(dict(settings.model_args))
+            self._lm = get_model(name).create_from_arg_obj(model_args)
         except (TypeError, ValueError, OSError, ImportError, AssertionError) as error:
             raise UserError(
                 f"model.args: cannot create the lm-eval model {name!r}: {summarize_error(error)}"
@@ -170,13 +176,23 @@ class LmEvalSampler:
             return assemble_generated(
                 nothing * len(prompts), counts, answers, nothing * len(answers), "none"
             )
-        return assemble_generated(
+        generated = assemble_generated(
             self._retokenizer.prompt_ids(prompts),
             counts,
             answers,
             self._retokenizer.response_ids(answers),
             "retokenized",
         )
+        return [
+            replace(
+                answer,
+                generations=tuple(
+                    separate_open_thought(generation, opens_thought(prompt))
+                    for generation in answer.generations
+                ),
+            )
+            for prompt, answer in zip(prompts, generated, strict=True)
+        ]
 
     def _build_kwargs(self, decoding: Decoding) -> dict[str, Any]:
         """Return the decoding in the form that the model expects."""

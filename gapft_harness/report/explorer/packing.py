@@ -45,7 +45,7 @@ class Packed:
         index: a JSON object; see ``_build_index``.
         chunks: texts of ``CHUNK_SIZE`` problems each: for every problem the number of each text, so
             that equal texts are stored once, then the texts. A response with more details has more
-            numbers: of its reason, its answer, and two for each earlier attempt.
+            numbers: of its reason, its answer, its reasoning, and two for each earlier attempt.
     """
 
     index: str
@@ -116,6 +116,7 @@ def _build_record(entry: ProblemTexts, max_length: int | None) -> str:
         details = [
             reason,
             judging.answer,
+            judging.reasoning,
             *(part for attempt in judging.attempts for part in attempt),
         ]
         groups.append([text, *(details if any(details) else ())])

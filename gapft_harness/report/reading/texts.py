@@ -25,11 +25,13 @@ class Judging:
         reason: the verifier's reason for the verdict.
         answer: the answer that the verifier read.
         attempts: earlier attempts of the episode: the text, and the feedback to the model.
+        reasoning: the reasoning that came apart from the text.
     """
 
     reason: str = ""
     answer: str = ""
     attempts: Sequence[tuple[str, str]] = ()
+    reasoning: str = ""
 
 
 #: A response: its text and its details.
@@ -66,7 +68,7 @@ class AuditTexts:
         table = layout.responses_path(self.split)
         if arm is not None:
             table = layout.audit_decisions_path(arm, layout.find_audit_name(self.split))
-        columns = ["problem_id", "text", "reason", "answer", "attempts"]
+        columns = ["problem_id", "text", "reason", "answer", "attempts", "reasoning"]
         for name, rows in groupby(self._read_rows(table, columns, _RESPONSES), key=itemgetter(0)):
             yield (
                 name,
@@ -74,10 +76,13 @@ class AuditTexts:
                     (
                         text,
                         Judging(
-                            reason, answer or "", [(a["text"], a["feedback"]) for a in attempts]
+                            reason,
+                            answer or "",
+                            [(a["text"], a["feedback"]) for a in attempts],
+                            reasoning,
                         ),
                     )
-                    for _, text, reason, answer, attempts in rows
+                    for _, text, reason, answer, attempts, reasoning in rows
                 ],
             )
 

@@ -109,7 +109,11 @@ def build_next_requests(
     ):
         if feedback_text is not None:
             last_attempt = Attempt(
-                response.text, response.token_ids, response.finish_reason, feedback_text
+                response.text,
+                response.token_ids,
+                response.finish_reason,
+                feedback_text,
+                response.reasoning,
             )
             index = (response.index,)
             seeds = streams.derive_seeds(problem.id, attempt, index)

@@ -12,14 +12,18 @@ from dataclasses import dataclass
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, STOP_STRING, Decoding, Gold, Problem
+from gapft_harness.core.thoughts import scan_thoughts
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.protocols import Generated, Generation, Verifier
 from gapft_harness.hooks.registration import find_owner
+from gapft_harness.hooks.thoughts import THINK_END_TOKEN
 
 #: Warn if at least one response in this many is cut and has no answer.
 _CUT_DIVISOR = 10
 #: Warn if at least one response in this many has no answer, for any reason.
 _UNANSWERED_DIVISOR = 2
+#: Warn if at least one reasoning block in this many is cut at the limit.
+_CUT_THOUGHTS_DIVISOR = 2
 #: Number of examples in a warning, and of characters shown of each.
 _MAX_EXAMPLES, _SHOWN_CHARACTERS = 3, 100
 
@@ -53,6 +57,51 @@ class _Unanswered:
         return f"{self.problem_id}: {excerpt}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Thoughts:
+    """The reasoning of responses.
+
+    Attributes:
+        total: the number of responses with a reasoning block, complete or not.
+        cut: the places of those whose block was cut at the limit.
+    """
+
+    total: int
+    cut: frozenset[int]
+
+    @classmethod
+    def find(cls, generations: Sequence[Generation], verifier: Verifier) -> _Thoughts:
+        """Find the reasoning blocks of responses.
+
+        If the prompt opens the block, a response without its closing tag has no tag at all. So if
+        other responses close a block that they did not open, or the verifier has a
+        ``think_end_token``, a response at the limit without a tag counts as cut.
+        """
+        token = getattr(verifier, THINK_END_TOKEN, None)
+        scans = [scan_thoughts(generation.text, token) for generation in generations]
+        opened_by_prompt = token is not None or any(scan.began_before for scan in scans)
+        total, cut = 0, set()
+        for place, (generation, scan) in enumerate(zip(generations, scans, strict=True)):
+            is_at_limit = generation.finish_reason == "length"
+            is_separate = bool(generation.reasoning)
+            is_hidden = opened_by_prompt and is_at_limit and not scan.is_found and not is_separate
+            total += scan.is_found or is_separate or is_hidden
+            is_unclosed = scan.is_open or (is_separate and not generation.text.strip())
+            if is_at_limit and (is_unclosed or is_hidden):
+                cut.add(place)
+        return cls(total, frozenset(cut))
+
+    def describe(self, responses: int, decoding: Decoding) -> str:
+        """Describe the share of cut blocks, with the remedies."""
+        return (
+            f"{_format_share(len(self.cut), responses)} of the first {responses:,} responses were "
+            f"cut at the token limit while the model was still reasoning ({self.total:,} of them "
+            "have reasoning), so they have no answer. To change this: raise search.max_gen_toks "
+            f"(now {decoding.max_gen_toks:,}), or let the model reason less, as with "
+            "model.args.enable_thinking: false"
+        )
+
+
 def check_first_chunk(
     members: Sequence[Problem],
     generated: Sequence[Generated],
@@ -68,8 +117,9 @@ def check_first_chunk(
         verifier: reads their answers; if it reads none, only white space counts as no answer.
 
     Yields:
-        A sentence if a tenth or more were cut (at a stop string or the limit) and have no answer;
-        and one if half or more have no answer, for any reason.
+        A sentence if half or more of the reasoning blocks were cut at the limit; one if a tenth or
+        more of the other responses were cut (at a stop string or the limit) and have no answer; and
+        one if half or more have no answer, for any other reason.
 
     Raises:
         PluginError: the verifier raised, or returned something that is not an answer.
@@ -81,10 +131,18 @@ def check_first_chunk(
         if generation.finish_reason != CONTEXT_EXCEEDED
     ]
     has_answer = _find_answers(verifier, [g.text for _, g in rows], [p.gold for p, _ in rows])
+    thoughts = _Thoughts.find([generation for _, generation in rows], verifier)
+    if thoughts.cut and len(thoughts.cut) * _CUT_THOUGHTS_DIVISOR >= thoughts.total:
+        yield thoughts.describe(len(rows), decoding)
+        reported = thoughts.cut
+    else:
+        reported = frozenset()
     unanswered = [
         _Unanswered(problem.id, generation)
-        for (problem, generation), is_answered in zip(rows, has_answer, strict=True)
-        if not is_answered
+        for place, ((problem, generation), is_answered) in enumerate(
+            zip(rows, has_answer, strict=True)
+        )
+        if not is_answered and place not in reported
     ]
     cut = [response for response in unanswered if response.cause]
     if cut and len(cut) * _CUT_DIVISOR >= len(rows):

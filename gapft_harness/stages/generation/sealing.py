@@ -335,7 +335,7 @@ def write_responses(
 
     def build_rows(batch: JudgedBatch) -> Iterator[Values]:
         for entry, pairs in zip(*batch, strict=True):
-            watch.add([r.text for r in entry.responses if r.index != GREEDY])
+            watch.add([r.reasoning + r.text for r in entry.responses if r.index != GREEDY])
             for response, (verdict, answer) in zip(entry.responses, pairs, strict=True):
                 yield build_response_row(response, verdict, answer)
                 reasons.add(verdict)

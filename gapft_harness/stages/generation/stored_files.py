@@ -248,6 +248,7 @@ def build_response_records(
             "prompt_ids": answer.prompt_ids,
             "responses": [
                 [index, seed, g.text, g.token_ids, g.finish_reason, g.tokens_from]
+                + ([g.reasoning] if g.reasoning else [])
                 for index, seed, g in zip(
                     request.indices, request.seeds, answer.generations, strict=True
                 )
@@ -354,11 +355,19 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
         is_first_attempt = "attempt" not in record
         if is_first_attempt:
             prompt_ids = ids
-        for index, seed, text, token_ids, finish_reason, tokens_from in record["responses"]:
+        for index, seed, text, token_ids, finish_reason, tokens_from, *reasoning in record[
+            "responses"
+        ]:
             earlier: tuple[Attempt, ...] = ()
             if not is_first_attempt:
                 last = responses[index]
-                attempt = Attempt(last.text, last.token_ids, last.finish_reason, record["feedback"])
+                attempt = Attempt(
+                    last.text,
+                    last.token_ids,
+                    last.finish_reason,
+                    record["feedback"],
+                    last.reasoning,
+                )
                 earlier = (*last.attempts, attempt)
             responses[index] = Response(
                 problem_id,
@@ -370,6 +379,7 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
                 tokens_from,
                 earlier,
                 () if is_first_attempt else ids,
+                *reasoning,
             )
     return ProblemResponses(
         problem_id,

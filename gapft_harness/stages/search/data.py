@@ -273,7 +273,8 @@ def _load_verifier(
     override = recipe.verifier
     is_renamed = override.name is not None and override.name != task.verifier
     name = override.name or task.verifier
-    params = {**({} if is_renamed else task.verifier_params), **override.params}
+    task_params = {} if is_renamed else task.verifier_params
+    params = recipe.add_think_end_token({**task_params, **override.params})
     try:
         verifier = plugins.create_verifier(name, params)
     except UserError as error:

@@ -178,7 +178,7 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
     yield from compare_values(
         f"{where}, verifier_params",
         task["verifier_params"],
-        dict(recipe.verifier.params),
+        recipe.add_think_end_token(recipe.verifier.params),
         "the recipe has",
     )
 

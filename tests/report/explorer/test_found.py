@@ -24,6 +24,8 @@ from tests.report.explorer.made import HOSTILE, build_content, write_page
 VERDICTS = ("timeout", "error", "wrong")
 REASONS = ("time limit exceeded on hidden test 2 of 4", "it broke", "wrong answer on public test 1")
 
+REASONING = "it weighs <b>both</b>"
+
 
 def build_judged_content() -> ExplorerContent:
     """Build content with reasons, an answer of one model, and earlier attempts."""
@@ -37,7 +39,12 @@ def build_judged_content() -> ExplorerContent:
             tried = [(f"first try of {place}", f"it was <b>told</b> {place}{HOSTILE}")]
             source = Judging(REASONS[place % 3] if place % 2 else "", "", tried)
             other = Judging("said 7" if place else HOSTILE, "7")
-            judged = [source, *(other for _ in content.models), Judging("sampled"), Judging()]
+            judged = [
+                source,
+                *(other for _ in content.models),
+                Judging("sampled", reasoning=REASONING),
+                Judging(),
+            ]
             yield replace(entry, judged=judged)
 
     models = [*content.models[:1], model, *content.models[2:]]
@@ -107,6 +114,10 @@ def test_response_shows_reason_answer_and_attempts(
     # an answer that is in the reason is shown once
     assert reasons == [REASONS[0], *["read: 7"] * 4]
     assert browser.execute_script(why, ".samples .why") == ["sampled"]
+    (summary,) = browser.execute_script(why, ".reasoning summary")
+    assert summary == f"Reasoning, {len(REASONING)} characters"
+    assert browser.execute_script("return document.querySelector('.reasoning').open") is False
+    assert browser.execute_script(why, ".reasoning pre") == [REASONING]
     (summary,) = browser.execute_script(why, ".earlier summary")
     assert summary == "1 earlier attempt"
     heads = browser.execute_script(why, ".earlier h4")

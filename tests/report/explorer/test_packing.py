@@ -123,7 +123,16 @@ def test_builds_content_from_run_tables(tmp_path: Path) -> None:
     tried = (Attempt("first", (1,), "stop", "it failed"), Attempt("second", (), "stop", "again"))
     rows = [
         build_response_row(
-            Response(name, index, f"{name} sample {index}", (), "stop", 0, attempts=tried),
+            Response(
+                name,
+                index,
+                f"{name} sample {index}",
+                (),
+                "stop",
+                0,
+                attempts=tried,
+                reasoning=f"perhaps {index}",
+            ),
             Verdict("fail", f"wrong on test {index}"),
             f"read {index}",
         )
@@ -146,9 +155,12 @@ def test_builds_content_from_run_tables(tmp_path: Path) -> None:
     earlier = [("first", "it failed"), ("second", "again")]
     for entry in content.entries():
         assert [*entry.judged] == [
-            Judging("wrong on test -1", "read -1", earlier),
+            Judging("wrong on test -1", "read -1", earlier, "perhaps -1"),
             *(Judging(trained.arm.name, "C", []) for trained in inputs.arms),
-            *(Judging(f"wrong on test {i}", f"read {i}", earlier) for i in range(3)),
+            *(
+                Judging(f"wrong on test {i}", f"read {i}", earlier, f"perhaps {i}")
+                for i in range(3)
+            ),
         ]
     audit = inputs.audit
     for place, (name, problem_texts) in enumerate(zip(ids, texts, strict=True)):

@@ -32,7 +32,6 @@ _UNSUPPORTED = {
     "max_gen_toks": "set it in the task or by search.max_gen_toks",
     "truncate": "prompts are never cut silently",
     "eos_string": "the server knows its model's end token; stop strings come from the task",
-    "think_end_token": "the text would no longer match the generated ids",
     "auth_token": "set the environment variable OPENAI_API_KEY",
 }
 

@@ -58,10 +58,14 @@ class Payloads:
         """Return the prompt in the form that is sent: turns of a chat, token ids, or text."""
         if self._arguments.is_chat:
             return build_chat_turns(request, self._settings.system_instruction)
-        if self._retokenizer is None:
-            return request.text
-        text = self._retokenizer.render(request)
-        return list(self._retokenizer.prompt_ids([text])[0]) if self._arguments.sends_ids else text
+        text = self.render(request)
+        if self._retokenizer is None or not self._arguments.sends_ids:
+            return text
+        return list(self._retokenizer.prompt_ids([text])[0])
+
+    def render(self, request: Request) -> str:
+        """Return the prompt as text; with a local tokenizer, rendered as a chat if requested."""
+        return request.text if self._retokenizer is None else self._retokenizer.render(request)
 
     def build_probe(self) -> dict[str, Any]:
         """Build a short greedy request with OpenAI's own fields."""

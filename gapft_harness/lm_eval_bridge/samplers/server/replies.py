@@ -3,6 +3,10 @@
 Token ids are those of vLLM's ``return_token_ids`` (as in vllm 0.32.0): ``token_ids`` of a choice
 has all generated ids, including those of the end and of the stop string; ``stop_reason`` is the
 stop string, the id that ended the text, or null for the model's end of sequence.
+
+A chat server with a reasoning parser returns the model's reasoning apart from ``content``, as
+``reasoning_content`` or ``reasoning``; ``content`` is null if generation ended before the answer.
+Token ids and ``usage.completion_tokens`` include the reasoning and its tags.
 """
 
 from __future__ import annotations
@@ -118,6 +122,7 @@ def read_error_message(body: bytes) -> str:
     return text
 
 
+#: The names of the message's field with the reasoning: vLLM's newer name is the second.
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
@@ -131,6 +136,7 @@ class ServerReply:
         prompt_ids: the prompt's ids on the server; None if it does not return them.
         token_ids: all generated ids, see above; None if the server does not return them.
         stop: the stop string that ended the text; None for any other end.
+        reasoning: the reasoning that the server returned apart from ``text``; else empty.
     """
 
     text: str
@@ -138,11 +144,14 @@ class ServerReply:
     prompt_ids: tuple[int, ...] | None
     token_ids: tuple[int, ...] | None
     stop: str | None
+    reasoning: str = ""
 
     def find_text_ids(
         self, decode: Callable[[Sequence[int]], str] | None
     ) -> tuple[int, ...] | None:
         """Return the ids of ``text``, or None if they cannot be found exactly.
+
+        Those of a separate reasoning, with its tags, come first.
 
         Args:
             decode: returns the text of ids without special tokens; needed after a stop string.
@@ -150,7 +159,16 @@ class ServerReply:
         if self.token_ids is None:
             return None
         if self.stop is not None:
-            return tuple(ids_of_text(self.token_ids, self.text, decode)) if decode else None
+            if decode is None:
+                return None
+            text = self.text
+            if self.reasoning:
+                full_text = decode(self.token_ids)
+                end = full_text.rfind(text + self.stop)
+                if end < 0:
+                    return None
+                text = full_text[: end + len(text)]
+            return tuple(ids_of_text(self.token_ids, text, decode))
         return self.token_ids[:-1] if self.finish_reason == "stop" else self.token_ids
 
 
@@ -159,7 +177,6 @@ def read_reply(reply: bytes) -> ServerReply:
 
     Raises:
         TemporaryError: it is truncated or malformed, or the server aborted the generation.
-        ServerError: the server separates a part of the generated text.
     """
     body = parse_json(reply)
     try:
@@ -169,15 +186,13 @@ def read_reply(reply: bytes) -> ServerReply:
         finish = choice.get("finish_reason")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise TemporaryError("no OpenAI reply", f"found {str(body)[:80]!r}") from error
-    if message is not None and any(message.get(key) for key in _REASONING_FIELDS):
-        raise ServerError(
-            "reasoning apart",
-            "the server separates reasoning from the text; start it without a reasoning parser",
-        )
     if finish in ("abort", "error"):
         raise TemporaryError("aborted", f"finish_reason {finish!r}")
-    if text is not None and not isinstance(text, str):
-        raise TemporaryError("no OpenAI reply", f"its text is {str(text)[:80]!r}")
+    parts = [message.get(key) for key in _REASONING_FIELDS] if message is not None else []
+    reasoning = next(filter(None, parts), "")
+    for name, part in (("text", text or ""), ("reasoning", reasoning)):
+        if not isinstance(part, str):
+            raise TemporaryError("no OpenAI reply", f"its {name} is {str(part)[:80]!r}")
     # Ids are exact only if the server also returns the reason for the end.
     has_exact_ids = "stop_reason" in choice
     stop = choice.get("stop_reason")
@@ -187,6 +202,7 @@ def read_reply(reply: bytes) -> ServerReply:
         _parse_ids(choice.get("prompt_token_ids", body.get("prompt_token_ids"))),
         _parse_ids(choice.get("token_ids")) if has_exact_ids else None,
         stop if isinstance(stop, str) else None,
+        reasoning,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from gapft_harness.core.credentials import strip_credentials
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import STOP_STRING, Adapter, Decoding
+from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -22,6 +23,7 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
+from gapft_harness.lm_eval_bridge.samplers.endings import separate_open_thought
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, has_chat_template
 from gapft_harness.lm_eval_bridge.samplers.server.arguments import (
     ServerArguments,
@@ -284,7 +286,14 @@ class ServerSampler:
             prompt_ids = replies[0].prompt_ids
         elif self._retokenizer is not None:
             prompt_ids = self._retokenizer.prompt_ids([self._retokenizer.render(request)])[0]
-        return Generated(prompt_ids, tuple(self._build_generation(reply) for reply in replies))
+        # a chat server with a reasoning parser removes the closing tag, so it is not known here
+        is_open = not self._arguments.is_chat and opens_thought(self._payloads.render(request))
+        return Generated(
+            prompt_ids,
+            tuple(
+                separate_open_thought(self._build_generation(reply), is_open) for reply in replies
+            ),
+        )
 
     def _build_generation(self, reply: ServerReply) -> Generation:
         decode = self._retokenizer.decode if self._retokenizer else None
@@ -292,10 +301,14 @@ class ServerSampler:
         if ids is None:
             ids, tokens_from = (), "none"
             if self._retokenizer is not None:
-                [ids], tokens_from = self._retokenizer.response_ids([reply.text]), "retokenized"
-        if reply.stop is not None:
-            return Generation(reply.text, ids, STOP_STRING, tokens_from, reply.stop)
-        return Generation(reply.text, ids, reply.finish_reason, tokens_from)
+                reasoning_ids, text_ids = self._retokenizer.response_ids(
+                    [reply.reasoning, reply.text]
+                )
+                ids, tokens_from = (*reasoning_ids, *text_ids), "retokenized"
+        finish_reason = reply.finish_reason if reply.stop is None else STOP_STRING
+        return Generation(
+            reply.text, ids, finish_reason, tokens_from, reply.stop or "", reply.reasoning
+        )
 
 
 def find_model(settings: SamplerSettings) -> None:

@@ -27,6 +27,7 @@ from vllm.platforms import current_platform
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.records import Adapter, Decoding
+from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.hooks.protocols import (
     Generated,
     Generation,
@@ -45,6 +46,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     find_end_ids,
     find_turn_end_ids,
     format_ignored_entries,
+    separate_open_thought,
     split_generation_config,
     to_id_set,
 )
@@ -64,7 +66,6 @@ _UNSUPPORTED = {
     "enable_lora": "it is set when an adapter is served",
     "max_lora_rank": "it is set from the adapter's rank",
     "seed": "every sample has its own seed, from search.seed",
-    "think_end_token": "the text would no longer match the generated ids",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation_side": "prompts are never cut silently",
 }
@@ -186,8 +187,10 @@ class VllmSampler:
         self._retokenizer = Retokenizer(settings)
         lora = _build_lora_arguments(adapter, arguments) if adapter else {}
         self._own_end_ids, self._ignored = _read_generation_config(arguments)
+        # lm-eval's class removes enable_thinking from chat_template_args, which render prompts here
+        engine_arguments = {k: v for k, v in arguments.items() if k != "chat_template_args"}
         try:
-            self._lm: Any = VLLM.create_from_arg_obj(arguments | lora)
+            self._lm: Any = VLLM.create_from_arg_obj(engine_arguments | lora)
             if adapter:
                 # Load it now, so that unsupported modules are found before any generation.
                 self._lm.model.llm_engine.add_lora(self._lm.lora_request)
@@ -241,6 +244,7 @@ class VllmSampler:
             if ids is not None
             for index, seed in zip(request.indices, request.seeds, strict=True)
         ]
+        opened = [opens_thought(self._retokenizer.render(request)) for request in requests]
         self._lm.model.reset_prefix_cache()
         outputs = iter(
             self._lm.model.generate(
@@ -253,11 +257,16 @@ class VllmSampler:
         return [
             Generated(
                 tuple(ids),
-                tuple(self._build_generation(next(outputs), stops, ends) for _ in request.indices),
+                tuple(
+                    separate_open_thought(
+                        self._build_generation(next(outputs), stops, ends), is_open
+                    )
+                    for _ in request.indices
+                ),
             )
             if ids is not None
             else beyond_context(request)
-            for request, ids in zip(requests, prompts, strict=True)
+            for request, ids, is_open in zip(requests, prompts, opened, strict=True)
         ]
 
     def describe(self) -> dict[str, Any]:

@@ -120,10 +120,10 @@ class Texts {
 }
 
 /** Splits a response into its text and its details. */
-function parseResponse([text, reason = "", answer = "", ...rest]) {
+function parseResponse([text, reason = "", answer = "", reasoning = "", ...rest]) {
   const attempts = [];
   for (let i = 0; i < rest.length; i += 2) attempts.push({ text: rest[i], feedback: rest[i + 1] });
-  return { text, reason, answer, attempts };
+  return { text, reason, answer, reasoning, attempts };
 }
 
 /** Lists the texts of a problem in their order: the name, the text, a model's seed. */
@@ -135,7 +135,8 @@ function* listTexts(texts, index) {
     [seeds ? `${label}, seed ${seed}` : label, texts.models[at], seed]);
   const samples = texts.samples.map((sample, at) => [`sample ${at + 1}`, sample, ""]);
   for (const [name, response, seed] of [[index.before, texts.before, ""], ...models, ...samples]) {
-    for (const text of [response.text, response.reason, response.answer]) yield [name, text, seed];
+    const { text: own, reason, answer, reasoning } = response;
+    for (const text of [own, reason, answer, reasoning]) yield [name, text, seed];
     for (const { text, feedback } of response.attempts) {
       yield* [[name, text, seed], [name, feedback, seed]];
     }

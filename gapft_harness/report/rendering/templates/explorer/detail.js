@@ -195,6 +195,7 @@ function buildCard(name, verdict, letter, response, text = null, more = null) {
       letter ? buildMark(letter) : null, ` ${verdict}${outcome}`)),
     ...buildJudging(response),
     more,
+    buildReasoning(response.reasoning),
     text ?? buildText(response.text),
     buildAttempts(response.attempts),
   );
@@ -206,6 +207,13 @@ function buildJudging({ reason, answer }) {
     reason ? element("p", { class: "why" }, reason) : null,
     answer ? element("p", { class: "why" }, "read: ", element("code", {}, answer)) : null,
   ];
+}
+
+/** Builds the reasoning that came apart from the text. */
+function buildReasoning(reasoning) {
+  if (!reasoning) return null;
+  const summary = `Reasoning, ${formatNumber(reasoning.length)} characters`;
+  return element("details", { class: "reasoning" }, element("summary", {}, summary), buildText(reasoning));
 }
 
 /** Builds the earlier attempts, each with the feedback to the model. */
