@@ -28,7 +28,7 @@ def test_each_problem_has_the_state_of_its_outcomes(
     outcomes: list[tuple[bool, list[bool]]], k: int
 ) -> None:
     for greedy, samples in outcomes:
-        state = classify_state(greedy, samples[:k])
+        state = classify_state([greedy], samples[:k])
         assert (state == "G") == greedy
         assert (state == "S") == (not greedy and True in samples[:k])
         assert (state == "U") == (not greedy and True not in samples[:k])
@@ -41,7 +41,7 @@ def test_more_samples_keep_recovered_problems(
     recovered: set[int] = set()
     missed = set(range(len(outcomes)))
     for k in range(9):
-        states = [classify_state(greedy, samples[:k]) for greedy, samples in outcomes]
+        states = [classify_state([greedy], samples[:k]) for greedy, samples in outcomes]
         assert recovered <= {i for i, state in enumerate(states) if state == "S"}
         assert {i for i, state in enumerate(states) if state == "U"} <= missed
         recovered = {i for i, state in enumerate(states) if state == "S"}

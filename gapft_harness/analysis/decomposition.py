@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import State
+from gapft_harness.core.records import State, count_required_passes
 
 #: Rates over fewer items than this are marked as unstable.
 STABLE_ITEMS = 30
@@ -162,31 +162,33 @@ class Decomposition:
 
 
 def partition(
-    passing: NDArray[np.bool_] | NDArray[np.int64],
+    repeats_passed: NDArray[np.bool_],
     samples_passed: NDArray[np.bool_],
-    required: int = 1,
+    solved: float | Fraction = Fraction(1, 2),
 ) -> NDArray[np.str_]:
-    """Partition problems by their source state (Equations 3 to 5).
+    """Partition problems by their source state (Equations 3 to 5); see ``classify_state``.
 
     Args:
-        passing: shape (P,), how many deployment decodes of the source passed; with one decode,
-            whether it passed.
+        repeats_passed: shape (P,), V of the source's greedy decode; or (P, r), V of each sampled
+            repeat of its deployment decode.
         samples_passed: shape (P, K), V of the search samples.
-        required: the passing deployment decodes of a solved problem.
+        solved: the share of the repeats that must pass in state G.
 
     Returns:
-        Shape (P,): ``G`` if the source solves the problem, else ``S`` if a sample passed, else
+        Shape (P,): ``G`` if enough deployment decodes passed, else ``S`` if a sample passed, else
         ``U``.
 
     Raises:
         ValueError: shapes do not match.
     """
-    if samples_passed.ndim != 2 or samples_passed.shape[:1] != passing.shape:
+    repeats = repeats_passed[:, None] if repeats_passed.ndim == 1 else repeats_passed
+    if samples_passed.ndim != 2 or repeats.ndim != 2 or len(samples_passed) != len(repeats):
         raise ValueError(
-            f"shapes do not match: samples {samples_passed.shape}, deployment {passing.shape}"
+            f"shapes do not match: samples {samples_passed.shape}, deployment decodes "
+            f"{repeats_passed.shape}"
         )
-    solved = passing >= required
-    return np.where(solved, "G", np.where(samples_passed.any(axis=1), "S", "U"))
+    is_solved = repeats.sum(axis=1) >= count_required_passes(repeats.shape[1], solved)
+    return np.where(is_solved, "G", np.where(samples_passed.any(axis=1), "S", "U"))
 
 
 def decompose(

@@ -293,8 +293,22 @@ class VerifierChoice(RecipeSection):
     )
 
 
+class Deployment(RecipeSection):
+    """A sampled deployment decode, for models that must not be decoded greedily."""
+
+    temperature: float = Field(gt=0, description="its sampling temperature")
+    top_p: float = Field(1.0, gt=0, le=1, description="its nucleus mass")
+    top_k: int = Field(0, ge=0, description="its top-k cut; 0 means none")
+    repeats: int = Field(
+        4, ge=1, description="r, the deployment decodes per problem, each from its own stream"
+    )
+    solved: float = Field(
+        0.5, gt=0, le=1, description="share of the repeats that must pass in state G"
+    )
+
+
 class Search(RecipeSection):
-    """One greedy decode and K samples per problem, on the pool and on the audit."""
+    """Deployment decodes and K samples per problem, on the pool and on the audit."""
 
     k: int = Field(8, ge=1, description="K, the number of samples per problem")
     temperature: float = Field(0.7, gt=0, description="sampling temperature")
@@ -318,6 +332,29 @@ class Search(RecipeSection):
     round: int = Field(
         1, ge=1, description="samples per problem drawn between two checks of `stop`"
     )
+    deployment: Deployment | None = Field(
+        None,
+        description="sample the deployment decode, here and in the audit; default: one greedy "
+        "decode per problem",
+    )
+
+    @model_serializer(mode="wrap")
+    def _omit_absent_deployment(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the key if it is not set, so that searches with a greedy decode compare equal."""
+        content: dict[str, Any] = dump(self)
+        if content.get("deployment") is None:
+            content.pop("deployment", None)
+        return content
+
+    @property
+    def repeats(self) -> int:
+        """Number r of deployment decodes per problem; 1 for the greedy decode."""
+        return self.deployment.repeats if self.deployment else 1
+
+    @property
+    def solved(self) -> float:
+        """Share of the deployment decodes that must pass in state G."""
+        return self.deployment.solved if self.deployment else 1.0
 
     @field_validator("round")
     @classmethod
