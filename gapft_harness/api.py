@@ -143,6 +143,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         find_no_backend,
         find_setting_differences,
         require_conditions,
+        require_one_decode,
         require_same_settings,
     )
     from gapft_harness.stages.search.states import Window

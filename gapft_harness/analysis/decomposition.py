@@ -193,45 +193,44 @@ def partition(
 
 def decompose(
     states: NDArray[np.str_],
-    passing: NDArray[np.bool_] | NDArray[np.int64],
-    before: NDArray[np.bool_] | NDArray[np.int64] | None = None,
-    repeats: int = 1,
+    passed: NDArray[np.bool_],
+    source_passed: NDArray[np.bool_] | None = None,
 ) -> Decomposition:
     """Count the changes of one trained model by source state.
 
     Args:
         states: shape (P,), ``G``, ``S`` or ``U`` under the source model.
-        passing: shape (P,), how many of the trained model's deployment decodes passed; with one
-            decode, whether it passed.
-        before: shape (P,), the same for the source; None with one decode: it passed in state G.
-        repeats: r, the deployment decodes of each problem.
+        passed: shape (P,), V of the trained model's decode; or (P, r), V of each repeat.
+        source_passed: the same for the source; None with one decode: it passed in state G.
 
     Raises:
         ValueError: there is no problem, shapes differ, or a state is unknown.
     """
-    if before is None and repeats == 1:
-        before = states == "G"
-    if before is None or states.shape != passing.shape or not states.size:
+    if source_passed is None and passed.shape == states.shape:
+        source_passed = states == "G"
+    if source_passed is None or states.shape != passed.shape[:1] or not passed.size:
         raise ValueError(
             f"expected one state and one decision per problem, found shapes {states.shape} and "
-            f"{passing.shape}"
+            f"{passed.shape}"
         )
-    if before.shape != states.shape:
-        raise ValueError(f"shapes do not match: states {states.shape}, source {before.shape}")
+    if source_passed.shape != passed.shape:
+        raise ValueError(
+            f"shapes do not match: decisions {passed.shape}, source {source_passed.shape}"
+        )
     members = {name: states == name for name in ("G", "S", "U")}
     if sum(int(mask.sum()) for mask in members.values()) != states.size:
         raise ValueError(f"states must be G, S or U, found {sorted(set(states.tolist()))}")
-    source = StateCounts(*(int(before[mask].sum()) for mask in members.values()))
-    after = StateCounts(*(int(passing[mask].sum()) for mask in members.values()))
+    before = StateCounts(*(int(source_passed[mask].sum()) for mask in members.values()))
+    after = StateCounts(*(int(passed[mask].sum()) for mask in members.values()))
     return Decomposition(
         n_g=int(members["G"].sum()),
         n_s=int(members["S"].sum()),
         n_u=int(members["U"].sum()),
-        regressed_g=source.g - after.g,
-        corrected_s=after.s - source.s,
-        corrected_u=after.u - source.u,
-        repeats=repeats,
-        before=source,
+        regressed_g=before.g - after.g,
+        corrected_s=after.s - before.s,
+        corrected_u=after.u - before.u,
+        repeats=passed.size // states.size,
+        before=before,
     )
 
 

@@ -115,23 +115,21 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
 
 def decompose_partitions(
     states: NDArray[np.str_],
-    passing: NDArray[np.int64],
-    before: NDArray[np.int64],
-    repeats: int = 1,
+    passed: NDArray[np.bool_],
+    source_passed: NDArray[np.bool_] | None = None,
 ) -> list[list[Decomposition]]:
     """Decompose the change of each trained model under every partition.
 
     Args:
         states: shape (W, P), the source states by partition.
-        passing: shape (S, P), how many of each seed's deployment decodes passed.
-        before: shape (P,), the same for the source.
-        repeats: r, the deployment decodes of each problem.
+        passed: shape (S, P), V of each seed's decode; or (S, P, r), V of each repeat.
+        source_passed: the same for the source, without the first axis; None with one decode.
 
     Returns:
         The decompositions by partition, then by seed.
     """
     return [
-        [decompose(partition, counts, before, repeats) for counts in passing]
+        [decompose(partition, decisions, source_passed) for decisions in passed]
         for partition in states
     ]
 
@@ -194,19 +192,17 @@ class ScopeRow:
 def compute_scope_row(
     k: int,
     states: NDArray[np.str_],
-    passing: NDArray[np.int64],
-    before: NDArray[np.int64],
-    repeats: int = 1,
+    passed: NDArray[np.bool_],
+    source_passed: NDArray[np.bool_] | None = None,
 ) -> ScopeRow:
     """Compute the row of one search budget.
 
     Args:
         k: K.
         states: shape (P,), the source states by the first K samples.
-        passing: shape (S, P), how many of each seed's deployment decodes passed.
-        before: shape (P,), the same for the source.
-        repeats: r, the deployment decodes of each problem.
+        passed: shape (S, P), V of each seed's decode; or (S, P, r), V of each repeat.
+        source_passed: the same for the source, without the first axis; None with one decode.
     """
-    (by_seed,) = decompose_partitions(states[None], passing, before, repeats)
+    (by_seed,) = decompose_partitions(states[None], passed, source_passed)
     g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
     return ScopeRow(k, (g, s, u), pool_counts(by_seed))

@@ -436,7 +436,8 @@ def _build_rule_rows(
                 else [other.source]
             )
             passed = sum(int((arm_codes == api.PASS).sum()) for arm_codes in codes)
-            row = replace(row, other_pass_at_1=Fraction(passed, sum(map(len, codes))))
+            decodes = sum(arm_codes.size for arm_codes in codes)
+            row = replace(row, other_pass_at_1=Fraction(passed, decodes))
         if name in agreements and (invalid := agreements[name].invalid) is not None:
             right = agreements[name].right
             opens = Fraction(right, invalid) if right is not None and invalid else None

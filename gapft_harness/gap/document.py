@@ -96,7 +96,7 @@ def build_run_document(
         costs: costs of the search and of the next steps.
     """
     split = "audit" if "audit" in findings else "pool"
-    judge, count = f"verifier {run.verifier}", len(findings[split].verdicts.greedy)
+    judge, count = f"verifier {run.verifier}", len(findings[split].verdicts.passing)
     lead = _format_lead(run.task, split, count, run.k, judge)
     sections = [_build_gap_section(lead, list_run_notes(run, findings), run.k, findings[split])]
     if len(findings) > 1:
@@ -130,7 +130,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
     for warning in run.warnings:
         yield Text(warning, "warning")
     for split, split_findings in findings.items():
-        count = len(split_findings.verdicts.greedy)
+        count = len(split_findings.verdicts.passing)
         if count < STABLE_ITEMS:
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
             yield Text(f"{few}: their shares are unstable", "warning")
@@ -477,7 +477,7 @@ def _list_item_rows(
         verdicts = search.verdicts[name]
         columns = (
             filter_findings.verdicts.states.tolist(),
-            verdicts.greedy.tolist(),
+            verdicts.solved.tolist(),
             verdicts.passing.tolist(),
         )
         for (problem, row), state, greedy, passing in zip(

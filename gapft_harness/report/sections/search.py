@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from gapft_harness.analysis.pass_at_k import list_reported_k
@@ -15,6 +16,7 @@ from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
     condition_name,
     format_count,
+    name_decode,
     percent,
 )
 from gapft_harness.report.sections import budgets
@@ -32,8 +34,10 @@ def build_reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
     )
     caption = "The source's accuracy when a verifier picks among k samples."
     if trained:
-        caption += " Lines: one greedy decode of each model; the marker is at its K_eq."
-    columns = [*SEARCH[:-2], *(build_pass_at_column(k) for k in k_values)]
+        decode = name_decode(inputs.deployment)
+        caption += f" Lines: one {decode} of each model; the marker is at its K_eq."
+    pass_at_1 = replace(SEARCH[1], title="Pass@1") if inputs.deployment else SEARCH[1]
+    columns = [SEARCH[0], pass_at_1, *(build_pass_at_column(k) for k in k_values)]
     if source.voting_fault:
         votes = f"maj@k is not shown, since {source.voting_fault}."
     else:
