@@ -236,7 +236,8 @@ class ProblemState:
     Attributes:
         samples: how many samples were drawn: K, or fewer if search stopped early at a success.
         first_success: number of the first sample that passed, or None.
-        kept_index: index of the evidence's response: ``GREEDY``, a sample number, or None for U.
+        kept_index: index of the evidence's response: of a deployment decode, a sample's number, or
+            None for U.
     """
 
     problem_id: str

@@ -39,7 +39,7 @@ from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
-    build_greedy_phase,
+    build_deployment_phases,
     build_search_phases,
     can_stop_early,
     check_early_stop,
@@ -130,7 +130,7 @@ def search_split(
 def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
     greedy = read_decoding(task)
     if split == CALIBRATION:
-        return [build_greedy_phase(greedy)]
+        return build_deployment_phases(greedy, recipe.search)
     return build_search_phases(greedy, recipe.search, can_stop_early(recipe.search, split))
 
 
