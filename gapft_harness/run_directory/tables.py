@@ -2,9 +2,9 @@
 
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
-index -1 is the greedy decode, the only one in decisions. ``SPLIT/states.parquet`` contains the
-states, ``selections/ARM.parquet`` a training set, ``audit/NAME/items.json`` a named subset of an
-audit.
+negative indices are deployment decodes (-1 alone if it is greedy), the only ones in decisions.
+``SPLIT/states.parquet`` contains the states, ``selections/ARM.parquet`` a training set,
+``audit/NAME/items.json`` a named subset of an audit.
 """
 
 from __future__ import annotations

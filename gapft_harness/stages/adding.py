@@ -230,7 +230,7 @@ def _add_table(
 
 
 def _read_executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str]]]:
-    """Return how often greedy responses were judged, and a function for the differing facts."""
+    """Return how often deployment responses were judged, and a function for the differing facts."""
     executions = facts.get("executions", {"times": 1})
     keys = ("verdicts_differ", "feedback_differs")
     return executions["times"], lambda problem_id: [

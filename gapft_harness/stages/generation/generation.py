@@ -800,6 +800,8 @@ def describe_phase(
             "top_k": phase.decoding.top_k,
         }
         parts["streams"] = asdict(streams)
+    if phase.decoding.samples_deployment:
+        parts["decodes"] = "deployment decodes"
     if attempts > 1:
         parts["episode"] = {"attempts": attempts, "verifier": judged_by}
     if phase.only_unsolved:

@@ -38,7 +38,7 @@ def describe_verdicts(
         phase: the phase of the responses.
         responses: the key of the responses.
         verifier: the verifier's description (``made_from.describe_verifier``).
-        executions: how often greedy responses are judged.
+        executions: how often deployment responses are judged.
     """
     parts: dict[str, Any] = {"responses": responses, "verifier": verifier}
     if executions > 1 and any(map(is_deployment, phase.indices)):
@@ -58,7 +58,7 @@ def place_verdicts(
         chunk: the problems, with the places of their responses.
         heads: the first lines of the files of responses.
         verifier: the verifier's description (``made_from.describe_verifier``).
-        executions: how often greedy responses are judged.
+        executions: how often deployment responses are judged.
     """
     golds = content_hash([problem.gold for problem in chunk.members])
     places = {}
@@ -77,7 +77,7 @@ class ChunkJudge:
     Attributes:
         verifier: the verifier.
         episodes: gives the feedback on earlier attempts again if executions are repeated.
-        executions: how often greedy responses are judged; the majority labels them.
+        executions: how often deployment responses are judged; the majority labels them.
         run: the run directory that they are judged for, recorded in stored files.
     """
 

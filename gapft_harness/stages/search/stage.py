@@ -1,7 +1,7 @@
 """The search stage: search each split, with its chunks divided among jobs if workers suffice.
 
-Generate and verify one greedy decode and K samples for every problem of a split, or only the greedy
-decode for the calibration split. Read the task; write ``SPLIT/problems.parquet`` and
+Generate and verify the deployment decode and K samples for every problem of a split, or only the
+deployment decode for the calibration split. Read the task; write ``SPLIT/problems.parquet`` and
 ``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every generation from the same
 prompt, without feedback).
 """
