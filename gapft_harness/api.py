@@ -34,6 +34,7 @@ from gapft_harness.core.records import (
     Response,
     State,
     Verdict,
+    is_deployment,
 )
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, replace_surrogates
@@ -191,6 +192,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Problem",  # one problem of a split: prompt, gold, the benchmark's record
     "Stream",  # random numbers that depend only on (seed, purpose, id)
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
+    "is_deployment",  # whether an index is that of a deployment decode, greedy or a sampled repeat
     "FINISH_REASONS",  # the ways in which a response can end
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers

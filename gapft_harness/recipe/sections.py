@@ -356,6 +356,12 @@ class Search(RecipeSection):
         """Share of the deployment decodes that must pass in state G."""
         return self.deployment.solved if self.deployment else 1.0
 
+    def describe_deployment(self) -> str:
+        """Describe the deployment decodes of a problem: their number and how they are decoded."""
+        if self.deployment is None:
+            return "1 greedy"
+        return f"{self.repeats} deployment at temperature {self.deployment.temperature:g}"
+
     @field_validator("round")
     @classmethod
     def _check_round(cls, size: int, info: ValidationInfo) -> int:

@@ -54,8 +54,8 @@ class GroupSummary:
         streams = self.made_from.get("streams")
         if streams is None:
             return "greedy decodes"
-        split = streams.get("split", "")
-        return f"samples of {split}, temperature {decoding.get('temperature')}"
+        split, kind = streams.get("split", ""), self.made_from.get("decodes", "samples")
+        return f"{kind} of {split}, temperature {decoding.get('temperature')}"
 
 
 def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
