@@ -208,7 +208,9 @@ class ScopePart(api.Part):
                 if answers is not None:
                     arm_answers = api.stacked(answers.arms, name)
                     null = compute_null_rates(arm_answers, answers.golds, answers.source, states)
-                lines.append(ScopeLine(name, compute_scope_row(k, states, passed, audit.deployed), null))
+                lines.append(
+                    ScopeLine(name, compute_scope_row(k, states, passed, audit.deployed), null)
+                )
         return ScopeFindings(tuple(lines), read.reason, settings.adapters)
 
     def sections(

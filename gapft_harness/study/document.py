@@ -151,9 +151,10 @@ def _build_main(findings: StudyFindings) -> list[Block]:
     ]
     note = (
         f"Pass@1 in percent on each cell's audit: one {wording.name_decode(findings.deployment)}, "
-        f"mean over seeds {wording.listed([str(seed) for seed in findings.study.seeds])}. n: example slots of a "
-        "matched condition. Among the source and the matched conditions, the best of each row is "
-        "bold and the second-best underlined. Brackets are 95% intervals, in percentage points."
+        f"mean over seeds {wording.listed([str(seed) for seed in findings.study.seeds])}. n: "
+        "example slots of a matched condition. Among the source and the matched conditions, the "
+        "best of each row is bold and the second-best underlined. Brackets are 95% intervals, in "
+        "percentage points."
     )
     if unmatched:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, unmatched)])}."

@@ -23,9 +23,9 @@ PAIRS = st.lists(st.tuples(DECODE, DECODE), max_size=30)
 
 def build_decodes(rows: list[Any]) -> Decodes:
     return Decodes(
-        np.array([row[0] for row in rows], dtype=np.bool_),
-        np.array([row[1] for row in rows], dtype=np.str_),
-        np.array([row[2] for row in rows], dtype=np.int64),
+        np.array([row[0] for row in rows], dtype=np.bool_)[:, None],
+        np.array([row[1] for row in rows], dtype=np.str_)[:, None],
+        np.array([row[2] for row in rows], dtype=np.int64)[:, None],
     )
 
 

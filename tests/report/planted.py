@@ -10,6 +10,7 @@ from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
     Audit,
+    DeploymentDecodes,
     FurtherAudit,
     LoadedPart,
     ReportInputs,
@@ -74,20 +75,27 @@ def build_audit(sizes=(446, 280, 274), k=8, seed=0):
         ids=ids,
         prompts=tuple(f"Find {a} +{b} -{c}." for a, b, c in numbers),
         golds=tuple(f'"{a + b - c}"' for a, b, c in numbers),
-        greedy=greedy[order],
-        greedy_texts=tuple(
-            f"By eye; \\boxed{{{a + b - c if right else a + c}}}"
-            for (a, b, c), right in zip(numbers, greedy[order] == PASS, strict=True)
+        deployed=DeploymentDecodes(
+            greedy[order, None],
+            tuple(
+                f"By eye; \\boxed{{{a + b - c if right else a + c}}}"
+                for (a, b, c), right in zip(numbers, greedy[order] == PASS, strict=True)
+            ),
         ),
         samples=samples[order],
     )
+
+
+def replace_decodes(model, **changes):
+    """Replace statuses or texts of the deployment decodes of an audit or an arm."""
+    return replace(model, deployed=replace(model.deployed, **changes))
 
 
 def build_arm(audit, condition, seed, flows=None, n=134):
     """Build an arm in which exactly the planted share of each state changes."""
     rng = np.random.default_rng([seed, *condition.encode()])
     kappa_s, kappa_u, rho_g = flows or FLOWS[condition]
-    passed = audit.greedy == PASS
+    passed = audit.deployed.solved.copy()
     for state, share, outcome in (("S", kappa_s, True), ("U", kappa_u, True), ("G", rho_g, False)):
         members = np.flatnonzero(audit.states == state)
         changed = round(len(members) * min(1, share * (1 + 0.04 * rng.standard_normal())))
@@ -95,9 +103,12 @@ def build_arm(audit, condition, seed, flows=None, n=134):
     statuses = np.where(passed, PASS, FAIL).astype(np.uint8)
     return TrainedArm(
         arm=Arm(condition, seed),
-        statuses=statuses,
-        texts=tuple(
-            f"steps of {condition}; \\boxed{{{'right' if right else 'wrong'}}}" for right in passed
+        deployed=DeploymentDecodes(
+            statuses[:, None],
+            tuple(
+                f"steps of {condition}; \\boxed{{{'right' if right else 'wrong'}}}"
+                for right in passed
+            ),
         ),
         budget=Budget(n, 8, 8 * n, 56 * 8 * n + seed, 20 * 8 * n + len(condition), -(-8 * n // 16)),
         matched=condition != "all_verified",

@@ -419,7 +419,8 @@ class ScalingPart(api.Part):
     def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
         """Count the verdicts on the calibration split, and on the audit at other scales."""
         source = inputs.verdict_counts[str(api.CALIBRATION)]
-        counts = {"calibration, source greedy": Counter(source)}
+        label = "source" if inputs.deployment else "source greedy"
+        counts = {f"calibration, {label}": Counter(source)}
         for trained in inputs.arms:
             name = condition_name(trained.arm.condition)
             for label, infix in (

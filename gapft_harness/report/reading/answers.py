@@ -69,9 +69,7 @@ def read_answers(
     )
     for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
-        table_columns = read_columns(
-            path, ("problem_id", "status", "answer"), DEPLOYED
-        )
+        table_columns = read_columns(path, ("problem_id", "status", "answer"), DEPLOYED)
         if table == source and not any(table_columns["answer"]):
             raise NoAnswersError(_describe_no_answers(task))
         if table == source and len(table_columns["answer"]) > len(ids):

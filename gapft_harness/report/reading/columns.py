@@ -64,9 +64,9 @@ def count_codes(status_codes: NDArray[np.uint8]) -> dict[str, int]:
     """Count the codes of each status, by the name of the status.
 
     Args:
-        status_codes: codes of verdicts, any shape (P,).
+        status_codes: codes of verdicts, of any shape.
     """
-    counts = np.bincount(status_codes, minlength=len(STATUSES))
+    counts = np.bincount(status_codes.ravel(), minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
 
 

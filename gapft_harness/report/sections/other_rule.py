@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -58,7 +58,7 @@ class RuleAgreement:
     other: int
     only_own: int
     only_other: int
-    source_name: str = "source, greedy"
+    source_name: str = field(default="source, greedy", kw_only=True)
 
     @property
     def total(self) -> int:
