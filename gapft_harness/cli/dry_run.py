@@ -532,7 +532,8 @@ def _describe_stages(
         *_describe_online_training(recipe),
         *_describe_start_tokens(recipe),
         *end_token_lines,
-        f"audit   {deployment} per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
+        f"audit   {recipe.search.describe_deployment('one greedy decode')} per adapter and audit "
+        f"problem -> {run_dir}/{layout.DECISIONS}/",
         *(
             f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet"
             for name in recipe.further_audits

@@ -179,9 +179,9 @@ def _build_evidence_card(
     search = run.recipe.search
     text = (
         f"Problems of {', '.join(sorted(_find_tasks(run, counts)))} with the responses of "
-        f"{find_model_name(run.recipe)} ({search.describe_deployment()} and up to {search.k} "
-        "samples each), their verdicts, and the resulting states. The problems come from the "
-        "benchmark and have its licence."
+        f"{find_model_name(run.recipe)} ({search.describe_deployment('one greedy response')} "
+        f"and up to {search.k} samples each), their verdicts, and the resulting states. The "
+        "problems come from the benchmark and have its licence."
     )
     return build_dataset_card(
         run,

@@ -356,11 +356,16 @@ class Search(RecipeSection):
         """Share of the deployment decodes that must pass in state G."""
         return self.deployment.solved if self.deployment else 1.0
 
-    def describe_deployment(self) -> str:
-        """Describe the deployment decodes of a problem: their number and how they are decoded."""
+    def describe_deployment(self, greedy: str = "1 greedy") -> str:
+        """Describe the deployment decodes of a problem: their number and temperature.
+
+        Args:
+            greedy: the words for a greedy decode.
+        """
         if self.deployment is None:
-            return "1 greedy"
-        return f"{self.repeats} deployment at temperature {self.deployment.temperature:g}"
+            return greedy
+        decodes = "decode" if self.repeats == 1 else "decodes"
+        return f"{self.repeats} deployment {decodes} at temperature {self.deployment.temperature:g}"
 
     @field_validator("round")
     @classmethod

@@ -93,7 +93,7 @@ def _describe_searches(store: Store, run: RunDirectory, manifest: Manifest) -> I
         (
             group
             for group in own_groups
-            if "streams" in group.made_from and "decodes" not in group.made_from
+            if "streams" in group.made_from and "deployment" not in group.made_from
         ),
         None,
     )

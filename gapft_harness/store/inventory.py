@@ -54,8 +54,10 @@ class GroupSummary:
         streams = self.made_from.get("streams")
         if streams is None:
             return "greedy decodes"
-        split, kind = streams.get("split", ""), self.made_from.get("decodes", "samples")
-        return f"{kind} of {split}, temperature {decoding.get('temperature')}"
+        split = streams.get("split", "")
+        if deployment := self.made_from.get("deployment"):
+            return f"deployment decodes of {split}, temperature {deployment.get('temperature')}"
+        return f"samples of {split}, temperature {decoding.get('temperature')}"
 
 
 def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:

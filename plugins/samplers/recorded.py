@@ -149,7 +149,11 @@ class RecordedSampler:
             )
         record = by_id or by_prompt
         if record is None:
-            remedy = "add it, or lower search.k" if attempt == 1 else "add it"
+            remedy = (
+                "add it, or lower search.k"
+                if attempt == 1 and not is_deployment(index)
+                else "add it"
+            )
             raise UserError(
                 f"{self._path}: no record for {self._describe_request(request, index)}, neither by "
                 f"its id nor by its exact prompt; {remedy}"

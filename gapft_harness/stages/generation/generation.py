@@ -793,15 +793,16 @@ def describe_phase(
         "until": list(phase.decoding.until),
     }
     parts: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
-    if phase.indices != (GREEDY,) or phase.decoding.samples_deployment:
-        decoding |= {
-            "temperature": phase.decoding.temperature,
-            "top_p": phase.decoding.top_p,
-            "top_k": phase.decoding.top_k,
-        }
-        parts["streams"] = asdict(streams)
+    sampling = {
+        "temperature": phase.decoding.temperature,
+        "top_p": phase.decoding.top_p,
+        "top_k": phase.decoding.top_k,
+    }
     if phase.decoding.samples_deployment:
-        parts["decodes"] = "deployment decodes"
+        parts |= {"deployment": sampling, "streams": asdict(streams)}
+    elif phase.indices != (GREEDY,):
+        decoding |= sampling
+        parts["streams"] = asdict(streams)
     if attempts > 1:
         parts["episode"] = {"attempts": attempts, "verifier": judged_by}
     if phase.only_unsolved:
