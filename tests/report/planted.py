@@ -222,3 +222,30 @@ def build_audited_inputs(sizes=(446, 280, 274), **changes):
             FurtherAudit("hard", "other", further.select_problems(other.ids[other.states != "G"])),
         ),
     )
+
+
+def build_repeated_inputs(repeats=3, solved=0.5, sizes=(40, 30, 30), **changes):
+    """Build a run whose deployment decodes are sampled, several of each problem."""
+    base = build_inputs(sizes=sizes, **changes)
+    rng = np.random.default_rng(5)
+    ability = rng.beta(0.7, 0.7, len(base.audit.ids))
+
+    def sample_decodes(name, gain):
+        passed = rng.random((len(ability), repeats)) < np.clip(ability + gain, 0, 1)[:, None]
+        texts = tuple(
+            f"decode {number} of {name} on problem {place}, {'right' if outcome else 'wrong'}"
+            for place, row in enumerate(passed)
+            for number, outcome in enumerate(row)
+        )
+        return DeploymentDecodes(np.where(passed, PASS, FAIL).astype(np.uint8), texts, solved)
+
+    deployment = {
+        "temperature": 0.6, "top_p": 0.95, "top_k": 0, "repeats": repeats, "solved": solved,
+    }  # fmt: skip
+    search = {**base.recipe["search"], "deployment": deployment}
+    return replace(
+        base,
+        recipe={**base.recipe, "search": search},
+        audit=replace(base.audit, deployed=sample_decodes("source", 0)),
+        arms=tuple(replace(arm, deployed=sample_decodes(arm.arm.name, 0.1)) for arm in base.arms),
+    )
