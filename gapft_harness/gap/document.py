@@ -21,10 +21,12 @@ from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
 from gapft_harness.report.findings.ledger import Spending
 from gapft_harness.report.frame import CI95, Column, Frame
+from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, group_remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
+    describe_deployment,
     format_count,
     format_duration,
     format_rounded,
@@ -129,6 +131,8 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
     """Yield notes about a run's figures."""
     for warning in run.warnings:
         yield Text(warning, "warning")
+    if deployment := find_deployment(run.recipe):
+        yield Text(f"{describe_deployment(deployment)} It is named greedy here.")
     for split, split_findings in findings.items():
         count = len(split_findings.verdicts.passing)
         if count < STABLE_ITEMS:

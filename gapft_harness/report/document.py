@@ -30,7 +30,6 @@ from gapft_harness.report.rendering.blocks import (
     Text,
 )
 from gapft_harness.report.rendering.wording import (
-    STATE_NAMES,
     capitalize_first,
     condition_name,
     format_count,
@@ -64,7 +63,10 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     sections = [Section("", [*late_changes, *_build_opening(findings, inputs.k), *remarks])]
     if inputs.failures:
         sections.append(
-            Section("Why so little passes", failures_section.build_blocks(inputs.failures))
+            Section(
+                "Why so little passes",
+                failures_section.build_blocks(inputs.failures, inputs.deployment),
+            )
         )
     if trained:
         sections += [
@@ -284,12 +286,9 @@ def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
 def _build_further_audit(
     inputs: ReportInputs, audit: FurtherAudit, findings: Findings
 ) -> list[Block]:
-    source = findings.source
+    source, names = findings.source, wording.name_states(inputs.deployment)
     states = [
-        (
-            f"{format_count(count)} {STATE_NAMES[state]} "
-            f"({state}, {percent(Fraction(count, source.n))})"
-        )
+        (f"{format_count(count)} {names[state]} ({state}, {percent(Fraction(count, source.n))})")
         for state, count in source.states.items()
     ]
     blocks: list[Block] = [

@@ -99,7 +99,7 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             split: _build_import(entry) for split, entry in inputs.imported.items()
         }
     if inputs.failures:
-        content["failures"] = failures_section.build_content(inputs.failures)
+        content["failures"] = failures_section.build_content(inputs.failures, inputs.deployment)
     if paper_figures := paper.collect_figures(inputs, findings):
         content["paper"] = paper.build_content(paper_figures)
     if inputs.other_rule is not None:

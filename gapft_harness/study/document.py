@@ -502,7 +502,7 @@ def _build_amortization(findings: StudyFindings) -> list[Block]:
     )
     names = {name: condition_name(name) for name in findings.study.conditions}
     names[findings.study.lead] = f"K_eq: {names[findings.study.lead]}"
-    decode = "Pass@1" if findings.deployment else "greedy"
+    decode = "one decode" if findings.deployment else "greedy"
     table = Frame([*build_worth_columns(k_values, names, decode)], findings.cells).table(note)
     return [
         Figure(

@@ -27,6 +27,7 @@ from tests.command import succeed
 from tests.training.letters import prepare
 
 RECIPE = {
+    "search": {},
     "conditions": ["gapft", "uniform"],
     "seeds": [13, 21, 73],
     "budget": {"n": "recovered", "replay": 0},

@@ -90,7 +90,8 @@ def draw_outcomes(axes: Axes, findings: Findings) -> None:
             va="center",
             fontsize=8.5,
         )
-    axes.set_yticks(range(3), [f"{s}  {wording.STATE_NAMES[s]}" for s, *_ in bars])
+    names = wording.name_states(findings.source.deployment)
+    axes.set_yticks(range(3), [f"{state}  {name}" for state, name in names.items()])
     axes.invert_yaxis()
     widest = max(mean.n_g, mean.n_s, mean.n_u) * 100 / mean.n
     axes.set_xlim(0, widest * 2.05)  # space for the words

@@ -9,11 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.core.records import count_required_passes
+from gapft_harness.core.records import State, count_required_passes
 from gapft_harness.recipe.sections import Deployment
 
 #: The paper's states in plain words.
-STATE_NAMES = {
+STATE_NAMES: dict[State, str] = {
     "G": "solved in one decode",
     "S": "recovered by search",
     "U": "missed by search",
@@ -43,6 +43,12 @@ def name_source(deployment: Deployment | None) -> str:
 def name_decode(deployment: Deployment | None) -> str:
     """Name a decode of a deployed model: ``greedy decode`` or ``deployment decode``."""
     return "deployment decode" if deployment else "greedy decode"
+
+
+def name_states(deployment: Deployment | None) -> dict[State, str]:
+    """Name the paper's states in plain words."""
+    names = {**STATE_NAMES}
+    return names | {"G": "solved"} if deployment else names
 
 
 def describe_deployment(deployment: Deployment) -> str:
