@@ -296,9 +296,13 @@ class VerifierChoice(RecipeSection):
 class Deployment(RecipeSection):
     """A sampled deployment decode, for models that must not be decoded greedily."""
 
-    temperature: float = Field(gt=0, description="its sampling temperature")
-    top_p: float = Field(1.0, gt=0, le=1, description="its nucleus mass")
-    top_k: int = Field(0, ge=0, description="its top-k cut; 0 means none")
+    temperature: float = Field(
+        gt=0,
+        description="sampling temperature of the deployment decode; needed if the section is set, else "
+        "the decode is greedy: see [its section](recipes.md#a-sampled-deployment-decode)",
+    )
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of the deployment decode")
+    top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
     repeats: int = Field(
         4, ge=1, description="r, the deployment decodes per problem, each from its own stream"
     )

@@ -15,6 +15,7 @@ from gapft_harness.analysis.decomposition import (
     partition,
     pool_counts,
 )
+from gapft_harness.core.records import classify_state
 
 AUDITS = st.lists(st.tuples(st.sampled_from("GSU"), st.booleans()), min_size=1, max_size=60)
 
@@ -117,6 +118,21 @@ def test_more_samples_only_move_u_to_s(data):
         assert set(before[moved]) <= {"U"}
         assert set(states[moved]) <= {"S"}
         before = states
+
+
+@given(st.data())
+def test_partition_classifies_each_problem(data):
+    problems, repeats, samples = (data.draw(st.integers(1, 5)) for _ in range(3))
+    solved = data.draw(st.integers(1, 100)) / 100
+    outcomes = [
+        np.array(data.draw(st.lists(st.booleans(), min_size=problems * n, max_size=problems * n)))
+        for n in (repeats, samples)
+    ]
+    passed, drawn = (outcome.reshape(problems, -1) for outcome in outcomes)
+    assert partition(passed, drawn, solved).tolist() == [
+        classify_state(of_problem, row, solved)
+        for of_problem, row in zip(passed.tolist(), drawn.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (3,), (1, 3, 1)])
