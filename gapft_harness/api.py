@@ -144,6 +144,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         find_no_backend,
         find_setting_differences,
         require_conditions,
+        require_one_decode,
         require_same_settings,
     )
     from gapft_harness.stages.search.states import Window
@@ -284,6 +285,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
     "Cost",  # the estimated cost, for --dry-run
     "require_conditions",  # checks that names are conditions of the recipe
+    "require_one_decode",  # refuses several deployment decodes of each problem
     "require_same_settings",  # checks that conditions differ only in their training sets
     "find_setting_differences",  # the same as a list of faults, also if another run chose the sets
     "find_no_backend",  # the fault of a backend that only replays responses

@@ -37,7 +37,7 @@ class Costs:
 def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     """Sum up what was spent, and estimate the costs of the plan."""
     total, rate = run.generated_tokens, run.rate
-    problems = {split: len(searched.greedy) for split, searched in run.splits.items()}
+    problems = {split: len(searched.passing) for split, searched in run.splits.items()}
     is_complete = total is not None and all(searched.complete for searched in run.splits.values())
 
     def estimate_search(k: int) -> float | None:

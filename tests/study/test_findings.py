@@ -60,14 +60,14 @@ def test_mean_equals_recomputed_cell_differences(three_cells):
     findings = compute_study(build_study(three_cells), list(three_cells.values()))
 
     def compute_pass_at_1(inputs, name) -> Fraction:
-        decisions = [bool(p) for arm in inputs.find_arms(name) for p in arm.passed]
+        decisions = [bool(p) for arm in inputs.find_arms(name) for p in arm.deployed.solved]
         return Fraction(sum(decisions), len(decisions))
 
     for mean in findings.means:
         differences = []
         for collected in three_cells.values():
             source = Fraction(
-                int(collected.inputs.audit.verdicts.greedy.sum()), len(collected.inputs.audit.ids)
+                int(collected.inputs.audit.verdicts.solved.sum()), len(collected.inputs.audit.ids)
             )
             other = source if mean.b == "source" else compute_pass_at_1(collected.inputs, mean.b)
             differences.append(compute_pass_at_1(collected.inputs, mean.a) - other)
@@ -92,7 +92,9 @@ def test_interval_matches_plain_bootstrap_loop(three_cells):
             if key not in drawn:
                 drawn[key] = rng.integers(len(audit.ids), size=len(audit.ids))
             a, b = (
-                np.array([arm.passed for arm in collected.inputs.find_arms(n)], dtype=float)
+                np.array(
+                    [arm.deployed.solved for arm in collected.inputs.find_arms(n)], dtype=float
+                )
                 for n in ("gapft", "uniform")
             )
             values.append((a - b)[seeds][:, drawn[key]].mean())

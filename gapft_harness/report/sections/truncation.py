@@ -20,7 +20,7 @@ from gapft_harness.core.records import SOURCE
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
-from gapft_harness.report.rendering.wording import condition_name, percent, points
+from gapft_harness.report.rendering.wording import condition_name, name_source, percent, points
 
 #: The rows of all states together.
 _ALL_STATES = "all"
@@ -28,24 +28,26 @@ _ALL_STATES = "all"
 
 @dataclass(frozen=True, slots=True)
 class ModelEndings:
-    """How the greedy decodes of the source, or of a condition over its seeds, ended.
+    """How the deployment decodes of the source, or of a condition over its seeds, ended.
 
     Attributes:
         model: ``SOURCE`` or the condition's name.
         state: the source's state of the problems; ``all``: every problem.
         summary: the endings, summed over seeds.
         changes: the changes from the source by ending, summed over seeds; None for the source.
+        source_name: the source's name for people.
     """
 
     model: str
     state: str
     summary: EndingSummary
     changes: EndingChanges | None = None
+    source_name: str = "source, greedy"
 
     @property
     def label(self) -> str:
         """The model's name for people."""
-        return "source, greedy" if self.model == SOURCE else condition_name(self.model)
+        return self.source_name if self.model == SOURCE else condition_name(self.model)
 
     def count_part(self, name: str) -> Fraction | None:
         """Return a part of the change in Pass@1; None for the source."""
@@ -112,7 +114,8 @@ def list_endings(inputs: ReportInputs) -> Iterator[ModelEndings]:
             return inputs.decodes[name].select(chosen)
 
         source = select(SOURCE)
-        yield ModelEndings(SOURCE, state, summarize_endings(source))
+        name = name_source(inputs.deployment)
+        yield ModelEndings(SOURCE, state, summarize_endings(source), source_name=name)
         for condition in inputs.conditions:
             seeds = [select(trained.arm.name) for trained in inputs.find_arms(condition)]
             yield ModelEndings(
