@@ -298,8 +298,8 @@ class Deployment(RecipeSection):
 
     temperature: float = Field(
         gt=0,
-        description="sampling temperature of the deployment decode; needed if the section is set, else "
-        "the decode is greedy: see [its section](recipes.md#a-sampled-deployment-decode)",
+        description="sampling temperature of the deployment decode; needed if the section is set, "
+        "else the decode is greedy: see [its section](recipes.md#a-sampled-deployment-decode)",
     )
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of the deployment decode")
     top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
