@@ -69,8 +69,8 @@ def list_arms(findings: Findings) -> list[TrainedSeed]:
 
 _MODEL = "the model"
 _COUNT = (
-    "the number of such problems, and the size of the state; with repeats, the net number of "
-    "their deployment decodes, and all of these"
+    "the number of such problems, and the size of the state; with repeats, both count "
+    "deployment decodes"
 )
 _EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
 _EXAMPLES = "examples in the training set, and distinct problems"

@@ -88,8 +88,8 @@ def _first_budget(condition: ConditionFindings) -> Budget:
 
 
 _PASS_AT_1 = (
-    "share of audit problems whose greedy decode passes (of the deployment decodes that pass, if "
-    "they are sampled), mean over seeds and by seed (Equation 1)"
+    "share of audit problems whose greedy decode passes, or of sampled deployment decodes that "
+    "pass; mean over seeds and by seed (Equation 1)"
 )
 _N_L = "exposures; processed tokens over all exposures, mean over seeds (Equation 7)"
 _J = "optimizer steps (Equation 7)"
