@@ -332,7 +332,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "PASS",  # the code of a verdict that passes
     "codes",  # converts statuses to codes
     "count_codes",  # counts verdicts by status
-    "read_decisions",  # reads the codes of a table of decisions, and checks its problems
+    "read_decisions",  # reads codes of decisions by problem and repeat, and checks the problems
     "read_samples",  # reads which samples of a table passed
     "read_columns",  # reads columns of a sealed table as lists
     "read_states",  # reads a table of states
@@ -348,7 +348,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
     "SCALED",  # the sentence of the report on scaled adapters
-    "read_decided",  # reads by arm which audit problems the trained model solves
+    "read_decided",  # reads by arm which decodes of audit problems pass, by problem and repeat
     "decided_tables",  # the paths of these decisions
     "stacked",  # stacks the arrays of a condition's arms by seed
     "Answers",  # the answers in responses to the audit, as codes

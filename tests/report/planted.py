@@ -224,13 +224,12 @@ def build_audited_inputs(sizes=(446, 280, 274), **changes):
     )
 
 
-def build_repeated_inputs(repeats=3, solved=0.5, sizes=(40, 30, 30), **changes):
-    """Build a run whose deployment decodes are sampled, several of each problem."""
-    base = build_inputs(sizes=sizes, **changes)
-    rng = np.random.default_rng(5)
-    ability = rng.beta(0.7, 0.7, len(base.audit.ids))
+def sample_decodes(inputs, repeats=3, solved=0.5, number=5):
+    """Return the inputs with several sampled deployment decodes of each problem."""
+    rng = np.random.default_rng(number)
+    ability = rng.beta(0.7, 0.7, len(inputs.audit.ids))
 
-    def sample_decodes(name, gain):
+    def draw_decodes(name, gain):
         passed = rng.random((len(ability), repeats)) < np.clip(ability + gain, 0, 1)[:, None]
         texts = tuple(
             f"decode {number} of {name} on problem {place}, {'right' if outcome else 'wrong'}"
@@ -242,10 +241,10 @@ def build_repeated_inputs(repeats=3, solved=0.5, sizes=(40, 30, 30), **changes):
     deployment = {
         "temperature": 0.6, "top_p": 0.95, "top_k": 0, "repeats": repeats, "solved": solved,
     }  # fmt: skip
-    search = {**base.recipe["search"], "deployment": deployment}
+    search = {**inputs.recipe["search"], "deployment": deployment}
     return replace(
-        base,
-        recipe={**base.recipe, "search": search},
-        audit=replace(base.audit, deployed=sample_decodes("source", 0)),
-        arms=tuple(replace(arm, deployed=sample_decodes(arm.arm.name, 0.1)) for arm in base.arms),
+        inputs,
+        recipe={**inputs.recipe, "search": search},
+        audit=replace(inputs.audit, deployed=draw_decodes("source", 0)),
+        arms=tuple(replace(arm, deployed=draw_decodes(arm.arm.name, 0.1)) for arm in inputs.arms),
     )

@@ -23,7 +23,7 @@ REPEATS, SOLVED = 3, 0.5
 
 @pytest.fixture(scope="module")
 def inputs():
-    return planted.build_repeated_inputs(REPEATS, SOLVED)
+    return planted.sample_decodes(planted.build_inputs(sizes=(40, 30, 30)), REPEATS, SOLVED)
 
 
 @pytest.fixture(scope="module")
