@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -12,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.experiments.controls.control import ControlStep
+from gapft_harness.experiments.controls.search import SearchDepth
 from gapft_harness.report import write_report
 from gapft_harness.report.explorer.run_content import collect_audit
-from gapft_harness.report.reading.inputs import read_inputs
+from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.reading.inputs import LoadedPart, read_inputs
 from tests.report import planted
 from tests.report.test_read_inputs import write_run
 
@@ -153,3 +157,43 @@ def test_refuses_tables_with_another_number_of_repeats(inputs, run_folder):
     manifest["recipe"]["search"]["deployment"]["repeats"] = 4
     with pytest.raises(GapftError, match=r"responses\.parquet|audit"):
         read_inputs(run_folder, manifest)
+
+
+def test_controls_have_no_permutation_test(inputs):
+    """It exchanges decisions; the bootstrap's interval and p are those of the contrast."""
+    part = SearchDepth().part()
+    steps = tuple(ControlStep(name, name) for name in ("gapft", "uniform"))
+    recipe = {**inputs.recipe, "experiments": {"search_depth": {}}}
+    controlled = replace(inputs, recipe=recipe, parts=(LoadedPart(part, steps),))
+    findings = compute_findings(controlled)
+    part_findings = findings.find_part("search_depth")
+    assert part.results(part_findings)["permutation_tests"] == []
+    assert "search_depth_test.csv" not in dict(part.tables(controlled, findings, part_findings))
+    (section,) = part.sections(controlled, findings, part_findings)
+    assert "needs one decode" in section.blocks[0].text
+    assert findings.find_contrast("gapft", "uniform").resampled.p_value is not None
+
+
+def test_replicates_compare_decodes(inputs):
+    """A copy changes no decode; another one is compared decode by decode."""
+    conditions = {"gapft": {}, "again": {"selector": "gapft", "replicate": 1}}
+    copies = [
+        replace(arm, arm=replace(arm.arm, condition="again")) for arm in inputs.find_arms("gapft")
+    ]
+    repeated = replace(
+        inputs,
+        recipe={**inputs.recipe, "conditions": conditions},
+        conditions=("gapft", "again"),
+        arms=(*inputs.find_arms("gapft"), *copies),
+    )
+    (same,) = compute_findings(repeated).replicates
+    decodes = len(inputs.seeds) * len(inputs.audit.ids) * REPEATS
+    assert (same.changes.n, same.changes.changed) == (decodes, 0)
+    uniform = [
+        replace(arm, arm=replace(arm.arm, condition="again")) for arm in inputs.find_arms("uniform")
+    ]
+    other = replace(repeated, arms=(*inputs.find_arms("gapft"), *uniform))
+    findings = compute_findings(other)
+    (replicate,) = findings.replicates
+    means = [findings.conditions[name].mean.pass_at_1 for name in ("again", "gapft")]
+    assert replicate.changes.difference == means[0] - means[1]
