@@ -87,10 +87,12 @@ def percent(rate: Fraction | float | None, digits: int = 1) -> str:
     """Format a rate as ``68.1%``; a dash where it is undefined.
 
     Args:
-        rate: from 0 to 1; None: undefined.
+        rate: from 0 to 1, or from -1 for a mean change; None: undefined.
         digits: decimals.
     """
-    return "–" if rate is None else f"{_drop_zero_sign(100 * float(rate), digits):.{digits}f}%"
+    if rate is None:
+        return "–"
+    return f"{_drop_zero_sign(100 * float(rate), digits):.{digits}f}%".replace("-", _MINUS)
 
 
 def points(change: Fraction | float, digits: int = 1) -> str:
