@@ -134,16 +134,19 @@ class Cell:
     """Decisions of one cell. The order of seeds and items does not matter.
 
     Attributes:
-        passed: shape (C, S, P): condition, training seed, audit item.
-        source_passed: shape (P,): the source's greedy decode.
+        passing: shape (C, S, P): condition, training seed, audit item: how many of the item's
+            deployment decodes passed.
+        source_passing: shape (P,): the same for the source.
         item_ids: shape (P,), distinct.
         seeds: shape (S,), distinct.
+        repeats: r, the deployment decodes of each item.
     """
 
-    passed: NDArray[np.bool_]
-    source_passed: NDArray[np.bool_]
+    passing: NDArray[np.bool_] | NDArray[np.int64]
+    source_passing: NDArray[np.bool_] | NDArray[np.int64]
     item_ids: NDArray[np.str_]
     seeds: NDArray[np.int64]
+    repeats: int = 1
 
 
 def draw_joint_replicates(
@@ -174,12 +177,13 @@ def draw_joint_replicates(
     }
     return tuple(
         draw_replicates(
-            cell.passed,
-            cell.source_passed,
+            cell.passing,
+            cell.source_passing,
             item_ids=cell.item_ids,
             seeds=cell.seeds,
             replicates=replicates,
             stream=stream,
+            repeats=cell.repeats,
             item_stream=streams[ids],
             nested=nested,
         )
@@ -196,9 +200,9 @@ def average_cells(
     the cells, and a mean of zero is exactly zero.
 
     Args:
-        counts: for each cell its replicates, shape (B,): correct decisions, or a difference of two
+        counts: for each cell its replicates, shape (B,): passing decodes, or a difference of two
             such counts.
-        decisions: for each cell S P.
+        decisions: for each cell S P r.
 
     Returns:
         The replicates of the mean, shape (B,).

@@ -1,7 +1,7 @@
 """Stability of the split of source failures into S and U under different source samples.
 
 See the paper's appendix "Stability Across Independent Source Samples": the partition is computed
-from several independent sample sets, while the greedy decodes of the source and of the trained
+from several independent sample sets, while the deployment decodes of the source and of the trained
 models stay fixed.
 """
 
@@ -114,18 +114,24 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
 
 
 def decompose_partitions(
-    states: NDArray[np.str_], passed: NDArray[np.bool_]
+    states: NDArray[np.str_],
+    passed: NDArray[np.bool_],
+    source_passed: NDArray[np.bool_] | None = None,
 ) -> list[list[Decomposition]]:
     """Decompose the change of each trained model under every partition.
 
     Args:
         states: shape (W, P), the source states by partition.
-        passed: shape (S, P), V of each seed's greedy decode.
+        passed: shape (S, P), V of each seed's decode; or (S, P, r), V of each repeat.
+        source_passed: the same for the source, without the first axis; None with one decode.
 
     Returns:
         The decompositions by partition, then by seed.
     """
-    return [[decompose(partition, decisions) for decisions in passed] for partition in states]
+    return [
+        [decompose(partition, decisions, source_passed) for decisions in passed]
+        for partition in states
+    ]
 
 
 def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
@@ -183,15 +189,20 @@ class ScopeRow:
         return find_unstable_states(*self.sizes)
 
 
-def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
+def compute_scope_row(
+    k: int,
+    states: NDArray[np.str_],
+    passed: NDArray[np.bool_],
+    source_passed: NDArray[np.bool_] | None = None,
+) -> ScopeRow:
     """Compute the row of one search budget.
 
     Args:
         k: K.
         states: shape (P,), the source states by the first K samples.
-        passed: shape (S, P), V of each seed's greedy decode.
+        passed: shape (S, P), V of each seed's decode; or (S, P, r), V of each repeat.
+        source_passed: the same for the source, without the first axis; None with one decode.
     """
+    (by_seed,) = decompose_partitions(states[None], passed, source_passed)
     g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
-    return ScopeRow(
-        k, (g, s, u), pool_counts([decompose(states, decisions) for decisions in passed])
-    )
+    return ScopeRow(k, (g, s, u), pool_counts(by_seed))

@@ -515,7 +515,7 @@ def _describe_stages(
     slots, exposures, steps = describe_planned_budget(recipe)
     stop = recipe.search.stop == "first_pass"
     early = "; on the pool, none after the first that passes" if stop else ""
-    originals = recipe.map_replicates()
+    originals, deployment = recipe.map_replicates(), recipe.search.describe_deployment()
     condition_texts = []
     for name, condition in recipe.conditions.items():
         selector_names = [condition.selector] * (condition.selector != name)
@@ -529,7 +529,8 @@ def _describe_stages(
             details.append(describe_planned_budget(recipe, name)[-1])
         condition_texts.append(f"{name} ({', '.join(details)})" if details else name)
     return [
-        f"search  {recipe.data.task}: pool and audit, 1 greedy + {k} samples per problem{early}",
+        f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem"
+        f"{early}",
         f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
         *_describe_calibration(recipe, run_dir),
         *(
@@ -549,7 +550,8 @@ def _describe_stages(
         *_describe_online_training(recipe),
         *_describe_start_tokens(recipe),
         *end_token_lines,
-        f"audit   one greedy decode per adapter and audit problem -> {run_dir}/{layout.DECISIONS}/",
+        f"audit   {recipe.search.describe_deployment('one greedy decode')} per adapter and audit "
+        f"problem -> {run_dir}/{layout.DECISIONS}/",
         *(
             f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet"
             for name in recipe.further_audits
@@ -622,11 +624,11 @@ def _describe_further_audit(
     recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str
 ) -> list[str]:
     """Describe a further audit: its task, and its verifier if the task can be read."""
-    facts = task.get("audits", {}).get(name)
+    facts, search = task.get("audits", {}).get(name), recipe.search
     verifier_text = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
     return [
-        f"        audit {name}: {recipe.audits[name].task}, 1 greedy + {recipe.search.k} samples "
-        f"per problem{verifier_text}",
+        f"        audit {name}: {recipe.audits[name].task}, {search.describe_deployment()} + "
+        f"{search.k} samples per problem{verifier_text}",
         f"        -> {run_dir}/{layout.responses_path(layout.audit_split(name))}",
     ]
 
@@ -669,6 +671,6 @@ def _describe_calibration(recipe: Recipe, run_dir: str) -> list[str]:
         else f"{choice} problems of the training split, which the pool leaves out"
     )
     return [
-        f"        calibration: {origin}, 1 greedy per problem",
+        f"        calibration: {origin}, {recipe.search.describe_deployment()} per problem",
         f"        -> {run_dir}/{layout.responses_path(CALIBRATION)}",
     ]

@@ -165,20 +165,24 @@ def _count_responses(
     Returns:
         A line for each stage; the number of all responses.
     """
-    k = recipe.search.k
+    k, repeats = recipe.search.k, recipe.search.repeats
+    times = f" x {repeats} repeats" if repeats > 1 else ""
     audits = {name: sizes[layout.audit_split(name)] for name in recipe.further_audits}
     n_searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
     lines = [
-        f"search: {n_searched * (1 + k):,} = {n_searched:,} problems x (1 greedy + {k} samples)"
+        f"search: {n_searched * (repeats + k):,} = {n_searched:,} problems x "
+        f"({recipe.search.describe_deployment()} + {k} samples)"
     ]
     if recipe.search.stop == "first_pass":
         lines[0] += ", fewer in the pool where a sample passes"
-    total = n_searched * (1 + k) + sizes["audit"] * adapters
-    n_audited = sizes["audit"]
-    lines.append(f"audit:  {n_audited * adapters:,} = {n_audited:,} x {adapters} adapters")
+    n_audited, decodes = sizes["audit"], adapters * repeats
+    total = n_searched * (repeats + k) + n_audited * decodes
+    lines.append(f"audit:  {n_audited * decodes:,} = {n_audited:,} x {adapters} adapters{times}")
     for name, size in audits.items():
-        lines.append(f"        {size * adapters:,} = {size:,} of {name} x {adapters} adapters")
-        total += size * adapters
+        lines.append(
+            f"        {size * decodes:,} = {size:,} of {name} x {adapters} adapters{times}"
+        )
+        total += size * decodes
     for line, count in _count_rollouts(recipe):
         lines.append(line)
         total += count

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import ceil
 from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
@@ -21,7 +23,8 @@ TokensFrom = Literal["generator", "retokenized", "none"]
 #: All statuses of a verdict.
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-#: Decode index of the greedy (deployment) response; samples are numbered from 0.
+#: Decode index of the greedy (deployment) response; samples are numbered from 0. If the deployment
+#: decode is sampled, its r repeats have the indices -r to -1.
 GREEDY = -1
 
 #: Samples are generated in blocks of this many indices (0 to 7, 8 to 15, ...); two blocks never
@@ -49,17 +52,47 @@ Gold = Any
 Turn = Mapping[str, str]
 
 
-def classify_state(greedy_passed: bool, samples_passed: Sequence[bool]) -> State:
+def is_deployment(index: int) -> bool:
+    """Return whether a response is a deployment decode: the greedy one or a sampled repeat.
+
+    Args:
+        index: the response's decode index.
+    """
+    return index < 0
+
+
+def list_deployment_indices(repeats: int = 1) -> range:
+    """Return the indices -r to -1 of the deployment decodes; for one it is ``GREEDY`` alone."""
+    return range(-repeats, 0)
+
+
+def count_required_passes(repeats: int, solved: float | Fraction) -> int:
+    """Return how many of the deployment decodes must pass in state G.
+
+    Args:
+        repeats: r, the number of deployment decodes of a problem.
+        solved: the share that must pass, in (0, 1]. It is read as the decimal number that is
+            written in the recipe, so 0.1 of 10 repeats is exactly 1.
+    """
+    return ceil(Fraction(str(solved)) * repeats)
+
+
+def classify_state(
+    repeats_passed: Sequence[bool],
+    samples_passed: Sequence[bool],
+    solved: float | Fraction = Fraction(1, 2),
+) -> State:
     """Classify one problem by its source verdicts (Section 3.2).
 
     Args:
-        greedy_passed: V(x, d_src(x)).
+        repeats_passed: V(x, d_src(x)) of the greedy decode alone, or of each sampled repeat.
         samples_passed: V(x, y_1), ..., V(x, y_K).
+        solved: the share of the repeats that must pass in state G (``search.deployment.solved``).
 
     Returns:
-        G if the greedy decode passed, else S if a sample passed, else U.
+        G if enough deployment decodes passed, else S if a sample passed, else U.
     """
-    if greedy_passed:
+    if sum(repeats_passed) >= count_required_passes(len(repeats_passed), solved):
         return "G"
     return "S" if any(samples_passed) else "U"
 
@@ -116,6 +149,8 @@ class Decoding:
         temperature: the divisor of the logits; above 0.
         top_p: the probability mass of the nucleus, at most 1.
         top_k: the number of most probable tokens to sample from; 0: all.
+        samples_deployment: whether the deployment decode is sampled like this too; otherwise it is
+            greedy, with the same limits.
     """
 
     do_sample: bool
@@ -124,10 +159,11 @@ class Decoding:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    samples_deployment: bool = False
 
     def for_index(self, index: int) -> Decoding:
-        """Return the decoding of the response with this index; for ``GREEDY`` it is greedy."""
-        if self.do_sample and index == GREEDY:
+        """Return the decoding of the response with this index; see ``samples_deployment``."""
+        if self.do_sample and is_deployment(index) and not self.samples_deployment:
             return Decoding(False, self.max_gen_toks, self.until)
         return self
 
@@ -157,13 +193,13 @@ class Response:
 
     Attributes:
         problem_id: the id of the problem.
-        index: ``GREEDY`` or the sample number (from 0).
+        index: ``GREEDY``, a repeat's index below 0, or the sample number (from 0).
         text: the text that the verifier gets, without stop strings.
         token_ids: the generated ids that make up ``text``, without the end-of-sequence id.
             Empty if the backend has no tokenizer (``tokens_from`` is ``none``). Those of a separate
             ``reasoning`` come first.
         finish_reason: one of ``FINISH_REASONS``.
-        seed: the seed of the sample's random stream; 0 for a greedy response.
+        seed: the seed of the response's random stream; 0 for a greedy response.
         tokens_from: ``generator`` (exact ids), ``retokenized`` or ``none``.
         attempts: the earlier attempts of an episode, in order; else empty.
         context_ids: the prompt ids of the final attempt, after earlier attempts; else empty.
@@ -211,7 +247,8 @@ class AnswerOnly(Response):
 class Evidence:
     """A pool problem with its state and, for G and S, one selected verified response (Equation 6).
 
-    The selected response is the greedy one for G and a sample, chosen by the frozen rule, for S.
+    The selected response is the greedy one for G (of repeats, the first that passed), and a sample,
+    chosen by the frozen rule, for S.
 
     Attributes:
         problem_id: the problem's id in its task.
@@ -226,6 +263,7 @@ class Evidence:
         max_gen_toks: the length limit of the response in tokens; None: unknown.
         read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
         read_greedy: returns the source's greedy response, passed or not, to a problem id; or None.
+            Of repeats it returns the one with the index -1.
         read_samples: the function that ``each_sample`` calls; None: the samples are unknown.
     """
 
@@ -252,14 +290,15 @@ class Evidence:
     def each_sample(self) -> tuple[tuple[Evidence, Status], ...]:
         """Return a copy of this evidence for each sample, passed or not, with its verdict's status.
 
-        Ordered by index, without the greedy response. Every call reads the samples from disk.
+        Ordered by index, without deployment decodes. Every call reads the samples from disk.
         """
         return self.read_samples(self) if self.read_samples is not None else ()
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.
 
-        The greedy response is first if it passed. Every call reads the responses from disk.
+        In state G the deployment decodes that passed are first; in the other states, where too few
+        repeats passed, they are left out. Every call reads the responses from disk.
         """
         if self.read_verified is not None:
             return self.read_verified(self)
@@ -295,9 +334,9 @@ class Pool:
     """The evidence that a selector chooses from; each tuple but ``foreign`` is ordered by id.
 
     Attributes:
-        solved: problems in state G: the greedy decode passed.
-        recovered: problems in state S: the greedy decode failed, and a sample passed.
-        missed: problems in state U: no decode passed; they have no response.
+        solved: problems in state G: the greedy decode passed, or enough of its sampled repeats.
+        recovered: problems in state S: not solved, and a sample passed.
+        missed: problems in state U: not solved, and no sample passed; they have no response.
         foreign: the training set of a different run, in its order, for a selector that is
             registered with ``responses="foreign"``: problems of this pool with that run's states
             and verified responses.
@@ -362,7 +401,7 @@ class Example:
         state: that problem's state under the source, ``G``, ``S`` or ``U``.
         prompt_ids: the token ids of the prompt; they are not supervised.
         response_ids: the token ids of the response, without an end token.
-        response_index: ``GREEDY`` or the sample's number, from 0.
+        response_index: ``GREEDY``, a repeat's index below 0, or the sample's number, from 0.
         first_success: the index of the problem's first passing sample, or None.
         ended: whether an end-of-sequence token must follow the response; see ``Evidence.ended``.
         origin: the id of the problem that the response answers. It differs from ``problem_id`` only

@@ -45,18 +45,27 @@ class SampleStreams:
     training_seed: int | None = None
 
     def derive_seeds(
-        self, problem_id: str, attempt: int, indices: Sequence[int]
+        self,
+        problem_id: str,
+        attempt: int,
+        indices: Sequence[int],
+        samples_deployment: bool = False,
     ) -> tuple[int, ...]:
-        """Compute the seeds of one problem's samples, below ``SEEDS``; all of them differ.
+        """Compute the seeds of one problem's responses, below ``SEED_LIMIT``; all of them differ.
 
         Args:
             problem_id: the problem.
             attempt: the number of the attempt in an episode, from 1.
-            indices: the samples' numbers, from 0. A negative index is a greedy decode, with seed 0.
+            indices: the samples' numbers, from 0; a negative index is a deployment decode.
+            samples_deployment: whether deployment decodes are sampled; otherwise they are greedy,
+                with seed 0.
         """
         parts = (self.seed, self.purpose, self.split, problem_id, attempt, self.training_seed)
         first = derive_key(*parts)
-        return tuple(0 if i < 0 else (first + i * _STRIDE) % SEED_LIMIT for i in indices)
+        return tuple(
+            0 if i < 0 and not samples_deployment else (first + i * _STRIDE) % SEED_LIMIT
+            for i in indices
+        )
 
 
 @dataclass(frozen=True, slots=True)

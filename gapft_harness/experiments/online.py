@@ -94,6 +94,7 @@ class RuleRow:
         other_change: the same by the other rule.
         invalid: share of responses without an answer by the run's rule; None: unknown.
         opening_right: share of these responses that open with the right letter; None: unknown.
+        source_name: the source's name for people.
     """
 
     name: str
@@ -103,6 +104,12 @@ class RuleRow:
     other_change: tuple[Fraction, Interval] | None = None
     invalid: Fraction | None = None
     opening_right: Fraction | None = None
+    source_name: str = "source, greedy"
+
+    @property
+    def label(self) -> str:
+        """The model's name for people."""
+        return condition_name(self.name) if self.name else self.source_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +182,8 @@ _format_count = wording.format_rounded
 _ENDS = ("", "_ci95_low", "_ci95_high")
 _CHANGE_MEANING = "difference from the reference in points, with an interval of joint replicates"
 CONTROL: tuple[api.Column[RuleRow], ...] = (
-    api.Column(
-        "condition",
-        "",
-        lambda row: row.name or api.SOURCE,
-        "condition",
-        lambda name: "source, greedy" if name == api.SOURCE else condition_name(name),
-    ),
+    api.Column("condition", "", lambda row: row.name or api.SOURCE),
+    api.Column("", "", lambda row: row.label, "condition"),
     api.Column(
         "run_rule", "Pass@1 by the audit's verifier", lambda row: row.pass_at_1, "Pass@1", percent
     ),
@@ -428,7 +430,7 @@ def _build_rule_rows(
     rows = []
     for name in ("", *(entry.name for entry in part_findings.rows)):
         run = findings.conditions[name].mean.pass_at_1 if name else findings.source.pass_at_1
-        row = RuleRow(name, run)
+        row = RuleRow(name, run, source_name=wording.name_source(inputs.deployment))
         if other:
             codes = (
                 [other.arms[entry.arm.name] for entry in inputs.find_arms(name)]
@@ -436,7 +438,8 @@ def _build_rule_rows(
                 else [other.source]
             )
             passed = sum(int((arm_codes == api.PASS).sum()) for arm_codes in codes)
-            row = replace(row, other_pass_at_1=Fraction(passed, sum(map(len, codes))))
+            decodes = sum(arm_codes.size for arm_codes in codes)
+            row = replace(row, other_pass_at_1=Fraction(passed, decodes))
         if name in agreements and (invalid := agreements[name].invalid) is not None:
             right = agreements[name].right
             opens = Fraction(right, invalid) if right is not None and invalid else None

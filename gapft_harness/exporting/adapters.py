@@ -178,9 +178,10 @@ def _build_eval_results(arm: Arm, inputs: ReportInputs, findings: Findings) -> l
         )
 
     seed_facts = {"seeds": [*condition.seeds], "ci95": [interval.low, interval.high]}
-    mean_name = "Pass@1, greedy, mean over training seeds"
+    name = "Pass@1" if findings.source.deployment else "Pass@1, greedy"
+    mean_name = f"{name}, mean over training seeds"
     return [
-        build_result("Pass@1, greedy", float(decomposition.pass_at_1)),
+        build_result(name, float(decomposition.pass_at_1)),
         build_result(mean_name, float(condition.mean.pass_at_1), **seed_facts),
     ]
 
@@ -191,9 +192,11 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
     parts, budget = seed_findings.decomposition, seed_findings.budget
     change = findings.find_contrast(arm.condition, SOURCE)
     seeds = wording.listed([str(seed) for seed in condition.seeds])
-    passed = (
-        f"{percent(parts.pass_at_1)} ({format_count(parts.correct)} of {format_count(parts.n)})"
-    )
+
+    def format_part(count: int, problems: int) -> str:
+        return f"{format_count(count)} of {format_count(parts.repeats * problems)}"
+
+    passed = f"{percent(parts.pass_at_1)} ({format_part(parts.correct, parts.n)})"
     rows = [
         ("Pass@1 of this adapter", passed),
         ("Pass@1 of the base", percent(findings.source.pass_at_1)),
@@ -202,18 +205,21 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
         ("mean minus base, points", points(change.delta)),
         ("its 95% interval", wording.points_interval(change.interval)),
         ("K_eq", wording.format_k_eq(condition.k_eq, inputs.k)),
-        ("S corrected", f"{format_count(parts.corrected_s)} of {format_count(parts.n_s)}"),
-        ("U corrected", f"{format_count(parts.corrected_u)} of {format_count(parts.n_u)}"),
-        ("G regressed", f"{format_count(parts.regressed_g)} of {format_count(parts.n_g)}"),
+        ("S corrected", format_part(parts.corrected_s, parts.n_s)),
+        ("U corrected", format_part(parts.corrected_u, parts.n_u)),
+        ("G regressed", format_part(parts.regressed_g, parts.n_g)),
         ("example slots n", format_count(budget.n)),
         ("exposures N", format_count(budget.exposures)),
         ("processed tokens L", format_count(budget.tokens)),
         ("optimizer steps J", format_count(budget.steps)),
     ]
+    decodes, solves = "Greedy decodes.", "solves in one decode"
+    if deployment := findings.source.deployment:
+        decodes, solves = f"{wording.describe_deployment(deployment)} Counts: decodes.", "solves"
     note = (
-        f"Greedy decodes. Intervals are for the mean over training seeds ({seeds}), not for this "
-        "adapter alone; they resample seeds and problems jointly. G: problems that the base solves "
-        f"in one decode; S: only by one of its {inputs.k} samples; U: by none. K_eq: the largest "
+        f"{decodes} Intervals are for the mean over training seeds ({seeds}), not for this "
+        "adapter alone; they resample seeds and problems jointly. G: problems that the base "
+        f"{solves}; S: only by one of its {inputs.k} samples; U: by none. K_eq: the largest "
         "number of samples of the base, with a verifier to choose among them, that one decode of "
         "the adapter matches."
     )

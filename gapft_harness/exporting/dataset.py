@@ -45,14 +45,15 @@ COLUMNS = {
     "origin": "the lm-eval task of the problem",
     "prompt": "as the task renders it, before any chat template",
     "gold": "the right answer, as JSON",
-    "state": "G: the greedy response passes; S: only a sample passes; U: no response passes",
+    "state": "G: the deployment decode passes (of repeats, enough of them); S: else, a sample "
+    "passes; U: neither",
     "samples": "the number of drawn samples",
     "passing_samples": "the number of samples that passed",
     "first_success": "the number of the first sample that passed; null: none",
-    "kept_index": "the response kept as evidence: -1: greedy, else a sample; null: none",
-    "responses": "each with index (-1: greedy), text, verdict (pass, fail, timeout or error), "
-    "reason, answer (read by the verifier; null: none), finish_reason, and attempts (earlier "
-    "attempts of an episode, each with its feedback)",
+    "kept_index": "the response kept as evidence: below 0: deployment, else a sample; null: none",
+    "responses": "each with index (below 0: deployment), text, verdict (pass, fail, timeout or "
+    "error), reason, answer (read by the verifier; null: none), finish_reason, and attempts "
+    "(earlier attempts of an episode, each with its feedback)",
 }
 
 
@@ -175,11 +176,12 @@ def _build_evidence_card(
         (split, dataset_split, count)
         for dataset_split, (split, count) in zip(files, counts.items(), strict=True)
     ]
+    search = run.recipe.search
     text = (
         f"Problems of {', '.join(sorted(_find_tasks(run, counts)))} with the responses of "
-        f"{find_model_name(run.recipe)} (one greedy response and up to {run.recipe.search.k} "
-        "samples each), their verdicts, and the resulting states. The problems come from the "
-        "benchmark and have its licence."
+        f"{find_model_name(run.recipe)} ({search.describe_deployment('one greedy response')} "
+        f"and up to {search.k} samples each), their verdicts, and the resulting states. The "
+        "problems come from the benchmark and have its licence."
     )
     return build_dataset_card(
         run,

@@ -16,7 +16,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_text
-from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Response, Status
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Status, is_deployment
 from gapft_harness.exporting.cards import find_model_name
 from gapft_harness.exporting.dataset import (
     COLUMNS,
@@ -120,7 +120,7 @@ def pair_samples(judged: Sequence[JudgedResponse]) -> list[tuple[Response, Respo
     the first is used. A text that both passed and failed is not used.
 
     Args:
-        judged: the problem's responses, ordered by index. The greedy response is not used, nor are
+        judged: the problem's responses, ordered by index. Deployment decodes are not used, nor are
             samples without a verdict (timeout, error) or without a text (beyond the context).
     """
     texts = {status: _collect_texts(judged, status) for status in _PAIRED}
@@ -139,7 +139,8 @@ def _collect_texts(judged: Sequence[JudgedResponse], status: Status) -> dict[str
     texts: dict[str, Response] = {}
     for item in judged:
         response = item.response
-        is_usable = response.index != GREEDY and response.finish_reason != CONTEXT_EXCEEDED
+        is_sample = not is_deployment(response.index)
+        is_usable = is_sample and response.finish_reason != CONTEXT_EXCEEDED
         if is_usable and item.verdict.status == status:
             texts.setdefault(response.text, response)
     return texts

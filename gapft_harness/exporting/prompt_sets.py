@@ -45,7 +45,7 @@ _EVIDENCE_COLUMNS = ("problem_id", "origin", "gold", "state", "samples", "passin
 FACTS = {
     **{name: COLUMNS[name] for name in _EVIDENCE_COLUMNS},
     "solve_rate": "passing_samples / samples; null where the search stopped before K samples",
-    "greedy_passed": "whether the greedy response passed",
+    "greedy_passed": "whether the greedy response passed; of sampled repeats, whether enough did",
     "verifier": "the verifier's name, for gapft_harness.load_verifier",
     "verifier_params": "the verifier's parameters, as JSON",
 }
@@ -228,7 +228,7 @@ def _build_opening(
     task, k = run.manifest()["task"], run.recipe.search.k
     text = (
         f"Prompts of {task['name']} in the format of {prompt_format.library}, with the state and "
-        f"solve rate of each problem, from {k} samples and the greedy response of "
+        f"solve rate of each problem, from {k} samples and the deployment decode of "
         f"{find_model_name(run.recipe)}. {describe_choice(choice)}The problems come from the "
         "benchmark and have its licence."
     )

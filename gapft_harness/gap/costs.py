@@ -18,13 +18,13 @@ class Costs:
 
     Attributes:
         search: generated tokens of the search over all splits, and its wall time.
-        deeper: by k, a new run's search with k samples of every problem and the greedy decodes
+        deeper: by k, a new run's search with k samples of every problem and the deployment decodes
             (search.k cannot change within a run). Unknown if this search stopped early: its
             number of samples depends on when they pass.
         arms: number of adapters that the recipe trains: conditions times seeds.
         training: training of all adapters at their conditions' budgets, where n may be |S|.
-        audit: a greedy decode of every audit item by each adapter; unknown without the number of
-            items.
+        audit: the deployment decodes of every audit item by each adapter; unknown without the
+            number of items.
     """
 
     search: Spending
@@ -37,12 +37,13 @@ class Costs:
 def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     """Sum up what was spent, and estimate the costs of the plan."""
     total, rate = run.generated_tokens, run.rate
-    problems = {split: len(searched.greedy) for split, searched in run.splits.items()}
+    repeats = (run.recipe["search"].get("deployment") or {}).get("repeats", 1)
+    problems = {split: len(searched.passing) for split, searched in run.splits.items()}
     is_complete = total is not None and all(searched.complete for searched in run.splits.values())
 
     def estimate_search(k: int) -> float | None:
         tokens_by_split = {
-            split: k * searched.tokens.mean_sample + searched.tokens.mean_decode
+            split: k * searched.tokens.mean_sample + repeats * searched.tokens.mean_decode
             for split, searched in run.splits.items()
             if searched.tokens is not None
         }
@@ -63,7 +64,7 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
         arms=arms,
         training=_estimate_training(run, seeds),
         audit=Spending.from_rate(
-            None if decode is None or items is None else decode * items * arms, rate
+            None if decode is None or items is None else decode * repeats * items * arms, rate
         ),
     )
 

@@ -21,10 +21,12 @@ from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
 from gapft_harness.report.findings.ledger import Spending
 from gapft_harness.report.frame import CI95, Column, Frame
+from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, group_remarks
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
+    describe_deployment,
     format_count,
     format_duration,
     format_rounded,
@@ -96,7 +98,7 @@ def build_run_document(
         costs: costs of the search and of the next steps.
     """
     split = "audit" if "audit" in findings else "pool"
-    judge, count = f"verifier {run.verifier}", len(findings[split].verdicts.greedy)
+    judge, count = f"verifier {run.verifier}", len(findings[split].verdicts.passing)
     lead = _format_lead(run.task, split, count, run.k, judge)
     sections = [_build_gap_section(lead, list_run_notes(run, findings), run.k, findings[split])]
     if len(findings) > 1:
@@ -129,8 +131,10 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
     """Yield notes about a run's figures."""
     for warning in run.warnings:
         yield Text(warning, "warning")
+    if deployment := find_deployment(run.recipe):
+        yield Text(f"{describe_deployment(deployment)} It is named greedy here.")
     for split, split_findings in findings.items():
-        count = len(split_findings.verdicts.greedy)
+        count = len(split_findings.verdicts.passing)
         if count < STABLE_ITEMS:
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
             yield Text(f"{few}: their shares are unstable", "warning")
@@ -477,7 +481,7 @@ def _list_item_rows(
         verdicts = search.verdicts[name]
         columns = (
             filter_findings.verdicts.states.tolist(),
-            verdicts.greedy.tolist(),
+            verdicts.solved.tolist(),
             verdicts.passing.tolist(),
         )
         for (problem, row), state, greedy, passing in zip(

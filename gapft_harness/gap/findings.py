@@ -93,8 +93,11 @@ def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = Tr
     estimates = [pass_at_k(verdicts.passing, k, term) for term in ks]
     exact = [verdicts.compute_pass_at(term) for term in ks]
     total = len(states)
-    columns = [verdicts.greedy.astype(float), *((states == state).astype(float) for state in "GSU")]
-    values: list[Fraction | float] = [Fraction(round(column.sum()), total) for column in columns]
+    columns = [verdicts.success, *((states == state).astype(float) for state in "GSU")]
+    values: list[Fraction | float] = [
+        verdicts.pass_at_1,
+        *(Fraction(round(column.sum()), total) for column in columns[1:]),
+    ]
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
     votes = [*verdicts.compute_majority().T] if is_complete else []
@@ -120,8 +123,8 @@ def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = Tr
 
 def _compute_bounds(verdicts: Verdicts, k: int) -> Bounds:
     """Compute bounds for a search with k samples."""
-    failed = verdicts.passing[~verdicts.greedy]
-    share = len(failed) / len(verdicts.greedy)
+    failed = verdicts.passing[~verdicts.solved]
+    share = len(failed) / len(verdicts.passing)
     recovered = bound_pass_at_k(failed, verdicts.k, k) if share else Interval(0, 0)
     return Bounds(
         bound_pass_at_k(verdicts.passing, verdicts.k, k),

@@ -154,7 +154,7 @@ def measure_search(
     }
     rates = {
         GREEDY_LOG: {
-            f"{metric},{name}": float(filter_verdicts.greedy.mean())
+            f"{metric},{name}": float(filter_verdicts.pass_at_1)
             for name, filter_verdicts in verdicts.items()
         },
         SAMPLES_LOG: {

@@ -175,9 +175,9 @@ def plan_run(
                 f"--k {choices.k}: the shares of {place} are those of K = {run.k}; leave --k out, "
                 "or assume shares for this K with --shares"
             )
-        shares = {state: judged.sizes[state] / len(judged.greedy) for state in STATES}
+        shares = {state: judged.sizes[state] / len(judged.passing) for state in STATES}
         split = "audit" if "audit" in splits else "pool"
-        shares_from = f"{place}, {split}: {format_count(len(judged.greedy))} problems"
+        shares_from = f"{place}, {split}: {format_count(len(judged.passing))} problems"
     k = choices.k or (8 if run is None else run.k)
     recipe = {} if run is None else run.recipe
     seeds = plan.seeds or len(recipe.get("seeds", Recipe.model_fields["seeds"].default))
@@ -211,7 +211,7 @@ def _count_items(p_s: float, seeds: int, plan: Plan) -> tuple[int | None, int | 
 
 
 def _count_problems(split: SearchedSplit | None) -> int | None:
-    return None if split is None else len(split.greedy)
+    return None if split is None else len(split.passing)
 
 
 def _find_rate(

@@ -91,7 +91,7 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
         The prospects; None without a searched audit and without a number of items in the plan.
     """
     judged = splits.get("audit") or splits["pool"]
-    items = plan.items or ("audit" in splits and len(judged.verdicts.greedy))
+    items = plan.items or ("audit" in splits and len(judged.verdicts.passing))
     if not items:
         return None
     pool = splits.get("pool")
@@ -107,7 +107,7 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
     evidence = (
         f"Search recovers {percent(p_s)} of the problems "
         f"({format_count(judged.verdicts.sizes['S'])} of "
-        f"{format_count(len(judged.verdicts.greedy))})"
+        f"{format_count(len(judged.verdicts.passing))})"
     )
     return assess_share(plan, plan.seeds or seeds, items, p_s, evidence, verdict)
 

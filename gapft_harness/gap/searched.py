@@ -130,14 +130,15 @@ def read_run(path: Path) -> SearchedRun:
 def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
     table = run.sealed(layout.responses_path(split))
     problems = run.sealed(layout.problems_path(split))
-    verdicts = read_verdicts(table, k)
-    if not len(verdicts.greedy):
+    verdicts = read_verdicts(table, k, run.recipe.search.deployment)
+    if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")
     index, tokens = read_response_tokens(table)
     return SearchedSplit(
-        *(verdicts.greedy, verdicts.passing, k, verdicts.passed),
+        *(verdicts.deployed, verdicts.passing, k, verdicts.passed),
         answers=verdicts.answers,
-        complete=int((index != GREEDY).sum()) == verdicts.passed.size,
+        solved_share=verdicts.solved_share,
+        complete=int((index >= 0).sum()) == verdicts.passed.size,
         tokens=count_generated(table),
         example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),
     )
@@ -151,7 +152,9 @@ def _mean_example_tokens(
 ) -> float | None:
     """Compute the mean tokens of a recovered problem's prompt with its shortest passing sample."""
     problem = np.cumsum(index == GREEDY) - 1
-    is_candidate = (index != GREEDY) & verdicts.passed[problem, index] & ~verdicts.greedy[problem]
+    is_sample = index >= 0
+    is_candidate = is_sample & ~verdicts.solved[problem]
+    is_candidate[is_sample] &= verdicts.passed[problem[is_sample], index[is_sample]]
     if not is_candidate.any() or not tokens.any():
         return None
     shortest = np.full(len(prompts), np.iinfo(np.int64).max)

@@ -192,14 +192,17 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and the decode indices to generate: ``GREEDY``, sample numbers, or both.
+    """One prompt and the decode indices to generate.
+
+    Sample numbers are from 0; negative indices are deployment decodes: ``GREEDY`` alone, or sampled
+    repeats.
 
     Attributes:
         problem_id: the problem.
         prompt: the task's rendered prompt, before any chat template.
         indices: the decode indices to generate.
-        seeds: the seed of the random stream of each index, below 2^63; 0 for ``GREEDY``. A sample
-            may depend on its seed and the prompt alone, not on other requests in the call.
+        seeds: the seed of the random stream of each index, below 2^63; 0 for a greedy decode. A
+            sample may depend on its seed and the prompt alone, not on other requests in the call.
         attempts: in an episode, the earlier attempts: after the prompt, each attempt is a turn of
             the model and its feedback a turn of the user. A sampler must include them; one without
             a chat template continues ``text``.
@@ -255,7 +258,7 @@ class Sampler(Protocol):
             requests: draw each sample from its own random stream, identified by its seed
                 (``Request.seeds``).
             decoding: ``decoding.for_index(index)`` applies to one response; ``GREEDY`` is decoded
-                greedily also among samples.
+                greedily also among samples, except if ``decoding.samples_deployment``.
             report: may be called at any time.
         """
         ...

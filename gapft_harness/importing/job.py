@@ -62,10 +62,16 @@ def import_split(
         The facts of ``search``, with ``imported`` (``ImportFacts``).
 
     Raises:
-        UserError: a file is damaged or incomplete, or the task decodes in episodes or executes
-            greedy responses repeatedly.
+        UserError: a file is damaged or incomplete, the task decodes in episodes or executes greedy
+            responses repeatedly, or the deployment decode is sampled.
     """
     run = RunDirectory.open(run_path, recipe)
+    if run.recipe.search.deployment is not None:
+        raise UserError(
+            "search.deployment: is set, but files of responses are imported with one greedy "
+            "response per problem; remove it, or search with gapft run (the backend 'recorded' "
+            "replays repeats from a file)"
+        )
     if (earlier_facts := read_finished_facts(run.path, split)) is not None:
         return earlier_facts
     progress(0, 0)

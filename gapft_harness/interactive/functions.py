@@ -137,8 +137,8 @@ def decompose(source: Any, passed: Any = None) -> DecompositionResult:
 
     Args:
         source: a run whose audit is done, or an array of shape (P,) with ``G``, ``S`` or ``U``.
-        passed: only with an array: whether the trained model solved each problem, shape (P,) or
-            (seeds, P); a mapping has several models by name.
+        passed: only with an array: whether the trained model solved each problem in its one decode,
+            shape (P,) or (seeds, P); a mapping has several models by name.
 
     Returns:
         Counts over all seeds, by condition or by the model's name (``after`` without names).
@@ -231,10 +231,12 @@ def _decompose_run(run: Run) -> DecompositionResult:
     require_sealed(run.directory)
     manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
     inputs = read_inputs(run.path, manifest)
-    states = inputs.audit.states
+    states, source = inputs.audit.states, inputs.audit.deployed.passed
     return DecompositionResult(
         {
-            name: pool_counts([counts_of(states, arm.passed) for arm in inputs.find_arms(name)])
+            name: pool_counts(
+                [counts_of(states, arm.deployed.passed, source) for arm in inputs.find_arms(name)]
+            )
             for name in inputs.conditions
         }
     )

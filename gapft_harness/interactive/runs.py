@@ -54,7 +54,10 @@ class Run:
 
     @property
     def responses(self) -> pa.Table:
-        """The source model's responses with their verdicts; index -1 is the greedy decode."""
+        """The source model's responses with their verdicts; index -1 is the greedy decode.
+
+        The repeats of a sampled deployment decode have the indices -r to -1.
+        """
         return self.read("responses")
 
     @property
@@ -69,7 +72,7 @@ class Run:
 
     @property
     def decisions(self) -> pa.Table:
-        """Greedy decodes with verdicts of the trained models that are audited so far.
+        """Deployment decodes with verdicts of the trained models that are audited so far.
 
         ``audit`` is the name of a further audit, empty for the run's own audit. ``of`` names other
         settings of a decode, such as ``scale-0.75``. In the rows that the report compares, both are

@@ -321,8 +321,26 @@ class VerifierChoice(RecipeSection):
     )
 
 
+class Deployment(RecipeSection):
+    """A sampled deployment decode, for models that must not be decoded greedily."""
+
+    temperature: float = Field(
+        gt=0,
+        description="sampling temperature of the deployment decode; needed if the section is set, "
+        "else the decode is greedy: see [its section](recipes.md#a-sampled-deployment-decode)",
+    )
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of the deployment decode")
+    top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
+    repeats: int = Field(
+        4, ge=1, description="r, the deployment decodes per problem, each from its own stream"
+    )
+    solved: float = Field(
+        0.5, gt=0, le=1, description="share of the repeats that must pass in state G"
+    )
+
+
 class Search(RecipeSection):
-    """One greedy decode and K samples per problem, on the pool and on the audit."""
+    """Deployment decodes and K samples per problem, on the pool and on the audit."""
 
     k: int = Field(8, ge=1, description="K, the number of samples per problem")
     temperature: float = Field(0.7, gt=0, description="sampling temperature")
@@ -346,6 +364,40 @@ class Search(RecipeSection):
     round: int = Field(
         1, ge=1, description="samples per problem drawn between two checks of `stop`"
     )
+    deployment: Deployment | None = Field(
+        None,
+        description="sample the deployment decode, here and in the audit; default: one greedy "
+        "decode per problem",
+    )
+
+    @model_serializer(mode="wrap")
+    def _omit_absent_deployment(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit the key if it is not set, so that searches with a greedy decode compare equal."""
+        content: dict[str, Any] = dump(self)
+        if content.get("deployment") is None:
+            content.pop("deployment", None)
+        return content
+
+    @property
+    def repeats(self) -> int:
+        """Number r of deployment decodes per problem; 1 for the greedy decode."""
+        return self.deployment.repeats if self.deployment else 1
+
+    @property
+    def solved(self) -> float:
+        """Share of the deployment decodes that must pass in state G."""
+        return self.deployment.solved if self.deployment else 1.0
+
+    def describe_deployment(self, greedy: str = "1 greedy") -> str:
+        """Describe the deployment decodes of a problem: their number and temperature.
+
+        Args:
+            greedy: the words for a greedy decode.
+        """
+        if self.deployment is None:
+            return greedy
+        decodes = "decode" if self.repeats == 1 else "decodes"
+        return f"{self.repeats} deployment {decodes} at temperature {self.deployment.temperature:g}"
 
     @field_validator("round")
     @classmethod

@@ -30,7 +30,6 @@ from gapft_harness.report.rendering.blocks import (
     Text,
 )
 from gapft_harness.report.rendering.wording import (
-    STATE_NAMES,
     capitalize_first,
     condition_name,
     format_count,
@@ -56,6 +55,8 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     """Build all sections except those of plugins."""
     trained = bool(findings.conditions)
     remarks = [Text(str(note), "note") for note in inputs.recipe.get("notes", ())]
+    if inputs.deployment:
+        remarks.insert(0, Text(wording.describe_deployment(inputs.deployment), "note"))
     if findings.source.n < STABLE_ITEMS:
         warning = f"Every rate of the audit is based on {findings.source.n} problems, fewer than"
         remarks.insert(0, Text(f"{warning} {STABLE_ITEMS}: they are unstable.", "warning"))
@@ -63,7 +64,10 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     sections = [Section("", [*late_changes, *_build_opening(findings, inputs.k), *remarks])]
     if inputs.failures:
         sections.append(
-            Section("Why so little passes", failures_section.build_blocks(inputs.failures))
+            Section(
+                "Why so little passes",
+                failures_section.build_blocks(inputs.failures, inputs.deployment),
+            )
         )
     if trained:
         sections += [
@@ -129,11 +133,16 @@ def _build_conditions(inputs: ReportInputs, findings: Findings) -> list[Block]:
     seeds = f"{listed([str(seed) for seed in inputs.seeds])}, in this order"
     if len(inputs.seeds) > comparison.SEEDS_SHOWN:
         seeds = f"the range over {len(inputs.seeds)} seeds"
+    definition = (
+        "share of the deployment decodes of the audit that pass"
+        if inputs.deployment
+        else "share of audit problems whose one greedy decode passes"
+    )
     note = (
-        f"Pass@1: share of audit problems whose one greedy decode passes, mean over seeds. Each "
-        f"seed: {seeds}. K_eq: the largest number of source samples, with a verifier to choose "
-        "among them, that one decode of this condition matches. Budget: n example slots, N "
-        "exposures, L processed tokens (mean over seeds), J optimizer steps."
+        f"Pass@1: {definition}, mean over seeds. Each seed: {seeds}. K_eq: the largest number of "
+        "source samples, with a verifier to choose among them, that one decode of this condition "
+        "matches. Budget: n example slots, N exposures, L processed tokens (mean over seeds), J "
+        "optimizer steps."
     )
     if not all(condition.matched for condition in findings.conditions.values()):
         note += " * A reference with its own budget; not budget-matched."
@@ -190,18 +199,32 @@ def _describe_seed_limit(seeds: int) -> str:
 def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block]:
     lead = condition_name(findings.lead)
     mean = findings.conditions[findings.lead].mean
+    text = (
+        f"After {lead}: {percent(mean.rho_g)} of the solved problems are lost, "
+        f"{percent(mean.kappa_s)} of the recovered failures and {percent(mean.kappa_u)} of the "
+        "missed failures are corrected."
+    )
+    counts = "The counts behind all figures above."
+    if mean.repeats > 1:
+        text = (
+            f"After {lead}, the mean success probability changes by: κ_S {percent(mean.kappa_s)} "
+            f"on recovered failures, κ_U {percent(mean.kappa_u)} on missed failures; the loss ρ_G "
+            f"on solved problems is {percent(mean.rho_g)}."
+        )
+        counts += (
+            f" They count deployment decodes, {mean.repeats} of each problem: gains minus losses "
+            "on S and U, losses minus gains on G."
+        )
     return [
         Figure(
             "flows",
-            f"After {lead}: {percent(mean.rho_g)} of the solved problems are lost, "
-            f"{percent(mean.kappa_s)} of the recovered failures and {percent(mean.kappa_u)} of the "
-            "missed failures are corrected.",
+            text,
             f"Outcomes by source state, mean over seeds. Top: as shares of the audit, after "
             f"{lead}. Bottom: as rates within each state, for every condition.",
         ),
         comparison.build_decomposition_table(findings),
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
-            "The counts behind all figures above.", summary="Counts for every seed"
+            counts, summary="Counts for every seed"
         ),
         *truncation.build_blocks(inputs),
     ]
@@ -212,7 +235,7 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
     attempts = inputs.task["episode"]["attempts"]
     final = f" Only the last of up to {attempts} attempts is shown." if attempts > 1 else ""
     mark = " Words that only one of the two responses contains are marked."
-    blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
+    blocks: list[Block] = [Text(cases.describe_rule(inputs) + final + mark, "note")]
     lead = findings.lead
     distinct = findings.distinct
     for condition in [lead, *(name for name in distinct if name != lead)]:
@@ -268,12 +291,9 @@ def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
 def _build_further_audit(
     inputs: ReportInputs, audit: FurtherAudit, findings: Findings
 ) -> list[Block]:
-    source = findings.source
+    source, names = findings.source, wording.name_states(inputs.deployment)
     states = [
-        (
-            f"{format_count(count)} {STATE_NAMES[state]} "
-            f"({state}, {percent(Fraction(count, source.n))})"
-        )
+        (f"{format_count(count)} {names[state]} ({state}, {percent(Fraction(count, source.n))})")
         for state, count in source.states.items()
     ]
     blocks: list[Block] = [
@@ -343,7 +363,8 @@ def _compare_with_source(findings: Findings, lead: ConditionFindings) -> str:
     subject = name if lead.name == "gapft" else f"The condition {name}"
     return (
         f"{subject} answers {percent(lead.mean.pass_at_1)} of "
-        f"{format_count(findings.source.n)} audit problems correctly in one greedy decode"
+        f"{format_count(findings.source.n)} audit problems correctly in one "
+        f"{wording.name_decode(findings.source.deployment)}"
         f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
         f"{percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
         f"{wording.points_interval(gain.interval)}."
@@ -376,8 +397,9 @@ def _build_stats(
     openings: list[Opening],
     k: int,
 ) -> list[Stat]:
+    label = "Pass@1" if findings.source.deployment else "Pass@1, greedy"
     stats = [
-        Stat("source", percent(findings.source.pass_at_1), "Pass@1, greedy"),
+        Stat("source", percent(findings.source.pass_at_1), label),
         Stat(
             condition_name(lead.name),
             percent(lead.mean.pass_at_1),
@@ -404,8 +426,9 @@ def _describe_source(findings: Findings, k: int) -> str:
     source = findings.source
     return (
         f"The source model answers {percent(source.pass_at_1)} of "
-        f"{format_count(source.n)} audit problems correctly in one greedy decode; with a verifier "
-        f"to choose among {k} samples, {percent(source.curve[k])}. Selection, training and the "
-        "audit of trained models were skipped. A larger search.k, a higher temperature or an "
+        f"{format_count(source.n)} audit problems correctly in one "
+        f"{wording.name_decode(source.deployment)}; with a verifier to choose among {k} samples, "
+        f"{percent(source.curve[k])}. Selection, training and the audit of trained models were "
+        "skipped. A larger search.k, a higher temperature or an "
         "easier pool may reveal failures that can be recovered."
     )

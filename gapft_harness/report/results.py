@@ -9,6 +9,7 @@ from typing import Any
 from gapft_harness.analysis.decomposition import Decomposition
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import Budget
+from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.findings import cases, ledger
 from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
@@ -21,6 +22,7 @@ from gapft_harness.report.findings.computation import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.rendering import wording
 from gapft_harness.report.sections import (
     budgets,
     comparison,
@@ -40,7 +42,7 @@ RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
-    "truncation", "rounds",
+    "truncation", "deployment", "rounds",
 )  # fmt: skip
 
 
@@ -55,6 +57,7 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         "recipe": inputs.recipe["name"],
         "task": inputs.task["name"],
         "k": inputs.k,
+        **_build_deployment(inputs.deployment),
         "source": audit_results["source"],
         "pool": {
             "n": sum(findings.pool_states.values()),
@@ -99,7 +102,7 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             split: _build_import(entry) for split, entry in inputs.imported.items()
         }
     if inputs.failures:
-        content["failures"] = failures_section.build_content(inputs.failures)
+        content["failures"] = failures_section.build_content(inputs.failures, inputs.deployment)
     if paper_figures := paper.collect_figures(inputs, findings):
         content["paper"] = paper.build_content(paper_figures)
     if inputs.other_rule is not None:
@@ -133,6 +136,14 @@ def _build_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         },
         "contrasts": [_build_contrast(contrast, findings) for contrast in findings.contrasts],
     }
+
+
+def _build_deployment(deployment: Deployment | None) -> dict[str, Any]:
+    """Build the entry on sampled deployment decodes; empty if they are greedy."""
+    if deployment is None:
+        return {}
+    required = wording.find_required_passes(deployment)
+    return {"deployment": {**deployment.model_dump(mode="json"), "required_passes": required}}
 
 
 def _build_condition(condition: ConditionFindings, k: int) -> dict[str, Any]:

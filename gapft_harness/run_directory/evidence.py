@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from gapft_harness.core.records import GREEDY, Evidence, Response, Status
+from gapft_harness.core.records import GREEDY, Evidence, Response, Status, is_deployment
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import (
     parse_response,
@@ -73,11 +73,12 @@ class PoolResponses:
         )  # fmt: skip
 
     def read_verified(self, evidence: Evidence) -> tuple[Evidence, ...]:
-        """Return the problem's verified responses by index, each with the prompt it answered."""
+        """Return the problem's verified responses by index; see ``Evidence.each_verified``."""
         return tuple(
             self._replace_response(evidence, row)
             for row in self._read_rows(evidence.problem_id)
             if row["status"] == "pass"
+            and (evidence.state == "G" or not is_deployment(row["index"]))
         )
 
     def read_samples(self, evidence: Evidence) -> tuple[tuple[Evidence, Status], ...]:
@@ -85,7 +86,7 @@ class PoolResponses:
         return tuple(
             (self._replace_response(evidence, row), row["status"])
             for row in self._read_rows(evidence.problem_id, with_failed=True)
-            if row["index"] != GREEDY
+            if not is_deployment(row["index"])
         )
 
     def read_greedy(self, problem_id: str) -> Response | None:
@@ -142,7 +143,7 @@ class PoolResponses:
 
         with pq.ParquetFile(self._path) as file:
             rows = file.read_row_group(number)
-        greedy, kept = pc.equal(rows["index"], GREEDY), pc.equal(rows["status"], "pass")
+        deployment, kept = pc.less(rows["index"], 0), pc.equal(rows["status"], "pass")
         if with_failed:
             kept = pc.is_valid(rows["status"])
         if self._window is not None:
@@ -151,7 +152,7 @@ class PoolResponses:
                 pc.greater_equal(rows["index"], first), pc.less(rows["index"], first + k)
             )
             kept = pc.and_(kept, within)
-        return rows.filter(pc.or_(kept, greedy))
+        return rows.filter(pc.or_(kept, deployment))
 
 
 def read_evidence(

@@ -113,7 +113,7 @@ def arm_path(folder: str, arm: Arm) -> str:
 
 
 def decisions_path(arm: Arm, experiment: str = "") -> str:
-    """Return the path of an arm's greedy decodes.
+    """Return the path of an arm's deployment decodes.
 
     Args:
         arm: the arm; ``ARM@NAME`` for a variant, such as another audit.
@@ -135,7 +135,7 @@ def scaled_decisions_path(arm: Arm, scale: float) -> str:
 
 
 def audit_decisions_path(arm: Arm, audit: str) -> str:
-    """Return the path of an arm's greedy decodes on a further audit, or on the run's own."""
+    """Return the path of an arm's deployment decodes on a further audit, or on the run's own."""
     return decisions_path(replace(arm, variant=audit))
 
 

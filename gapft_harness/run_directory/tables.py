@@ -2,9 +2,9 @@
 
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
-index -1 is the greedy decode, the only one in decisions. ``SPLIT/states.parquet`` contains the
-states, ``selections/ARM.parquet`` a training set, ``audit/NAME/items.json`` a named subset of an
-audit.
+negative indices are deployment decodes (-1 alone if it is greedy), the only ones in decisions.
+``SPLIT/states.parquet`` contains the states, ``selections/ARM.parquet`` a training set,
+``audit/NAME/items.json`` a named subset of an audit.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ class ProblemState:
     Attributes:
         samples: how many samples were drawn: K, or fewer if search stopped early at a success.
         first_success: number of the first sample that passed, or None.
-        kept_index: index of the evidence's response: ``GREEDY``, a sample number, or None for U.
+        kept_index: index of the evidence's response: of a deployment decode, a sample's number, or
+            None for U.
     """
 
     problem_id: str

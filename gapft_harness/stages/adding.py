@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import GREEDY, Arm, Decoding, Gold, Problem, Verdict
+from gapft_harness.core.records import Arm, Decoding, Gold, Problem, Verdict, is_deployment
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -187,7 +187,9 @@ def _add_table(
             group.create({"source": facts["source"]})
     origin = str(run.path.resolve())
     episodes = Episodes(attempts, replay.feedback)
-    generator = ChunkGenerator(replay, table.build_streams(), episodes, replay, origin)
+    generator = ChunkGenerator(
+        replay, table.build_streams(), episodes, replay, origin, run.recipe.search.solved
+    )
     missing = [chunk.list_missing() for chunk in chunks]
     try:
         generate_chunks(chunks, lambda: generator, report_nothing, attempts)
@@ -213,7 +215,7 @@ def _add_table(
                     for content in rows[problem.id]
                     if content.response.index in phase.indices
                 ]
-                is_repeated = times > 1 and GREEDY in phase.indices
+                is_repeated = times > 1 and any(map(is_deployment, phase.indices))
                 if phase_rows:
                     pairs = [
                         (content.response.index, content.verdict, content.answer)
@@ -228,7 +230,7 @@ def _add_table(
 
 
 def _read_executions(facts: Mapping[str, Any]) -> tuple[int, Callable[[str], list[str]]]:
-    """Return how often greedy responses were judged, and a function for the differing facts."""
+    """Return how often deployment responses were judged, and a function for the differing facts."""
     executions = facts.get("executions", {"times": 1})
     keys = ("verdicts_differ", "feedback_differs")
     return executions["times"], lambda problem_id: [

@@ -89,7 +89,14 @@ def _describe_searches(store: Store, run: RunDirectory, manifest: Manifest) -> I
     names = {*manifest.get("stored", {}).get("pool", ())}
     groups = {group.name: group for group in list_step_groups(store, "generate")}
     own_groups = [groups[name] for name in sorted(names) if name in groups]
-    samples = next((group for group in own_groups if "streams" in group.made_from), None)
+    samples = next(
+        (
+            group
+            for group in own_groups
+            if "streams" in group.made_from and "deployment" not in group.made_from
+        ),
+        None,
+    )
     if samples is None:
         return
     size, k = samples.made_from["chunk"], run.recipe.search.k

@@ -1,7 +1,8 @@
 """Audit one arm: the function of the jobs that executors run for each arm.
 
-``audit_arm`` decodes the audit split greedily with an arm's adapter and writes
-``decisions/ARM.parquet`` (Section 3.4), or ``decisions/ARM@NAME.parquet`` for a further audit.
+``audit_arm`` decodes the audit split with an arm's adapter, greedily or in sampled repeats
+(``search.deployment``), and writes ``decisions/ARM.parquet`` (Section 3.4), or
+``decisions/ARM@NAME.parquet`` for a further audit.
 Steps of experiments decode other problems, draw samples, or use a scaled adapter.
 """
 
@@ -22,7 +23,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
-    build_greedy_phase,
+    build_deployment_phases,
     build_sample_phases,
     build_sampled_decoding,
     generate_and_judge,
@@ -62,7 +63,7 @@ def audit_arm(
         split: the split to decode; ``audit/NAME`` for a further audit.
         file: the table to write, relative to the run directory; empty for the arm's decisions.
         ids: the problems to decode; None for all problems of the split.
-        samples: number of samples of each problem instead of one greedy decode, drawn as in the
+        samples: number of samples of each problem instead of its deployment decode, drawn as in the
             search.
         scale: factor of the adapter's update; 1 for the adapter as trained.
 
@@ -139,7 +140,7 @@ def decode_arm(
         progress: called with (0, 0) before the model is loaded, then as by ``generate``.
         adapter: the adapter; default: the arm's sealed adapter, or none for ``SOURCE``.
         split: the split of the problems: a further audit has its own task.
-        samples: number of samples of each problem instead of one greedy decode, drawn as in the
+        samples: number of samples of each problem instead of its deployment decode, drawn as in the
             search. Arms of the same training seed use the same random streams.
 
     Returns:
@@ -164,7 +165,7 @@ def decode_arm(
         problems,
         build_sample_phases(build_sampled_decoding(greedy, search), samples)
         if samples
-        else [build_greedy_phase(greedy)],
+        else build_deployment_phases(greedy, search),
         path,
         plugins,
         plugins.create_verifier(task["verifier"], task["verifier_params"]),

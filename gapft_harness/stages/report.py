@@ -116,17 +116,18 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     rule = plugins.find_other_rule(name, params)
     if rule is None:
         return OtherRule(reason=f"the verifier {name} declares no other rule for these parameters")
-    decodes = [inputs.audit.greedy_texts, *(arm.texts for arm in inputs.arms)]
-    golds = [json.loads(gold) for gold in inputs.audit.golds]
-    texts = [text for item in decodes for text in item]
+    decodes = [inputs.audit.deployed, *(arm.deployed for arm in inputs.arms)]
+    shape = inputs.audit.deployed.statuses.shape
+    golds = [gold for text in inputs.audit.golds for gold in [json.loads(text)] * shape[1]]
+    texts = [text for item in decodes for text in item.texts]
     with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
         verdicts = verify_unique(verifier, texts, golds * len(decodes))
-    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
+    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), *shape)
     names = [item.arm.name for item in inputs.arms]
     arms = dict(zip(names, status_codes[1:], strict=True))
     with closing_verifier(plugins.create_verifier(name, params)) as verifier:
         answer_codes, has_openings = _read_answers(verifier, texts, golds * len(decodes))
-    by_model = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
+    by_model = answer_codes.reshape(len(decodes), *shape) if len(answer_codes) else ()
     return OtherRule(
         rule.name,
         rule.params,

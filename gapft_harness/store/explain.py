@@ -17,6 +17,7 @@ _SETTING_NAMES = (
     (r"decoding\.until", "the task's stop strings"),
     (r"decoding\.(\w+)", r"search.\1"),
     (r"chunk", "search.chunk"),
+    (r"(?:leaves_out\.)?deployment((?:\.\w+)?)", r"search.deployment\1"),
     (r"leaves_out\.round", "search.round"),
     (r"episode\.attempts", "episode.attempts"),
     (r"executions", "episode.executions"),
@@ -100,10 +101,10 @@ def list_similar_groups(group: StoreGroup) -> list[SimilarGroup]:
     return sorted(similar_groups, key=lambda similar: (len(similar.reasons), len(similar.changes)))
 
 
-def _find_subject(group: StoreGroup) -> tuple[Any, Any]:
-    """Return the adapter and the split of a group: groups of others explain nothing."""
+def _find_subject(group: StoreGroup) -> tuple[Any, Any, bool]:
+    """Return a group's adapter, split and kind of decode: groups of others explain nothing."""
     sampler, streams = group.made_from.get("sampler", {}), group.made_from.get("streams") or {}
-    return sampler.get("adapter"), streams.get("split")
+    return sampler.get("adapter"), streams.get("split"), "deployment" in group.made_from
 
 
 def find_other_versions(group: StoreGroup) -> list[StoreGroup]:

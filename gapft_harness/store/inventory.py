@@ -57,6 +57,8 @@ class GroupSummary:
         if streams is None:
             return "greedy decodes"
         split = streams.get("split", "")
+        if deployment := self.made_from.get("deployment"):
+            return f"deployment decodes of {split}, temperature {deployment.get('temperature')}"
         return f"samples of {split}, temperature {decoding.get('temperature')}"
 
 

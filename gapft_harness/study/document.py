@@ -150,10 +150,11 @@ def _build_main(findings: StudyFindings) -> list[Block]:
         for name in order
     ]
     note = (
-        "Pass@1 in percent on each cell's audit: one greedy decode, mean over seeds "
-        f"{wording.listed([str(seed) for seed in findings.study.seeds])}. n: example slots of a "
-        "matched condition. Among the source and the matched conditions, the best of each row is "
-        "bold and the second-best underlined. Brackets are 95% intervals, in percentage points."
+        f"Pass@1 in percent on each cell's audit: one {wording.name_decode(findings.deployment)}, "
+        f"mean over seeds {wording.listed([str(seed) for seed in findings.study.seeds])}. n: "
+        "example slots of a matched condition. Among the source and the matched conditions, the "
+        "best of each row is bold and the second-best underlined. Brackets are 95% intervals, in "
+        "percentage points."
     )
     if unmatched:
         note += f" * Not budget-matched: {wording.listed([*map(condition_name, unmatched)])}."
@@ -343,10 +344,18 @@ def _build_decomposition(findings: StudyFindings) -> list[Block]:
             for name in findings.study.conditions
             if name != reference
         ]
+    rates = (
+        "κ_S, κ_U: share of the failures recovered by search, and of the failures missed by it, "
+        "that are right after training. ρ_G: share of the solved problems that are wrong after "
+        "training."
+    )
+    if findings.deployment and findings.deployment.repeats > 1:
+        rates = (
+            "κ_S, κ_U: mean gain of the success probability on the failures recovered by search, "
+            "and on those missed by it. ρ_G: its mean loss on the solved problems."
+        )
     note = (
-        "p: share of the audit in each state of the source, in percent. κ_S, κ_U: share of the "
-        "failures recovered by search, and of the failures missed by it, that are right after "
-        "training. ρ_G: share of the solved problems that are wrong after training. The terms "
+        f"p: share of the audit in each state of the source, in percent. {rates} The terms "
         "S = p_S κ_S, U = p_U κ_U and G = −p_G ρ_G are computed from counts, and add up exactly to "
         "the change of Pass@1."
     )
@@ -418,6 +427,11 @@ TERM_DIFFERENCES: tuple[Column[CellContrast], ...] = (
 
 def _describe_flow(cell: CellFindings, lead: str) -> str:
     mean = cell.findings.conditions[lead].mean
+    if mean.repeats > 1:
+        return (
+            f"{cell.name}: κ_S {percent(mean.kappa_s)}, κ_U {percent(mean.kappa_u)}, ρ_G "
+            f"{percent(mean.rho_g)}"
+        )
     return (
         f"{cell.name}: of the solved {percent(mean.rho_g)} are lost, of the recovered "
         f"{percent(mean.kappa_s)} corrected, of the missed {percent(mean.kappa_u)}"
@@ -427,6 +441,8 @@ def _describe_flow(cell: CellFindings, lead: str) -> str:
 def _build_opening(findings: StudyFindings) -> list[Block]:
     """Build the opening: the mean over cells, or the incomplete cells; then remarks."""
     remarks = [Text(note, "note") for note in findings.study.notes]
+    if findings.deployment:
+        remarks.insert(0, Text(wording.describe_deployment(findings.deployment), "note"))
     if findings.incomplete:
         complete_count = len(findings.cells)
         text = (
@@ -486,16 +502,17 @@ def _build_amortization(findings: StudyFindings) -> list[Block]:
     )
     names = {name: condition_name(name) for name in findings.study.conditions}
     names[findings.study.lead] = f"K_eq: {names[findings.study.lead]}"
-    table = Frame([*build_worth_columns(k_values, names)], findings.cells).table(note)
+    decode = "one decode" if findings.deployment else "greedy"
+    table = Frame([*build_worth_columns(k_values, names, decode)], findings.cells).table(note)
     return [
         Figure(
             "curves",
             "; ".join(
-                f"{row[0]}: greedy {row[1]}, Pass@{samples} {row[1 + len(k_values)]}"
+                f"{row[0]}: {decode} {row[1]}, Pass@{samples} {row[1 + len(k_values)]}"
                 for row in table.rows
             ),
-            "The source's accuracy when a verifier picks among k samples. Lines: one greedy decode "
-            "of each model; the marker is at its K_eq.",
+            "The source's accuracy when a verifier picks among k samples. Lines: one "
+            f"{wording.name_decode(findings.deployment)} of each model; the marker is at its K_eq.",
         ),
         table,
     ]
@@ -513,12 +530,18 @@ def _format_cell_k_eq(name: str, cell: CellFindings) -> str:
 
 
 def build_worth_columns(
-    ks: Iterable[int | str], titles: Mapping[str, str]
+    ks: Iterable[int | str], titles: Mapping[str, str], decode: str = "greedy"
 ) -> Iterator[Column[CellFindings]]:
-    """Build the columns of the source's Pass@k, and of each condition's K_eq."""
+    """Build the columns of the source's Pass@k, and of each condition's K_eq.
+
+    Args:
+        ks: the values of k.
+        titles: the titles of the columns of K_eq, by condition.
+        decode: the title of the column of one decode.
+    """
     yield Column("", _CELL, lambda cell: cell.name, "cell")
     yield Column(
-        "", _OF_SOURCE, lambda cell: cell.findings.source.pass_at_1, "greedy", _format_percent
+        "", _OF_SOURCE, lambda cell: cell.findings.source.pass_at_1, decode, _format_percent
     )
     for k in ks:
         yield Column("", _OF_SOURCE, partial(_find_pass_at, k), f"Pass@{k}", _format_percent)

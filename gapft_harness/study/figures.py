@@ -50,7 +50,7 @@ def _draw_forest(findings: StudyFindings) -> Figure:
 
 
 def _draw_curves(findings: StudyFindings) -> Figure:
-    """Draw the source's Pass@k of every cell, with each model's greedy decode as a line."""
+    """Draw the source's Pass@k of every cell, with one decode of each model as a line."""
     figure, axes = panels(2.6 * len(findings.cells) + 0.7, len(findings.cells))
     for cell_axes, cell in zip(axes, findings.cells, strict=True):
         draw_curve(cell_axes, cell.findings)
@@ -71,5 +71,6 @@ def _draw_flows(findings: StudyFindings) -> Figure:
     for cell_axes in axes:
         cell_axes.set_xlim(0, widest)
     style: Any = {"fontsize": 8.5, "handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2}
-    figure.legend(handles=build_outcome_handles(), loc="outside lower center", ncols=4, **style)
+    handles = build_outcome_handles(findings.cells[0].findings.source.repeats)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, **style)
     return figure

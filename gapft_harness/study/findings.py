@@ -24,6 +24,7 @@ from gapft_harness.analysis.bootstrap import (
 )
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
+from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.findings.computation import Findings, compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.study.cells import CollectedCell
@@ -106,6 +107,11 @@ class StudyFindings:
         """The incomplete cells, with the missing parts of each."""
         return {cell.name: cell.missing for cell in self.collected if cell.missing}
 
+    @property
+    def deployment(self) -> Deployment | None:
+        """How the deployment decodes of all cells are sampled; None: they are greedy."""
+        return self.cells[0].inputs.deployment if self.cells else None
+
     def find_mean(self, a: str, b: str) -> MeanContrast | None:
         """Return the mean of a minus b; None where a cell is incomplete."""
         return next((mean for mean in self.means if (mean.a, mean.b) == (a, b)), None)
@@ -160,10 +166,13 @@ def _compute_means(
 
 def _stack_decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
     return Cell(
-        passed=np.array([[arm.passed for arm in inputs.find_arms(name)] for name in conditions]),
-        source_passed=inputs.audit.verdicts.greedy,
+        passing=np.array(
+            [[arm.deployed.passing for arm in inputs.find_arms(name)] for name in conditions]
+        ),
+        source_passing=inputs.audit.deployed.passing,
         item_ids=inputs.audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
+        repeats=inputs.audit.deployed.repeats,
     )
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on problems under one rule: of a greedy decode, and of K samples each."""
+"""Verdicts on problems under one rule: of deployment decodes, and of K samples each."""
 
 from __future__ import annotations
 
@@ -21,35 +21,70 @@ class Verdicts:
     """P problems under one rule, in the reader's order: in a run's tables by id.
 
     Attributes:
-        greedy: shape (P,), whether the greedy decode passed.
+        deployed: shape (P, r), whether each deployment decode passed: the greedy one, or the r
+            sampled repeats.
         passing: shape (P,), how many of the K samples passed: c of the Pass@k estimator.
         k: K.
         passed: shape (P, K), whether each sample passed; empty if only the counts are known.
         answers: shape (P, K), the code of each sample's answer, as ``encode_answers`` returns it;
             None if answers are unknown.
+        solved_share: the share of the deployment decodes that pass on a solved problem.
     """
 
-    greedy: NDArray[np.bool_]
+    deployed: NDArray[np.bool_]
     passing: NDArray[np.int64]
     k: int
     passed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
     answers: NDArray[np.int64] | None = field(default=None, kw_only=True)
+    solved_share: float | Fraction = field(default=Fraction(1), kw_only=True)
 
     @classmethod
     def of(
         cls,
-        greedy: NDArray[np.bool_],
+        deployed: NDArray[np.bool_],
         passed: NDArray[np.bool_],
         answers: NDArray[np.int64] | None = None,
+        solved_share: float | Fraction = Fraction(1),
     ) -> Verdicts:
-        """Build verdicts from the outcome of each sample, and from its answer if known."""
+        """Build verdicts from the outcome of each decode, and from samples' answers if known.
+
+        Args:
+            deployed: shape (P, r); or (P,) with one deployment decode.
+            passed: shape (P, K).
+            answers: see ``Verdicts``.
+            solved_share: see ``Verdicts``.
+        """
         passing = passed.sum(axis=1, dtype=np.int64)
-        return Verdicts(greedy, passing, passed.shape[1], passed, answers=answers)
+        return Verdicts(
+            deployed if deployed.ndim == 2 else deployed[:, None],
+            passing,
+            passed.shape[1],
+            passed,
+            answers=answers,
+            solved_share=solved_share,
+        )
 
     @property
     def states(self) -> NDArray[np.str_]:
         """Evidence states, shape (P,): ``G``, ``S`` or ``U`` (Equations 3 to 5)."""
-        return partition(self.greedy, (self.passing > 0)[:, None])
+        return partition(self.deployed, (self.passing > 0)[:, None], self.solved_share)
+
+    @property
+    def solved(self) -> NDArray[np.bool_]:
+        """Shape (P,), whether the model solves the problem: state ``G``."""
+        solved: NDArray[np.bool_] = self.states == "G"
+        return solved
+
+    @property
+    def success(self) -> NDArray[np.float64]:
+        """Shape (P,), the share of the deployment decodes that passed."""
+        success: NDArray[np.float64] = self.deployed.mean(axis=1)
+        return success
+
+    @property
+    def pass_at_1(self) -> Fraction:
+        """Pass@1, the exact mean share of the deployment decodes that passed."""
+        return Fraction(int(self.deployed.sum()), self.deployed.size)
 
     @property
     def sizes(self) -> dict[State, int]:
@@ -75,13 +110,14 @@ class Verdicts:
             Shape (P, K), maj@k of each problem in column k - 1; (P, 0) with a ``voting_fault``.
         """
         if self.answers is None or self.voting_fault:
-            return np.zeros((len(self.greedy), 0))
+            return np.zeros((len(self.passing), 0))
         return majority_at_k(self.answers, self.passed)
 
     def select_samples(self, first: int, k: int) -> Verdicts:
         """Select k samples from number ``first`` on: for nested budgets, or independent sets."""
         answers = None if self.answers is None else self.answers[:, first : first + k]
-        return Verdicts.of(self.greedy, self.passed[:, first : first + k], answers)
+        passed = self.passed[:, first : first + k]
+        return Verdicts.of(self.deployed, passed, answers, self.solved_share)
 
 
 def encode_answers(rows: Iterable[Sequence[str | None]]) -> NDArray[np.int64]:

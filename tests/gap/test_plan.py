@@ -22,6 +22,7 @@ from gapft_harness.gap.searched import SearchedRun, SearchedSplit
 from gapft_harness.report.reading.tokens import GeneratedTokens
 
 RECIPE = {
+    "search": {},
     "conditions": ["gapft", "uniform"],
     "seeds": [13, 21, 73],
     "budget": {"n": "recovered", "replay": 0},

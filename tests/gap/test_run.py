@@ -27,6 +27,7 @@ from tests.command import succeed
 from tests.training.letters import prepare
 
 RECIPE = {
+    "search": {},
     "conditions": ["gapft", "uniform"],
     "seeds": [13, 21, 73],
     "budget": {"n": "recovered", "replay": 0},
@@ -40,7 +41,13 @@ def build_split(greedy: object, passed: object, complete: bool = True) -> Search
     tokens = GeneratedTokens(10 * count, 20 * outcomes.size, count, outcomes.size)
     passing = outcomes.sum(axis=1)
     return SearchedSplit(
-        np.array(greedy, dtype=bool), passing, outcomes.shape[1], outcomes, complete, tokens, 50.0
+        np.array(greedy, dtype=bool).reshape(count, -1),
+        passing,
+        outcomes.shape[1],
+        outcomes,
+        complete,
+        tokens,
+        50.0,
     )
 
 
@@ -270,7 +277,7 @@ def test_half_search_bounds_cover_full_search() -> None:
     for seed in range(8):
         whole = draw_split(800, 0.7, seed, k=16)
         (half,) = compute_split_findings(
-            build_run(pool=build_split(whole.greedy, whole.passed[:, :8]))
+            build_run(pool=build_split(whole.deployed, whole.passed[:, :8]))
         ).values()
         p_s = half.beyond[16].p_s
         inside.append(p_s.low <= count_recovered(whole) / 800 <= p_s.high)

@@ -113,6 +113,14 @@ def test_reports_missing_response(write_records, model):
         generate_all(arm, [make_request("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
+def test_replays_repeats_of_deployment_decode(write_records, model):
+    repeat = {"id": "a", "index": -2, "text": "It is C"}
+    sampler = recorded(build_settings(write_records(*RECORDS, repeat), model), None)
+    assert generate_texts(sampler, make_request("a", "First?", (-2, -1))) == [["It is C", "A"]]
+    with pytest.raises(UserError, match="'a': repeat -3 of the deployment decode of the source"):
+        generate_all(sampler, [make_request("a", "First?", (-3,))], DECODE, 0)
+
+
 def test_distinguishes_attempts_of_episode(write_records, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
     sampler = recorded(build_settings(write_records(*RECORDS, later), model), None)
@@ -147,7 +155,10 @@ def test_rejects_repeated_record(write_records, model, number):
         ({"id": "x", "prompt": "y", "index": 0, "text": "A"}, "exactly one of the keys"),
         ({"id": "x", "index": 0}, "key 'text': found nothing; expected a string"),
         ({"id": 7, "index": 0, "text": "A"}, "key 'id': found 7; expected a string"),
-        ({"id": "x", "index": -1, "text": "A"}, "key 'index': found -1; expected 'greedy' or"),
+        (
+            {"id": "x", "index": "first", "text": "A"},
+            "key 'index': found \"first\"; expected 'greedy",
+        ),
         ({"id": "x", "index": True, "text": "A"}, "key 'index': found true"),
         ({"id": "x", "text": "A"}, "key 'index': found nothing"),
         ({"id": "x", "index": 0, "text": "A", "seed": 13}, "both 'condition' and 'seed'"),

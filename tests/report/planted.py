@@ -10,6 +10,7 @@ from gapft_harness.report.reading.inputs import (
     PASS,
     STATUSES,
     Audit,
+    DeploymentDecodes,
     FurtherAudit,
     LoadedPart,
     ReportInputs,
@@ -74,20 +75,27 @@ def build_audit(sizes=(446, 280, 274), k=8, seed=0):
         ids=ids,
         prompts=tuple(f"Find {a} +{b} -{c}." for a, b, c in numbers),
         golds=tuple(f'"{a + b - c}"' for a, b, c in numbers),
-        greedy=greedy[order],
-        greedy_texts=tuple(
-            f"By eye; \\boxed{{{a + b - c if right else a + c}}}"
-            for (a, b, c), right in zip(numbers, greedy[order] == PASS, strict=True)
+        deployed=DeploymentDecodes(
+            greedy[order, None],
+            tuple(
+                f"By eye; \\boxed{{{a + b - c if right else a + c}}}"
+                for (a, b, c), right in zip(numbers, greedy[order] == PASS, strict=True)
+            ),
         ),
         samples=samples[order],
     )
+
+
+def replace_decodes(model, **changes):
+    """Replace statuses or texts of the deployment decodes of an audit or an arm."""
+    return replace(model, deployed=replace(model.deployed, **changes))
 
 
 def build_arm(audit, condition, seed, flows=None, n=134):
     """Build an arm in which exactly the planted share of each state changes."""
     rng = np.random.default_rng([seed, *condition.encode()])
     kappa_s, kappa_u, rho_g = flows or FLOWS[condition]
-    passed = audit.greedy == PASS
+    passed = audit.deployed.solved.copy()
     for state, share, outcome in (("S", kappa_s, True), ("U", kappa_u, True), ("G", rho_g, False)):
         members = np.flatnonzero(audit.states == state)
         changed = round(len(members) * min(1, share * (1 + 0.04 * rng.standard_normal())))
@@ -95,9 +103,12 @@ def build_arm(audit, condition, seed, flows=None, n=134):
     statuses = np.where(passed, PASS, FAIL).astype(np.uint8)
     return TrainedArm(
         arm=Arm(condition, seed),
-        statuses=statuses,
-        texts=tuple(
-            f"steps of {condition}; \\boxed{{{'right' if right else 'wrong'}}}" for right in passed
+        deployed=DeploymentDecodes(
+            statuses[:, None],
+            tuple(
+                f"steps of {condition}; \\boxed{{{'right' if right else 'wrong'}}}"
+                for right in passed
+            ),
         ),
         budget=Budget(n, 8, 8 * n, 56 * 8 * n + seed, 20 * 8 * n + len(condition), -(-8 * n // 16)),
         matched=condition != "all_verified",
@@ -210,4 +221,30 @@ def build_audited_inputs(sizes=(446, 280, 274), **changes):
             FurtherAudit("deduplicated", "audit", base.select_problems(base.audit.ids[::3])),
             FurtherAudit("hard", "other", further.select_problems(other.ids[other.states != "G"])),
         ),
+    )
+
+
+def sample_decodes(inputs, repeats=3, solved=0.5, number=5):
+    """Return the inputs with several sampled deployment decodes of each problem."""
+    rng = np.random.default_rng(number)
+    ability = rng.beta(0.7, 0.7, len(inputs.audit.ids))
+
+    def draw_decodes(name, gain):
+        passed = rng.random((len(ability), repeats)) < np.clip(ability + gain, 0, 1)[:, None]
+        texts = tuple(
+            f"decode {number} of {name} on problem {place}, {'right' if outcome else 'wrong'}"
+            for place, row in enumerate(passed)
+            for number, outcome in enumerate(row)
+        )
+        return DeploymentDecodes(np.where(passed, PASS, FAIL).astype(np.uint8), texts, solved)
+
+    deployment = {
+        "temperature": 0.6, "top_p": 0.95, "top_k": 0, "repeats": repeats, "solved": solved,
+    }  # fmt: skip
+    search = {**inputs.recipe["search"], "deployment": deployment}
+    return replace(
+        inputs,
+        recipe={**inputs.recipe, "search": search},
+        audit=replace(inputs.audit, deployed=draw_decodes("source", 0)),
+        arms=tuple(replace(arm, deployed=draw_decodes(arm.arm.name, 0.1)) for arm in inputs.arms),
     )

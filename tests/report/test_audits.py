@@ -45,7 +45,7 @@ def test_subset_audit_equals_run_on_subset(members: set[int]) -> None:
         counts = alone_results["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)][
             "counts"
         ]
-        solved, passed = SMALL.audit.verdicts.greedy[rows], arm.passed[rows]
+        solved, passed = SMALL.audit.verdicts.solved[rows], arm.deployed.solved[rows]
         assert counts["correct"] == passed.sum()
         assert counts["G_regressed"] == (solved & ~passed).sum()
         assert counts["S_corrected"] + counts["U_corrected"] == (~solved & passed).sum()

@@ -14,7 +14,12 @@ import pytest
 from gapft_harness.report import write_report
 from gapft_harness.report.reading.inputs import ReportInputs
 from tests.report.chromium import show_page
-from tests.report.planted import build_allocation_inputs, build_audited_inputs, build_inputs
+from tests.report.planted import (
+    build_allocation_inputs,
+    build_audited_inputs,
+    build_inputs,
+    replace_decodes,
+)
 from tests.study.sealed import build_cell, run_planted_study, write_run_directory, write_study_file
 
 
@@ -22,9 +27,15 @@ def build_long_inputs() -> ReportInputs:
     """Build inputs with long responses, which need page breaks."""
     base = build_inputs()
     lines = "\n".join(f"{number}. One more step of {number} words." for number in range(60))
-    arms = tuple(replace(arm, texts=tuple(lines + text for text in arm.texts)) for arm in base.arms)
-    texts = tuple(lines.replace("step", "doubt") + text for text in base.audit.greedy_texts)
-    return replace(base, arms=arms, audit=replace(base.audit, greedy_texts=texts))
+    arms = tuple(
+        replace_decodes(arm, texts=tuple(lines + text for text in arm.deployed.texts))
+        for arm in base.arms
+    )
+    doubt = lines.replace("step", "doubt")
+    audit = replace_decodes(
+        base.audit, texts=tuple(doubt + text for text in base.audit.deployed.texts)
+    )
+    return replace(base, arms=arms, audit=audit)
 
 
 #: Inputs of the tested pages.

@@ -100,11 +100,11 @@ def inputs() -> ReportInputs:
 
 
 def list_seeds_with_change(inputs: ReportInputs, condition: str, position: int) -> list[int]:
-    before = inputs.audit.verdicts.greedy
+    before = inputs.audit.verdicts.solved
     return [
         arm.arm.seed
         for arm in inputs.find_arms(condition)
-        if arm.passed[position] != before[position]
+        if arm.deployed.solved[position] != before[position]
     ]
 
 
@@ -119,7 +119,7 @@ def test_results_select_cases_by_printed_rule(
         for change, right_before in (("gained", False), ("lost", True)):
             candidates = [
                 position
-                for position, right in enumerate(inputs.audit.verdicts.greedy)
+                for position, right in enumerate(inputs.audit.verdicts.solved)
                 if right == right_before and list_seeds_with_change(inputs, name, position)
             ]
             candidates.sort(
@@ -155,8 +155,9 @@ AFTER = BEFORE.replace("<b>6", "<b>490") + "End\u200b"
 
 @pytest.fixture(scope="module")
 def report_folder(inputs: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    audit = replace(inputs.audit, greedy_texts=(BEFORE,) * len(inputs.audit.ids))
-    arms = tuple(replace(arm, texts=(AFTER,) * len(arm.texts)) for arm in inputs.arms)
+    count = len(inputs.audit.ids)
+    audit = planted.replace_decodes(inputs.audit, texts=(BEFORE,) * count)
+    arms = tuple(planted.replace_decodes(arm, texts=(AFTER,) * count) for arm in inputs.arms)
     task: Any = {**inputs.task, "episode": {"attempts": 3, "executions": 1}}
     folder = tmp_path_factory.mktemp("cases") / "report"
     write_report(replace(inputs, audit=audit, arms=arms, task=task), folder)

@@ -52,6 +52,7 @@ def run_folder(tmp_path):
 
 def build_manifest(attempts=3, executions=3, repeats=None):
     return {
+        "recipe": {"search": {}},
         "task": {"episode": {"attempts": attempts, "executions": executions}},
         "executions": repeats or {},
     }

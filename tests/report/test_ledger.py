@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gapft_harness.report.findings.computation import compute_findings
@@ -58,7 +59,10 @@ def test_model_without_gain_never_breaks_even() -> None:
     inputs = build_inputs_with_tokens()
     worse = replace(
         inputs,
-        arms=tuple(replace(arm, statuses=inputs.audit.greedy * 0 + 1) for arm in inputs.arms),
+        arms=tuple(
+            planted.replace_decodes(arm, statuses=np.ones_like(inputs.audit.deployed.statuses))
+            for arm in inputs.arms
+        ),
     )
     entry = compute_ledger(worse, compute_findings(worse)).entries[0]
     assert entry.gain < 0

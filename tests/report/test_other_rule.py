@@ -26,20 +26,18 @@ GOLD = '{"answer": "B", "options": ["one", "two", "three"]}'
 
 
 def build_status_codes(passed):
-    return codes(["pass" if is_pass else "fail" for is_pass in passed])
+    return codes(["pass" if is_pass else "fail" for is_pass in passed])[:, None]
 
 
 @pytest.fixture
 def inputs():
     base = planted.build_inputs(conditions=("gapft",), seeds=(13, 21), sizes=(1, 2, 1))
-    audit = replace(
-        base.audit, golds=(GOLD,) * 4, greedy_texts=SOURCE[0], greedy=build_status_codes(SOURCE[1])
-    )
+    audit = replace(base.audit, golds=(GOLD,) * 4)
+    audit = planted.replace_decodes(audit, texts=SOURCE[0], statuses=build_status_codes(SOURCE[1]))
     arms = tuple(
-        replace(
-            arm, texts=ARMS[arm.arm.seed][0], statuses=build_status_codes(ARMS[arm.arm.seed][1])
-        )
+        planted.replace_decodes(arm, texts=texts, statuses=build_status_codes(passed))
         for arm in base.arms
+        for texts, passed in [ARMS[arm.arm.seed]]
     )
     task = {**base.task, "verifier": "option_letter", "verifier_params": {}}
     return replace(base, audit=audit, arms=arms, task=task)
@@ -84,8 +82,8 @@ def test_separates_format_drift_from_accuracy(inputs):
 def test_equal_verdicts_give_equal_contrasts(inputs):
     """A rule with equal verdicts gives the report's own intervals, from the same replicates."""
     read, _ = build_results_with_rule(inputs)
-    arms = {arm.arm.name: arm.statuses for arm in read.arms}
-    same = replace(read.other_rule, source=read.audit.greedy, arms=arms)
+    arms = {arm.arm.name: arm.deployed.statuses for arm in read.arms}
+    same = replace(read.other_rule, source=read.audit.deployed.statuses, arms=arms)
     content = build_results(replace(read, other_rule=same), computation.compute_findings(read))
     (own,), (other,) = content["contrasts"], content["verifier_audit"]["contrasts"]
     assert (other["other_rule"], other["other_rule_ci95"]) == (own["delta"], own["ci95"])
@@ -106,9 +104,8 @@ def test_reads_opening_letter(text, letter):
 
 def test_falls_back_to_stricter_rule(inputs):
     task = {**inputs.task, "verifier_params": {"rule": "first_explicit"}}
-    explicit = replace(
-        inputs, task=task, audit=replace(inputs.audit, greedy=build_status_codes((1, 1, 1, 0)))
-    )
+    audit = planted.replace_decodes(inputs.audit, statuses=build_status_codes((1, 1, 1, 0)))
+    explicit = replace(inputs, task=task, audit=audit)
     _, content = build_results_with_rule(explicit)
     audit = content["verifier_audit"]
     assert (audit["permissive"], audit["params"]) == (False, {"rule": "whole_response"})
@@ -133,7 +130,7 @@ def test_math_agrees_with_boxed_math():
     inputs = planted.build_inputs(conditions=("gapft",), seeds=(13,), sizes=(3, 2, 2))
     rule = judge_by_other_rule(inputs, load_plugins())
     assert (rule.name, rule.permissive) == ("math", True)
-    assert ((rule.source == PASS) == (inputs.audit.greedy == PASS)).all()
+    assert ((rule.source == PASS) == inputs.audit.deployed.passed).all()
 
 
 def test_excludes_and_counts_unjudged_responses(inputs):
@@ -148,7 +145,7 @@ def test_excludes_and_counts_unjudged_responses(inputs):
     assert (gapft["unjudged"], audit["source"]["unjudged"]) == (2, 0)
     assert (gapft["run_rule"], gapft["other_rule"]) == (3 / 6, 4 / 6)
     assert (gapft["only_run_rule"], gapft["only_other_rule"]) == (0, 1)
-    lost = {name: codes(["error"] * 4) for name in rule.arms}
+    lost = {name: codes(["error"] * 4)[:, None] for name in rule.arms}
     read = replace(inputs, other_rule=replace(rule, arms=lost))
     audit = build_results(read, computation.compute_findings(read))["verifier_audit"]
     assert "none" in audit

@@ -29,6 +29,20 @@ def build_response(problem_id, index, text, status):
     }  # fmt: skip
 
 
+def build_decodes(problem_id, deployed, place):
+    """Build the rows of a problem's deployment decodes, with the indices -r to -1."""
+    repeats = deployed.repeats
+    return [
+        build_response(
+            problem_id,
+            number - repeats,
+            deployed.texts[place * repeats + number],
+            STATUSES[deployed.statuses[place, number]],
+        )
+        for number in range(repeats)
+    ]
+
+
 def write_rows(path, rows, schema, facts=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {} if facts is None else {FACTS: json.dumps(facts)}
@@ -93,10 +107,11 @@ def write_run(folder, inputs):
     write_rows(folder / "audit/problems.parquet", problems, problem_schema())
     responses = []
     for place, problem_id in enumerate(ids):
-        codes = [audit.greedy[place], *audit.samples[place]]
-        for number, code in enumerate(codes):
-            text = audit.greedy_texts[place] if number == 0 else f"sample {number}"
-            responses.append(build_response(problem_id, number - 1, text, STATUSES[code]))
+        responses += build_decodes(problem_id, audit.deployed, place)
+        responses += [
+            build_response(problem_id, number, f"sample {number}", STATUSES[code])
+            for number, code in enumerate(audit.samples[place])
+        ]
     write_rows(folder / "audit/responses.parquet", responses, response_schema())
     for split, states in (
         ("audit", list(zip(ids, audit.states.tolist(), strict=True))),
@@ -112,8 +127,9 @@ def write_run(folder, inputs):
         write_rows(folder / split / "states.parquet", rows, state_schema())
     for trained in inputs.arms:
         rows = [
-            build_response(i, -1, t, STATUSES[code])
-            for i, t, code in zip(ids, trained.texts, trained.statuses, strict=True)
+            row
+            for place, problem_id in enumerate(ids)
+            for row in build_decodes(problem_id, trained.deployed, place)
         ]
         write_rows(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
@@ -166,9 +182,14 @@ def test_reads_what_was_written(inputs, tmp_path):
         expected.seeds,
     )
     assert inputs_read.pool_states == {"G": 5, "S": 134, "U": 3}
-    for name in ("ids", "states", "greedy", "samples"):
+    for name in ("ids", "states", "samples"):
         assert (getattr(inputs_read.audit, name) == getattr(expected.audit, name)).all()
-    assert inputs_read.audit.greedy_texts == expected.audit.greedy_texts
+    models = zip(
+        (inputs_read.audit, *inputs_read.arms), (expected.audit, *expected.arms), strict=True
+    )
+    for model, expected_model in models:
+        assert (model.deployed.statuses == expected_model.deployed.statuses).all()
+        assert model.deployed.texts == expected_model.deployed.texts
     assert inputs_read.audit.prompts == expected.audit.prompts
     assert inputs_read.audit.golds == expected.audit.golds
     for arm, expected_arm in zip(inputs_read.arms, expected.arms, strict=True):
@@ -178,8 +199,6 @@ def test_reads_what_was_written(inputs, tmp_path):
             expected_arm.matched,
         )
         assert arm.problems == expected_arm.problems
-        assert (arm.statuses == expected_arm.statuses).all()
-        assert arm.texts == expected_arm.texts
     assert inputs_read.warnings == expected.warnings
     assert inputs_read.seconds == expected.seconds  # without this stage's own
     assert inputs_read.days == ("2026-11-20", "2026-11-21")

@@ -50,7 +50,8 @@ def change_one_text(inputs: ReportInputs) -> ReportInputs:
     """Return the run with a different text for one response of the replicate."""
     arms = [*inputs.arms]
     place = next(i for i, trained in enumerate(arms) if trained.arm.condition == "uniform")
-    arms[place] = replace(arms[place], texts=("another text", *arms[place].texts[1:]))
+    texts = ("another text", *arms[place].deployed.texts[1:])
+    arms[place] = planted.replace_decodes(arms[place], texts=texts)
     return replace(inputs, arms=tuple(arms))
 
 
@@ -71,7 +72,7 @@ def test_counts_decisions_in_both_directions() -> None:
     (replicate,) = build_results(inputs, findings)["replicates"]
     assert (replicate["condition"], replicate["original"]) == ("uniform", "gapft")
     first, second = (
-        np.array([trained.passed for trained in inputs.find_arms(name)])
+        np.array([trained.deployed.solved for trained in inputs.find_arms(name)])
         for name in ("gapft", "uniform")
     )
     assert replicate["n"] == first.size

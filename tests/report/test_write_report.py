@@ -155,7 +155,8 @@ def test_security_policy_allows_own_style(report_folder):
 
 
 def build_hostile_inputs(small):
-    audit = small.audit
+    count = len(small.audit.ids)
+    audit = planted.replace_decodes(small.audit, texts=(HOSTILE + "x" * 2 * MAX_CHARS,) * count)
     return replace(
         small,
         recipe={**small.recipe, "description": HOSTILE},
@@ -164,9 +165,8 @@ def build_hostile_inputs(small):
             audit,
             prompts=tuple(HOSTILE for _ in audit.prompts),
             golds=tuple(json.dumps(HOSTILE) for _ in audit.golds),
-            greedy_texts=tuple(HOSTILE + "x" * 2 * MAX_CHARS for _ in audit.greedy_texts),
         ),
-        arms=tuple(replace(arm, texts=tuple(HOSTILE for _ in arm.texts)) for arm in small.arms),
+        arms=tuple(planted.replace_decodes(arm, texts=(HOSTILE,) * count) for arm in small.arms),
     )
 
 
@@ -245,8 +245,10 @@ def test_items_table_holds_every_change_in_full(small_inputs, report_folder):
     ordered = small_inputs
     places = {str(problem): place for place, problem in enumerate(ordered.audit.ids)}
     first = rows[0]
-    assert first["before"] == ordered.audit.greedy_texts[places[first["problem_id"]]]
-    assert first["after"] == ordered.find_arms("gapft")[0].texts[places[first["problem_id"]]]
+    assert first["before"] == ordered.audit.deployed.texts[places[first["problem_id"]]]
+    assert (
+        first["after"] == ordered.find_arms("gapft")[0].deployed.texts[places[first["problem_id"]]]
+    )
 
 
 def test_tables_match_results(report_folder):

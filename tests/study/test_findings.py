@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.rendering.markdown import render_markdown
 from gapft_harness.study.cells import CollectedCell
 from gapft_harness.study.document import (
     build_budgets,
@@ -22,9 +23,10 @@ from gapft_harness.study.document import (
     build_study_results,
     compute_checked,
 )
+from gapft_harness.study.figures import draw_study_figures
 from gapft_harness.study.findings import compute_shares, compute_study
 from gapft_harness.study.recipe import StudyRecipe
-from tests.report.planted import CONDITIONS
+from tests.report.planted import CONDITIONS, sample_decodes
 from tests.study.sealed import build_cell
 
 
@@ -60,14 +62,14 @@ def test_mean_equals_recomputed_cell_differences(three_cells):
     findings = compute_study(build_study(three_cells), list(three_cells.values()))
 
     def compute_pass_at_1(inputs, name) -> Fraction:
-        decisions = [bool(p) for arm in inputs.find_arms(name) for p in arm.passed]
+        decisions = [bool(p) for arm in inputs.find_arms(name) for p in arm.deployed.solved]
         return Fraction(sum(decisions), len(decisions))
 
     for mean in findings.means:
         differences = []
         for collected in three_cells.values():
             source = Fraction(
-                int(collected.inputs.audit.verdicts.greedy.sum()), len(collected.inputs.audit.ids)
+                int(collected.inputs.audit.verdicts.solved.sum()), len(collected.inputs.audit.ids)
             )
             other = source if mean.b == "source" else compute_pass_at_1(collected.inputs, mean.b)
             differences.append(compute_pass_at_1(collected.inputs, mean.a) - other)
@@ -92,7 +94,9 @@ def test_interval_matches_plain_bootstrap_loop(three_cells):
             if key not in drawn:
                 drawn[key] = rng.integers(len(audit.ids), size=len(audit.ids))
             a, b = (
-                np.array([arm.passed for arm in collected.inputs.find_arms(n)], dtype=float)
+                np.array(
+                    [arm.deployed.solved for arm in collected.inputs.find_arms(n)], dtype=float
+                )
                 for n in ("gapft", "uniform")
             )
             values.append((a - b)[seeds][:, drawn[key]].mean())
@@ -241,3 +245,36 @@ def test_main_table_ranks_only_matched_budgets(three_cells):
         values = {name: float(row[names.index(name)]) for name in sorted(ranked | {"source"})}
         best = [names[c] for (r, c), rank in table.ranks.items() if (r, rank) == (number, "best")]
         assert {values[name] for name in best} == {max(values.values())}
+
+
+def test_repeats_are_averaged_in_every_cell():
+    """With three decodes of each problem, Pass@1 and κ are means of the success probability."""
+    cells = {
+        "a": sample_decodes(build_cell(0), number=1),
+        "b": move_to_other_audit(sample_decodes(build_cell(1, sizes=(25, 12, 20)), number=2)),
+    }
+    collected = [build_collected_cell(name, inputs) for name, inputs in cells.items()]
+    findings = compute_study(build_study(cells), collected)
+
+    def compute_success(inputs, name) -> Fraction:
+        models = [inputs.audit] if name == "source" else inputs.find_arms(name)
+        passed = np.array([model.deployed.passed for model in models])
+        return Fraction(int(passed.sum()), passed.size)
+
+    for mean in findings.means:
+        differences = [
+            compute_success(inputs, mean.a) - compute_success(inputs, mean.b)
+            for inputs in cells.values()
+        ]
+        assert mean.delta == sum(differences) / 2
+        assert mean.interval.low <= float(mean.delta) <= mean.interval.high
+    for cell in findings.cells:
+        entry = cell.findings.conditions["gapft"].mean
+        terms = entry.terms
+        assert entry.pass_at_1 - cell.findings.source.pass_at_1 == terms.s + terms.u + terms.g
+    page = render_markdown("", "", build_sections(findings))
+    assert page.count("3 repeats of each problem; solved: at least 2 of 3 pass") == 1
+    assert "greedy" not in page.lower()
+    assert {drawing.name for drawing in draw_study_figures(findings)} == {
+        "forest", "flows", "curves",
+    }  # fmt: skip

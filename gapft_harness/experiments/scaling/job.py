@@ -161,9 +161,8 @@ def choose_arm_scale(
     """
 
     def read_passed(table: Path) -> NDArray[np.bool_]:
-        passed: NDArray[np.bool_] = (
-            api.read_decisions(table, ids, "the calibration split") == api.PASS
-        )
+        statuses = api.read_decisions(table, ids, "the calibration split")
+        passed: NDArray[np.bool_] = statuses[:, 0] == api.PASS
         return passed
 
     solved_mask = read_passed(source)

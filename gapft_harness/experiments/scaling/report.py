@@ -28,7 +28,7 @@ from gapft_harness.api import (
 )
 from gapft_harness.experiments.scaling.job import CalibratedScale, ScaleChoice
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.audits import read_verdicts
+from gapft_harness.report.reading.audits import find_deployment, read_verdicts
 from gapft_harness.report.results import to_float
 from gapft_harness.stages.train.stored import TRAINED_AS
 
@@ -89,15 +89,15 @@ def read_scaled_run(
     recipe = manifest["recipe"]
     if "scaling" not in recipe["experiments"] or not arms:
         return None
-    audit = read_verdicts(run_path / layout.responses_path("audit"), recipe["search"]["k"])
+    table, k = run_path / layout.responses_path("audit"), recipe["search"]["k"]
+    audit = read_verdicts(table, k, find_deployment(recipe))
     ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))["problem_id"]
 
     def read_at_scale(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
-            return audit.greedy
-        passed: NDArray[np.bool_] = (
-            api.read_decisions(run_path / layout.scaled_decisions_path(arm, scale), ids) == api.PASS
-        )
+            return audit.solved
+        table = run_path / layout.scaled_decisions_path(arm, scale)
+        passed: NDArray[np.bool_] = api.read_decisions(table, ids)[:, 0] == api.PASS
         return passed
 
     checkpoints, condition_names = [], list(dict.fromkeys(arm.condition for arm in arms))
@@ -114,7 +114,7 @@ def read_scaled_run(
                 copied,
             )
         )
-    audit_arrays = np.array(ids, dtype=np.str_), audit.greedy, audit.states
+    audit_arrays = np.array(ids, dtype=np.str_), audit.solved, audit.states
     return ScaledRun(recipe["name"], *audit_arrays, tuple(checkpoints))
 
 
@@ -419,7 +419,8 @@ class ScalingPart(api.Part):
     def verdicts(self, inputs: api.ReportInputs, read: ScaledRun) -> dict[str, Mapping[str, int]]:
         """Count the verdicts on the calibration split, and on the audit at other scales."""
         source = inputs.verdict_counts[str(api.CALIBRATION)]
-        counts = {"calibration, source greedy": Counter(source)}
+        label = "source" if inputs.deployment else "source greedy"
+        counts = {f"calibration, {label}": Counter(source)}
         for trained in inputs.arms:
             name = condition_name(trained.arm.condition)
             for label, infix in (

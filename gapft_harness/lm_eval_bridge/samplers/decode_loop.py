@@ -1,9 +1,9 @@
 """The decode loop of the ``hf`` sampler: computes each prompt once, and removes finished rows.
 
-A batch holds rows of one block only (the greedy decode, or eight consecutive samples), so that the
-results of a block do not depend on other blocks. Rows are padded on the left, and each row draws
-from its own random stream (``nucleus.py``). Models whose cache cannot be repeated use Transformers'
-``generate`` with the same rules.
+A batch holds rows of one block only (a deployment decode, or eight consecutive samples), so that
+the results of a block do not depend on other blocks. Rows are padded on the left, and each row
+draws from its own random stream (``nucleus.py``). Models whose cache cannot be repeated use
+Transformers' ``generate`` with the same rules.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.gguf import looks_like_hub_name
-from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding
+from gapft_harness.core.records import BLOCK, Adapter, Decoding, is_deployment
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
@@ -350,11 +350,11 @@ class HfSampler:
 
 
 def _build_rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
-    """Return the rows of one request, with samples in blocks by their numbers."""
+    """Return the rows of one request, with samples in blocks; a deployment decode is a block."""
     return [
         Row(
             prompt,
-            GREEDY if index == GREEDY else index // BLOCK,
+            index if is_deployment(index) else index // BLOCK,
             np.random.Generator(np.random.PCG64(seed)).random(decoding.max_gen_toks)
             if decoding.for_index(index).do_sample
             else None,

@@ -14,7 +14,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Decoding
+from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.text import replace_surrogates
 from gapft_harness.core.thoughts import opens_thought
@@ -90,23 +90,20 @@ def build_instances(
     kwargs: Callable[[Decoding], dict[str, Any]] = build_generation_kwargs,
 ) -> list[Any]:
     """Build lm-eval's requests: one for each requested index, with its decoding."""
-    options = {
-        is_greedy: kwargs(decoding.for_index(GREEDY if is_greedy else 0)) for is_greedy in (0, 1)
-    }
     clones: list[Any] = []
     for number, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
         request_instances = {
-            is_greedy: Instance(
+            used: Instance(
                 "generate_until",
                 {},
-                (prompt, options[is_greedy]),
+                (prompt, kwargs(used)),
                 idx=number,
                 task_name="",
                 doc_id=number,
             )
-            for is_greedy in {index == GREEDY for index in request.indices}
+            for used in {decoding.for_index(index) for index in request.indices}
         }
-        clones.extend(request_instances[index == GREEDY] for index in request.indices)
+        clones.extend(request_instances[decoding.for_index(index)] for index in request.indices)
     return clones
 
 

@@ -19,7 +19,11 @@ from gapft_harness.report.explorer.content import (
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.reading.texts import JudgedText
-from gapft_harness.report.rendering.wording import condition_name
+from gapft_harness.report.rendering.wording import (
+    condition_name,
+    find_required_passes,
+    name_source,
+)
 from gapft_harness.run_directory.directory import require_consistent
 
 
@@ -57,24 +61,21 @@ def collect_audit(
         title: the page's title.
         subsets: ids of problems by the name of a subset; each subset becomes a filter.
     """
-    audit, passed = inputs.audit, inputs.audit.verdicts.greedy.tolist()
-    attempts = inputs.task["episode"]["attempts"]
+    audit, solved = inputs.audit, inputs.audit.deployed.solved.tolist()
     return ExplorerContent(
         title=title,
-        remark=f"The last of up to {attempts} attempts is shown; earlier attempts can be unfolded."
-        if attempts > 1
-        else "",
+        remark=_describe_responses(inputs),
         noun="problem",
-        before="source, greedy",
+        before=name_source(inputs.deployment),
         ids=[str(name) for name in audit.ids],
-        verdicts=_format_codes(audit.greedy),
+        verdicts=_format_codes(audit.deployed.shown_statuses),
         models=[
             ExplorerModel(
                 condition=trained.arm.condition,
                 label=condition_name(trained.arm.condition),
                 seed=str(trained.arm.seed),
-                verdicts=_format_codes(trained.statuses),
-                outcomes="".join(map(classify_outcome, passed, trained.passed.tolist())),
+                verdicts=_format_codes(trained.deployed.shown_statuses),
+                outcomes="".join(map(classify_outcome, solved, trained.deployed.solved.tolist())),
             )
             for trained in inputs.arms
         ],
@@ -83,32 +84,62 @@ def collect_audit(
         passing=audit.verdicts.passing.tolist(),
         samples=[_format_codes(row) for row in audit.samples],
         fields={
-            name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]
-            for name, ids in (subsets or {}).items()
+            **_list_passes(inputs),
+            **{
+                name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]
+                for name, ids in (subsets or {}).items()
+            },
         },
         entries=lambda: _read_entries(inputs),
         report=True,
     )
 
 
+def _describe_responses(inputs: ReportInputs) -> str:
+    """Describe which response of a model is shown; empty if it has only one."""
+    attempts, repeats = inputs.task["episode"]["attempts"], inputs.audit.deployed.repeats
+    remarks = []
+    if inputs.deployment and repeats > 1:
+        remarks.append(
+            f"Right: at least {find_required_passes(inputs.deployment)} of {repeats} deployment "
+            "decodes pass. The first decode with this outcome is shown."
+        )
+    if attempts > 1:
+        remarks.append(
+            f"The last of up to {attempts} attempts is shown; earlier attempts can be unfolded."
+        )
+    return " ".join(remarks)
+
+
+def _list_passes(inputs: ReportInputs) -> dict[str, list[str]]:
+    """List how many deployment decodes of the source pass, a field to filter by, if several."""
+    deployed = inputs.audit.deployed
+    if deployed.repeats == 1:
+        return {}
+    passes = [f"{count} of {deployed.repeats}" for count in deployed.passing.tolist()]
+    return {"source decodes that pass": passes}
+
+
 def _read_entries(inputs: ReportInputs) -> Iterator[ProblemTexts]:
-    audit = inputs.audit
-    for position, (document, (source, *trained)) in enumerate(_read_texts(inputs)):
+    audit, repeats = inputs.audit, inputs.audit.deployed.repeats
+    decodes = [audit.deployed, *(item.deployed for item in inputs.arms)]
+    shown, shown_texts = [item.shown for item in decodes], [item.shown_texts for item in decodes]
+    for position, (document, by_model) in enumerate(_read_texts(inputs)):
+        samples = by_model[0][repeats:]
         first_responses = [
-            *source[:1],
-            *(item for arm_responses in trained for item in arm_responses),
-            *source[1:],
+            item
+            for responses, places in zip(by_model, shown, strict=True)
+            for item in responses[places[position] : places[position] + 1]
         ]
         yield ProblemTexts(
             prompt=audit.prompts[position],
             gold=format_gold(audit.golds[position]),
             responses=(
-                audit.greedy_texts[position],
-                *(item.texts[position] for item in inputs.arms),
-                *(text for text, _ in source[1:]),
+                *(texts[position] for texts in shown_texts),
+                *(text for text, _ in samples),
             ),
             document=document,
-            judged=[item for _, item in first_responses],
+            judged=[item for _, item in (*first_responses, *samples)],
         )
 
 

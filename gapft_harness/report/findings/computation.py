@@ -22,6 +22,7 @@ from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import find_own_settings
+from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
 from gapft_harness.report.findings.versions import VERSIONS, find_own_versions
 from gapft_harness.report.reading.columns import count_codes
@@ -44,13 +45,14 @@ class SourceFindings:
 
     Attributes:
         n: audit problems.
-        pass_at_1: of the greedy decode.
+        pass_at_1: of the deployment decodes.
         curve: unbiased Pass@k of the samples, for every k from 1 to K.
         states: audit problems in G, S and U.
-        verdicts: greedy decodes by status.
+        verdicts: deployment decodes by status.
         majority: maj@k of the samples (``analysis.majority``), for every k from 1 to K; empty with
             a ``voting_fault``.
         voting_fault: the reason why there is no majority vote, in words; may be empty.
+        deployment: how the deployment decodes are sampled; None: one greedy decode.
     """
 
     n: int
@@ -60,6 +62,12 @@ class SourceFindings:
     verdicts: Mapping[str, int]
     majority: Mapping[int, float] = field(default_factory=dict)
     voting_fault: str = ""
+    deployment: Deployment | None = None
+
+    @property
+    def repeats(self) -> int:
+        """The number r of deployment decodes of each problem."""
+        return self.deployment.repeats if self.deployment else 1
 
     @property
     def unstable_states(self) -> tuple[State, ...]:
@@ -75,7 +83,7 @@ class SeedFindings:
         decomposition: its outcomes by the source's states.
         budget: the budget of its training set.
         problems: distinct problems in its budget's n slots.
-        verdicts: greedy decodes by status.
+        verdicts: deployment decodes by status.
         trained_as: the arm whose adapter it reuses, because both have the same training set; else
             empty.
         foreign_set: for a training set of another run, its origin; see ``TrainedArm``.
@@ -333,25 +341,27 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     lead = ordered[0] if ordered else ""
     source = SourceFindings(
         n=len(audit.ids),
-        pass_at_1=Fraction(int(audit.verdicts.greedy.sum()), len(audit.ids)),
+        pass_at_1=audit.verdicts.pass_at_1,
         curve={k: audit.verdicts.compute_pass_at(k) for k in range(1, inputs.k + 1)},
         states=audit.verdicts.sizes,
-        verdicts=count_codes(audit.greedy),
+        verdicts=count_codes(audit.deployed.statuses),
         majority=dict(enumerate(audit.verdicts.compute_majority().mean(axis=0).tolist(), 1)),
         voting_fault=audit.verdicts.voting_fault,
+        deployment=inputs.deployment,
     )
     further = {entry.name: compute_findings(entry.inputs, ordered) for entry in inputs.further}
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead, further=further)
-    passed = np.array([[arm.passed for arm in inputs.find_arms(name)] for name in names])
+    passing = np.array([[arm.deployed.passing for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
     replicates = draw_replicates(
-        passed,
-        audit.verdicts.greedy,
+        passing,
+        audit.deployed.passing,
         item_ids=audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
+        repeats=audit.deployed.repeats,
         nested=statistics.get("items") == "nested",
     )
     conditions = {
@@ -378,10 +388,10 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
-            decompose(inputs.audit.states, trained.passed),
+            decompose(inputs.audit.states, trained.deployed.passed, inputs.audit.deployed.passed),
             trained.budget,
             trained.problems,
-            count_codes(trained.statuses),
+            count_codes(trained.deployed.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
             trained.foreign_set,
             trained.unverified,

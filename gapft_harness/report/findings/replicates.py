@@ -81,10 +81,10 @@ def _compare_arms(
     first: TrainedArm, second: TrainedArm, hashes: Mapping[str, str | None]
 ) -> Retraining:
     first_hash, second_hash = (hashes.get(trained.arm.name) for trained in (first, second))
-    texts = zip(first.texts, second.texts, strict=True)
+    texts = zip(first.deployed.texts, second.deployed.texts, strict=True)
     return Retraining(
         seed=second.arm.seed,
-        changes=count_changes(first.passed, second.passed),
+        changes=count_changes(first.deployed.passed.ravel(), second.deployed.passed.ravel()),
         reworded=sum(before != after for before, after in texts),
         same_weights=None
         if first_hash is None or second_hash is None

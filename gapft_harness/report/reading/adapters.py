@@ -49,10 +49,10 @@ def find_tables(run_path: Path, arms: Sequence[Arm], adapters: str) -> dict[Arm,
 
 
 def stacked(values: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
-    """Stack the arrays of a condition's arms, shape (S, P), by ascending seed.
+    """Stack the arrays of a condition's arms by ascending seed, the first axis of the result.
 
     Args:
-        values: an array by arm, shape (P,).
+        values: an array by arm, of equal shapes.
         condition: the condition's name.
     """
     seeds = sorted(arm.seed for arm in values if arm.condition == condition)
@@ -62,7 +62,7 @@ def stacked(values: Mapping[Arm, NDArray[T]], condition: str) -> NDArray[T]:
 def read_decided(
     run_path: Path, arms: Sequence[Arm], adapters: str
 ) -> dict[Arm, NDArray[np.bool_]]:
-    """Read whether each arm's sealed greedy decode of the audit passes; by arm, shape (P,).
+    """Read whether each arm's sealed decodes of the audit pass; by arm, shape (P, r).
 
     Args:
         run_path: the run directory.

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Arm
-from gapft_harness.report.reading.columns import read_columns
+from gapft_harness.core.records import Arm
+from gapft_harness.report.reading.columns import DEPLOYED, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
 
@@ -34,7 +34,7 @@ class Answers:
 
     Attributes:
         golds: shape (P,).
-        source: shape (P,), of the source's greedy decode.
+        source: shape (P,), of the source's decode.
         arms: by arm, shape (P,).
     """
 
@@ -55,8 +55,9 @@ def read_answers(
             mapping also has their tables, as ``adapters.find_tables`` returns them.
 
     Raises:
-        NoAnswersError: the verifier gives no answers, gold answers are not texts, or a verdict
-            differs from the comparison of the answer with the gold answer.
+        NoAnswersError: the verifier gives no answers, gold answers are not texts, a problem has
+            several deployment decodes, or a verdict differs from the comparison of the answer with
+            the gold answer.
         GapftError: the tables contain different problems.
     """
     problems = read_columns(run_path / layout.problems_path("audit"), ("problem_id", "gold"))
@@ -68,11 +69,11 @@ def read_answers(
     )
     for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
-        table_columns = read_columns(
-            path, ("problem_id", "status", "answer"), [("index", "=", GREEDY)]
-        )
+        table_columns = read_columns(path, ("problem_id", "status", "answer"), DEPLOYED)
         if table == source and not any(table_columns["answer"]):
             raise NoAnswersError(_describe_no_answers(task))
+        if table == source and len(table_columns["answer"]) > len(ids):
+            raise NoAnswersError("each problem has several deployment decodes, not one answer")
         require_consistent(
             table_columns["problem_id"] == ids, f"{path}: contains other problems than the audit"
         )

@@ -11,12 +11,90 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import GREEDY, Arm, Budget
-from gapft_harness.report.reading.columns import PASS, codes, read_columns
+from gapft_harness.core.records import (
+    Arm,
+    Budget,
+    count_required_passes,
+    list_deployment_indices,
+)
+from gapft_harness.recipe.sections import Deployment
+from gapft_harness.report.reading.columns import DEPLOYED, PASS, codes, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.verdicts.table import Verdicts, encode_answers
+
+
+def find_deployment(recipe: Mapping[str, Any]) -> Deployment | None:
+    """Find the settings of a sampled deployment decode in a recipe; None: it is greedy."""
+    settings = recipe["search"].get("deployment")
+    return None if settings is None else Deployment.model_validate(settings)
+
+
+@dataclass(frozen=True)
+class DeploymentDecodes:
+    """The deployment decodes of one model on P problems, r of each; one if they are greedy.
+
+    Attributes:
+        statuses: shape (P, r), status codes.
+        texts: P r responses, ordered as the statuses.
+        solved_share: the share of a problem's decodes that must pass, so that it is solved.
+    """
+
+    statuses: NDArray[np.uint8]
+    texts: tuple[str, ...]
+    solved_share: float = 1.0
+
+    def select_problems(self, positions: NDArray[np.intp]) -> DeploymentDecodes:
+        """Return the decodes of some of the problems, by their positions."""
+        rows = np.arange(self.statuses.size).reshape(self.statuses.shape)[positions]
+        return replace(
+            self, statuses=self.statuses[positions], texts=_select_items(self.texts, rows.ravel())
+        )
+
+    @property
+    def repeats(self) -> int:
+        """The number r of decodes of each problem."""
+        return int(self.statuses.shape[1])
+
+    @cached_property
+    def passed(self) -> NDArray[np.bool_]:
+        """Whether each decode passed (V), shape (P, r)."""
+        passed: NDArray[np.bool_] = self.statuses == PASS
+        return passed
+
+    @cached_property
+    def passing(self) -> NDArray[np.int64]:
+        """How many decodes of each problem passed, shape (P,)."""
+        passing: NDArray[np.int64] = self.passed.sum(axis=1, dtype=np.int64)
+        return passing
+
+    @cached_property
+    def solved(self) -> NDArray[np.bool_]:
+        """Whether the model solves each problem, shape (P,): enough of its decodes passed."""
+        required = count_required_passes(self.repeats, self.solved_share)
+        solved: NDArray[np.bool_] = self.passing >= required
+        return solved
+
+    @cached_property
+    def shown(self) -> NDArray[np.intp]:
+        """The decode of each problem that is shown, shape (P,).
+
+        It is the first that passed on a solved problem, and the first that did not on another.
+        """
+        shown: NDArray[np.intp] = (self.passed == self.solved[:, None]).argmax(axis=1)
+        return shown
+
+    @cached_property
+    def shown_statuses(self) -> NDArray[np.uint8]:
+        """The status codes of the shown decodes, shape (P,)."""
+        statuses: NDArray[np.uint8] = self.statuses[np.arange(len(self.statuses)), self.shown]
+        return statuses
+
+    @cached_property
+    def shown_texts(self) -> tuple[str, ...]:
+        """The P shown responses."""
+        return _select_items(self.texts, np.arange(len(self.statuses)) * self.repeats + self.shown)
 
 
 @dataclass(frozen=True)
@@ -27,8 +105,7 @@ class Audit:
         ids: shape (P,), distinct.
         prompts: P prompts as rendered.
         golds: P gold answers as JSON.
-        greedy: shape (P,), status codes of the greedy decode.
-        greedy_texts: P responses.
+        deployed: the source's deployment decodes.
         samples: shape (P, K), status codes of the samples by sample number.
         answers: shape (P, K), codes of the samples' answers (``verdicts.table.encode_answers``);
             None if unknown.
@@ -37,8 +114,7 @@ class Audit:
     ids: NDArray[np.str_]
     prompts: tuple[str, ...]
     golds: tuple[str, ...]
-    greedy: NDArray[np.uint8]
-    greedy_texts: tuple[str, ...]
+    deployed: DeploymentDecodes
     samples: NDArray[np.uint8]
     answers: NDArray[np.int64] | None = None
 
@@ -48,16 +124,18 @@ class Audit:
             ids=self.ids[positions],
             prompts=_select_items(self.prompts, positions),
             golds=_select_items(self.golds, positions),
-            greedy=self.greedy[positions],
-            greedy_texts=_select_items(self.greedy_texts, positions),
+            deployed=self.deployed.select_problems(positions),
             samples=self.samples[positions],
             answers=None if self.answers is None else self.answers[positions],
         )
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """Whether the greedy decode and each sample passed."""
-        return Verdicts.of(self.greedy == PASS, self.samples == PASS, self.answers)
+        """Whether each deployment decode and each sample passed."""
+        deployed = self.deployed
+        return Verdicts.of(
+            deployed.passed, self.samples == PASS, self.answers, deployed.solved_share
+        )
 
     @cached_property
     def states(self) -> NDArray[np.str_]:
@@ -71,8 +149,7 @@ class TrainedArm:
 
     Attributes:
         arm: condition and training seed.
-        statuses: shape (P,), status codes of its greedy decode.
-        texts: P responses.
+        deployed: its deployment decodes.
         budget: the budget of its training set.
         matched: whether the budget is matched with the comparison's, not a reference's own.
         problems: distinct problems in the budget's n example slots.
@@ -83,8 +160,7 @@ class TrainedArm:
     """
 
     arm: Arm
-    statuses: NDArray[np.uint8]
-    texts: tuple[str, ...]
+    deployed: DeploymentDecodes
     budget: Budget
     matched: bool
     problems: int
@@ -94,19 +170,19 @@ class TrainedArm:
 
     def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
         """Return the arm on some of the audit's problems, by their positions."""
-        return replace(
-            self, statuses=self.statuses[positions], texts=_select_items(self.texts, positions)
-        )
-
-    @property
-    def passed(self) -> NDArray[np.bool_]:
-        """Whether its greedy decode passes (V), shape (P,)."""
-        passed: NDArray[np.bool_] = self.statuses == PASS
-        return passed
+        return replace(self, deployed=self.deployed.select_problems(positions))
 
 
-def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
+def read_audit(
+    run_path: Path, k: int, split: str = "audit", deployment: Deployment | None = None
+) -> Audit:
     """Read an audit's problems, the source's responses and their states.
+
+    Args:
+        run_path: the run directory.
+        k: samples of each problem.
+        split: the audit's split.
+        deployment: how the deployment decodes are sampled; None: one greedy decode.
 
     Raises:
         GapftError: the tables contradict each other.
@@ -120,27 +196,27 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     )
     states = read_columns(states_table, ("problem_id", "state"))
     responses = read_columns(table, ("problem_id", "index", "status", "answer"))
-    greedy = read_columns(table, ("problem_id", "text"), filters=[("index", "=", GREEDY)])
-    ids = problems["problem_id"]
+    deployed = read_columns(table, ("text",), DEPLOYED)
+    ids, indices = problems["problem_id"], [*_list_indices(deployment), *range(k)]
     require_consistent(
         ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids"
     )
     require_consistent(
         states["problem_id"] == ids
-        and greedy["problem_id"] == ids
-        and responses["index"] == [GREEDY, *range(k)] * len(ids),
+        and responses["problem_id"] == [name for name in ids for _ in indices]
+        and responses["index"] == indices * len(ids),
         f"{table.parent}: problems, responses and states have different problems or a different "
         "order",
     )
-    statuses = codes(responses["status"]).reshape(len(ids), k + 1)
+    statuses = codes(responses["status"]).reshape(len(ids), len(indices))
+    repeats = len(indices) - k
     audit = Audit(
         ids=np.array(ids, dtype=np.str_),
         prompts=tuple(problems["prompt"]),
         golds=tuple(problems["gold"]),
-        greedy=statuses[:, 0],
-        greedy_texts=tuple(greedy["text"]),
-        samples=statuses[:, 1:],
-        answers=_encode_samples(responses["answer"], k),
+        deployed=_build_decodes(statuses[:, :repeats], deployed["text"], deployment),
+        samples=statuses[:, repeats:],
+        answers=_encode_samples(responses["answer"], repeats, k),
     )
     require_consistent(
         audit.states.tolist() == states["state"],
@@ -149,32 +225,50 @@ def read_audit(run_path: Path, k: int, split: str = "audit") -> Audit:
     return audit
 
 
-def _encode_samples(answers: Sequence[str | None], k: int) -> NDArray[np.int64]:
-    """Encode the samples' answers of a complete table: a greedy decode, then K samples."""
-    starts = range(0, len(answers), k + 1)
-    return encode_answers(answers[start + 1 : start + 1 + k] for start in starts)
+def _list_indices(deployment: Deployment | None) -> range:
+    return list_deployment_indices(deployment.repeats if deployment else 1)
 
 
-def read_verdicts(table: Path, k: int) -> Verdicts:
+def _build_decodes(
+    statuses: NDArray[np.uint8], texts: Sequence[str], deployment: Deployment | None
+) -> DeploymentDecodes:
+    return DeploymentDecodes(statuses, tuple(texts), deployment.solved if deployment else 1.0)
+
+
+def _encode_samples(answers: Sequence[str | None], repeats: int, k: int) -> NDArray[np.int64]:
+    """Encode the samples' answers of a complete table: deployment decodes, then K samples."""
+    starts = range(repeats, len(answers), repeats + k)
+    return encode_answers(answers[start : start + k] for start in starts)
+
+
+def read_verdicts(table: Path, k: int, deployment: Deployment | None = None) -> Verdicts:
     """Read a split's verdicts in the table's order; samples that were not drawn did not pass.
 
     The answers are read if all samples were drawn.
+
+    Args:
+        table: the split's responses.
+        k: samples of each problem.
+        deployment: how the deployment decodes are sampled; None: one greedy decode.
     """
     table_columns = read_columns(table, ("index", "status", "answer"))
     index, passed = (
         np.array(table_columns["index"], dtype=np.int64),
         codes(table_columns["status"]) == PASS,
     )
-    greedy = index == GREEDY
-    samples = np.zeros((int(greedy.sum()), k), dtype=np.bool_)
-    samples[(np.cumsum(greedy) - 1)[~greedy], index[~greedy]] = passed[~greedy]
-    is_complete = len(index) == len(samples) * (k + 1)
-    answers = _encode_samples(table_columns["answer"], k) if is_complete else None
-    return Verdicts.of(passed[greedy], samples, answers)
+    indices = _list_indices(deployment)
+    starts, is_sample = index == indices[0], ~np.isin(index, indices)
+    problems, repeats = int(starts.sum()), len(indices)
+    samples = np.zeros((problems, k), dtype=np.bool_)
+    samples[(np.cumsum(starts) - 1)[is_sample], index[is_sample]] = passed[is_sample]
+    is_complete = len(index) == problems * (repeats + k)
+    answers = _encode_samples(table_columns["answer"], repeats, k) if is_complete else None
+    deployed = passed[~is_sample].reshape(problems, repeats)
+    return Verdicts.of(deployed, samples, answers, deployment.solved if deployment else 1.0)
 
 
 def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") -> NDArray[np.uint8]:
-    """Read the status codes of a table's greedy decodes, shape (P,).
+    """Read the status codes of a table's deployment decodes, shape (P, r).
 
     Args:
         table: a table of decisions, or of a split's responses.
@@ -184,11 +278,13 @@ def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") ->
     Raises:
         GapftError: the table contains other problems.
     """
-    table_columns = read_columns(table, ("problem_id", "status"), [("index", "=", GREEDY)])
+    table_columns = read_columns(table, ("problem_id", "status"), DEPLOYED)
+    repeats = len(table_columns["problem_id"]) // max(1, len(ids))
     require_consistent(
-        table_columns["problem_id"] == [*ids], f"{table}: contains other problems than {owner}"
+        table_columns["problem_id"] == [name for name in ids for _ in range(repeats)],
+        f"{table}: contains other problems than {owner}",
     )
-    return codes(table_columns["status"])
+    return codes(table_columns["status"]).reshape(len(ids), repeats)
 
 
 def read_samples(table: Path, ids: Sequence[str], k: int) -> NDArray[np.bool_]:
@@ -218,6 +314,7 @@ def read_arm(
     budgets: Mapping[str, Mapping[str, Any]],
     ids: NDArray[np.str_],
     audit: str = "",
+    deployment: Deployment | None = None,
 ) -> TrainedArm:
     """Read an arm's decisions on an audit, and its budget.
 
@@ -227,14 +324,17 @@ def read_arm(
         budgets: the manifest's budgets by arm.
         ids: the audit's problems, shape (P,).
         audit: the name of a further audit; empty: the run's audit.
+        deployment: how the deployment decodes are sampled; None: one greedy decode.
 
     Raises:
         GapftError: the decisions are on other problems, or the budget differs from the sealed one.
     """
     path = run_path / layout.audit_decisions_path(arm, audit)
-    table_columns = read_columns(path, ("problem_id", "text", "status"))
+    table_columns = read_columns(path, ("problem_id", "index", "text", "status"))
+    indices = _list_indices(deployment)
     require_consistent(
-        table_columns["problem_id"] == ids.tolist(),
+        table_columns["problem_id"] == [name for name in ids.tolist() for _ in indices]
+        and table_columns["index"] == [*indices] * len(ids),
         f"{path}: contains other problems than the audit",
     )
     entry = budgets[arm.name]
@@ -247,8 +347,11 @@ def read_arm(
     )
     return TrainedArm(
         arm=arm,
-        statuses=codes(table_columns["status"]),
-        texts=tuple(table_columns["text"]),
+        deployed=_build_decodes(
+            codes(table_columns["status"]).reshape(len(ids), len(indices)),
+            table_columns["text"],
+            deployment,
+        ),
         budget=budget,
         matched=entry.get("matched", True),
         problems=len(set(slot_ids)),
@@ -285,17 +388,17 @@ VALID, INVALID, OPENS_RIGHT = range(3)
 
 @dataclass(frozen=True, slots=True)
 class OtherRule:
-    """The verdicts of another verifier on the greedy responses to the audit.
+    """The verdicts of another verifier on the deployment decodes of the audit.
 
     Attributes:
         name: the verifier; empty where no other verifier is available.
         params: the verifier's parameters.
         permissive: whether it accepts more forms of answers than the run's verifier, or fewer.
         reason: the reason where no other verifier is available.
-        source: codes of its verdicts on the source's responses, shape (P,).
-        arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P,).
+        source: codes of its verdicts on the source's responses, shape (P, r).
+        arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P, r).
         answer_codes: whether the run's rule finds an answer, for the source (under an empty name)
-            and each arm, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
+            and each arm, shape (P, r): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
             verifier gives no answers.
         reads_openings: whether the verifier can read the beginning of a response.
     """
@@ -304,7 +407,7 @@ class OtherRule:
     params: Mapping[str, Any] = field(default_factory=dict)
     permissive: bool = True
     reason: str = ""
-    source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
+    source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 1), dtype=np.uint8))
     arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     answer_codes: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     reads_openings: bool = False

@@ -19,6 +19,14 @@ PASS = STATUSES.index("pass")
 #: Characters shown of a gold answer that is not plain text.
 MAX_GOLD_CHARS = 2000
 
+#: The filter that selects the deployment decodes of a table (``records.is_deployment``).
+DEPLOYED: list[tuple[str, str, Any]] = [("index", "<", 0)]
+
+
+def find_deployed(index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which responses are deployment decodes, by their indices."""
+    return index < 0
+
 
 def read_columns(
     path: Path, names: Sequence[str], filters: list[tuple[str, str, Any]] | None = None
@@ -28,7 +36,7 @@ def read_columns(
     Args:
         path: a sealed table.
         names: the columns.
-        filters: filters of pyarrow, such as ``[("index", "=", GREEDY)]``; None: all rows.
+        filters: filters of pyarrow, such as ``DEPLOYED``; None: all rows.
 
     Raises:
         GapftError: the file contains an unknown status of a verdict.
@@ -56,9 +64,9 @@ def count_codes(status_codes: NDArray[np.uint8]) -> dict[str, int]:
     """Count the codes of each status, by the name of the status.
 
     Args:
-        status_codes: codes of verdicts, any shape (P,).
+        status_codes: codes of verdicts, of any shape.
     """
-    counts = np.bincount(status_codes, minlength=len(STATUSES))
+    counts = np.bincount(status_codes.ravel(), minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
 
 

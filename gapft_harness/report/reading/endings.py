@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.truncation import Decodes
-from gapft_harness.core.records import GREEDY
-from gapft_harness.report.reading.columns import read_columns
+from gapft_harness.report.reading.columns import DEPLOYED, find_deployed, read_columns
 from gapft_harness.report.reading.tokens import read_response_tokens
 
 
@@ -45,16 +44,18 @@ def read_endings(tables: Mapping[str, Path]) -> dict[str, EndingCounts]:
 
 
 def read_decodes(table: Path, passed: NDArray[np.bool_]) -> Decodes:
-    """Read how the greedy decodes of a table ended.
+    """Read how the deployment decodes of a table ended.
 
     Args:
         table: a table of decisions, or of a split's responses.
-        passed: whether each decode passed, in the table's order, shape (P,).
+        passed: whether each decode passed, in the table's order, shape (P, r).
     """
-    endings = read_columns(table, ("finish_reason",), [("index", "=", GREEDY)])["finish_reason"]
+    endings = np.array(
+        read_columns(table, ("finish_reason",), DEPLOYED)["finish_reason"], dtype=np.str_
+    ).reshape(passed.shape)
     index, tokens = read_response_tokens(table)
-    counts = tokens[index == GREEDY]
-    return Decodes(passed, np.array(endings, dtype=np.str_), counts if counts.any() else None)
+    counts = tokens[find_deployed(index)].reshape(passed.shape)
+    return Decodes(passed, endings, counts if counts.any() else None)
 
 
 def _count_endings(path: Path) -> tuple[dict[str, int], dict[str, int]]:

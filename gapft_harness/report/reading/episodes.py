@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import GREEDY, Arm
+from gapft_harness.core.records import Arm
+from gapft_harness.report.reading.audits import find_deployment
+from gapft_harness.report.reading.columns import DEPLOYED
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest
 
@@ -18,7 +20,7 @@ class EpisodeCounts:
 
     Attributes:
         who: ``source``, or the condition; its seeds are added.
-        kind: ``greedy`` or ``samples``.
+        kind: ``greedy`` (``deployment`` if these decodes are sampled) or ``samples``.
         ended: episodes by the attempt that ended them, from the first attempt.
         passed: episodes whose final submission passed all tests.
         public_only: episodes that ended before the last attempt, so that the public tests passed,
@@ -64,7 +66,7 @@ class EpisodeFacts:
 
     Attributes:
         attempts: the most attempts of an episode.
-        counts: the source's greedy episodes and samples, then the conditions', on the audit.
+        counts: the source's deployment episodes and samples, then the conditions', on the audit.
         repeats: None where every program was executed once.
     """
 
@@ -85,9 +87,10 @@ def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> Ep
     if attempts == 1:
         return EpisodeFacts(1, (), repeats) if repeats else None
     table = run_path / layout.responses_path("audit")
+    kind = "greedy" if find_deployment(manifest["recipe"]) is None else "deployment"
     counts = [
-        _count_episodes("source", "greedy", [(table, [("index", "=", GREEDY)])], attempts),
-        _count_episodes("source", "samples", [(table, [("index", "!=", GREEDY)])], attempts),
+        _count_episodes("source", kind, [(table, DEPLOYED)], attempts),
+        _count_episodes("source", "samples", [(table, [("index", ">=", 0)])], attempts),
     ]
     for condition in dict.fromkeys(arm.condition for arm in arms):
         files = [
@@ -95,7 +98,7 @@ def read_episodes(run_path: Path, manifest: Manifest, arms: Sequence[Arm]) -> Ep
             for arm in arms
             if arm.condition == condition
         ]
-        counts.append(_count_episodes(condition, "greedy", files, attempts))
+        counts.append(_count_episodes(condition, kind, files, attempts))
     return EpisodeFacts(attempts, tuple(counts), repeats)
 
 

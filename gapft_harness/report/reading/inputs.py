@@ -12,7 +12,16 @@ import numpy as np
 from gapft_harness.analysis.truncation import Decodes
 from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.conditions import conditions_of
-from gapft_harness.report.reading.audits import Audit, OtherRule, TrainedArm, read_arm, read_audit
+from gapft_harness.recipe.sections import Deployment
+from gapft_harness.report.reading.audits import (
+    Audit,
+    DeploymentDecodes,
+    OtherRule,
+    TrainedArm,
+    find_deployment,
+    read_arm,
+    read_audit,
+)
 from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
 from gapft_harness.report.reading.endings import EndingCounts, read_decodes, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
@@ -33,7 +42,15 @@ from gapft_harness.run_directory.manifest import (
 )
 from gapft_harness.run_directory.tables import read_items
 
-__all__ = ["PASS", "STATUSES", "Audit", "ReportInputs", "TrainedArm", "read_inputs"]
+__all__ = [
+    "PASS",
+    "STATUSES",
+    "Audit",
+    "DeploymentDecodes",
+    "ReportInputs",
+    "TrainedArm",
+    "read_inputs",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +107,8 @@ class ReportInputs:
         generated: tokens of the responses of every split and arm; only where the backend gave token
             ids.
         endings: how the responses of ``pool``, ``audit`` and every arm ended.
-        decodes: the greedy decodes of the audit with their endings, of ``SOURCE`` and every arm;
-            empty: not read.
+        decodes: the deployment decodes of the audit with their endings, of ``SOURCE`` and every
+            arm; empty: not read.
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
@@ -162,6 +179,11 @@ class ReportInputs:
             texts=None,
         )
 
+    @property
+    def deployment(self) -> Deployment | None:
+        """How the deployment decodes are sampled; None: they are greedy, one of each problem."""
+        return find_deployment(self.recipe)
+
     def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
         """Return a condition's arms, by ascending seed."""
         return tuple(arm for arm in self.arms if arm.arm.condition == condition)
@@ -196,7 +218,8 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
     k = recipe["search"]["k"]
-    audit = read_audit(run_path, k)
+    deployment = find_deployment(recipe)
+    audit = read_audit(run_path, k, deployment=deployment)
     # The time of this stage is unknown while it writes, and would change the page each time.
     stages = {name: item for name, item in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
@@ -213,7 +236,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         pool_states=pool_states,
         pool_recovered=pool_recovered,
         audit=audit,
-        arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
+        arms=tuple(
+            read_arm(run_path, arm, budgets, audit.ids, deployment=deployment) for arm in arms
+        ),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
         judged_by={
@@ -259,7 +284,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
 def _read_audit_decodes(
     run_path: Path, inputs: ReportInputs, audit: str = ""
 ) -> dict[str, Decodes]:
-    """Read how the greedy decodes of an audit ended, of the source and every arm.
+    """Read how the deployment decodes of an audit ended, of the source and every arm.
 
     Args:
         run_path: the run directory.
@@ -268,10 +293,10 @@ def _read_audit_decodes(
     """
     source_table = layout.responses_path(layout.audit_split(audit) if audit else "audit")
     return {
-        SOURCE: read_decodes(run_path / source_table, inputs.audit.greedy == PASS),
+        SOURCE: read_decodes(run_path / source_table, inputs.audit.deployed.passed),
         **{
             trained.arm.name: read_decodes(
-                run_path / layout.audit_decisions_path(trained.arm, audit), trained.passed
+                run_path / layout.audit_decisions_path(trained.arm, audit), trained.deployed.passed
             )
             for trained in inputs.arms
         },
@@ -332,13 +357,16 @@ def _read_further_audits(
         if settings["of"] is not None:
             subsets.append((name, *read_items(run_path / layout.items_path(split))))
             continue
-        audit = read_audit(run_path, inputs.k, split)
+        audit = read_audit(run_path, inputs.k, split, inputs.deployment)
         audit_inputs = replace(
             inputs.select_problems([]),
             task=find_task(manifest, split),
             audit=audit,
             arms=tuple(
-                read_arm(run_path, source.arm, manifest["budgets"], audit.ids, name)
+                read_arm(
+                    *(run_path, source.arm, manifest["budgets"], audit.ids, name),
+                    inputs.deployment,
+                )
                 for source in inputs.arms
             ),
             texts=AuditTexts(run_path, split),

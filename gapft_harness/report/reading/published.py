@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.recipe.recipe import MINUS
-from gapft_harness.report.reading.audits import read_verdicts
+from gapft_harness.report.reading.audits import find_deployment, read_verdicts
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.report.rendering.wording import points
 from gapft_harness.run_directory import layout
@@ -163,7 +163,8 @@ def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> lis
     figures = [figure for figure in list_published(recipe) if figure.subject == split]
     if all(figure.reason for figure in figures):
         return figures
-    verdicts = read_verdicts(run_path / layout.responses_path(split), recipe["search"]["k"])
+    table, k = run_path / layout.responses_path(split), recipe["search"]["k"]
+    verdicts = read_verdicts(table, k, find_deployment(recipe))
     return [value if value.reason else _measure(value, verdicts) for value in figures]
 
 
@@ -171,13 +172,13 @@ def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
     """Return a figure with its value in these verdicts, from at most the drawn samples."""
     name, _, k_text = figure.quantity.partition("@")
     k = int(k_text or verdicts.k)
-    sizes, n = verdicts.select_samples(0, k).sizes, len(verdicts.greedy)
+    sizes, n = verdicts.select_samples(0, k).sizes, len(verdicts.passing)
     measured = {
         "solved": sizes["G"],
         "recovered": sizes["S"],
         "missed": sizes["U"],
         "verified": sizes["G"] + sizes["S"],
-        "greedy": 100 * sizes["G"] / n,
+        "greedy": float(100 * verdicts.pass_at_1),
         "pass": 100 * float(verdicts.compute_pass_at(k)),
     }[name]
     return replace(figure, measured=float(measured), n=n)

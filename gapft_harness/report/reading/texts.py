@@ -64,7 +64,7 @@ class AuditTexts:
             yield name, json.loads(document)
 
     def read_responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[JudgedText]]]:
-        """Yield problem ids with an arm's responses; without an arm the source's, greedy first."""
+        """Yield problem ids with an arm's responses; without an arm the source's, samples last."""
         table = layout.responses_path(self.split)
         if arm is not None:
             table = layout.audit_decisions_path(arm, layout.find_audit_name(self.split))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import GREEDY
+from gapft_harness.report.reading.columns import find_deployed
 from gapft_harness.run_directory import layout
 
 
@@ -18,26 +18,26 @@ class GeneratedTokens:
     """Tokens that were generated for a split, or by an arm.
 
     Attributes:
-        greedy: tokens of greedy decodes, including earlier attempts of an episode.
+        deployed: tokens of deployment decodes, including earlier attempts of an episode.
         samples: tokens of samples, likewise.
-        greedy_responses: the number of greedy decodes.
+        deployed_responses: the number of deployment decodes.
         sample_responses: the number of samples.
     """
 
-    greedy: int
+    deployed: int
     samples: int
-    greedy_responses: int
+    deployed_responses: int
     sample_responses: int
 
     @property
     def total(self) -> int:
-        """Tokens of greedy decodes and samples."""
-        return self.greedy + self.samples
+        """Tokens of deployment decodes and samples."""
+        return self.deployed + self.samples
 
     @property
     def mean_decode(self) -> float:
-        """Mean tokens of a greedy decode."""
-        return self.greedy / self.greedy_responses if self.greedy_responses else 0.0
+        """Mean tokens of a deployment decode."""
+        return self.deployed / self.deployed_responses if self.deployed_responses else 0.0
 
     @property
     def mean_sample(self) -> float:
@@ -62,12 +62,12 @@ def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, GeneratedT
 def count_generated(table: Path) -> GeneratedTokens | None:
     """Count the tokens of a table of responses; return None where it has no token ids."""
     index, tokens = read_response_tokens(table)
-    greedy = index == GREEDY
+    deployed = find_deployed(index)
     generated = GeneratedTokens(
-        int(tokens[greedy].sum()),
-        int(tokens[~greedy].sum()),
-        int(greedy.sum()),
-        int((~greedy).sum()),
+        int(tokens[deployed].sum()),
+        int(tokens[~deployed].sum()),
+        int(deployed.sum()),
+        int((~deployed).sum()),
     )
     return generated if generated.total else None
 

@@ -9,9 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.core.records import State, count_required_passes
+from gapft_harness.recipe.sections import Deployment
 
 #: The paper's states in plain words.
-STATE_NAMES = {
+STATE_NAMES: dict[State, str] = {
     "G": "solved in one decode",
     "S": "recovered by search",
     "U": "missed by search",
@@ -33,6 +35,40 @@ def condition_name(name: str) -> str:
     return " ".join(_SPELLINGS.get(word, word) for word in name.split("_"))
 
 
+def name_source(deployment: Deployment | None) -> str:
+    """Name the source model in a table: ``source, greedy``, or ``source`` if it is sampled."""
+    return "source" if deployment else "source, greedy"
+
+
+def name_decode(deployment: Deployment | None) -> str:
+    """Name a decode of a deployed model: ``greedy decode`` or ``deployment decode``."""
+    return "deployment decode" if deployment else "greedy decode"
+
+
+def name_states(deployment: Deployment | None) -> dict[State, str]:
+    """Name the paper's states in plain words."""
+    names = {**STATE_NAMES}
+    return names | {"G": "solved"} if deployment else names
+
+
+def describe_deployment(deployment: Deployment) -> str:
+    """Describe how deployment decodes are sampled, and which problems count as solved."""
+    cuts = {"top_p": (deployment.top_p, 1), "top_k": (deployment.top_k, 0)}
+    settings = [f"temperature {deployment.temperature:g}"]
+    settings += [f"{name} {value:g}" for name, (value, none) in cuts.items() if value != none]
+    repeats, required = deployment.repeats, find_required_passes(deployment)
+    rule = f"at least {required} of {repeats} pass" if repeats > 1 else "it passes"
+    return (
+        f"Deployment decode: sampled at {', '.join(settings)}, {repeats} repeat"
+        f"{'s' * (repeats > 1)} of each problem; solved: {rule}."
+    )
+
+
+def find_required_passes(deployment: Deployment) -> int:
+    """Find how many deployment decodes of a solved problem pass."""
+    return count_required_passes(deployment.repeats, deployment.solved)
+
+
 def format_condition_label(name: str, own: Mapping[str, Any], k: int) -> str:
     """Format a condition's name with its own settings: ``uniform 4 (K = 4 of 8)``."""
     settings = [format_own_setting(key, value, k) for key, value in own.items()]
@@ -51,10 +87,12 @@ def percent(rate: Fraction | float | None, digits: int = 1) -> str:
     """Format a rate as ``68.1%``; a dash where it is undefined.
 
     Args:
-        rate: from 0 to 1; None: undefined.
+        rate: from 0 to 1, or from -1 for a mean change; None: undefined.
         digits: decimals.
     """
-    return "–" if rate is None else f"{_drop_zero_sign(100 * float(rate), digits):.{digits}f}%"
+    if rate is None:
+        return "–"
+    return f"{_drop_zero_sign(100 * float(rate), digits):.{digits}f}%".replace("-", _MINUS)
 
 
 def points(change: Fraction | float, digits: int = 1) -> str:

@@ -54,7 +54,7 @@ class TrainedSeed:
 
     @property
     def parts(self) -> Decomposition:
-        """Its correct, corrected and regressed problems, by state."""
+        """Its changes, by state."""
         return self.model.decomposition
 
 
@@ -68,7 +68,10 @@ def list_arms(findings: Findings) -> list[TrainedSeed]:
 
 
 _MODEL = "the model"
-_COUNT = "the number of such problems, and the size of the state"
+_COUNT = (
+    "the number of such problems, and the size of the state; with repeats, both count "
+    "deployment decodes"
+)
 _EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
 _EXAMPLES = "examples in the training set, and distinct problems"
 
@@ -79,8 +82,8 @@ ARM: tuple[Column[TrainedSeed], ...] = (
 )
 
 
-def _format_part(count: int, problems: int) -> str:
-    return f"{format_count(count)} of {format_count(problems)}"
+def _format_part(parts: Decomposition, count: int, problems: int) -> str:
+    return f"{format_count(count)} of {format_count(parts.repeats * problems)}"
 
 
 COUNTS: tuple[Column[TrainedSeed], ...] = (
@@ -94,15 +97,26 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     Column("G_regressed", "", lambda arm: arm.parts.regressed_g),
     Column("n_G", "", lambda arm: arm.parts.n_g),
     Column(
-        "", _COUNT, lambda arm: _format_part(arm.parts.corrected_s, arm.parts.n_s), "S corrected"
+        "",
+        _COUNT,
+        lambda arm: _format_part(arm.parts, arm.parts.corrected_s, arm.parts.n_s),
+        "S corrected",
     ),
     Column(
-        "", _COUNT, lambda arm: _format_part(arm.parts.corrected_u, arm.parts.n_u), "U corrected"
+        "",
+        _COUNT,
+        lambda arm: _format_part(arm.parts, arm.parts.corrected_u, arm.parts.n_u),
+        "U corrected",
     ),
     Column(
-        "", _COUNT, lambda arm: _format_part(arm.parts.regressed_g, arm.parts.n_g), "G regressed"
+        "",
+        _COUNT,
+        lambda arm: _format_part(arm.parts, arm.parts.regressed_g, arm.parts.n_g),
+        "G regressed",
     ),
-    Column("", "correct audit problems", lambda arm: arm.parts.correct, "correct", format_count),
+    Column(
+        "", "decodes of the audit that pass", lambda arm: arm.parts.correct, "correct", format_count
+    ),
     Column(
         "verdicts",
         "",
@@ -273,8 +287,8 @@ def describe_early_stop(inputs: ReportInputs) -> list[Block]:
     return [
         Frame(DRAWN, rows).table(
             "The pool's search stopped early (search.stop: first_pass): no more samples were drawn "
-            "for a problem after its greedy decode or a sample had passed. Tokens are those of "
-            "samples, without greedy decodes."
+            "for a problem after it was solved or a sample had passed. Tokens are those of "
+            "samples, without deployment decodes."
         ),
         Text(
             f"The pool still shows which problems are in G, S and U with K = {inputs.k} samples or "

@@ -35,16 +35,18 @@ class ModelRow:
     """A row of the tables of conditions.
 
     Attributes:
-        pass_at_1: of its greedy decodes, mean over seeds.
+        pass_at_1: of its deployment decodes, mean over seeds.
         k: samples that were drawn from the source.
         condition: the condition; None: the source.
         printed: the Pass@1 that a paper prints for it, as text; may be empty.
+        source_name: the source's name for people.
     """
 
     pass_at_1: Fraction
     k: int
     condition: ConditionFindings | None = None
     printed: str = ""
+    source_name: str = "source, greedy"
 
     @classmethod
     def from_condition(cls, condition: ConditionFindings, k: int, printed: str = "") -> ModelRow:
@@ -55,7 +57,7 @@ class ModelRow:
     def label(self) -> str:
         """The model's name for people; a star marks a condition with its own budget."""
         if self.condition is None:
-            return "source, greedy"
+            return self.source_name
         return self.condition.label + ("" if self.condition.matched else " *")
 
 
@@ -86,7 +88,8 @@ def _first_budget(condition: ConditionFindings) -> Budget:
 
 
 _PASS_AT_1 = (
-    "share of audit problems whose greedy decode passes, mean over seeds and by seed (Equation 1)"
+    "share of audit problems whose greedy decode passes, or of sampled deployment decodes that "
+    "pass; mean over seeds and by seed (Equation 1)"
 )
 _N_L = "exposures; processed tokens over all exposures, mean over seeds (Equation 7)"
 _J = "optimizer steps (Equation 7)"
@@ -171,7 +174,9 @@ def build_rate_column(
 
 
 _CORRECTED = (
-    "share of S and of U that is right after training, share of G that is wrong (Equation 8)"
+    "share of S and of U that is right after training, share of G that is wrong (Equation 8); "
+    "with [sampled decodes](statistics.md#the-decomposition) the mean change of the success "
+    "probability"
 )
 _TERMS = "p_S κ_S, p_U κ_U, −p_G ρ_G and their sum, Pass@1 minus the source's (Equation 9)"
 _format_points = partial(points, digits=2)
@@ -210,7 +215,12 @@ def list_models(
     """
     printed_values = printed or {}
     return [
-        ModelRow(findings.source.pass_at_1, k, printed=printed_values.get(SOURCE, "")),
+        ModelRow(
+            findings.source.pass_at_1,
+            k,
+            printed=printed_values.get(SOURCE, ""),
+            source_name=wording.name_source(findings.source.deployment),
+        ),
         *(
             ModelRow.from_condition(condition, k, printed_values.get(name, ""))
             for name, condition in findings.conditions.items()
@@ -300,11 +310,22 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
 def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Table:
     """Build the table of every condition's rates of correction and regression, and their terms."""
     unstable = findings.source.unstable_states
-    note = (
+    rates = (
         "κ_S: share of the failures recovered by search that are right after training. κ_U: the "
         "same share of the failures missed by search. ρ_G: share of the problems solved by the "
-        "source that are wrong after training. The three terms are these rates times each state's "
-        "share of the audit, in percentage points; they add up exactly to the change of Pass@1."
+        "source that are wrong after training."
+    )
+    if findings.source.repeats > 1:
+        rates = (
+            "κ_S: mean gain of the success probability on the failures recovered by search. κ_U: "
+            "the same on the failures missed by search. ρ_G: its mean loss on the problems solved "
+            "by the source. The source's same decodes define the states, so chance alone gives "
+            "losses on G and gains on S and U (regression to the mean); the change of Pass@1 is "
+            "free of this."
+        )
+    note = (
+        f"{rates} The three terms are these rates times each state's share of the audit, in "
+        "percentage points; they add up exactly to the change of Pass@1."
     )
     if not explain:
         note = "Columns: as above."

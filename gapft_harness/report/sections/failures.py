@@ -7,24 +7,27 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.core.records import GREEDY
+from gapft_harness.core.records import is_deployment
+from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.failures import KINDS_SHOWN, FailedResponse, Failures
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Code, Text
 from gapft_harness.report.rendering.visible import make_visible, shorten
-from gapft_harness.report.rendering.wording import format_count, percent
+from gapft_harness.report.rendering.wording import format_count, name_decode, percent
 
 #: Characters of a response that are shown.
 _MAX_CHARS = 400
 
 
-def build_blocks(failures: Sequence[Failures]) -> list[Block]:
+def build_blocks(failures: Sequence[Failures], deployment: Deployment | None = None) -> list[Block]:
     """Build for each group: counts of verdicts, the most frequent reasons, some responses."""
-    return [block for group in failures for block in _build_group(group)]
+    return [block for group in failures for block in _build_group(group, deployment)]
 
 
-def build_content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
+def build_content(
+    failures: Sequence[Failures], deployment: Deployment | None = None
+) -> list[dict[str, Any]]:
     """Build the entries for results.json."""
     return [
         {
@@ -34,7 +37,7 @@ def build_content(failures: Sequence[Failures]) -> list[dict[str, Any]]:
             "reasons": Frame(REASONS, _list_reasons(group)).entries(),
             "examples": [
                 {
-                    "heading": _format_heading(example),
+                    "heading": _format_heading(example, deployment),
                     "text": _format_text(example),
                     "gold": shorten(example.gold, _MAX_CHARS),
                 }
@@ -62,7 +65,7 @@ def summarize(failures: Failures) -> str:
     )
 
 
-def _build_group(failures: Failures) -> list[Block]:
+def _build_group(failures: Failures, deployment: Deployment | None) -> list[Block]:
     rows = _list_reasons(failures)
     if rest := sum(count for _, count in failures.kinds[KINDS_SHOWN:]):
         rows.append(ReasonRow("other reasons", "", rest, Fraction(rest, failures.total)))
@@ -73,7 +76,9 @@ def _build_group(failures: Failures) -> list[Block]:
         Frame(REASONS, rows).table(note),
     ]
     for example in failures.examples:
-        heading = f"{_format_heading(example)}; gold: {shorten(example.gold, _MAX_CHARS)}"
+        heading = (
+            f"{_format_heading(example, deployment)}; gold: {shorten(example.gold, _MAX_CHARS)}"
+        )
         name = example.problem_id
         link = {} if example.where == "pool" else {name: page.problem_link(name)}
         group_blocks += [Text(heading, "note", link), Code(_format_text(example))]
@@ -108,8 +113,10 @@ REASONS: tuple[Column[ReasonRow], ...] = (
 )
 
 
-def _format_heading(response: FailedResponse) -> str:
-    which = "greedy decode" if response.index == GREEDY else f"sample {response.index}"
+def _format_heading(response: FailedResponse, deployment: Deployment | None) -> str:
+    which = f"sample {response.index}"
+    if is_deployment(response.index):
+        which = name_decode(deployment)
     reason = shorten(" ".join(response.reason.split()), _MAX_CHARS) or "no reason given"
     return make_visible(
         f"{response.where}, {response.problem_id}, {which}: {response.status}, {reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +21,7 @@ from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import (
     condition_name,
     format_count,
+    name_source,
     percent,
     points,
     points_interval,
@@ -32,7 +33,7 @@ _UNJUDGED = (STATUSES.index("error"), STATUSES.index("timeout"))
 
 @dataclass(frozen=True, slots=True)
 class RuleAgreement:
-    """One model's greedy responses under both rules; all seeds of a condition together.
+    """One model's deployment decodes under both rules; all seeds of a condition together.
 
     Attributes:
         name: the condition; empty: the source.
@@ -45,6 +46,7 @@ class RuleAgreement:
         other: right under the other rule.
         only_own: right only under the run's rule.
         only_other: right only under the other rule.
+        source_name: the source's name for people.
     """
 
     name: str
@@ -56,6 +58,7 @@ class RuleAgreement:
     other: int
     only_own: int
     only_other: int
+    source_name: str = field(default="source, greedy", kw_only=True)
 
     @property
     def total(self) -> int:
@@ -65,7 +68,7 @@ class RuleAgreement:
     @property
     def label(self) -> str:
         """The model's name for people."""
-        return condition_name(self.name) if self.name else "source, greedy"
+        return condition_name(self.name) if self.name else self.source_name
 
     def compute_share(self, count: int) -> Fraction:
         """Return a count as a share of the judged responses."""
@@ -78,7 +81,7 @@ class RuleAgreement:
 
 
 def agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
-    """Count the greedy responses to the audit on which the two rules agree and disagree.
+    """Count the deployment decodes of the audit on which the two rules agree and disagree.
 
     Args:
         inputs: the inputs of the report.
@@ -92,7 +95,7 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
         arms = inputs.find_arms(name)
         names = [item.arm.name for item in arms] if name else [""]
         own_codes = np.concatenate(
-            [item.statuses for item in arms] if name else [inputs.audit.greedy]
+            [item.deployed.statuses for item in arms] if name else [inputs.audit.deployed.statuses]
         )
         other_codes = np.concatenate([rule.arms[item] for item in names] if name else [rule.source])
         judged = ~(np.isin(own_codes, _UNJUDGED) | np.isin(other_codes, _UNJUDGED))
@@ -109,7 +112,9 @@ def agreements(inputs: ReportInputs, rule: OtherRule) -> list[RuleAgreement]:
             if rule.reads_openings and answer_codes
             else None
         )
-        rows.append(RuleAgreement(name, invalid, right, *(int(item.sum()) for item in counts)))
+        numbers = (int(item.sum()) for item in counts)
+        source_name = name_source(inputs.deployment)
+        rows.append(RuleAgreement(name, invalid, right, *numbers, source_name=source_name))
     return rows
 
 
@@ -150,7 +155,7 @@ AGREEMENT: tuple[Column[tuple[RuleAgreement, RuleAgreement]], ...] = (
         "drift (points)",
     ),
 )
-_RESPONSES = "greedy responses, and those in which the run's rule reads no answer"
+_RESPONSES = "decodes of the audit, and those in which the run's rule reads no answer"
 _OPENINGS = "invalid responses that begin so, and their share"
 
 
@@ -200,8 +205,12 @@ def under_both(
     Returns:
         For each contrast: the findings, the contrast under the run's rule, and under the other.
     """
-    arms = tuple(replace(item, statuses=rule.arms[item.arm.name]) for item in inputs.arms)
-    audit = replace(inputs.audit, greedy=rule.source)
+    arms = tuple(
+        replace(item, deployed=replace(item.deployed, statuses=rule.arms[item.arm.name]))
+        for item in inputs.arms
+    )
+    deployed = replace(inputs.audit.deployed, statuses=rule.source)
+    audit = replace(inputs.audit, deployed=deployed)
     ordered = [item.a for item in findings.contrasts if item.b == SOURCE]
     other = compute_findings(replace(inputs, audit=audit, arms=arms, parts=(), further=()), ordered)
     both = zip(findings.contrasts, other.contrasts, strict=True)
@@ -223,8 +232,9 @@ def build_blocks(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> l
     own_rule = format_verifier(inputs.task["verifier"], inputs.task.get("verifier_params", {}))
     rows = [(model, models[0]) for model in models]
     kind = "more" if rule.permissive else "fewer"
+    responses = "Deployment decodes of" if inputs.deployment else "Greedy responses to"
     note = (
-        "Greedy responses to the audit, all seeds of a condition together. Run's rule: "
+        f"{responses} the audit, all seeds of a condition together. Run's rule: "
         f"{own_rule}. Other rule: {format_verifier(rule.name, rule.params)}, which accepts {kind} "
         "forms of answers. Drift: the share of a model's responses on which the rules disagree, "
         "minus the same share of the source, in percentage points."

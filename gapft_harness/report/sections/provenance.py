@@ -114,14 +114,15 @@ def _sum_verdicts(condition: ConditionFindings) -> dict[str, int]:
 
 
 def _build_verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    counts = {"audit, source greedy": findings.source.verdicts}
+    source = "source" if inputs.deployment else "source greedy"
+    counts = {f"audit, {source}": findings.source.verdicts}
     for name, condition in findings.conditions.items():
         counts[f"audit, {wording.condition_name(name)}"] = _sum_verdicts(condition)
     for further in inputs.further:
         if further.parent:
             continue
         audit_findings = findings.further[further.name]
-        counts[f"audit {further.name}, source greedy"] = audit_findings.source.verdicts
+        counts[f"audit {further.name}, {source}"] = audit_findings.source.verdicts
         for name, condition in audit_findings.conditions.items():
             counts[f"audit {further.name}, {wording.condition_name(name)}"] = _sum_verdicts(
                 condition
@@ -130,7 +131,7 @@ def _build_verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
         counts |= loaded.part.verdicts(inputs, loaded.data)
     for split in ("pool", "audit"):
         if split in inputs.verdict_counts:
-            counts[f"{split}, source greedy and samples"] = inputs.verdict_counts[split]
+            counts[f"{split}, {source} and samples"] = inputs.verdict_counts[split]
     return [
         Frame(VERDICTS, [*counts.items()]).table(
             "Only a pass counts as correct. A timeout or an error of the verifier counts as not "

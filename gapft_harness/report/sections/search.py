@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 from gapft_harness.analysis.pass_at_k import list_reported_k
@@ -15,6 +16,8 @@ from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
     condition_name,
     format_count,
+    name_decode,
+    name_states,
     percent,
 )
 from gapft_harness.report.sections import budgets
@@ -32,8 +35,10 @@ def build_reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
     )
     caption = "The source's accuracy when a verifier picks among k samples."
     if trained:
-        caption += " Lines: one greedy decode of each model; the marker is at its K_eq."
-    columns = [*SEARCH[:-2], *(build_pass_at_column(k) for k in k_values)]
+        decode = name_decode(inputs.deployment)
+        caption += f" Lines: one {decode} of each model; the marker is at its K_eq."
+    pass_at_1 = replace(SEARCH[1], title="one decode") if inputs.deployment else SEARCH[1]
+    columns = [SEARCH[0], pass_at_1, *(build_pass_at_column(k) for k in k_values)]
     if source.voting_fault:
         votes = f"maj@k is not shown, since {source.voting_fault}."
     else:
@@ -78,8 +83,10 @@ SEARCH: tuple[Column[SourceFindings], ...] = (
 
 def build_states(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build the section "Evidence states": problems in each state, effects of an early stop."""
+    names = name_states(inputs.deployment)
+    columns = [*STATES[:2], *(_build_state_column(s, names[s]) for s in _ORDER), *STATES[-1:]]
     return [
-        Frame(STATES, list_splits(findings)).table(
+        Frame(columns, list_splits(findings)).table(
             f"Under the source model, with K = {inputs.k} samples. A problem missed by this search "
             "is not impossible: with more samples, problems move from U to S."
         ),
@@ -96,10 +103,11 @@ def _build_recovered(inputs: ReportInputs, findings: Findings) -> list[Block]:
         condition.own["k"] for condition in findings.conditions.values() if "k" in condition.own
     }
     k_values = sorted({*list_reported_k(inputs.k), *own_k})
+    fails = "does not solve" if inputs.deployment else "fails in one decode"
     return [
         Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in k_values]).table(
-            "Pool problems that the source fails in one decode and that the first K samples of the "
-            "search recover: the training problems of a search with K samples."
+            f"Pool problems that the source {fails} and that the first K samples of the search "
+            "recover: the training problems of a search with K samples."
         )
     ]
 
@@ -120,18 +128,18 @@ def list_splits(findings: Findings) -> list[SplitStates]:
     return [("pool", findings.pool_states), ("audit", findings.source.states)]
 
 
-def _build_state_column(state: State) -> Column[SplitStates]:
+def _build_state_column(state: State, name: str) -> Column[SplitStates]:
     def format_share(row: SplitStates) -> str:
         count = row[1][state]
         return f"{format_count(count)} ({percent(Fraction(count, sum(row[1].values())))})"
 
     meaning = "problems in each state (Equations 3 to 5)"
-    return Column("", meaning, format_share, f"{state} {STATE_NAMES[state]}")
+    return Column("", meaning, format_share, f"{state} {name}")
 
 
 STATES: tuple[Column[SplitStates], ...] = (
     Column("split", _SPLIT, lambda row: row[0], "split"),
     Column("states", "", lambda row: {state: row[1][state] for state in _ORDER}, names=_ORDER),
-    *(_build_state_column(state) for state in _ORDER),
+    *(_build_state_column(state, STATE_NAMES[state]) for state in _ORDER),
     Column("", _SPLIT, lambda row: sum(row[1].values()), "problems", format_count),
 )

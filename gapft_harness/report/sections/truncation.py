@@ -23,7 +23,7 @@ from gapft_harness.core.records import SOURCE
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering.blocks import Block
-from gapft_harness.report.rendering.wording import condition_name, percent, points
+from gapft_harness.report.rendering.wording import condition_name, name_source, percent, points
 
 #: The rows of all states together.
 _ALL_STATES = "all"
@@ -31,7 +31,7 @@ _ALL_STATES = "all"
 
 @dataclass(frozen=True, slots=True)
 class ModelEndings:
-    """How the responses of the model before, or of a model after over its seeds, ended.
+    """How the decodes of the model before, or of a model after over its seeds, ended.
 
     Attributes:
         model: the model's name in files.
@@ -108,7 +108,7 @@ def list_endings(inputs: ReportInputs) -> Iterator[ModelEndings]:
         name: [inputs.decodes[trained.arm.name] for trained in inputs.find_arms(name)]
         for name in inputs.conditions
     }
-    labels = {SOURCE: "source, greedy"} | {name: condition_name(name) for name in models}
+    labels = {SOURCE: name_source(inputs.deployment)} | {n: condition_name(n) for n in models}
     yield from list_model_endings(
         (SOURCE, inputs.decodes[SOURCE]), models, labels, inputs.audit.states
     )

@@ -127,7 +127,7 @@ class Decode(Step):
 
     @property
     def sampled(self) -> bool:
-        """Whether it draws samples instead of one greedy decode of each problem."""
+        """Whether it draws samples instead of the deployment decode of each problem."""
         return bool(self.settings["samples"])
 
     def job(self, context: Context, file: str) -> Job:
@@ -293,7 +293,7 @@ class View:
             arm: the arm; ``SOURCE`` for no adapter.
             split: the split of the problems.
             ids: the problems to decode; None for all problems of the split.
-            samples: number of samples of each problem instead of one greedy decode, drawn as in
+            samples: number of samples of each problem instead of its deployment decode, drawn as in
                 the search.
             scale: factor of the adapter's update; 1 for the adapter as trained.
             verb: the verb in progress messages.

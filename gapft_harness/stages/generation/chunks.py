@@ -18,8 +18,8 @@ class DecodePhase:
 
     Attributes:
         name: the suffix of the names of their files.
-        decoding: the decoding of samples; ``GREEDY`` is decoded greedily with the same limits.
-        indices: ``GREEDY``, sample numbers, or both.
+        decoding: the decoding of samples or of a repeat (``Decoding.for_index``).
+        indices: ``GREEDY``, a repeat's index, sample numbers, or ``GREEDY`` and sample numbers.
         only_unsolved: whether problems solved by an earlier phase are left out.
     """
 

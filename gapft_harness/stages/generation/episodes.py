@@ -79,6 +79,7 @@ def build_next_requests(
     attempt: int,
     responses: Responses,
     streams: SampleStreams,
+    samples_deployment: bool = False,
 ) -> list[Request]:
     """Build the requests of attempt number ``attempt`` for the episodes that continue.
 
@@ -89,6 +90,7 @@ def build_next_requests(
         attempt: the attempt's number, from 2.
         responses: the responses of all earlier attempts.
         streams: the samples' random streams.
+        samples_deployment: whether deployment decodes are sampled.
 
     Returns:
         One request for each episode (each has its own conversation), ordered by problem and index.
@@ -116,7 +118,7 @@ def build_next_requests(
                 response.reasoning,
             )
             index = (response.index,)
-            seeds = streams.derive_seeds(problem.id, attempt, index)
+            seeds = streams.derive_seeds(problem.id, attempt, index, samples_deployment)
             attempts = (*response.attempts, last_attempt)
             requests.append(
                 Request(problem.id, problem.prompt, index, seeds, attempts, problem.turns)

@@ -8,7 +8,7 @@ Verdicts are stored in the same way (``verdicts.py``). Each sample draws from it
 (``streams.SampleStreams``).
 
 Early stop: the pool's samples may be drawn in rounds, and a problem gets no further samples once
-it has a verified response: the greedy decode in state G, the first sample that passed in state S.
+it is in state G or S: its deployment decode solves it, or a sample passed.
 This requires a response rule that uses only the first passing sample. The audit always draws all K
 samples, also on problems in state G: Pass@K and K_eq are estimated from them (Section 4.1).
 """
@@ -24,7 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem, Verdict
+from gapft_harness.core.records import (
+    BLOCK,
+    GREEDY,
+    Adapter,
+    Decoding,
+    Problem,
+    Verdict,
+    classify_state,
+    is_deployment,
+    list_deployment_indices,
+)
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
@@ -37,7 +47,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.hooks.registration import Registration, ResponseRuleTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.recipe.sections import Search
+from gapft_harness.recipe.sections import Deployment, Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.stages.generation.chunks import (
@@ -135,14 +145,15 @@ def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
 
 
 def find_unsolved(
-    problems: Sequence[Problem], responses: Responses, verifier: Verifier
+    problems: Sequence[Problem], responses: Responses, verifier: Verifier, solved: float = 1.0
 ) -> tuple[list[Problem], Judgements]:
-    """Find the problems that no response has solved yet.
+    """Find the problems that are still in state U.
 
     Args:
         problems: the problems.
-        responses: their greedy responses and the samples of earlier rounds.
+        responses: their deployment responses and the samples of earlier rounds.
         verifier: judges the responses that no earlier round has judged.
+        solved: the share of the deployment responses that must pass in state G.
 
     Returns:
         The problems that need another sample, and the new verdicts. The verdicts are stored with
@@ -152,7 +163,7 @@ def find_unsolved(
     unjudged = [
         (problem, response)
         for problem, entry in zip(problems, entries, strict=True)
-        if not any(verdict.passed for verdict in entry.verdicts.values())
+        if _is_unsolved(entry.verdicts, solved)
         for response in entry.responses
         if response.index not in entry.verdicts
     ]
@@ -160,18 +171,51 @@ def find_unsolved(
     new_verdicts: dict[str, dict[int, Verdict]] = {}
     for (problem, response), verdict in zip(unjudged, verdicts, strict=True):
         new_verdicts.setdefault(problem.id, {})[response.index] = verdict
-    solved_ids = {
-        entry.problem_id
-        for entry in entries
-        for verdict in (*entry.verdicts.values(), *new_verdicts.get(entry.problem_id, {}).values())
-        if verdict.passed
-    }
-    return [problem for problem in problems if problem.id not in solved_ids], new_verdicts
+    unsolved = [
+        problem
+        for problem, entry in zip(problems, entries, strict=True)
+        if _is_unsolved({**entry.verdicts, **new_verdicts.get(problem.id, {})}, solved)
+    ]
+    return unsolved, new_verdicts
+
+
+def _is_unsolved(verdicts: Mapping[int, Verdict], solved: float) -> bool:
+    """Return whether a problem is in state U, or has no verdicts yet."""
+    passed = {index: verdict.passed for index, verdict in verdicts.items()}
+    deployment_passed = [passed[index] for index in passed if is_deployment(index)]
+    samples_passed = [passed[index] for index in passed if not is_deployment(index)]
+    if not deployment_passed:
+        return not any(samples_passed)
+    return classify_state(deployment_passed, samples_passed, solved) == "U"
 
 
 def build_greedy_phase(decoding: Decoding) -> DecodePhase:
-    """Build the phase of the deployment decode d(x) alone."""
+    """Build the phase of the greedy deployment decode d(x) alone."""
     return DecodePhase("greedy", decoding, (GREEDY,))
+
+
+def build_deployment_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
+    """Build the phases of the deployment decode alone.
+
+    Each sampled repeat is a phase of its own, so that more repeats keep the stored ones.
+
+    Args:
+        greedy: the greedy decode, with limit and stop strings.
+        search: the recipe's section.
+    """
+    if (deployment := search.deployment) is None:
+        return [build_greedy_phase(greedy)]
+    decoding = Decoding(
+        True,
+        greedy.max_gen_toks,
+        greedy.until,
+        deployment.temperature,
+        deployment.top_p,
+        deployment.top_k,
+        samples_deployment=True,
+    )
+    indices = reversed(list_deployment_indices(deployment.repeats))
+    return [DecodePhase(f"repeat{-index}", decoding, (index,)) for index in indices]
 
 
 def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
@@ -200,16 +244,16 @@ def build_sample_phases(
 
 
 def build_search_phases(greedy: Decoding, search: Search, stop_early: bool) -> list[DecodePhase]:
-    """Build the phases of a search: the greedy decode, and samples in blocks or rounds.
+    """Build the phases of a search: the deployment decode, and samples in blocks or rounds.
 
     Args:
-        greedy: the deployment decode.
+        greedy: the greedy decode, with limit and stop strings.
         search: the recipe's section.
         stop_early: whether each round leaves out problems that are already solved.
     """
     size = search.round if stop_early else BLOCK
     return [
-        build_greedy_phase(greedy),
+        *build_deployment_phases(greedy, search),
         *build_sample_phases(
             build_sampled_decoding(greedy, search), search.k, size, only_unsolved=stop_early
         ),
@@ -241,6 +285,7 @@ class ChunkGenerator:
         verifier: judges which problems are solved before a phase that leaves them out, and reads
             the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
+        solved: the share of the deployment responses that must pass in state G.
     """
 
     sampler: Sampler
@@ -248,6 +293,7 @@ class ChunkGenerator:
     episodes: Episodes | None = None
     verifier: Verifier | None = None
     run: str = ""
+    solved: float = 1.0
 
     def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
@@ -258,20 +304,31 @@ class ChunkGenerator:
             is_first: whether it is a split's first chunk, whose responses are checked.
         """
         missing = chunk.list_missing()
-        if joint_phases := [phase for phase in missing if not phase.only_unsolved]:
-            indices = tuple(index for phase in joint_phases for index in phase.indices)
-            decoding = joint_phases[-1].decoding  # index GREEDY implies its own decoding
+        joint_phases = [phase for phase in missing if not phase.only_unsolved]
+        for samples_deployment in (True, False):  # one call of a sampler has one temperature
+            phases = [
+                phase
+                for phase in joint_phases
+                if phase.decoding.samples_deployment == samples_deployment
+            ]
+            if not phases:
+                continue
+            indices = tuple(index for phase in phases for index in phase.indices)
+            decoding = phases[-1].decoding  # index GREEDY implies its own decoding
             records = self._generate_attempts(chunk.members, indices, decoding, progress, is_first)
-            for phase in joint_phases:
+            for phase in phases:
                 self._store_phase(chunk, phase, select_responses(records, phase.indices))
             progress.report_stored()
+            is_first = False
         if len(joint_phases) == len(missing):
             return
         assert self.verifier is not None
         draft = DraftResponses()
         for phase in chunk.places:
             if phase in missing and phase.only_unsolved:
-                members, new_verdicts = find_unsolved(chunk.members, draft, self.verifier)
+                members, new_verdicts = find_unsolved(
+                    chunk.members, draft, self.verifier, self.solved
+                )
                 skipped = len(chunk.members) - len(members)
                 progress.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
                 records = self._generate_attempts(
@@ -303,7 +360,9 @@ class ChunkGenerator:
                         p.id,
                         p.prompt,
                         indices,
-                        self.streams.derive_seeds(p.id, attempt, indices),
+                        self.streams.derive_seeds(
+                            p.id, attempt, indices, decoding.samples_deployment
+                        ),
                         turns=p.turns,
                     )
                     for p in members
@@ -311,7 +370,13 @@ class ChunkGenerator:
             else:
                 assert self.episodes is not None
                 requests = build_next_requests(
-                    self.episodes, members, indices, attempt, draft, self.streams
+                    self.episodes,
+                    members,
+                    indices,
+                    attempt,
+                    draft,
+                    self.streams,
+                    decoding.samples_deployment,
                 )
             response_count = sum(len(request.indices) for request in requests)
             progress.expect_fewer(len(members) * len(indices) - response_count)
@@ -561,7 +626,12 @@ def generate_and_judge(
         generate_chunks(
             chunks,
             lambda: ChunkGenerator(
-                lazy_sampler.get(), streams, episodes, verifier, str(run.path.resolve())
+                lazy_sampler.get(),
+                streams,
+                episodes,
+                verifier,
+                str(run.path.resolve()),
+                run.recipe.search.solved,
             ),
             progress,
             episodes.attempts,
@@ -684,7 +754,9 @@ def _build_chunks(
         phase: store.find_group(
             "generate",
             VERSION,
-            describe_phase(phase, model, streams, episodes.attempts, judged_by, size),
+            describe_phase(
+                phase, model, streams, episodes.attempts, judged_by, size, recipe.search.deployment
+            ),
         )
         for phase in phases
     }
@@ -702,6 +774,7 @@ def describe_phase(
     attempts: int,
     judged_by: Mapping[str, Any],
     size: int,
+    deployment: Deployment | None = None,
 ) -> dict[str, Any]:
     """Describe the inputs of a phase's responses besides the prompts.
 
@@ -712,23 +785,30 @@ def describe_phase(
         attempts: maximum number of attempts of an episode.
         judged_by: the verifier's description (``made_from.describe_verifier``).
         size: problems of a chunk.
+        deployment: how the deployment decode is sampled, which decides about problems that are left
+            out; None if it is greedy.
     """
     decoding: dict[str, Any] = {
         "max_gen_toks": phase.decoding.max_gen_toks,
         "until": list(phase.decoding.until),
     }
     parts: dict[str, Any] = {"sampler": sampler, "decoding": decoding, "chunk": size}
-    if phase.indices != (GREEDY,):
-        decoding |= {
-            "temperature": phase.decoding.temperature,
-            "top_p": phase.decoding.top_p,
-            "top_k": phase.decoding.top_k,
-        }
+    sampling = {
+        "temperature": phase.decoding.temperature,
+        "top_p": phase.decoding.top_p,
+        "top_k": phase.decoding.top_k,
+    }
+    if phase.decoding.samples_deployment:
+        parts |= {"deployment": sampling, "streams": asdict(streams)}
+    elif phase.indices != (GREEDY,):
+        decoding |= sampling
         parts["streams"] = asdict(streams)
     if attempts > 1:
         parts["episode"] = {"attempts": attempts, "verifier": judged_by}
     if phase.only_unsolved:
         parts["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
+        if deployment is not None:
+            parts["leaves_out"]["deployment"] = deployment.model_dump(mode="json")
     return parts
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Gold, Problem, Response, Verdict
+from gapft_harness.core.records import (
+    CONTEXT_EXCEEDED,
+    GREEDY,
+    Gold,
+    Problem,
+    Response,
+    Verdict,
+    is_deployment,
+)
 from gapft_harness.hooks.checked import check_facts, find_answer_reader
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import find_owner
@@ -45,11 +53,12 @@ def find_majority(verdicts: Sequence[Verdict]) -> Verdict:
 
 @dataclass
 class RepeatedExecutions:
-    """Repeats the execution of greedy episodes, and records those whose outcome changed.
+    """Repeats the execution of deployment episodes, and records those whose outcome changed.
 
     Attributes:
         times: total number of executions, odd.
         episodes: number of episodes executed repeatedly.
+        has_repeats: whether some of them are repeats of a sampled deployment decode.
         verdicts_differ: problems whose executions did not all get the same status.
         feedback_differs: problems with a public test whose result or message changed when it was
             run again: the episode might have continued differently.
@@ -57,6 +66,7 @@ class RepeatedExecutions:
 
     times: int
     episodes: int = 0
+    has_repeats: bool = False
     verdicts_differ: list[str] = field(default_factory=list)
     feedback_differs: list[str] = field(default_factory=list)
 
@@ -71,7 +81,7 @@ class RepeatedExecutions:
         """Label responses by majority.
 
         Args:
-            responses: greedy responses, with the earlier attempts of episodes.
+            responses: deployment responses, with the earlier attempts of episodes.
             golds: their golds.
             first: the verdicts of the first execution.
             verifier: the verifier.
@@ -82,7 +92,7 @@ class RepeatedExecutions:
             rounds.append(verify_responses(verifier, responses, golds))
             if episodes is not None:
                 self._repeat_feedback(responses, golds, episodes)
-        self.episodes += len(responses)
+        self._count(response.index for response in responses)
         labels = []
         for response, verdicts in zip(responses, zip(*rounds, strict=True), strict=True):
             labels.append(find_majority(verdicts))
@@ -91,12 +101,17 @@ class RepeatedExecutions:
         return labels
 
     def count_stored(self, entry: ProblemResponses) -> None:
-        """Count an episode whose repeated executions are stored."""
+        """Count a problem's episodes whose repeated executions are stored."""
         if entry.differing is None:
             return
-        self.episodes += 1
+        self._count(filter(is_deployment, entry.answers))
         for key in entry.differing:
             self._problems_by_fact[key].append(entry.problem_id)
+
+    def _count(self, indices: Iterable[int]) -> None:
+        for index in indices:
+            self.episodes += 1
+            self.has_repeats |= index != GREEDY
 
     def list_differing(self, problem_id: str) -> list[str]:
         """List the facts in which an episode's executions differed."""
@@ -114,7 +129,7 @@ class RepeatedExecutions:
         return {
             "times": self.times,
             "episodes": self.episodes,
-            "verdicts_differ": sorted(self.verdicts_differ),
+            "verdicts_differ": sorted(set(self.verdicts_differ)),
             "feedback_differs": sorted(set(self.feedback_differs)),
         }
 
@@ -123,10 +138,11 @@ class RepeatedExecutions:
         changed_ids = set(self.verdicts_differ) | set(self.feedback_differs)
         if not changed_ids:
             return ""
+        kind = "deployment" if self.has_repeats else "greedy"
         return (
-            f"{len(changed_ids)} of {self.episodes} greedy episodes did not repeat in {self.times} "
-            f"executions ({len(self.verdicts_differ)} got different verdicts, and are labelled by "
-            f"majority); first: {min(changed_ids)}"
+            f"{len(changed_ids)} of {self.episodes} {kind} episodes did not repeat in "
+            f"{self.times} executions ({len(set(self.verdicts_differ))} got different verdicts, "
+            f"and are labelled by majority); first: {min(changed_ids)}"
         )
 
     def _repeat_feedback(
@@ -198,7 +214,7 @@ def judge_entries(
         problems: the problem of each entry.
         verifier: the verifier.
         episodes: gives the feedback on earlier attempts again.
-        repeats: labels greedy responses and counts them, also those with stored labels.
+        repeats: labels deployment responses and counts them, also those with stored labels.
         progress: called with the number of responses that have a verdict.
 
     Returns:
@@ -232,7 +248,7 @@ def judge_entries(
         places = [
             position
             for position, (response, _, _) in enumerate(unjudged)
-            if response.index == GREEDY
+            if is_deployment(response.index)
         ]
         labels = repeats.find_labels(
             [unjudged[position][0] for position in places],
@@ -316,7 +332,7 @@ def write_responses(
         verifier: the verifier.
         extra: further facts; its ``warnings`` come first.
         episodes: the settings of episodes.
-        executions: how often greedy responses are verified; the majority labels them.
+        executions: how often deployment responses are verified; the majority labels them.
         has_verifier: whether the verdicts are the verifier's; otherwise ``judged_by`` is left out.
         progress: see ``iterate_judged``.
 
@@ -335,7 +351,7 @@ def write_responses(
 
     def build_rows(batch: JudgedBatch) -> Iterator[Values]:
         for entry, pairs in zip(*batch, strict=True):
-            watch.add([r.reasoning + r.text for r in entry.responses if r.index != GREEDY])
+            watch.add([r.reasoning + r.text for r in entry.responses if not is_deployment(r.index)])
             for response, (verdict, answer) in zip(entry.responses, pairs, strict=True):
                 yield build_response_row(response, verdict, answer)
                 reasons.add(verdict)
@@ -344,7 +360,7 @@ def write_responses(
                     unfitting_counts[entry.problem_id] = (
                         unfitting_counts.get(entry.problem_id, 0) + 1
                     )
-                if response.index != GREEDY:
+                if not is_deployment(response.index):
                     drawn["samples"] += 1
                     drawn["tokens"] += count_tokens(response)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
+from gapft_harness.core.records import Attempt, Response, Verdict, is_deployment
 from gapft_harness.hooks.protocols import Generated, Request
 from gapft_harness.run_directory.tables import parse_status
 from gapft_harness.store.store import damaged_file_error
@@ -49,8 +49,8 @@ class ProblemResponses:
         responses: the responses, ordered by index.
         verdicts: the valid verdicts by index.
         answers: the answers that were read with them by index; none without a verdict.
-        differing: the facts that differed when the greedy response was executed repeatedly; None
-            if it was not.
+        differing: the facts that differed when a deployment response was executed repeatedly; None
+            if none was.
     """
 
     problem_id: str
@@ -349,7 +349,7 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
                 if answer:
                     answers[index] = answer[0]
             if "differing" in record:
-                differing = tuple(record["differing"])
+                differing = tuple(dict.fromkeys([*(differing or ()), *record["differing"]]))
             continue
         ids = tuple(record["prompt_ids"])
         is_first_attempt = "attempt" not in record
@@ -395,6 +395,6 @@ def _keep_final(record: Record) -> Record:
     """Remove verdicts that were a timeout or an error from a line."""
     rows = [row for row in record["judged"] if row[1] not in _WITHOUT_VERDICT]
     filtered = {**record, "judged": rows}
-    if all(row[0] != GREEDY for row in rows):
+    if not any(is_deployment(row[0]) for row in rows):
         filtered.pop("differing", None)
     return filtered

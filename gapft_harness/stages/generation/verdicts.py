@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import GREEDY
+from gapft_harness.core.records import is_deployment
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, Work, iterate_claimed
 from gapft_harness.stages.generation.episodes import Episodes
@@ -38,10 +38,10 @@ def describe_verdicts(
         phase: the phase of the responses.
         responses: the key of the responses.
         verifier: the verifier's description (``made_from.describe_verifier``).
-        executions: how often greedy responses are judged.
+        executions: how often deployment responses are judged.
     """
     parts: dict[str, Any] = {"responses": responses, "verifier": verifier}
-    if executions > 1 and GREEDY in phase.indices:
+    if executions > 1 and any(map(is_deployment, phase.indices)):
         parts["executions"] = executions
     return parts
 
@@ -58,7 +58,7 @@ def place_verdicts(
         chunk: the problems, with the places of their responses.
         heads: the first lines of the files of responses.
         verifier: the verifier's description (``made_from.describe_verifier``).
-        executions: how often greedy responses are judged.
+        executions: how often deployment responses are judged.
     """
     golds = content_hash([problem.gold for problem in chunk.members])
     places = {}
@@ -77,7 +77,7 @@ class ChunkJudge:
     Attributes:
         verifier: the verifier.
         episodes: gives the feedback on earlier attempts again if executions are repeated.
-        executions: how often greedy responses are judged; the majority labels them.
+        executions: how often deployment responses are judged; the majority labels them.
         run: the run directory that they are judged for, recorded in stored files.
     """
 
@@ -109,7 +109,9 @@ class ChunkJudge:
                     for response, (verdict, answer) in zip(entry.responses, pairs, strict=True)
                     if response.index in phase.indices
                 ]
-                is_repeated = self.executions > 1 and any(index == GREEDY for index, *_ in rows)
+                is_repeated = self.executions > 1 and any(
+                    is_deployment(index) for index, *_ in rows
+                )
                 differing = repeats.list_differing(entry.problem_id) if is_repeated else None
                 if rows:
                     records.append(build_verdict_record(entry.problem_id, rows, differing))

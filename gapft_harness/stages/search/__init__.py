@@ -1,1 +1,1 @@
-"""Search: one greedy decode and K samples of every problem, and the resulting states."""
+"""Search: the deployment decode and K samples of every problem, and the resulting states."""

@@ -1,7 +1,7 @@
 """The search stage: search each split, with its chunks divided among jobs if workers suffice.
 
-Generate and verify one greedy decode and K samples for every problem of a split, or only the greedy
-decode for the calibration split. Read the task; write ``SPLIT/problems.parquet`` and
+Generate and verify the deployment decode and K samples for every problem of a split, or only the
+deployment decode for the calibration split. Read the task; write ``SPLIT/problems.parquet`` and
 ``SPLIT/responses.parquet`` (Section 3.1: d_src(x) and Y_K(x), every generation from the same
 prompt, without feedback).
 """
@@ -39,7 +39,7 @@ from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
-    build_greedy_phase,
+    build_deployment_phases,
     build_search_phases,
     can_stop_early,
     check_early_stop,
@@ -131,7 +131,7 @@ def search_split(
 def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
     greedy = read_decoding(task)
     if split == CALIBRATION:
-        return [build_greedy_phase(greedy)]
+        return build_deployment_phases(greedy, recipe.search)
     return build_search_phases(greedy, recipe.search, can_stop_early(recipe.search, split))
 
 

@@ -1,4 +1,4 @@
-"""Evidence states: G solved in one decode, S recovered by search, U missed by search.
+"""Evidence states: G solved by the deployment decode, S recovered by search, U missed by search.
 
 Read a split's responses; write ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6). States can
 also be computed from a *window* of the samples of a search: ``compute_states`` computes them, and
@@ -14,9 +14,10 @@ from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Response, classify_state
+from gapft_harness.core.records import Response, classify_state, list_deployment_indices
 from gapft_harness.hooks.manager import Registration, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
+from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require_consistent
 from gapft_harness.run_directory.tables import (
@@ -93,9 +94,7 @@ def compute_states(
             "directory"
         )
     for problem_id, judged in read_judged(responses):
-        yield compute_state(
-            problem_id, judged, search.k, can_stop_early(search, split), rule, window
-        )
+        yield compute_state(problem_id, judged, search, can_stop_early(search, split), rule, window)
 
 
 def write_split_states(
@@ -145,22 +144,32 @@ def partition_window(
     return facts
 
 
-def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int, stop: bool) -> None:
-    """Require all K samples of a problem, or fewer if it is solved and search may stop early."""
+def _check_samples(
+    problem_id: str, judged: Sequence[JudgedResponse], search: Search, stop: bool
+) -> None:
+    """Require all decodes of a problem; fewer samples if it is solved and search may stop early."""
     indices = [j.response.index for j in judged]
-    drawn = len(indices) - 1
-    is_solved = any(j.verdict.passed for j in judged)
+    deployment_indices = [*list_deployment_indices(search.repeats)]
+    drawn = len(indices) - search.repeats
     require_consistent(
-        indices == [GREEDY, *range(drawn)] and (drawn == k or (stop and drawn < k and is_solved)),
-        f"problem {problem_id}: expected one greedy response and samples 0 to {k - 1}"
-        f"{', fewer if one of them passes' if stop else ''}, found {indices}",
+        indices == [*deployment_indices, *range(drawn)]
+        and (drawn == search.k or (stop and drawn < search.k and _is_solved(judged, search))),
+        f"problem {problem_id}: expected the deployment responses {deployment_indices} and samples "
+        f"0 to {search.k - 1}{', fewer if one of them passes' if stop else ''}, found {indices}",
     )
+
+
+def _is_solved(judged: Sequence[JudgedResponse], search: Search) -> bool:
+    """Return whether a problem needs no further samples: it is not in state U."""
+    passed = [j.verdict.passed for j in judged]
+    repeats = search.repeats
+    return classify_state(passed[:repeats], passed[repeats:], search.solved) != "U"
 
 
 def compute_state(
     problem_id: str,
     judged: Sequence[JudgedResponse],
-    k: int,
+    search: Search,
     stop: bool,
     rule: Registration,
     window: Window | None = None,
@@ -169,8 +178,8 @@ def compute_state(
 
     Args:
         problem_id: the problem.
-        judged: its greedy response and samples with their verdicts, in order.
-        k: the number of samples per problem of the search.
+        judged: its deployment responses and samples with their verdicts, in order.
+        search: the recipe's section.
         stop: whether sampling may have stopped at the first success.
         rule: the response rule.
         window: the samples to use; None for all that were drawn.
@@ -179,15 +188,17 @@ def compute_state(
         UserError: the search stopped before samples of the window.
         PluginError: the rule failed, or chose something other than a passing sample.
     """
-    _check_samples(problem_id, judged, k, stop)
-    greedy, *samples = judged
+    _check_samples(problem_id, judged, search, stop)
+    repeats, samples = judged[: search.repeats], list(judged[search.repeats :])
     if window is not None:
         samples = _select_window(problem_id, samples, window)
     passing = [j.response for j in samples if j.verdict.passed]
-    state = classify_state(greedy.verdict.passed, [j.verdict.passed for j in samples])
+    state = classify_state(
+        [j.verdict.passed for j in repeats], [j.verdict.passed for j in samples], search.solved
+    )
     kept_index: int | None = None
     if state == "G":
-        kept_index = GREEDY
+        kept_index = next(j.response.index for j in repeats if j.verdict.passed)
     elif state == "S":
         kept_index = _choose_response(rule, passing).index
     first_success = passing[0].index if passing else None

@@ -202,7 +202,7 @@ def check_states(
         judged, read_states(run.path / table), strict=True
     ):
         for key, value in asdict(
-            compute_state(problem_id, responses, search.k, stop, rule, window)
+            compute_state(problem_id, responses, search, stop, rule, window)
         ).items():
             if (recorded := getattr(recorded_state, key)) != value:
                 yield (

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import GREEDY, Gold, Response, Verdict
+from gapft_harness.core.records import (
+    Gold,
+    Response,
+    Verdict,
+    is_deployment,
+    list_deployment_indices,
+)
 from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
@@ -68,8 +74,10 @@ class TableJudge:
         drawn = {"samples": 0, "tokens": 0}
         place = layout.parse_path(relative)
         assert place is not None
-        greedy_only = split == CALIBRATION or place.arm is not None
-        expected_indices = [GREEDY]
+        deployment_only = split == CALIBRATION or place.arm is not None
+        expected_indices = [*list_deployment_indices(run.recipe.search.repeats)]
+        if sampled:
+            expected_indices = []
         difference_count = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(split)
@@ -89,15 +97,15 @@ class TableJudge:
             self.imported_differences[relative] = []
         for batch in _build_batches(pairs):
             for _, problem_responses in batch:
-                if sampled and expected_indices == [GREEDY]:
+                if sampled and not expected_indices:
                     expected_indices = [*range(len(problem_responses))]
                 if (
-                    greedy_only
+                    deployment_only
                     and [j.response.index for j in problem_responses] != expected_indices
                 ):
                     problem_id = problem_responses[0].response.problem_id
                     sample_fault = f"other responses than samples 1 to {len(expected_indices)}"
-                    fault = sample_fault if sampled else "more than its greedy decode"
+                    fault = sample_fault if sampled else f"other responses than {expected_indices}"
                     yield f"{relative}: problem {problem_id} has {fault}"
                 for judged_response in problem_responses:
                     if (
@@ -110,7 +118,7 @@ class TableJudge:
                         )
                     counts["verdicts"][judged_response.verdict.status] += 1
                     counts["finish_reasons"][judged_response.response.finish_reason] += 1
-                    if judged_response.response.index != GREEDY:
+                    if not is_deployment(judged_response.response.index):
                         drawn["samples"] += 1
                         drawn["tokens"] += count_tokens(judged_response.response)
             for line in self._judge_again(relative, batch, answers):

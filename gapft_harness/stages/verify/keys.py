@@ -17,7 +17,7 @@ from typing import Any
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import diff_values
-from gapft_harness.core.records import GREEDY, SOURCE, Arm, Example
+from gapft_harness.core.records import SOURCE, Arm, Example, list_deployment_indices
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
 from gapft_harness.hooks.manager import Plugins
@@ -31,7 +31,7 @@ from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     VERSION,
-    build_greedy_phase,
+    build_deployment_phases,
     build_sample_phases,
     build_sampled_decoding,
     build_search_phases,
@@ -296,11 +296,12 @@ class GeneratedTable:
             verifier: the table's description of the verifier.
         """
         episode, phases = find_task(self.manifest, self.split)["episode"], self.build_phases()
-        streams, size = self.build_streams(), count_chunk_problems(self.run.recipe.search, phases)
+        search = self.run.recipe.search
+        streams, size = self.build_streams(), count_chunk_problems(search, phases)
         contents_by_phase = {}
         for phase in phases:
             phase_inputs = describe_phase(
-                phase, sampler, streams, episode["attempts"], verifier, size
+                phase, sampler, streams, episode["attempts"], verifier, size, search.deployment
             )
             responses = {"step": "generate", "version": VERSION, **phase_inputs}
             key = content_hash(responses)
@@ -317,7 +318,7 @@ class GeneratedTable:
             return build_search_phases(greedy, search, can_stop_early(search, self.split))
         samples = int(self.facts["drawn"]["samples"])
         if self._arm is None or not samples:
-            return [build_greedy_phase(greedy)]
+            return build_deployment_phases(greedy, search)
         problems = len([*read_ids(self.run.path / self.relative)])
         return build_sample_phases(build_sampled_decoding(greedy, search), samples // problems)
 
@@ -421,13 +422,13 @@ class GeneratedTable:
             and self.split != CALIBRATION
             and not can_stop_early(search, self.split)
         ):
-            expected_indices = [GREEDY, *range(search.k)]
+            expected_indices = [*list_deployment_indices(search.repeats), *range(search.k)]
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]
             if expected_indices is not None and indices != expected_indices:
                 yield (
                     f"{self.relative}: problem {problem_id} has the samples {indices}, expected "
-                    f"{expected_indices} (-1 is the greedy response)"
+                    f"{expected_indices} (an index below 0 is a deployment decode)"
                 )
                 return
             for judged_response in judged:
@@ -435,7 +436,9 @@ class GeneratedTable:
                     len(judged_response.response.attempts) + 1,
                     judged_response.response.index,
                 )
-                (seed,) = streams.derive_seeds(problem_id, attempt, [index])
+                (seed,) = streams.derive_seeds(
+                    problem_id, attempt, [index], search.deployment is not None
+                )
                 if judged_response.response.seed != seed:
                     yield (
                         f"{self.relative}: problem {problem_id}, index {index} has the seed "

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.files import sha256
-from gapft_harness.core.records import GREEDY, Arm, classify_state
+from gapft_harness.core.records import Arm, classify_state
 from gapft_harness.core.weights import read_merged_facts
+from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, MergedSource
@@ -86,9 +87,10 @@ def _check_round(
             yield from compare_ids(table, ids, layout.problems_path("audit"), read_ids(problems))
     responses, decisions = (run.path / tables[name] for name in ("responses", "decisions"))
     states = read_states(run.path / tables["states"])
+    search = Search.model_validate(facts["search"], strict=False)
     for (problem_id, judged), recorded in zip(read_judged(responses), states, strict=True):
-        passed = {entry.response.index: entry.verdict.passed for entry in judged}
-        state = classify_state(passed.pop(GREEDY), [*passed.values()])
+        passed = [entry.verdict.passed for entry in judged]
+        state = classify_state(passed[: search.repeats], passed[search.repeats :], search.solved)
         if state != recorded.state:
             yield (
                 f"{tables['states']}: problem {problem_id} has state {recorded.state!r}, but its "

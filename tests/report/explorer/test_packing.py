@@ -169,8 +169,8 @@ def test_builds_content_from_run_tables(tmp_path: Path) -> None:
             for text in (
                 audit.prompts[place],
                 json.loads(audit.golds[place]),
-                audit.greedy_texts[place],
-                *(trained.texts[place] for trained in inputs.arms),
+                audit.deployed.texts[place],
+                *(trained.deployed.texts[place] for trained in inputs.arms),
                 *(f"{name} sample {number}" for number in range(3)),
             )
         ]
@@ -179,9 +179,9 @@ def test_builds_content_from_run_tables(tmp_path: Path) -> None:
     assert index["passing"] == audit.verdicts.passing.tolist()
     for packed_model, trained in zip(index["models"], inputs.arms, strict=True):
         right = ["ck".count(letter) == 1 for letter in packed_model["outcomes"]]
-        assert right == trained.passed.tolist()
+        assert right == trained.deployed.solved.tolist()
         was_right = ["kr".count(letter) == 1 for letter in packed_model["outcomes"]]
-        assert was_right == audit.verdicts.greedy.tolist()
+        assert was_right == audit.verdicts.solved.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render_explorer(
             collect_audit(

@@ -115,8 +115,9 @@ class ServerSampler:
             GapftError: requests failed in all attempts.
         """
         if decoding.top_k and not self._facts.has_extensions:
+            section = "search.deployment" if decoding.samples_deployment else "search"
             raise UserError(
-                f"search.top_k: found {decoding.top_k}, but the server {self._url} does not "
+                f"{section}.top_k: found {decoding.top_k}, but the server {self._url} does not "
                 "support top_k; set it to 0"
             )
         prompts = [self._payloads.build_prompt(request) for request in requests]

@@ -355,8 +355,9 @@ def _build_sampling(decoding: Decoding, stops: list[str], ends: list[int]) -> di
     except (ValueError, VLLMError) as error:
         raise UserError(f"search: vLLM refuses the decoding: {summarize_error(error)}") from error
     if temperature != settings["temperature"]:
+        section = "search.deployment" if decoding.samples_deployment else "search"
         raise UserError(
-            f"search.temperature: found {decoding.temperature}, which vLLM would raise to "
+            f"{section}.temperature: found {decoding.temperature}, which vLLM would raise to "
             f"{temperature}; expected at least {temperature}, or a greedy decode"
         )
     return settings
