@@ -52,7 +52,11 @@ Turn = Mapping[str, str]
 
 
 def is_deployment(index: int) -> bool:
-    """Return whether a response is a deployment decode: the greedy one or a sampled repeat."""
+    """Return whether a response is a deployment decode: the greedy one or a sampled repeat.
+
+    Args:
+        index: the response's index.
+    """
     return index < 0
 
 
