@@ -55,7 +55,7 @@ def is_deployment(index: int) -> bool:
     """Return whether a response is a deployment decode: the greedy one or a sampled repeat.
 
     Args:
-        index: the response's index.
+        index: the response's decode index.
     """
     return index < 0
 
