@@ -38,6 +38,7 @@ from gapft_harness.report.rendering.wording import (
 )
 from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
+from gapft_harness.verdicts.table import Verdicts
 
 #: Two rows of the same document and filter: greedy log, samples log.
 _Pair = tuple[LogRow, LogRow]
@@ -57,12 +58,9 @@ def build_document(
         findings: by filter, the chosen one first.
         prospects: prospects of training; None if unknown.
     """
-    lead = _format_lead(search.task, search.split, len(search.rows_by_id), search.k, search.judge)
-    sections = [
-        _build_gap_section(
-            lead, list_notes(search, findings), search.k, next(iter(findings.values()))
-        )
-    ]
+    first = next(iter(findings.values()))
+    lead = _format_lead(search.task, search.split, first, search.judge, search.facts["config"])
+    sections = [_build_gap_section(lead, list_notes(search, findings), search.k, first)]
     if len(findings) > 1:
         sections.append(
             Section(
@@ -98,8 +96,8 @@ def build_run_document(
         costs: costs of the search and of the next steps.
     """
     split = "audit" if "audit" in findings else "pool"
-    judge, count = f"verifier {run.verifier}", len(findings[split].verdicts.passing)
-    lead = _format_lead(run.task, split, count, run.k, judge)
+    judge = f"verifier {run.verifier}"
+    lead = _format_lead(run.task, split, findings[split], judge, run.recipe)
     sections = [_build_gap_section(lead, list_run_notes(run, findings), run.k, findings[split])]
     if len(findings) > 1:
         sections.append(Section("By split", [_build_table(SPLITS, run.k, findings, _GAP_NOTE)]))
@@ -131,8 +129,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
     """Yield notes about a run's figures."""
     for warning in run.warnings:
         yield Text(warning, "warning")
-    if deployment := find_deployment(run.recipe):
-        yield Text(f"{describe_deployment(deployment)} It is named greedy here.")
+    yield from _note_deployment(run.recipe)
     for split, split_findings in findings.items():
         count = len(split_findings.verdicts.passing)
         if count < STABLE_ITEMS:
@@ -145,8 +142,14 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
             yield Text(f"{split}: maj@k is not shown, since {fault} (verifier {run.verifier})")
 
 
+def _note_deployment(recipe: Mapping[str, Any]) -> Iterator[Text]:
+    if deployment := find_deployment(recipe):
+        yield Text(f"{describe_deployment(deployment)} It is named greedy here.")
+
+
 def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Iterator[Text]:
     """Yield notes about the figures."""
+    yield from _note_deployment(search.facts["config"])
     if (repeats := search.facts["repeats"]) > 1:
         drawn = f"{search.k} samples were drawn (--k)"
         yield Text(f"the task's own repeats ({repeats}) are not used: {drawn}")
@@ -157,8 +160,8 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
         if filter_findings.errors:
             yield Text(
                 f"filter {name}: {format_count(filter_findings.errors)} of "
-                f"{format_count(len(search.rows_by_id) * (search.k + 1))} responses could not be "
-                "judged and count as not passed; see the logs for reasons"
+                f"{format_count(_count_responses(filter_findings.verdicts))} responses could not "
+                "be judged and count as not passed; see the logs for reasons"
             )
         if fault := filter_findings.verdicts.voting_fault:
             yield Text(f"filter {name}: maj@k is not shown, since {fault}")
@@ -170,10 +173,20 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
         )
 
 
-def _format_lead(task: str, split: str, problems: int, k: int, judge: str) -> str:
+def _count_responses(verdicts: Verdicts) -> int:
+    return int(verdicts.deployed.size) + len(verdicts.passing) * verdicts.k
+
+
+def _format_lead(
+    task: str, split: str, findings: GapFindings, judge: str, recipe: Mapping[str, Any]
+) -> str:
+    problems, repeats = findings.verdicts.deployed.shape
+    decodes = f"{repeats} sampled deployment decode{'s' * (repeats > 1)}"
+    if find_deployment(recipe) is None:
+        decodes = "one greedy decode"
     return (
-        f"{task}, {split}: {format_count(problems)} problems, one greedy decode and {k} samples of "
-        f"each; {judge}."
+        f"{task}, {split}: {format_count(problems)} problems, {decodes} and "
+        f"{findings.verdicts.k} samples of each; {judge}."
     )
 
 
@@ -503,7 +516,10 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
         noun="problem",
         before="greedy",
         ids=list(search.rows_by_id),
-        verdicts=[greedy[0] for greedy, _ in words],
+        verdicts=[
+            greedy[place]
+            for (greedy, _), place in zip(words, _find_shown(first.verdicts), strict=True)
+        ],
         models=[],
         states="".join(first.verdicts.states.tolist()),
         k=search.k,
@@ -513,7 +529,7 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
             f"state by {name}": filter_findings.verdicts.states.tolist()
             for name, filter_findings in others
         },
-        entries=lambda: (_build_entry(pair) for pair in _read_pairs(search, chosen)),
+        entries=lambda: map(_build_entry, _read_pairs(search, chosen), _find_shown(first.verdicts)),
     )
 
 
@@ -527,11 +543,17 @@ def _list_words(row: LogRow) -> list[str]:
     return [format_verdict(status) for status in row.statuses or ()]
 
 
-def _build_entry(pair: _Pair) -> ProblemTexts:
+def _find_shown(verdicts: Verdicts) -> list[int]:
+    """Find for each problem the first deployment decode with the problem's outcome."""
+    positions: list[int] = (verdicts.deployed == verdicts.solved[:, None]).argmax(axis=1).tolist()
+    return positions
+
+
+def _build_entry(pair: _Pair, shown: int) -> ProblemTexts:
     greedy, samples = pair
     return ProblemTexts(
         prompt=greedy.prompt,
         gold=greedy.gold,
-        responses=[*greedy.texts, *samples.texts],
+        responses=[greedy.texts[shown], *samples.texts],
         document=greedy.document,
     )

@@ -97,7 +97,8 @@ def write_rows(
     target: str,
     options: Mapping[str, Mapping[str, Any]],
     filter: str,
-    judged: Sequence[Judgement],
+    deployed: Sequence[Judgement],
+    samples: Sequence[Judgement],
 ) -> None:
     """Write a document's row under one filter to both logs.
 
@@ -108,12 +109,13 @@ def write_rows(
         target: its gold answer as text.
         options: generation options by kind of log.
         filter: the filter's name.
-        judged: the greedy response, then the samples.
+        deployed: the greedy response, or the repeats of the deployment decode.
+        samples: the samples.
     """
-    greedy, *samples = judged
-    for kind, responses in ((GREEDY_LOG, [greedy]), (SAMPLES_LOG, samples)):
+    for kind, responses in ((GREEDY_LOG, deployed), (SAMPLES_LOG, samples)):
         passing = sum(response.verdict.passed for response in responses) / len(responses)
-        metrics = dict(greedy.metrics) if kind == GREEDY_LOG else {"pass@1": passing}
+        has_own_metrics = kind == GREEDY_LOG and len(responses) == 1
+        metrics = dict(responses[0].metrics) if has_own_metrics else {"pass@1": passing}
         row = {
             "doc_id": number,
             "doc": problem.document,
@@ -144,7 +146,7 @@ def write_rows(
 def write_results(place: LogPlace, facts: Mapping[str, Any], rates: Mapping[str, Any]) -> None:
     """Write lm_eval's results file beside each log."""
     for kind in _KINDS:
-        metric = facts["metric"] if kind == GREEDY_LOG else "pass@1"
+        (metric,) = {name.partition(",")[0] for name in rates[kind]}
         content = {
             "results": {place.task: {"alias": place.task, **rates[kind]}},
             "versions": {place.task: facts["version"]},

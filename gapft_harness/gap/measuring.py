@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Problem, Verdict, is_deployment
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -22,6 +22,7 @@ from gapft_harness.gap.logs import (
     write_results,
     write_rows,
 )
+from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
@@ -77,23 +78,26 @@ class _Tally:
     """The results under one filter: for each problem, whether each response passed.
 
     Attributes:
+        search: the recipe's section: the deployment decodes come first.
         passed: by problem, whether each response passed.
         answers: by problem, the answer of each sample; None without one.
         errors: number of responses without a verdict.
     """
 
+    search: Search
     passed: list[list[bool]] = field(default_factory=list)
     answers: list[list[str | None]] = field(default_factory=list)
     errors: int = 0
 
     def add(self, judged: Sequence[Judgement], answers: Sequence[str | None]) -> None:
         self.passed.append([judgement.verdict.passed for judgement in judged])
-        self.answers.append([*answers[1:]])
+        self.answers.append([*answers[self.search.repeats :]])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
 
     def build_verdicts(self) -> Verdicts:
-        passed = np.array(self.passed)
-        return Verdicts.of(passed[:, 0], passed[:, 1:], encode_answers(self.answers))
+        passed, repeats = np.array(self.passed), self.search.repeats
+        answers = encode_answers(self.answers)
+        return Verdicts.of(passed[:, :repeats], passed[:, repeats:], answers, self.search.solved)
 
 
 def measure_search(
@@ -109,7 +113,8 @@ def measure_search(
     """
     from gapft_harness.lm_eval_bridge.discovery import load_task
 
-    manifest, k = run.manifest(), run.recipe.search.k
+    manifest, search = run.manifest(), run.recipe.search
+    k = search.k
     task = manifest["task"]
     loaded = load_task(str(task["name"]), [Path(path) for path in include_paths])
     rows_by_id = {
@@ -121,7 +126,7 @@ def measure_search(
     stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
-    tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
+    tallies = {name: _Tally(search) for name in sorted(filters, key=lambda name: name != chosen)}
     responses_path = run.sealed(layout.responses_path(split))
     place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
@@ -138,7 +143,8 @@ def measure_search(
                     number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
                     rows = [judgement for judgement, _ in problem_judgements]
                     tally.add(rows, _read_answers(stock, name, responses, rows))
-                    write_rows(files, problem, number, target, options, name, rows)
+                    split_rows = rows[: search.repeats], rows[search.repeats :]
+                    write_rows(files, problem, number, target, options, name, *split_rows)
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
@@ -149,12 +155,13 @@ def measure_search(
         "config": {
             "model": run.recipe.model.backend,
             "model_args": dict(run.recipe.model.args),
-            "search": run.recipe.search.model_dump(mode="json"),
+            "search": search.model_dump(mode="json"),
         },
     }
+    logged = metric if search.repeats == 1 else _DECISION
     rates = {
         GREEDY_LOG: {
-            f"{metric},{name}": float(filter_verdicts.pass_at_1)
+            f"{logged},{name}": float(filter_verdicts.pass_at_1)
             for name, filter_verdicts in verdicts.items()
         },
         SAMPLES_LOG: {
@@ -194,7 +201,7 @@ def _load_stock_task(task: Mapping[str, Any]) -> StockTask | None:
 def _iterate_problems(
     run: RunDirectory, split: str
 ) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
-    """Yield each problem with its judged responses, the greedy one first, in the order of ids."""
+    """Yield each problem with its judged responses, deployment decodes first, ordered by ids."""
     problems = read_problems(run.sealed(layout.problems_path(split)))
     judged = read_judged(run.sealed(layout.responses_path(split)))
     for (problem, _), (_, responses) in zip(problems, judged, strict=True):
@@ -267,7 +274,7 @@ def _judge_problems(
                     is_changed,
                 )
             )
-        assert responses[0].response.index == GREEDY
+        assert is_deployment(responses[0].response.index)
         yield row
 
 
@@ -306,9 +313,12 @@ def _format_target(stock: StockTask | None, problem: Problem) -> str:
 def _format_options(run: RunDirectory, task: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the generation options of each log in lm_eval's form."""
     search = run.recipe.search
+    deployment = search.deployment
     both = {"until": task["decoding"]["until"], "max_gen_toks": task["decoding"]["max_gen_toks"]}
     sampled = {"temperature": search.temperature, "top_p": search.top_p, "top_k": search.top_k}
     return {
-        GREEDY_LOG: {**both, "do_sample": False},
+        GREEDY_LOG: {**both, "do_sample": False}
+        if deployment is None
+        else {**both, "do_sample": True, **deployment.model_dump(include={*sampled})},
         SAMPLES_LOG: {**both, "do_sample": True, **sampled},
     }
