@@ -144,7 +144,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
 
 def _note_deployment(recipe: Mapping[str, Any]) -> Iterator[Text]:
     if deployment := find_deployment(recipe):
-        yield Text(f"{describe_deployment(deployment)} It is named greedy here.")
+        yield Text(f"{describe_deployment(deployment)} In files it is named greedy.")
 
 
 def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> Iterator[Text]:
@@ -191,10 +191,11 @@ def _format_lead(
 
 
 def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFindings) -> Section:
+    repeats = findings.verdicts.deployed.shape[1]
+    fails = "the greedy decode fails" if repeats == 1 else "too few deployment decodes pass"
     bound = (
-        f"On {_format_percent(findings.shares['S'])} of all problems the greedy decode fails and "
-        f"one of {k} samples passes. This is p_S, the largest gain in greedy accuracy from "
-        "correcting recovered problems."
+        f"On {_format_percent(findings.shares['S'])} of all problems {fails} and one of {k} "
+        "samples passes. This is p_S, the largest gain from correcting recovered problems."
     )
     if findings.gains:
         bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
@@ -253,7 +254,8 @@ class Rate:
         interval: its 95% interval.
         gain: the accuracy minus Pass@1.
         majority: maj@k for the same k; None if unknown.
-        rule: ``Pass``, or ``maj`` for a row of its own.
+        rule: ``Pass``, or ``maj`` for a row of its own; for k = 0 ``greedy``, or ``deployment`` if
+            it has repeats.
     """
 
     filter: str
@@ -267,14 +269,16 @@ class Rate:
     @property
     def label(self) -> str:
         """The row's name for people."""
-        return f"{self.rule}@{self.k}" if self.k else "greedy"
+        return f"{self.rule}@{self.k}" if self.k else self.rule
 
 
 def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
     """List the greedy decode and every k for each filter."""
     rows = []
     for name, filter_findings in findings.items():
-        rows.append(Rate(name, 0, filter_findings.greedy.value, filter_findings.greedy.interval))
+        greedy, has_repeats = filter_findings.greedy, filter_findings.verdicts.deployed.shape[1] > 1
+        rule = "deployment" if has_repeats else "greedy"
+        rows.append(Rate(name, 0, greedy.value, greedy.interval, rule=rule))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
         votes = dict(enumerate(filter_findings.majority, 1))
         rows += [
