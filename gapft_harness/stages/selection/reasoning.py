@@ -13,7 +13,6 @@ from gapft_harness.core.records import AnswerOnly, Evidence, Response
 from gapft_harness.core.thoughts import find_answer_ids, opens_thought
 from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.run_directory.manifest import ReasoningFacts
-from gapft_harness.training.model import load_tokenizer
 
 #: Token ids of a prompt's end; its last tag is within them.
 _PROMPT_END = 16
@@ -54,6 +53,8 @@ class AnswerCutter:
 
     @cached_property
     def _tokenizer(self) -> Any:
+        from gapft_harness.training.model import load_tokenizer
+
         return load_tokenizer(self._model_args)
 
     def _decode(self, ids: Sequence[int]) -> str:
