@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.forking import select_import_variables
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 _ALONE = threading.Lock()
@@ -61,7 +62,7 @@ def gapft(
     *arguments: object,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 900,
+    timeout: float = PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``gapft ARGUMENTS`` and capture its output; the caller checks the exit status."""
     words = [*map(str, arguments)]
@@ -88,7 +89,7 @@ def succeed(
     *arguments: object,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 900,
+    timeout: float = PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``gapft ARGUMENTS`` and require exit status 0."""
     done = gapft(*arguments, cwd=cwd, env=env, timeout=timeout)

@@ -22,6 +22,7 @@ from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_workers, kill_command
+from tests.patience import PATIENCE_S
 from tests.training.letters import prepare
 from tests.verify.tampering import change_manifest, seal_again
 
@@ -179,7 +180,7 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
 
 def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
     """Wait until a condition holds; fail if the process ends first."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE_S
     while not until():
         assert process.poll() is None, "the process ended early"
         assert time.monotonic() < deadline

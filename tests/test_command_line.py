@@ -18,6 +18,7 @@ from gapft_harness.cli.main import app
 from gapft_harness.cli.options import Options, build_settings
 from gapft_harness.cli.runs import resolve_recipe
 from tests.command import gapft, succeed
+from tests.patience import PATIENCE_S
 
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
 
@@ -128,7 +129,7 @@ def test_shell_completes_names(line: str, expected: set[str], tmp_path: Path) ->
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert set(done.stdout.split()) == expected, done.stderr

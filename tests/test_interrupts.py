@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.letters_run import find_workers
+from tests.patience import PATIENCE_S
 
 GOES_ON = "gapft: interrupted; run the same command again to continue\n"
 
@@ -34,7 +35,7 @@ def start_command(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert command.poll() is None, "the command ended before the interrupt"
         assert time.monotonic() < deadline
@@ -71,7 +72,7 @@ def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: in
     assert read_stderr(tmp_path).count(GOES_ON) == 1
     assert read_stderr(tmp_path).endswith(GOES_ON)
     assert "Traceback" not in read_stderr(tmp_path)
-    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == []
     assert (tmp_path / "runs/demo/recipe.yaml").exists()
 
 
@@ -127,7 +128,7 @@ def test_prints_one_line_for_repeated_ctrl_c() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     assert done.stderr.splitlines() == ["gapft: interrupted"] * 99

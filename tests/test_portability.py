@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.command import COMMON, ROOT, succeed
+from tests.patience import PATIENCE_S
 
 #: Blocks the two modules as on Windows, then runs the code.
 _BLOCKED = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None; "
@@ -29,7 +30,7 @@ def run_blocked(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedPr
         env={**os.environ, **COMMON, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -28,6 +28,7 @@ from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
+from tests.patience import PATIENCE_S
 from tests.recording_run import InProcessExecutor
 from tests.tiny_models import write_byte_llama
 
@@ -311,7 +312,11 @@ def test_refuses_to_generate_without_a_sandbox(folder: Path, tmp_path: Path) -> 
     arguments = ["run", "r.yaml", "--include-path", str(folder)]
     code = _COMMAND.format(root=str(Path(__file__).parents[1]), arguments=arguments)
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 2, done.stderr
     for part in ("cannot be run safely on this machine", "nothing was generated", "namespaces"):

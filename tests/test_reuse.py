@@ -18,6 +18,7 @@ from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import _load_cached
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.command import gapft
+from tests.patience import PATIENCE_S
 from tests.recording_run import LettersTask, write_letters_task
 
 SEARCH = {"k": 4, "chunk": 8}
@@ -296,7 +297,7 @@ def run_commands(folder: Path, names: list[str]) -> Iterator[subprocess.Popen[st
 
 def test_concurrent_commands_share_a_search(tmp_path: Path) -> None:
     running = list(run_commands(tmp_path, ["a", "b"]))
-    outputs = [process.communicate(timeout=300)[0] for process in running]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], outputs
     runs = [RunDirectory.open(tmp_path / name) for name in "ab"]
     for split in ("pool", "audit"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.report import chromium
 
 FILE = Path(__file__).parents[1] / "docs" / "site" / "build.py"
@@ -37,7 +38,7 @@ def test_page_opened_from_a_folder_has_a_worker(browser: Any, tmp_path: Path) ->
     for script, title in (("", "refused"), ('<script src="in_page.js"></script>', '\u2603"found')):
         page.write_text(script + starts)
         browser.get(page.as_uri())
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while not browser.title and time.monotonic() < deadline:
             time.sleep(0.05)
         assert browser.title == title

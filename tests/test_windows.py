@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_states
 from gapft_harness.stages.search.states import (
@@ -47,7 +48,7 @@ def build_state(
     return compute_state(
         "p",
         build_judged(*problem_outcomes),
-        K,
+        Search(k=K),
         stop,
         load_plugins().get("response rule", rule),
         window,
@@ -70,7 +71,7 @@ def test_window_equals_search_of_its_samples(
     alone = compute_state(
         "p",
         build_judged(problem_outcomes[0], problem_outcomes[1][offset : offset + k]),
-        k,
+        Search(k=k),
         False,
         load_plugins().get("response rule", rule),
     )

@@ -24,6 +24,7 @@ import psutil
 
 from gapft_harness.run_directory import layout
 from tests.letters_task import CONTAINS, write_letters
+from tests.patience import PATIENCE_S
 from tests.tiny_models import write_byte_llama
 
 #: The rule and the selector are slow, so that a kill can hit their stages.
@@ -110,7 +111,7 @@ Marker = tuple[str, Callable[[Path], bool]]
 def wait_for_marker(marker: Marker, child: Child, run: Path) -> None:
     """Wait until a command is in the stage and the condition holds; fail if it ends before."""
     stage, holds = marker
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE_S
     while child.stage() != stage or not holds(run):
         assert child.process.poll() is None, f"ended before {stage}: {child.output.read_text()}"
         assert time.monotonic() < deadline, f"still in {child.stage()}, waiting for {stage}"
@@ -145,7 +146,7 @@ def kill_command(
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     status = process.wait()
-    assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with their driver"
+    assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == [], "workers end with their driver"
     return status == -signal.SIGKILL
 
 

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 
 @dataclass(frozen=True)
 class Block:
@@ -46,7 +48,7 @@ def run_blocks(path: Path, folder: Path) -> None:
                 env=env,
                 capture_output=True,
                 text=True,
-                timeout=1200,
+                timeout=PATIENCE_S,
                 check=False,
             )
             with (folder / "log.txt").open("a") as log:

@@ -25,6 +25,7 @@ from tests.end_to_end.test_bad_disk import (
     mount_small_disk,
     remount,
 )
+from tests.patience import PATIENCE_S
 from tests.training.letters import prepare
 
 pytestmark = pytest.mark.xdist_group("bad_stores")
@@ -90,7 +91,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_commands_share_a_search_without_locks(tmp_path: Path, whole_run: Path) -> None:
     env = {**patch_python(tmp_path, WITHOUT_LOCKS), "LOCK_ERROR": "EOPNOTSUPP"}
     first = start_command(tmp_path, "a", env)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while not [*tmp_path.glob(".store/generate/*/.*.locksoft")]:
         assert first.poll() is None, (tmp_path / "a.err").read_text()
         assert time.monotonic() < deadline

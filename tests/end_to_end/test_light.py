@@ -19,6 +19,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -74,7 +76,7 @@ def run_gapft(
     path = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     command = [light_python, "-m", "gapft_harness.cli.main", *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, env=path, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=cwd, env=path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 

@@ -26,6 +26,7 @@ from tests.end_to_end.letters_run import (
     store_path,
     wait_for_marker,
 )
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("resume")
 
@@ -144,7 +145,7 @@ def test_killed_driver_leaves_no_writing_worker(
     assert workers
     child.process.kill()
     child.process.wait()
-    assert psutil.wait_procs(workers, timeout=60)[1] == [], "workers end with the driver"
+    assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == [], "workers end with the driver"
     before = find_stored_files(store_path(run), split="pool")
     assert 2 <= len(before) < POOL_CHUNKS
     torn = before[0]

@@ -19,6 +19,7 @@ from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
+from tests.patience import PATIENCE_S
 from tests.training.letters import prepare
 
 pytestmark = pytest.mark.xdist_group("scaled_run")
@@ -41,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wait_until(holds: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
     """Wait until a running command makes a condition true."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert command.poll() is None, "it ended before it was killed"
         assert time.monotonic() < deadline

@@ -19,8 +19,7 @@ from gapft_harness.executors.local import LocalExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.executors import job_functions
-
-PATIENCE_S = 60
+from tests.patience import PATIENCE_S
 
 
 def build_job(function, label="", **arguments):

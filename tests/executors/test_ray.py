@@ -29,10 +29,10 @@ from gapft_harness.hooks.protocols import Job
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_stored_files as stored_of
 from tests.executors import job_functions
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("ray")
 
-PATIENCE_S = 120
 SETTINGS = {"name": "ray", "workers": 2, "threads": 1}
 
 

@@ -24,11 +24,11 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
+from tests.patience import PATIENCE_S
 from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 pytestmark = pytest.mark.xdist_group("ray")
 
-PATIENCE_S = 120
 POOL, K, CHUNK, WORKERS = 24, 2, 4, 2
 
 #: Logs its requests, and in its second chunk waits for the file ``go``.

@@ -22,6 +22,7 @@ from gapft_harness.lm_eval_bridge import code_eval
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.gap.stock import PLUGIN, POLICY, K, evaluate_texts, run_gap, write_task
+from tests.patience import PATIENCE_S
 
 no_dict = pytest.mark.skipif(IS_NEXT, reason="humaneval's metric of lm_eval fails in 0.5.0.dev1")
 
@@ -161,7 +162,7 @@ def test_stock_command_requires_environment_variable(folder: Path, enabled: bool
         [sys.executable, "-m", "lm_eval", "--model", "hf", "--model_args",
          f"pretrained={POLICY},dtype=float32", "--device", "cpu", "--gen_kwargs", "max_gen_toks=8",
          "--tasks", "humaneval", "--include_path", str(folder / "tasks"), "--limit", "1"],
-        env=env, capture_output=True, text=True, check=False, cwd=folder, timeout=300,
+        env=env, capture_output=True, text=True, check=False, cwd=folder, timeout=PATIENCE_S,
     )  # fmt: skip
     if enabled:
         assert done.returncode == 0, done.stderr

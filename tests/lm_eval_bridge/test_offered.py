@@ -18,6 +18,7 @@ from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import offered
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["\\boxed{1/2}", "It is \\boxed{0.50}.", "\\boxed{3}", "none", "\\boxed{\\frac{1}{2}}"]
@@ -86,7 +87,7 @@ def run_stock_lm_eval(tmp_path: Path) -> Any:
         )
         return subprocess.run(
             [sys.executable, "-c", SCRIPT, str(tmp_path / "tasks")],
-            capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": path, "HF_DATASETS_CACHE": str(tmp_path)} | environment,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from gapft_harness import load_verifier
 from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.command import succeed
 from tests.end_to_end.results_checks import check_results
+from tests.patience import PATIENCE_S
 
 POLICY = Path(__file__).parents[2] / "gapft_harness" / "demo" / "policy"
 DOCUMENTS, SAMPLES = 12, 8
@@ -36,7 +37,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--tasks", "gapft_demo", "gapft_demo_passk", "--log_samples", "--output_path", str(folder),
     ]  # fmt: skip
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, cwd=folder,
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=folder,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

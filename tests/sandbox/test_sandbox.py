@@ -25,6 +25,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe_tiers
 from gapft_harness.sandbox.probes import _CANARIES, _build_canary
 from gapft_harness.sandbox.records import TIERS
+from tests.patience import PATIENCE_S
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import count_descendants, list_mounts
 
@@ -415,13 +416,13 @@ sandbox.judge([(Program("while True: pass"), [Test("", "")])])
     harness = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True)
     worker = int(harness.stdout.readline())
     family = [worker]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while len(family) < 2 and time.monotonic() < deadline:
         family = [worker, *list_children(worker)]
         family += [child for parent in family[1:] for child in list_children(parent)]
     harness.kill()
     harness.communicate()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(pid) for pid in family) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(family) > 1

@@ -14,6 +14,7 @@ import pytest
 
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import kill_command
+from tests.patience import PATIENCE_S
 from tests.training.letters import prepare
 
 MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
@@ -57,7 +58,7 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
         start_new_session=True,
     )
     second = folder / "out/cells/letters-fewer"
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + PATIENCE_S
     while not second.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     assert kill_command(process), "the study ended before it was killed"

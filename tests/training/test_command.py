@@ -32,6 +32,7 @@ from gapft_harness.training import lora
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.command import gapft, succeed
+from tests.patience import PATIENCE_S
 from tests.recording_run import InProcessExecutor
 from tests.training.examples import assert_same_weights
 from tests.training.letters import prepare
@@ -42,7 +43,6 @@ pytestmark = pytest.mark.xdist_group("train_command")
 ARM = "gapft-seed13"
 
 #: A command that takes longer is considered to hang.
-TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +82,7 @@ def copy_run_with(
 def train_copy(selected_run: Path, target: Path, training: dict[str, Any], **executor: Any) -> Path:
     """Train a changed copy by ``--only train``; return its adapter."""
     copy_run_with(selected_run, target, training, **executor)
-    succeed(
-        "run", target, "--only", "train", "--plugin", selected_run / "plugin.py", timeout=TIMEOUT_S
-    )
+    succeed("run", target, "--only", "train", "--plugin", selected_run / "plugin.py")
     return target / "adapters" / ARM
 
 
@@ -213,7 +211,7 @@ def test_accelerate_launcher_trains_the_same(
         [sys.executable, *ACCELERATE, sharing, "-m", "gapft_harness.training", run, *plugin],
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -240,7 +238,7 @@ def test_skips_arm_without_budget(selected_run: Path, tmp_path: Path) -> None:
 
     def run_training(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*command, *more], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [*command, *more], capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
 
     refused = run_training("--arm", "random-seed13")
@@ -257,7 +255,7 @@ def test_rejects_deepspeed_launcher(selected_run: Path) -> None:
         env={**os.environ, "ACCELERATE_USE_DEEPSPEED": "true"},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2
@@ -266,15 +264,13 @@ def test_rejects_deepspeed_launcher(selected_run: Path) -> None:
 
 def test_fsdp_requires_several_processes(selected_run: Path, tmp_path: Path) -> None:
     run = copy_run_with(selected_run, tmp_path / "run", {}, fsdp=True)
-    done = gapft(
-        "run", run, "--only", "train", "--plugin", selected_run / "plugin.py", timeout=TIMEOUT_S
-    )
+    done = gapft("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
     assert done.returncode == 2
     assert "executor.fsdp: needs several processes" in done.stderr
 
 
 def wait_until(condition: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert child.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline
@@ -309,24 +305,20 @@ def test_resumes_after_kill_with_same_bytes(
     wait_until(has_checkpoint, child)
     child.kill()
     child.wait()
-    assert psutil.wait_procs(children, timeout=60)[1] == [], "all end with the command"
+    assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == [], "all end with the command"
     assert not (run / "adapters" / ARM).exists()
     state = torch.load(checkpoint, weights_only=True)
     done = len(json.loads(state["log"]))
     assert 2 <= done < 50
     assert done % 2 == 0
-    succeed(
-        "run", run, "--only", "train", "--plugin", selected_run / "plugin.py", timeout=TIMEOUT_S
-    )
+    succeed("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
     assert not checkpoint.exists()
     assert sha256(run / "adapters" / ARM) == sha256(whole)
 
 
 def test_reports_error_of_one_process(selected_run: Path, tmp_path: Path) -> None:
     run = copy_run_with(selected_run, tmp_path / "run", {"target_modules": ["q_prog"]}, processes=2)
-    done = gapft(
-        "run", run, "--only", "train", "--plugin", selected_run / "plugin.py", timeout=TIMEOUT_S
-    )
+    done = gapft("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
     assert done.returncode == 2
     assert "no 'q_prog'; did you mean 'q_proj'?" in done.stderr
     assert "Traceback" not in done.stderr
@@ -334,9 +326,7 @@ def test_reports_error_of_one_process(selected_run: Path, tmp_path: Path) -> Non
 
 def test_rejects_unsupported_target_module(selected_run: Path, tmp_path: Path) -> None:
     run = copy_run_with(selected_run, tmp_path / "run", {"target_modules": ["mlp"]})
-    done = gapft(
-        "run", run, "--only", "train", "--plugin", selected_run / "plugin.py", timeout=TIMEOUT_S
-    )
+    done = gapft("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
     assert done.returncode == 2
     assert "LoRA cannot adapt 'mlp'" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
@@ -361,13 +351,13 @@ def test_rejects_incomplete_adapter(
         weights.write_bytes(weights.read_bytes()[:100])
     arguments = (run, "--plugin", selected_run / "plugin.py")
     if command == "gapft run":
-        done = gapft("run", *arguments, "--only", "train", timeout=TIMEOUT_S)
+        done = gapft("run", *arguments, "--only", "train")
     else:
         done = subprocess.run(
             [sys.executable, "-m", command, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
             check=False,
         )
     assert done.returncode == 2, done.stderr

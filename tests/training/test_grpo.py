@@ -24,6 +24,7 @@ from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("grpo")
 
@@ -169,7 +170,7 @@ def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_
     shutil.copytree(searched_run, copy)
     words = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(copy), "--only", "train"]
     command = subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE_S
     while not (copy / "adapters" / "grpo_all-seed13").exists():
         assert command.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < deadline

@@ -30,6 +30,7 @@ from gapft_harness.stages.train.stored import compute_groups, map_originals
 from gapft_harness.stages.verify.run import verify
 from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import kill_command
+from tests.patience import PATIENCE_S
 from tests.recording_run import InProcessExecutor
 from tests.training.letters import prepare
 from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
@@ -265,7 +266,7 @@ def test_parallel_runs_train_each_adapter_once(
     shutil.rmtree(folder / ".store/train")
     first, second = start_run(folder, "first"), start_run(folder, "second")
     if kills_first:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE_S
         while not [*folder.glob(".store/train/*/.index.json.lock")]:
             assert first.poll() is None, "the first run ended before it trained"
             assert time.monotonic() < deadline

@@ -385,9 +385,7 @@ def test_failure_of_one_process_stops_both(selected_run: Path) -> None:
     """Only the first process opens trackers; the second waits for it in a collective sum."""
     change = {"trackers": ["failing"], "executor": {"processes": 2}}
     run = copy_run_with(selected_run, "closed2", change)
-    done = gapft(
-        "run", run, "--only", "train", *plugin_options(selected_run, "failing"), timeout=300
-    )
+    done = gapft("run", run, "--only", "train", *plugin_options(selected_run, "failing"))
     assert done.returncode == 1
     assert "cannot be opened: ConnectionError: no such server" in done.stderr
     assert not (run / "adapters" / ARM).exists()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import collections
 import contextlib
 import contextvars
 import gc
@@ -386,6 +387,7 @@ def _end_module(name: str) -> None:
 def _report_exception(error: BaseException) -> None:
     """Report an exception and print the last frames of its traceback."""
     try:
+        _keep_last_frames(error)
         text = "".join(traceback.format_exception(error, limit=-8))
     except BaseException:
         text = ""
@@ -398,6 +400,27 @@ def _report_exception(error: BaseException) -> None:
         os.write(2, text.encode("utf-8", "replace"))
     except BaseException:
         os._exit(1)  # out of memory even for this; the exit status reports the failure
+
+
+def _keep_last_frames(error: BaseException, count: int = 8) -> None:
+    """Drop all but the last frames of an exception and of those that it follows.
+
+    ``limit`` of ``traceback`` examines all frames, which for a deep recursion takes longer than the
+    recursion itself and counts as the program's time.
+    """
+    waiting, seen = [error], set[int]()
+    while waiting:
+        error = waiting.pop()
+        seen.add(id(error))
+        frames = collections.deque[types.TracebackType](maxlen=count)
+        frame = error.__traceback__
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.tb_next
+        if frames:
+            error.__traceback__ = frames[0]
+        followed = (error.__cause__, error.__context__)
+        waiting += [other for other in followed if other is not None and id(other) not in seen]
 
 
 def _write_report(*fields: Any) -> None:
