@@ -14,7 +14,9 @@ from gapft_harness.cli.options import Options
 from gapft_harness.cli.requirements import (
     LARGE_MODEL_BYTES,
     ModelSize,
+    bound_slots,
     count_all,
+    find_device,
     find_model_size,
     has_own_budget,
     list_requirements,
@@ -153,6 +155,7 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
             run,
             refusal,
             changes,
+            _describe_time(extended_recipe, plugins, problems_by_split, task, size, config, run),
         ),
         "",
         "# what is new",
@@ -177,6 +180,65 @@ def _describe_merge(plan: MergePlan, size: ModelSize | None) -> str:
         return f"merge   {source}: in the store, {plan.folder}"
     disk = "unknown" if size is None else f"about {size.weights / 1e9:.3g} GB"
     return f"merge   {source} -> the store beside the run; disk {disk}"
+
+
+def _describe_time(
+    recipe: Recipe,
+    plugins: Plugins,
+    problems: Mapping[Split, Sequence[Problem]],
+    task: Mapping[str, Any],
+    size: ModelSize | None,
+    config: Path | None,
+    run: RunDirectory | None,
+) -> list[str]:
+    """Describe how long the run takes on this CPU; empty if that is not known.
+
+    It is known for a model of the ``hf`` sampler whose config and tokenizer are on this machine.
+    """
+    if size is None or size.model is None or config is None or set(SPLITS) - problems.keys():
+        return []
+    sampler, trainers = (
+        recipe.model.backend,
+        {t.trainer for t in map(recipe.resolve_training, recipe.conditions)},
+    )
+    if sampler != "hf" or trainers != {"lora"} or find_device(recipe).type != "cpu":
+        return []
+    from transformers import AutoTokenizer
+
+    from gapft_harness.cli.cpu_time import (
+        LEAST_WEIGHTS,
+        Shape,
+        Work,
+        count_prompt_tokens,
+        describe_time,
+    )
+
+    shape = Shape.of(size.model)
+    if shape.body < LEAST_WEIGHTS:
+        return []
+    shared = predict_shared(recipe, plugins)
+    arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
+    manifest = {} if run is None else run.manifest()
+    slots = [
+        bound_slots(
+            recipe, arm.condition, len(problems["pool"]), manifest,
+            has_own_budget(recipe, arm.condition, plugins),
+        )[0] or 0
+        for arm in arms
+    ]  # fmt: skip
+    decodes = recipe.search.repeats
+    work = Work(
+        prompt_tokens=count_prompt_tokens(recipe, AutoTokenizer.from_pretrained(config), problems),
+        searched=sum(map(len, problems.values())),
+        responses=decodes + recipe.search.k,
+        audited=len(problems["audit"]) * len(arms) * decodes,
+        exposures=sum(
+            count * recipe.resolve_training(arm.condition).repetitions
+            for arm, count in zip(arms, slots, strict=True)
+        ),
+        new_tokens=recipe.search.max_gen_toks or task["decoding"]["max_gen_toks"],
+    )
+    return describe_time(recipe, shape, work)
 
 
 def _find_run(

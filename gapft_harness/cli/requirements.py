@@ -91,6 +91,7 @@ def list_requirements(
     run: RunDirectory | None,
     refusal: str,
     changes: str = "",
+    times: Sequence[str] = (),
 ) -> list[str]:
     """Return lines on the requirements, ordered by topic.
 
@@ -105,6 +106,7 @@ def list_requirements(
         run: the existing run; None: there is none, or nothing of it is kept.
         refusal: why the existing run does not match the recipe; empty: it does.
         changes: which changes cause work to be repeated; empty: none.
+        times: how long the stages take; empty: not known.
     """
     manifest = {} if run is None else run.manifest()
     unreadable_splits = [split for split in list_splits(recipe) if split not in problems]
@@ -123,6 +125,7 @@ def list_requirements(
         "steps": _describe_optimizer_steps(
             recipe, plugins, trained, problems.get("pool"), manifest
         ),
+        "time": [*times],
         "memory": [_describe_memory(recipe, size, memory_estimate, len(trained))],
         "disk": [
             _describe_disk(
@@ -245,10 +248,10 @@ def has_own_budget(recipe: Recipe, name: str, plugins: Plugins) -> bool:
     return plugins.find_selector_traits(recipe.conditions[name].selector).has_own_budget
 
 
-def _format_steps(
+def bound_slots(
     recipe: Recipe, name: str, pool: int | None, manifest: Mapping[str, Any], own_budget: bool
-) -> str:
-    """Format J, the optimizer steps of each adapter of a condition.
+) -> tuple[int | None, bool]:
+    """Find the number of a condition's examples, with replay, or the most that it can be.
 
     Args:
         recipe: the recipe.
@@ -259,9 +262,8 @@ def _format_steps(
             of the pool, which only the search can count, and no replay.
 
     Returns:
-        A text with the field ``{each}``, for whose steps these are.
+        The number, None if it is known only after the search; and whether it is exact.
     """
-    training = recipe.resolve_training(name)
     slots: int | str = "verified" if own_budget else recipe.find_slots(name)
     replay = 0 if own_budget else recipe.budget.replay
     if not isinstance(slots, int) and (slots, recipe.find_k(name)) == (
@@ -269,14 +271,29 @@ def _format_steps(
         recipe.search.k,
     ):
         slots = manifest.get("n") or slots
+    if isinstance(slots, int):
+        return slots + replay, True
+    return None if pool is None else pool + replay, False
+
+
+def _format_steps(
+    recipe: Recipe, name: str, pool: int | None, manifest: Mapping[str, Any], own_budget: bool
+) -> str:
+    """Format J, the optimizer steps of each adapter of a condition.
+
+    Returns:
+        A text with the field ``{each}``, for whose steps these are.
+    """
+    training = recipe.resolve_training(name)
+    slots, is_exact = bound_slots(recipe, name, pool, manifest, own_budget)
+    replay = 0 if own_budget else recipe.budget.replay
+    if slots is None:
+        return "known after search"
     try:
-        if isinstance(slots, int):
-            steps = count_steps(training.repetitions * (slots + replay), training)
-            return f"{steps:,} {{each}} (n = {slots:,})"
-        if pool is None:
-            return "known after search"
-        most = count_steps(training.repetitions * (pool + replay), training)
-        return f"at most {most:,} {{each}} (n is at most the pool's {pool:,} problems)"
+        steps = count_steps(training.repetitions * slots, training)
+        if is_exact:
+            return f"{steps:,} {{each}} (n = {slots - replay:,})"
+        return f"at most {steps:,} {{each}} (n is at most the pool's {pool:,} problems)"
     except GapftError as error:
         return str(error).replace("{", "{{").replace("}", "}}")
 
@@ -295,7 +312,7 @@ def _describe_memory(
     from gapft_harness.core.memory import measure_free_memory
     from gapft_harness.training.memory import count_fitting
 
-    device = _find_device(recipe)
+    device = find_device(recipe)
     available = measure_free_memory(device)
     free = f"{available / _GB:.3g} GB are free on {device}"
     if size is None:
@@ -320,7 +337,7 @@ def _describe_memory(
     )
 
 
-def _find_device(recipe: Recipe) -> Any:
+def find_device(recipe: Recipe) -> Any:
     """Return the device that this machine would train on."""
     import torch
 
@@ -360,7 +377,7 @@ def _estimate_memory(
     longest = settings.max_length
     learned = min(longest - 1, _count_longest_response(recipe, task) or longest)
     sequence = TrainingSequence("", (0,) * (longest - learned), (0,) * learned, False, False)
-    device = _find_device(recipe)
+    device = find_device(recipe)
     ceiling = settings.max_tokens or MAX_TOKENS[device.type]
     count = max(1, ceiling // longest) if settings.padding_free else settings.micro_batch
     shards = recipe.executor.processes if recipe.executor.fsdp else 1

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -27,7 +29,9 @@ def start_browser(folder: Path) -> Any:
     for flag in (*FLAGS, f"--user-data-dir={folder}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options, webdriver.ChromeService(driver))
+    browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    browser.set_script_timeout(PATIENCE_S)
+    return browser
 
 
 def show_page(browser: Any, page: str, width: int, scheme: str, height: int = 900) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 
 def wait_until(browser: Any, condition: str) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(browser, 10, 0.02).until(
+    WebDriverWait(browser, PATIENCE_S, 0.02).until(
         lambda it: it.execute_script(f"return Boolean({condition})"), condition
     )
 
