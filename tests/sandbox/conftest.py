@@ -13,8 +13,11 @@ LIMITS = Limits(
 
 
 @pytest.fixture(scope="module", params=TIERS)
-def sandbox(request):
-    """A started sandbox of each tier; this machine must support both."""
+def sandbox(request, world):
+    """A started sandbox of each tier; this machine must support both.
+
+    It starts after the world, which tells its processes from those of earlier tests.
+    """
     with Sandbox(tier=request.param, workers=1, limits=LIMITS) as started:
         yield started
 

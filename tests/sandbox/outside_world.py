@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 SECRET = "GAPFT_TEST_SECRET"
@@ -33,6 +35,8 @@ class World:
         for sock in (self._datagrams, self._abstract):
             sock.setblocking(False)
         os.environ[SECRET] = "a secret of the environment"
+        gc.collect()  # closes what earlier tests of this process left open
+        self._others = list_living_descendants()  # of earlier tests; they may end at any time
 
     @property
     def given(self) -> dict[str, object]:
@@ -57,7 +61,7 @@ class World:
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
             "affinity": os.sched_getaffinity(0),
             "heard": self._heard(),
-            "descendants": count_descendants(),
+            "descendants": count_descendants(self._others),
         }
 
     def _heard(self) -> list[str]:
@@ -101,21 +105,25 @@ def list_mounts() -> list[str]:
     return [line for line in lines if not line.split()[1].startswith(folders)]
 
 
-def count_descendants(settle: float = 2.0) -> int:
+def count_descendants(others: Collection[int], settle: float = 2.0) -> int:
     """Count living descendants of this process once none of them is ending.
 
     On a busy machine a killed process remains for a while, so three counts must agree.
+
+    Args:
+        others: processes of earlier tests; they and their descendants are not counted.
+        settle: maximum seconds to wait.
     """
     deadline = time.monotonic() + settle
-    counts = [len(list_living_descendants())]
+    counts = [len(list_living_descendants(others))]
     while time.monotonic() < deadline and not (len(counts) > 2 and len({*counts[-3:]}) == 1):
         time.sleep(0.02)
-        counts.append(len(list_living_descendants()))
+        counts.append(len(list_living_descendants(others)))
     return counts[-1]
 
 
-def list_living_descendants() -> list[int]:
-    """List descendants of this process, children before grandchildren."""
+def list_living_descendants(others: Collection[int] = ()) -> list[int]:
+    """List descendants of this process but not of others, children before grandchildren."""
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -123,7 +131,7 @@ def list_living_descendants() -> list[int]:
                 fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if fields[0] != "Z":
+            if fields[0] != "Z" and int(entry) not in others:
                 parents[int(entry)] = int(fields[1])
     processes, generation = [], [os.getpid()]
     while generation := [pid for pid, parent in parents.items() if parent in generation]:

@@ -27,7 +27,7 @@ from gapft_harness.sandbox.probes import _CANARIES, _build_canary
 from gapft_harness.sandbox.records import TIERS
 from tests.patience import PATIENCE_S
 from tests.sandbox.conftest import LIMITS
-from tests.sandbox.outside_world import count_descendants, list_mounts
+from tests.sandbox.outside_world import count_descendants, list_living_descendants, list_mounts
 
 ECHO = Program("print(input())")
 
@@ -322,19 +322,19 @@ def test_hundreds_of_executions_leak_nothing(tier):
                 "daemon=True).start() for _ in range(5)]"),
     ]  # fmt: skip
     items = [(programs[i % 5], [Test("1", "1")]) for i in range(150)]
-    others = count_descendants()
+    others = list_living_descendants()  # of earlier tests
     with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
-        footprints = [measure_footprint(sandbox, items) for _ in range(4)]
+        footprints = [measure_footprint(sandbox, items, others) for _ in range(4)]
     for name in ("memory", "worker memory"):
         sizes = [footprint.pop(name) for footprint in footprints]
         # A leak grows in every round; an allocator may grow in one or two.
         least = min(later - earlier for earlier, later in pairwise(sizes))
         assert least <= 150, (name, sizes)  # KB: less than 1 KB per execution
     assert footprints == footprints[:1] * 4
-    assert count_descendants() == others
+    assert count_descendants(others) == 0
 
 
-def measure_footprint(sandbox, items):
+def measure_footprint(sandbox, items, others):
     sandbox.judge(items)
     worker = sandbox._schedule.workers[0].process.pid
     if sandbox.tier == "namespaces":
@@ -346,7 +346,7 @@ def measure_footprint(sandbox, items):
         "descriptors": len(os.listdir("/proc/self/fd")),
         "worker descriptors": count_entries(f"/proc/{worker}/fd"),
         "mounts": list_mounts(),
-        "descendants": count_descendants(),
+        "descendants": count_descendants(others),
     }
 
 

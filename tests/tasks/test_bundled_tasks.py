@@ -35,7 +35,7 @@ def test_benchmarks_have_four_tasks_in_two_groups():
     assert {"demo", "demo_code", "livecodebench", "logiqa", "math", "reclor", "gsm8k"} <= set(
         BENCHMARKS
     )
-    assert len(GENERATED) == 2
+    assert len(GENERATED) == 3
     assert set(tasks) == expected | {
         "gapft", "gapft_passk", "gapft_logiqa_whole", "gapft_logiqa_whole_pool",
         "gapft_logiqa_answer_only", "gapft_math_second",

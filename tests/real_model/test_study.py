@@ -1,0 +1,122 @@
+"""The recipe of the real-model study, reduced, and the tables that its page is made of."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import succeed
+
+MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
+pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
+
+#: Sums of two digits with worked examples, which this smaller model solves in part.
+TASK = """\
+task: short_sums
+class: !function gapft_harness.lm_eval_bridge.reasoning_gym.ReasoningGymTask
+dataset_kwargs:
+  generators:
+    chain_sum: {min_terms: 2, max_terms: 2, max_digits: 1}
+  pool: 80
+  audit: 24
+num_fewshot: 3
+fewshot_config:
+  sampler: first_n
+  doc_to_target: "Answer: {{answer}}"
+  samples:
+    - question: &a "State the final answer to the following arithmetic problem: 21 + 3 ="
+      answer: "24"
+      gold: {generator: chain_sum, settings: {}, question: *a, answer: "24", metadata: {}}
+    - question: &b "State the final answer to the following arithmetic problem: 15 - 4 ="
+      answer: "11"
+      gold: {generator: chain_sum, settings: {}, question: *b, answer: "11", metadata: {}}
+    - question: &c "State the final answer to the following arithmetic problem: 12 + 6 ="
+      answer: "18"
+      gold: {generator: chain_sum, settings: {}, question: *c, answer: "18", metadata: {}}
+generation_kwargs: {do_sample: false, max_gen_toks: 8, until: []}
+"""
+REDUCED = ["budget.n=12", "training.repetitions=1", "training.dtype=float32", "seeds=[101]"]
+MATCHED = ["gapft", "uniform", "replay", "half_replay", "unverified", "wrong"]
+
+
+def import_study() -> Any:
+    """Import the script beside the page."""
+    path = Path(__file__).parents[2] / "docs" / "real-model" / "study.py"
+    spec = importlib.util.spec_from_file_location("study", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["study"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+study = import_study()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reduced run of the recipe."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "short_sums.yaml").write_text(TASK, "utf-8")
+    options = [word for setting in REDUCED for word in ("--set", setting)]
+    succeed(
+        "run", "small/reasoning-gym", "--task", "short_sums", "--include-path", ".", "--run-dir",
+        "run", "--model-args", f"pretrained={MODEL},dtype=float32", *options, cwd=folder,
+    )  # fmt: skip
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def tables(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The study's tables of this run, read again."""
+    folder = tmp_path_factory.mktemp("tables")
+    study.extract(run, folder)
+    return study.load(folder)
+
+
+def read_results(run: Path) -> Any:
+    return json.loads((run / "report" / "results.json").read_text())
+
+
+def test_all_conditions_train_on_equal_budgets(run: Path, tables: Any) -> None:
+    assert set(tables.conditions) == {*MATCHED, "all_verified"}
+    budgets = {(tables.models[f"{name}-seed101"]["n"], tables.models[f"{name}-seed101"]["steps"])
+               for name in MATCHED}  # fmt: skip
+    assert budgets == {("12", "1")}
+    assert int(tables.models["all_verified-seed101"]["n"]) > 12
+    succeed("verify", run)
+
+
+def test_tables_give_the_reports_figures(run: Path, tables: Any) -> None:
+    results = read_results(run)
+    assert tables.passed["source"].mean() == pytest.approx(results["source"]["pass_at_1"])
+    for name, figures in results["conditions"].items():
+        assert tables.passed[name].mean() == pytest.approx(figures["pass_at_1"])
+    pairs = {(row["a"], row["b"]): row for row in results["contrasts"]}
+    assert len(pairs) == 7 * 6 / 2 + 7
+    for (a, b), row in pairs.items():
+        estimate = tables.change(a, b)
+        assert estimate.value == pytest.approx(row["delta"])
+        assert [estimate.interval.low, estimate.interval.high] == pytest.approx(row["ci95"])
+        regressions = tables.estimate(
+            lambda name: (tables.states == "G") & ~tables.passed[name], a, b, tables.ids
+        )
+        assert -regressions.value == pytest.approx(row["terms"]["G"])
+
+
+def test_page_has_every_part(tables: Any) -> None:
+    parts = study.render(tables)
+    page = "".join(f"<!-- {name} -->\nold\n<!-- end of {name} -->\n" for name in parts)
+    filled = study.insert_parts(page, parts)
+    assert "old" not in filled
+    assert study.insert_parts(filled, parts) == filled
+    assert all(text in filled for text in parts.values())
+    assert len(parts["predictions"].splitlines()) == 2 + 7
+    assert len(parts["conditions"].splitlines()) == 2 + 8
