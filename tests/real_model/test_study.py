@@ -16,16 +16,17 @@ from tests.command import succeed
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
 
-#: Sums of two digits with worked examples, which this smaller model solves in part.
+#: Sums of one digit with worked examples, which this smaller model solves in part.
 TASK = """\
 task: short_sums
 class: !function gapft_harness.lm_eval_bridge.reasoning_gym.ReasoningGymTask
 dataset_kwargs:
   generators:
     chain_sum: {min_terms: 2, max_terms: 2, max_digits: 1}
-  pool: 80
-  audit: 24
-num_fewshot: 3
+    basic_arithmetic: {min_terms: 2, max_terms: 2, max_digits: 1, operators: ["+"]}
+  pool: 40
+  audit: 12
+num_fewshot: 2
 fewshot_config:
   sampler: first_n
   doc_to_target: "Answer: {{answer}}"
@@ -36,12 +37,15 @@ fewshot_config:
     - question: &b "State the final answer to the following arithmetic problem: 15 - 4 ="
       answer: "11"
       gold: {generator: chain_sum, settings: {}, question: *b, answer: "11", metadata: {}}
-    - question: &c "State the final answer to the following arithmetic problem: 12 + 6 ="
-      answer: "18"
-      gold: {generator: chain_sum, settings: {}, question: *c, answer: "18", metadata: {}}
 generation_kwargs: {do_sample: false, max_gen_toks: 8, until: []}
 """
-REDUCED = ["budget.n=12", "training.repetitions=1", "training.dtype=float32", "seeds=[101]"]
+REDUCED = [
+    "budget.n=4",
+    "search.k=4",
+    "training.repetitions=1",
+    "training.dtype=float32",
+    "seeds=[101]",
+]
 MATCHED = ["gapft", "uniform", "replay", "half_replay", "unverified", "wrong"]
 
 
@@ -89,8 +93,8 @@ def test_all_conditions_train_on_equal_budgets(run: Path, tables: Any) -> None:
     assert set(tables.conditions) == {*MATCHED, "all_verified"}
     budgets = {(tables.models[f"{name}-seed101"]["n"], tables.models[f"{name}-seed101"]["steps"])
                for name in MATCHED}  # fmt: skip
-    assert budgets == {("12", "1")}
-    assert int(tables.models["all_verified-seed101"]["n"]) > 12
+    assert budgets == {("4", "1")}
+    assert int(tables.models["all_verified-seed101"]["n"]) > 4
     succeed("verify", run)
 
 
