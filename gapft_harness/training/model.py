@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.turn_end import check_vocabulary, find_end_token
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
@@ -41,7 +42,7 @@ def load_base(
         options["attn_implementation"] = SEGMENTS
     if settings.quantize is not None:
         options |= _build_quantization_options(settings, device)
-    with _convert_load_errors(model_args), _hide_progress_bars():
+    with _convert_load_errors(model_args), hide_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
             model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
         )
@@ -311,19 +312,6 @@ def remove_lora(adapted: Any, settings: Training) -> None:
         adapted.disable_input_require_grads()
     base = adapted.unload()
     vars(base).pop("peft_config", None)  # some versions keep it, and then warn of a second adapter
-
-
-@contextlib.contextmanager
-def _hide_progress_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
 
 
 def fuse_lora_layers(adapted: Any) -> int:

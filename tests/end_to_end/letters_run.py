@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from gapft_harness.run_directory import layout
+from tests.command import gapft
 from tests.letters_task import CONTAINS, write_letters
 from tests.patience import PATIENCE_S
 from tests.tiny_models import write_byte_llama
@@ -174,7 +175,7 @@ class Letters:
         )
         run = cls(folder)
         start = time.monotonic()
-        run.finish(folder / "whole")
+        run.finish(folder / "whole", forked=False)
         run.seconds = time.monotonic() - start
         run.whole_calls = run.calls("whole")
         return run
@@ -212,22 +213,34 @@ class Letters:
         *more: str,
         store: Path | None = None,
         before: Callable[[], None] | None = None,
+        forked: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command; return its result, whatever its status."""
+        """Run the command; return its result, whatever its status.
+
+        Args:
+            run: the run directory.
+            more: further arguments.
+            store: the store; default: the run's own.
+            before: called in the new process before the command.
+            forked: fork the command from a process that has imported the libraries.
+        """
+        if forked and before is None:
+            words, environment = self.command(run, *more)[3:], self.environment(run, store)
+            return gapft(*words, cwd=self.folder, env=environment)
         return subprocess.run(
             self.command(run, *more),
             cwd=self.folder,
             env=self.environment(run, store),
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=PATIENCE_S,
             check=False,
             preexec_fn=before,
         )
 
-    def finish(self, run: Path, *more: str, store: Path | None = None) -> None:
+    def finish(self, run: Path, *more: str, store: Path | None = None, forked: bool = True) -> None:
         """Run the command and require success."""
-        done = self.try_(run, *more, store=store)
+        done = self.try_(run, *more, store=store, forked=forked)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def calls(self, name: str) -> list[Call]:

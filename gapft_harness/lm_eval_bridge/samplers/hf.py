@@ -21,6 +21,7 @@ from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.gguf import looks_like_hub_name
+from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import BLOCK, Adapter, Decoding, is_deployment
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
@@ -49,7 +50,7 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     split_generation_config,
     to_id_set,
 )
-from gapft_harness.lm_eval_bridge.samplers.merging import hide_progress_bars, merge_adapter
+from gapft_harness.lm_eval_bridge.samplers.merging import merge_adapter
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     build_chat_turns,

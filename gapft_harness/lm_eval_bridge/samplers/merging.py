@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
     AdapterFolder,
     misfit_error,
@@ -133,17 +133,3 @@ def _load_base(arguments: Mapping[str, Any]) -> Any:
 def _select_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("revision", "subfolder", "trust_remote_code")
     return {key: arguments[key] for key in keys if arguments.get(key) is not None}
-
-
-@contextlib.contextmanager
-def hide_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars, which would disturb our own display."""
-    from transformers.utils import logging as hf_logging
-
-    were_on = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if were_on:
-            hf_logging.enable_progress_bar()
