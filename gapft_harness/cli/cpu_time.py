@@ -13,15 +13,13 @@ from gapft_harness.core.records import Problem
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import render_chat
 from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.report.rendering.wording import format_duration
+from gapft_harness.training.speed import FLOPS_PER_PARAMETER
 
 #: Seconds of one measurement, and rows of a pass over prompts or training sequences.
 _SECONDS, _ROWS = 0.05, 512
 #: Problems of a split whose prompts are counted.
 _COUNTED = 32
-#: Operations of training per weight and token: two forward, two for the gradients of activations.
-#: The weights themselves are frozen.
-_TRAINING = 4
-#: The same for generation.
+#: Operations of generation per weight and token.
 _FORWARD = 2
 #: Weights of the smallest model whose time is estimated: below, other work takes longer than its
 #: arithmetic.
@@ -58,9 +56,8 @@ class Shape:
     @classmethod
     def of(cls, model: Any) -> Shape:
         """Read the shape of a model, which may be on torch's meta device."""
-        embeddings, output = (
-            layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())
-        )
+        embeddings = model.get_input_embeddings().weight
+        output = getattr(model.get_output_embeddings(), "weight", embeddings)
         total = sum(parameter.numel() for parameter in model.parameters())
         body = total - embeddings.numel() - (0 if output is embeddings else output.numel())
         return cls(body, output.numel(), embeddings.shape[1])
@@ -126,7 +123,9 @@ def estimate_seconds(
     prompt = _FORWARD * shape.body * work.prompt_tokens / searching.passes
     response = _FORWARD * (shape.body + shape.head) * work.new_tokens / searching.steps
     tokens = work.prompt_tokens + work.new_tokens
-    example = _TRAINING * (shape.body * tokens + shape.head * work.new_tokens) / training.passes
+    example = (
+        FLOPS_PER_PARAMETER * (shape.body * tokens + shape.head * work.new_tokens) / training.passes
+    )
     return {
         "search": work.searched * (prompt + work.responses * response),
         "training": work.exposures * example,

@@ -203,8 +203,6 @@ def _describe_time(
     )
     if sampler != "hf" or trainers != {"lora"} or find_device(recipe).type != "cpu":
         return []
-    from transformers import AutoTokenizer
-
     from gapft_harness.cli.cpu_time import (
         LEAST_WEIGHTS,
         Shape,
@@ -212,9 +210,15 @@ def _describe_time(
         count_prompt_tokens,
         describe_time,
     )
+    from gapft_harness.training.model import load_tokenizer
 
     shape = Shape.of(size.model)
     if shape.body < LEAST_WEIGHTS:
+        return []
+    try:
+        tokenizer = load_tokenizer(resolve_model_args(recipe))
+        prompt_tokens = count_prompt_tokens(recipe, tokenizer, problems)
+    except GapftError:  # reported by the checks of the tokenizer and of the chat template
         return []
     shared = predict_shared(recipe, plugins)
     arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
@@ -228,7 +232,7 @@ def _describe_time(
     ]  # fmt: skip
     decodes = recipe.search.repeats
     work = Work(
-        prompt_tokens=count_prompt_tokens(recipe, AutoTokenizer.from_pretrained(config), problems),
+        prompt_tokens=prompt_tokens,
         searched=sum(map(len, problems.values())),
         responses=decodes + recipe.search.k,
         audited=len(problems["audit"]) * len(arms) * decodes,
@@ -236,7 +240,7 @@ def _describe_time(
             count * recipe.resolve_training(arm.condition).repetitions
             for arm, count in zip(arms, slots, strict=True)
         ),
-        new_tokens=recipe.search.max_gen_toks or task["decoding"]["max_gen_toks"],
+        new_tokens=recipe.search.max_gen_toks or task.get("decoding", {}).get("max_gen_toks", 0),
     )
     return describe_time(recipe, shape, work)
 
