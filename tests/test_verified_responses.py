@@ -92,7 +92,8 @@ def test_passing_responses_are_read_in_order(
     prompts = {name: (7, number) for number, name in enumerate(passed)}
     read = PoolResponses(path, prompts, conversation=True)
     for name in data.draw(st.permutations([*passed])):
-        problem = replace(build_evidence(name, "S"), read_verified=read.read_verified)
+        state = "G" if passed[name][0] else "S"
+        problem = replace(build_evidence(name, state), read_verified=read.read_verified)
         right = [build_response(name, i - 1) for i, p in enumerate(passed[name]) if p]
         assert list(problem.verified) == right
         assert [e.prompt_ids for e in problem.each_verified()] == [prompts[name]] * len(right)
@@ -107,7 +108,7 @@ def test_keeps_two_row_groups_in_memory(tmp_path: Path) -> None:
     before, most = pa.total_allocated_bytes(), 0
     for name in names:
         assert (
-            len(replace(build_evidence(name, "S"), read_verified=read.read_verified).verified) == 5
+            len(replace(build_evidence(name, "G"), read_verified=read.read_verified).verified) == 5
         )
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < 6 * 20 * 5 * 400 * 4
