@@ -203,6 +203,8 @@ def _build_response(
 
 
 def _find_finish_reason(sample: EvalSample) -> str:
+    if not sample.output.choices:  # it ended with an error before the model answered
+        return "unknown"
     stop_reason = str(sample.output.stop_reason)
     if stop_reason == "model_length" and not sample.output.completion:
         return CONTEXT_EXCEEDED  # the prompt fills the model's context, so nothing was generated
