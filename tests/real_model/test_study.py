@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.command import succeed
+from tests.study_script import import_study
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
@@ -47,18 +46,6 @@ REDUCED = [
     "seeds=[101]",
 ]
 MATCHED = ["gapft", "uniform", "replay", "half_replay", "unverified", "wrong"]
-
-
-def import_study() -> Any:
-    """Import the script beside the page."""
-    path = Path(__file__).parents[2] / "docs" / "real-model" / "study.py"
-    spec = importlib.util.spec_from_file_location("study", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["study"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 study = import_study()

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.records import Arm, Example
 from gapft_harness.hooks.manager import Plugins, load_plugins
@@ -72,8 +72,14 @@ def verify(
     if opened is not None:
         run, manifest = opened
         with name_missing_plugins(path):
-            _compare_inputs(run, manifest, plugins, findings)
-            _check_run(run, manifest, plugins, findings)
+            try:
+                _compare_inputs(run, manifest, plugins, findings)
+                _check_run(run, manifest, plugins, findings)
+            except GapftError:
+                raise
+            except Exception as error:  # a damaged manifest makes it raise nearly anything
+                reason = describe_error(error)
+                findings.differences.append(f"manifest.json: cannot be read ({reason})")
         findings.remark = describe_other_version(manifest)
     return findings
 
