@@ -3,7 +3,7 @@
 ::
 
     python docs/real-model/study.py extract runs/reasoning-gym  # writes problems.csv and models.csv
-    python docs/real-model/study.py page                        # writes the page's tables
+    python docs/real-model/study.py page                        # writes the page's parts and figure
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from gapft_harness import open_run
 from gapft_harness.analysis.bootstrap import Interval, compute_interval, draw_replicates
 from gapft_harness.analysis.decomposition import decompose, pool_counts
 from gapft_harness.core.streams import Stream
+from gapft_harness.report.figures import render_figure
+from gapft_harness.report.figures.contrasts import forests
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parent / "real-model.md"
+FIGURE = FOLDER.parent / "images" / "real-model.png"
 SOURCE = "source"
 #: The condition of the gate, and its smallest gain.
 GATE, GATE_GAIN = "all_verified", 0.05
@@ -231,10 +234,8 @@ def predict(study: Study) -> list[Prediction]:
         Prediction("3. half replay above GapFT", study.change("half_replay", "gapft")),
         Prediction("4. uniform above unverified", study.change("uniform", "unverified")),
         Prediction("5. wrong below the source", study.change(SOURCE, "wrong")),
-        Prediction("6. GapFT regresses more than replay (p_G ρ_G)", regressions),
-        Prediction(
-            "7. GapFT − uniform differs between families with many and few S", many - few, True
-        ),
+        Prediction("6. regressions above replay", regressions),
+        Prediction("7. differs with the share of S", many - few, True),
     ]
 
 
@@ -265,10 +266,7 @@ def render(study: Study) -> dict[str, str]:
             ("family", "G / S / U", *map(_code, study.conditions), "`gapft` − `uniform`"),
             (_render_family(study, family) for family in study.list_families()),
         ),
-        "costs": _table(
-            ("condition", "updates", "tokens", "training, minutes"),
-            (_render_costs(study, name) for name in study.conditions),
-        ),
+        "costs": _describe_costs(study),
     }
 
 
@@ -299,11 +297,17 @@ def _render_family(study: Study, family: str) -> list[object]:
     return [_code(family), counts, *changes, study.change("gapft", "uniform", members)]
 
 
-def _render_costs(study: Study, name: str) -> list[object]:
-    models = study.list_models(name)
-    minutes = [f"{int(model['seconds']) / 60:.0f}" for model in models]
-    tokens = np.mean([int(model["tokens"]) for model in models])
-    return [_code(name), models[0]["steps"], f"{tokens:,.0f}", ", ".join(minutes)]
+def _describe_costs(study: Study) -> str:
+    minutes = {
+        name: [int(model["seconds"]) / 60 for model in study.list_models(name)]
+        for name in study.conditions
+    }
+    matched = [value for name, values in minutes.items() if name != GATE for value in values]
+    large = study.list_models(GATE)[0]
+    return (
+        f"Training took {min(matched):.0f} to {max(matched):.0f} minutes per condition, and "
+        f"{np.mean(minutes[GATE]):.0f} for `{GATE}` with {large['n']} examples."
+    )
 
 
 def _code(name: str) -> str:
@@ -312,7 +316,19 @@ def _code(name: str) -> str:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    return "\n".join(f"|{'|'.join(map(str, line))}|" for line in lines)
+
+
+def draw(study: Study) -> bytes:
+    """Draw the changes against the source and the predicted differences, as PNG."""
+
+    def build_row(label: str, estimate: Estimate) -> tuple[str, float, Interval]:
+        return label, estimate.value, estimate.interval
+
+    against_source = [build_row(name, study.change(name)) for name in study.conditions]
+    predicted = [build_row(p.text, p.estimate) for p in predict(study)]
+    panels = {"Against the source model": against_source, "Predictions": predicted}
+    return render_figure(PAGE.stem, lambda: forests(panels)).png
 
 
 def insert_parts(page: str, parts: dict[str, str]) -> str:
@@ -332,7 +348,9 @@ def main() -> None:
         case ["extract", place]:
             extract(place)
         case ["page"]:
-            PAGE.write_text(insert_parts(PAGE.read_text(), render(load())))
+            study = load()
+            PAGE.write_text(insert_parts(PAGE.read_text(), render(study)))
+            FIGURE.write_bytes(draw(study))
         case _:
             raise SystemExit(__doc__)
 

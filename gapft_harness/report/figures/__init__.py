@@ -94,7 +94,10 @@ def draw_outcomes(axes: Axes, findings: Findings) -> None:
     axes.set_yticks(range(3), [f"{state}  {name}" for state, name in names.items()])
     axes.invert_yaxis()
     widest = max(mean.n_g, mean.n_s, mean.n_u) * 100 / mean.n
-    axes.set_xlim(0, widest * 2.05)  # space for the words
+    limit = widest * 2.05  # space for the words
+    axes.set_xlim(0, limit)
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 100])
+    axes.set_xlim(0, limit)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("share of the audit, %")
