@@ -255,13 +255,12 @@ def render(study: Study) -> dict[str, str]:
         (p.text, p.judge(negligible) if passed_gate else "uninformative", p.estimate)
         for p in predict(study)
     ]
-    judged = {text[0]: (estimate, outcome.strip("*")) for text, outcome, estimate in outcomes}
+    (_, against_uniform, uniform), (_, against_replay, replay), *_ = outcomes
     return {
         "outcome": (
             f"**Outcome**: GapFT changes Pass@1 by {study.change('gapft')} points; against uniform "
-            "RFT the difference is {} points ({}), against replay {} ({}).".format(
-                *judged["1"], *judged["2"]
-            )
+            f"RFT the difference is {uniform} points ({against_uniform.strip('*')}), against "
+            f"replay {replay} ({against_replay.strip('*')})."
         ),
         "gate": gate_text,
         "predictions": _table(("prediction", "outcome", "points"), outcomes),

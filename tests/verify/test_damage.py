@@ -126,8 +126,7 @@ def test_survives_missing_facts_of_task(workspace: Path, run: Path) -> None:
         except UserError:  # the recorded inputs seem edited
             differences = [key]
         (run / "manifest.json").write_bytes(content)
-        # without these no verdict would be judged again
-        assert differences or key not in ("verifier", "verifier_params", "keep"), key
+        assert differences or key == "dropped", key  # notices, which decide nothing
 
 
 @pytest.mark.parametrize("table", ["problems", "responses", "states"])

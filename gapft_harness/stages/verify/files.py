@@ -160,9 +160,6 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
     name = layout.find_audit_name(split)
     task, recipe = find_task(manifest, split), run.recipe.for_audit(name)
     where = f"manifest.json, task{_format_split(split)}"
-    yield from (  # without them no verdict would be judged again
-        f"{where}: {key} is missing" for key in ("verifier", "verifier_params") if key not in task
-    )
     if name:
         yield from compare_values(where, task, {"name": recipe.data.task}, "the recipe has")
         audit_facts, choice = manifest["audits"][name], run.recipe.audits[name]
@@ -180,7 +177,7 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
     yield from compare_values(where, task, recipe_settings, "the recipe has")
     yield from compare_values(
         f"{where}, verifier_params",
-        task.get("verifier_params", {}),
+        task["verifier_params"],
         recipe.add_think_end_token(recipe.verifier.params),
         "the recipe has",
     )
