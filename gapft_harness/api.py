@@ -158,8 +158,16 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.verification.boxes import last_box
     from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
     from gapft_harness.verification.judging import judge_once_each
-    from gapft_harness.verification.math import compare as compare_math
-    from gapft_harness.verification.math import prepare as prepare_math
+    from gapft_harness.verification.mathematics.comparing import (
+        compare_answers,
+        find_gold_fault,
+        prepare_math,
+    )
+    from gapft_harness.verification.mathematics.notation import tidy_answer
+    from gapft_harness.verification.mathematics.responses import (
+        find_boxed_answer,
+        find_written_answer,
+    )
     from gapft_harness.verification.packed_tests import MAX_DECODED_BYTES
     from gapft_harness.verification.pool import Outcome, WorkerPool
     from gapft_harness.verification.programs import (
@@ -170,7 +178,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         last_program_lcb,
         read_suite,
     )
-    from gapft_harness.verification.written_math import tidy_answer
 
 __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Every plugin
@@ -203,8 +210,11 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Outcome",  # the result of one item of a WorkerPool
     "Closing",  # a base class that calls close() at the end of a with statement
     "tidy_answer",  # writes an answer on one line, without Markdown and the final full stop
-    "compare_math",  # compares two answers mathematically (a function for a WorkerPool)
-    "prepare_math",  # loads the packages that compare_math needs (the setup for a WorkerPool)
+    "find_boxed_answer",  # finds the answer in the last boxes of a response
+    "find_written_answer",  # finds the answer in the words of a response without a box
+    "find_gold_fault",  # describes why a gold answer of mathematics cannot be read
+    "compare_answers",  # compares two answers mathematically (a function for a WorkerPool)
+    "prepare_math",  # loads the packages that compare_answers needs (the setup for a WorkerPool)
     "StockTask",  # a stock lm-eval task that judges by its own metric
     # Programs in responses
     "Sandbox",  # runs programs that a model wrote, confined

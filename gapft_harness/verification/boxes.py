@@ -1,9 +1,12 @@
-r"""Find the answer in the last ``\boxed{...}`` of a text."""
+r"""Find the ``\boxed{...}`` of a text."""
 
 from __future__ import annotations
 
 import re
 
+#: Braces, and escaped characters such as \{, which are none.
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_MAX_BARE = 1000
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 
 
@@ -20,22 +23,35 @@ def last_box(text: str) -> str | None:
         The content; empty if the last box is not closed, as in a response that was cut at its
         length limit (an earlier box is not the answer then); None if there is no box.
     """
-    start = None
-    for match in _BOX.finditer(text):
+    boxes = find_boxes(text)
+    return boxes[-1][2] if boxes else None
+
+
+def find_boxes(text: str) -> list[tuple[int, int, str]]:
+    """Return (start, end, content) of each box that holds no further box; see ``last_box``."""
+    matches = [*_BOX.finditer(text)]
+    closings = _match_braces(text, matches[0].end()) if matches else {}
+    boxes: list[tuple[int, int, str]] = []
+    for match in reversed(matches):
         start = match.end()
-    if start is None:
-        return None
-    if not text.startswith("{", start):
-        return re.split(r"\$|\n", text[start:], maxsplit=1)[0]
-    depth, i = 0, start
-    while i < len(text):
-        if text[i] == "\\":
-            i += 1  # skip the escaped character, such as \{
-        elif text[i] == "{":
-            depth += 1
-        elif text[i] == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : i]
-        i += 1
-    return ""
+        if not text.startswith("{", start):
+            content = re.split(r"\$|\n", text[start : start + _MAX_BARE], maxsplit=1)[0]
+            end = start + len(content)
+        else:
+            end = closings.get(start, len(text))
+            content = text[start + 1 : end - 1] if start in closings else ""
+        if not boxes or boxes[-1][0] >= end:
+            boxes.append((match.start(), end, content))
+    return boxes[::-1]
+
+
+def _match_braces(text: str, start: int) -> dict[int, int]:
+    """Map the position of each opening brace to the position after its closing brace."""
+    closings: dict[int, int] = {}
+    open_braces: list[int] = []
+    for match in _BRACE.finditer(text, start):
+        if match[0] == "{":
+            open_braces.append(match.start())
+        elif match[0] == "}" and open_braces:
+            closings[open_braces.pop()] = match.end()
+    return closings

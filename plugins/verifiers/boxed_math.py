@@ -1,4 +1,4 @@
-"""``boxed_math``: compares the last box of a response with the gold answer, by math-verify."""
+"""``boxed_math`` and ``math``: compare the answer of a response with the gold answer exactly."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ from gapft_harness.api import (
     UserError,
     Verdict,
     WorkerPool,
+    find_boxed_answer,
+    find_gold_fault,
+    find_written_answer,
     hookimpl,
     judge_once_each,
-    last_box,
     tidy_answer,
 )
 
 #: A verdict with the answer that was judged, if any.
 Judgement = tuple[Verdict, str | None]
-#: Input of math-verify: gold and answer; or gold, complete response and ``anywhere``.
-Pair = tuple[str, ...]
 
 _INTEGER = re.compile(r"(-?)([0-9]+)")
 _MAX_SHOWN = 60
 #: Incremented when the comparison of any two answers changes, to explain verdicts that differ.
-_RULES = 3
+_RULES = 4
+#: The mark before the final answer of a solution in GSM8K's gold answers.
+_FINAL = "####"
 
 
 class BoxedMath(Closing):
     """The last box of the response must equal the gold answer as mathematics.
+
+    Boxes that "or", "and" or a comma joins are one list.
 
     Args:
         timeout_s: time limit of one comparison in s; a slower one gets the verdict ``timeout``.
@@ -41,8 +45,6 @@ class BoxedMath(Closing):
             when first needed, and end with ``close``, at the end of a ``with`` block, or with the
             program.
         memory_bytes: address space of one worker in bytes.
-        shortcuts: decide identical answers and pairs of plain integers without math-verify. If
-            false, every pair with a box goes through the library.
 
     Raises:
         UserError: a parameter is out of range.
@@ -53,7 +55,6 @@ class BoxedMath(Closing):
         timeout_s: float = 5.0,
         workers: int | None = None,
         memory_bytes: int = 4 << 30,
-        shortcuts: bool = True,
     ) -> None:
         count = workers if workers is not None else min(8, os.cpu_count() or 1)
         for key, value in (
@@ -63,9 +64,8 @@ class BoxedMath(Closing):
         ):
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise UserError(f"boxed_math: {key} must be a positive number, found {value!r}")
-        self._shortcuts = shortcuts
         self._pool = WorkerPool(
-            "gapft_harness.api:compare_math",
+            "gapft_harness.api:compare_answers",
             workers=int(count),
             timeout_s=timeout_s,
             memory_bytes=int(memory_bytes),
@@ -74,18 +74,27 @@ class BoxedMath(Closing):
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
         """Judge each response; ``golds`` are LaTeX answers (or numbers), not boxes."""
-        return [verdict for verdict, _ in judge_once_each(self.judge, responses, golds)]
+        return [verdict for verdict, _ in self.verify_with_answers(responses, golds)]
+
+    def verify_with_answers(
+        self, responses: Sequence[str], golds: Sequence[Gold]
+    ) -> list[Judgement]:
+        """Return the verdict and the answer of each response; read each response once."""
+        return judge_once_each(self._judge, responses, golds)
 
     def check_gold(self, gold: Gold) -> str:
         """Describe the fault of a gold answer; return ``""`` if it is valid."""
         if isinstance(gold, bool) or not isinstance(gold, str | int | float):
             return f"the gold answer is {type(gold).__name__}, expected a string"
-        return "" if self.find_gold_answer(gold) else "the gold answer is empty"
+        answer = self.find_gold_answer(gold)
+        if not answer:
+            return "the gold answer is empty"
+        fault = "" if _INTEGER.fullmatch(answer) else find_gold_fault(answer)
+        return f"the gold answer {answer!r:.80} cannot be read: {fault}" if fault else ""
 
     def answer(self, text: str) -> str | None:
         """Return the content of a response's last box; None if there is none, or it is empty."""
-        box = last_box(text)
-        return (tidy_answer(box) or None) if box is not None else None
+        return find_boxed_answer(text) or None
 
     def describe(self) -> dict[str, Any]:
         """Return the version of the comparison rules."""
@@ -99,36 +108,58 @@ class BoxedMath(Closing):
         """Return the answer in a gold."""
         return tidy_answer(str(gold))
 
-    def judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judgement]:
-        """Return each response's verdict with the answer that was compared, if any."""
+    def describe_missing(self, text: str) -> str:
+        """Describe why a response has no answer."""
+        return (
+            "no box" if find_boxed_answer(text) is None else "the last box is empty or never closed"
+        )
+
+    def _judge(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Judgement]:
+        """Judge pairs without a library where that is certain, the others in the workers."""
         judgements: dict[int, Judgement] = {}
-        open_pairs: dict[int, Pair] = {}
+        open_pairs: dict[int, tuple[str, str]] = {}
         for i, (response, gold) in enumerate(zip(responses, golds, strict=True)):
-            direct = self.judge_directly(response, gold)
-            if isinstance(direct[0], Verdict):
-                judgements[i] = direct
+            if fault := self.check_gold(gold):
+                judgements[i] = Verdict("error", fault), None
+                continue
+            answer = self.answer(response)
+            if answer is None:
+                judgements[i] = Verdict("fail", self.describe_missing(response)), None
+                continue
+            gold_answer = self.find_gold_answer(gold)
+            verdict = compare_directly(gold_answer, answer)
+            if verdict:
+                judgements[i] = verdict, answer
             else:
-                open_pairs[i] = direct
-        # Many responses have the same boxed answer: compare it with the gold once.
+                open_pairs[i] = gold_answer, answer
+        # Many responses have the same answer: compare it with the gold once.
         pairs = sorted(set(open_pairs.values()))
         outcomes = dict(zip(pairs, self._pool.map(pairs), strict=True))
         for i, pair in open_pairs.items():
-            judgements[i] = build_judgement(outcomes[pair], pair)
+            judgements[i] = _make_verdict(outcomes[pair], pair[1]), pair[1]
         return [judgements[i] for i in range(len(responses))]
 
-    def judge_directly(self, response: str, gold: Gold) -> Judgement | Pair:
-        """Return a verdict that needs no library, or the pair to compare."""
-        if fault := self.check_gold(gold):
-            return Verdict("error", fault), None
-        gold_answer = self.find_gold_answer(gold)
-        answer = last_box(response)
-        if answer is None:
-            return Verdict("fail", "no box"), None
-        answer = tidy_answer(answer)
-        if not answer:
-            return Verdict("fail", "the last box is empty or never closed"), None
-        verdict = compare_directly(gold_answer, answer) if self._shortcuts else None
-        return (verdict, answer) if verdict else (gold_answer, answer)
+
+class Math(BoxedMath):
+    """Judge the last box; without a box, the answer that the words of the response state.
+
+    Every response that ``boxed_math`` passes also passes here. A gold answer may be a complete
+    solution: its answer is the last box, or without a box the text after ``####``. The arguments
+    are those of ``boxed_math``.
+    """
+
+    def answer(self, text: str) -> str | None:
+        """Return the content of the last box; without a box, the answer that the text states."""
+        return super().answer(text) or find_written_answer(text)
+
+    def find_gold_answer(self, gold: Gold) -> str:
+        """Return the answer in a gold: the last box, the text after ``####``, or the full text."""
+        text = str(gold)
+        return find_boxed_answer(text) or tidy_answer(text.rpartition(_FINAL)[2])
+
+    def describe_missing(self, text: str) -> str:
+        """Describe why a response has no answer."""
+        return "no answer found"
 
 
 def compare_directly(gold: str, answer: str) -> Verdict | None:
@@ -147,19 +178,17 @@ def _describe_answer(answer: str) -> str:
     return f"said {answer}" if len(answer) <= _MAX_SHOWN else f"said {answer[:_MAX_SHOWN]}…"
 
 
-def build_judgement(outcome: Outcome, pair: Pair) -> Judgement:
-    """Convert a worker's outcome for a pair to a verdict and an answer."""
-    answer = pair[1] if len(pair) == 2 else (outcome.value or {}).get("answer")
-    answer_text = "" if answer is None else _describe_answer(answer)
+def _make_verdict(outcome: Outcome, answer: str) -> Verdict:
+    """Convert a worker's outcome for an answer to a verdict."""
+    said = _describe_answer(answer)
     if outcome.status == "done":
-        status, reason = outcome.value["status"], outcome.value["reason"]
-        reason = "; ".join(filter(None, (reason, answer_text)))
-        return Verdict(status, "" if status == "pass" else reason), answer
-    reason = "; ".join(filter(None, (outcome.reason, answer_text)))
-    return Verdict("timeout" if outcome.status == "timeout" else "error", reason), answer
+        return Verdict("pass") if outcome.value else Verdict("fail", said)
+    status = "timeout" if outcome.status == "timeout" else "error"
+    return Verdict(status, f"{outcome.reason}; {said}")
 
 
 @hookimpl
 def register_verifiers(register: RegisterVerifier) -> None:
-    """Register the verifier."""
+    """Register the verifiers."""
     register("boxed_math", BoxedMath, own_workers=True, permissive=lambda params: ("math", params))
+    register("math", Math, own_workers=True, strict=lambda params: ("boxed_math", params))

@@ -8,10 +8,10 @@ from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath, compare_directly
-from gapft_harness.verification import math
-from gapft_harness.verification.math import compare, spell_out
+from gapft_harness.verification.mathematics.comparing import compare_answers
 
-HANGS = r"5^{5^{5^{5}}}"
+#: Equal for all numbers that are tried, and too large for a proof.
+LONG = r"(x+y+z+w)^{200}", r"((x+y)^2+2(x+y)(z+w)+(z+w)^2)^{100}"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_answers_are_compared_as_mathematics(verifier, gold, answer, status):
         (rf"\boxed{{{'9' * 70}}}", "5", Verdict("fail", f"said {'9' * 60}…")),
     ],
 )
-def test_verdicts_without_math_verify(verifier, response, gold, verdict):
+def test_verdicts_without_comparison(verifier, response, gold, verdict):
     assert verifier.verify([response], [gold]) == [verdict]
 
 
@@ -117,37 +117,25 @@ def test_check_gold_agrees_with_verify(verifier, gold):
     assert verifier.check_gold(gold) == (verdict.reason if verdict.status == "error" else "")
 
 
-def test_hanging_expression_times_out():
-    golds = ["2", "5", r"\frac{1}{3}", "2"]
-    boxes = [r"\sqrt{4}", HANGS, r"\frac{2}{6}", "3"]
-    with BoxedMath(timeout_s=3, workers=1) as verifier:
+TOWERS = [r"9^{9^{9^9}}", r"e^{e^{e^{e^9}}}", "100000!", "((((9!)!)!)!)!", r"10^{10^{10}}", "1e999999",
+          r"\binom{1000000}{500000}", rf"\sqrt{{{'9' * 3000}}}", "x" + "!" * 90, "(" * 3000 + "1",
+          "1+" * 1900 + "1", r"\pm" * 30 + "1", rf"{'|' * 500}x{'|' * 500}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", TOWERS, ids=lambda answer: answer[:12])
+def test_towers_are_refused_by_size(answer):
+    with BoxedMath(timeout_s=5, workers=1) as verifier:
+        verdicts = verifier.verify([f"\\boxed{{{answer}}}"] * 3, ["2", "x+1", r"\{1,2\}"])
+    assert [v.status for v in verdicts] == ["fail"] * 3
+
+
+def test_comparison_that_takes_too_long_is_timeout():
+    golds = ["2", LONG[0], r"\frac{1}{3}", "2"]
+    boxes = [r"\sqrt{4}", LONG[1], r"\frac{2}{6}", "3"]
+    with BoxedMath(timeout_s=2, workers=1) as verifier:
         verdicts = verifier.verify([f"\\boxed{{{box}}}" for box in boxes], golds)
     assert [v.status for v in verdicts] == ["pass", "timeout", "pass", "fail"]
-    assert verdicts[1].reason == f"no result within 3 s; said {HANGS}"
-
-
-def test_library_timeout_is_timeout_verdict(monkeypatch):
-    from math_verify.errors import TimeoutException
-
-    def late(*_, **__):
-        raise TimeoutException("Timeout during comparison")
-
-    monkeypatch.setattr(math, "verify", late)
-    assert compare(["1", "2"])["status"] == "timeout"
-
-
-def test_memory_error_is_raised(monkeypatch):
-    def exhaust(*_, **__):
-        raise MemoryError
-
-    monkeypatch.setattr(math, "verify", exhaust)
-    with pytest.raises(MemoryError):
-        compare(["1", "2"])
-
-
-def test_unparsable_gold_is_error(monkeypatch):
-    monkeypatch.setattr(math, "parse", lambda *_, **__: [])
-    assert compare(["?", "2"]) == {"status": "error", "reason": "the gold answer cannot be parsed"}
+    assert verdicts[1].reason == f"no result within 2 s; said {LONG[1]}"
 
 
 def test_compares_equal_answers_once(verifier, monkeypatch):
@@ -171,18 +159,6 @@ def test_verdicts_do_not_depend_on_order(verifier):
     assert backwards[::-1] == forwards
 
 
-@given(st.integers(0, 60), st.integers(0, 11), st.integers(1, 12), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_mixed_number_is_sum_of_parts(whole, over, under, negative):
-    sign = "-" if negative else ""
-    improper = f"{sign}\\frac{{{whole * under + over}}}{{{under}}}"
-    proper = over < under
-    for mixed in (f"{sign}{whole}\\frac{{{over}}}{{{under}}}", f"{sign}{whole} {over}/{under}"):
-        assert (spell_out(mixed) == improper) == proper
-        if proper:
-            assert compare([improper, mixed])["status"] == "pass"
-
-
 integers = st.integers() | st.integers(-3, 3) | st.integers(min_value=10**20)
 spellings = st.tuples(integers, st.sampled_from(["", "0", "00"])).map(
     lambda pair: ("-" if pair[0] < 0 else "") + pair[1] + str(abs(pair[0]))
@@ -191,11 +167,11 @@ spellings = st.tuples(integers, st.sampled_from(["", "0", "00"])).map(
 
 @given(spellings, spellings | st.just("-0"))
 @settings(max_examples=60, deadline=None)
-def test_integer_shortcut_agrees_with_math_verify(gold, answer):
+def test_integer_shortcut_agrees_with_comparison(gold, answer):
     for expected in (gold, answer):
         verdict = compare_directly(expected, answer)
         assert verdict is not None
-        assert compare([expected, answer])["status"] == verdict.status
+        assert compare_answers([expected, answer]) == verdict.passed
 
 
 @pytest.mark.parametrize("answer", ["5.0", "1,000", "5x", "٥", "+5", "--5", "5 5"])

@@ -1,0 +1,1 @@
+"""Mathematical answers: read LaTeX as values, compare them exactly, find them in responses."""

@@ -1,0 +1,374 @@
+r"""Split LaTeX into tokens: numbers, letters, words, commands and signs.
+
+Numbers are read here, with their separators and repeating decimals, and so are number words and
+words for operations ("three", "squared").
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+from gapft_harness.verification.mathematics.notation import MAX_LENGTH, normalize
+from gapft_harness.verification.mathematics.values import Malformed, Unreadable
+from gapft_harness.verification.mathematics.vocabulary import (
+    ALONE,
+    CURRENCIES,
+    FILLERS,
+    MONTHS,
+    MULTIPLIERS,
+    NUMERALS,
+    OPERATIONS,
+    REFUSED,
+    find_unit,
+    to_singular,
+)
+
+Kind = Literal["number", "letter", "word", "command", "sign"]
+#: Numbers with more binary digits are not computed.
+MAX_BITS = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of an answer.
+
+    Attributes:
+        kind: ``number``; ``letter``, a variable; ``word``; ``command`` with its backslash;
+            ``sign``, any other character.
+        text: as written.
+        value: the value of a number.
+        is_spaced: whether spaces are before it.
+    """
+
+    kind: Kind
+    text: str
+    value: Fraction = Fraction(0)
+    is_spaced: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the gold answer tells about the letters of an answer.
+
+    Attributes:
+        units: units of the gold answer, which an answer may write as bare letters.
+        letters: variables of the gold answer, which are not units after a space.
+        has_euler: whether ``e`` is Euler's number in it, so that ``2e3`` is no power of ten.
+    """
+
+    units: frozenset[str] = frozenset()
+    letters: frozenset[str] = frozenset()
+    has_euler: bool = False
+
+
+_TEXT = re.compile(
+    r"\\(text(?:bf|it|rm|sf|tt|normal|sc|up|md)?|mbox|hbox|emph|mathrm|operatorname\*?|mathop|textsuperscript)"
+    r"\s*\{"
+)
+_FONT = re.compile(
+    r"\\(?:(?:math(?:bf|it|sf|tt|cal|frak|scr|normal)|boldsymbol|bm|pmb|underline|boxed|fbox"
+    r"|ensuremath)(?![a-zA-Z])|(?:mathrm|operatorname)(?=\s*\{\s*[ide]\s*\}))"
+)
+_SPACING = re.compile(
+    r"(?:\s|~|\\[,;:> ]|\\q?quad(?![a-zA-Z])|\\(?:thin|med|thick|en)space(?![a-zA-Z]))+|\\!"
+)
+_COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)
+_RUN = re.compile(r"[a-zA-Z]+")
+_TEXT_WORD = re.compile(r"[^\W\d_]+(?:[.'-][^\W\d_]+)*\.?")
+_FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp sqrt pi infty"
+    " max min gcd lcm det asin acos atan".split()
+)
+_VOWEL = re.compile("[aeiouyAEIOUY]")
+#: Words that are read as words wherever they stand, besides units.
+_KNOWN = frozenset((*NUMERALS, *MULTIPLIERS, *OPERATIONS, *MONTHS, "or", "and"))
+
+_GAP = r"(?:,|\{,\}|,\s*\\!|\\[,;: ]|\\!|~|')"
+_THOUSANDS = re.compile(
+    rf"[1-9][0-9]{{0,2}}({_GAP})[0-9]{{3}}(?:\1[0-9]{{3}})*(?:\.[0-9]+)?(?!,?[0-9]|\s*/)"
+)
+_GERMAN = re.compile(
+    r"[1-9][0-9]{0,2}(?:(?:\.[0-9]{3}){2,}(?:\{?,\}?[0-9]+)?|(?:\.[0-9]{3})+\{?,\}?[0-9]+)(?![0-9.,])"
+)
+_SPACED = re.compile(r"[1-9][0-9]{0,2}(?: [0-9]{3})+(?:\.[0-9]+)?")
+_INDIAN = re.compile(r"[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?(?!,?[0-9])")
+_DECIMAL_COMMA = re.compile(r"[0-9]+\{,\}[0-9]+")
+_PERIOD = re.compile(
+    r"([0-9]*)\.([0-9]*)\s*(?:\\(?:overline|bar)\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))|\(([0-9]+)\)"
+    r"|\\dot\s*\{?([0-9])\}?(?:([0-9]*)\\dot\s*\{?([0-9])\}?)?)"
+)
+_DOTS = re.compile(r"([0-9]*)\.([0-9]*?)([0-9]{1,12}?)\3+\s*(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.)")
+_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
+_EXPONENT = re.compile(r"[eE]([-+]?)([0-9]{1,6})(?![0-9a-zA-Z.])")
+_OPENING = ("(", "[", r"\{", r"\langle")
+_CLOSING = (")", "]", r"\}", r"\rangle")
+
+
+@lru_cache(maxsize=4096)
+def tokenize(latex: str, context: Context = Context()) -> tuple[Token, ...]:
+    """Return the tokens of an answer.
+
+    Raises:
+        Malformed: braces do not match.
+        Unreadable: the answer is too long, or a number too large.
+    """
+    if len(latex) > MAX_LENGTH:
+        raise Unreadable("the answer is too long")
+    reader = _Tokenizer(normalize(latex), context)
+    reader.read()
+    return tuple(_rewrite_words(reader.tokens))
+
+
+def join_tokens(tokens: tuple[Token, ...]) -> str:
+    """Return tokens as text: without spaces, but for those between digits or words."""
+    parts: list[str] = []
+    for token, before in zip(tokens, (None, *tokens[:-1]), strict=True):
+        if before and token.kind == before.kind and token.kind in ("number", "word"):
+            parts.append(" ")
+        parts.append(token.text)
+    return "".join(parts)
+
+
+class _Tokenizer:
+    def __init__(self, text: str, context: Context) -> None:
+        self.text = text
+        self.context = context
+        self.tokens: list[Token] = []
+        self.position = 0
+        self.depth = 0
+        self.is_spaced = False
+        #: For each open brace: whether its text is words.
+        self.modes: list[bool] = []
+
+    def read(self) -> None:
+        while self.position < len(self.text):
+            self._read_next()
+        if self.modes:
+            raise Malformed("a brace is not closed")
+
+    def _read_next(self) -> None:
+        text, position = self.text, self.position
+        if match := _SPACING.match(text, position):
+            self.position = match.end()
+            self.is_spaced = self.is_spaced or match[0] != "\\!"
+        elif match := _FONT.match(text, position):
+            self.position = match.end()
+        elif match := _TEXT.match(text, position):
+            self._open_text(match.end())
+        elif text[position] == "{":
+            self._take("sign", "{")
+            self.modes.append(False)
+        elif text[position] == "}":
+            if not self.modes:
+                raise Malformed("a brace is closed that was not opened")
+            if self.modes.pop():
+                self._open_text(position + 1, opens=False)
+            else:
+                self._take("sign", "}")
+        elif text[position] == "\\":
+            match = _COMMAND.match(text, position)
+            if match is None:
+                raise Malformed("the answer ends with a backslash")
+            self._count_brackets(match[0])
+            self._take("command", match[0])
+        elif text[position] in "0123456789" or re.match(
+            r"\.\s*(?:[0-9]|\\(?:overline|bar|dot)(?![a-z]))", text[position:]
+        ):
+            self._read_number()
+        elif self.modes and self.modes[-1] and (match := _TEXT_WORD.match(text, position)):
+            name = match[0] in _FUNCTIONS and not find_unit(match[0])
+            self.position = match.end()
+            self._add("command" if name else "word", f"\\{match[0]}" if name else match[0])
+        elif match := _RUN.match(text, position):
+            self._read_letters(match[0])
+        else:
+            self._count_brackets(text[position])
+            self._take("sign", text[position])
+
+    def _open_text(self, end: int, *, opens: bool = True) -> None:
+        r"""Enter or leave ``\text{…}``; its braces are no tokens."""
+        self.position = end
+        self.is_spaced = True
+        if opens:
+            self.modes.append(True)
+
+    def _take(self, kind: Kind, text: str) -> None:
+        """Add a token that is written as its text."""
+        self.position += len(text)
+        self._add(kind, text)
+
+    def _add(self, kind: Kind, text: str, value: Fraction = Fraction(0)) -> None:
+        self.tokens.append(Token(kind, text, value, self.is_spaced))
+        self.is_spaced = False
+
+    def _count_brackets(self, text: str) -> None:
+        self.depth += (text in _OPENING) - (text in _CLOSING)
+
+    # Numbers
+
+    def _read_number(self) -> None:
+        text, start = self.text, self.position
+        match: re.Match[str] | None
+        if match := _PERIOD.match(text, start):
+            whole, fixed, *parts = match.groups(default="")
+            value = _read_repeating(whole, fixed, "".join(parts))
+        elif match := _DOTS.match(text, start):
+            whole, fixed, period = match.groups()
+            value = _read_repeating(whole, fixed, period)
+        elif not self.depth and (match := self._match_groups(start)):
+            value = Fraction(re.sub(r"[^0-9.]", "", match[0]))
+        elif not self.depth and (match := _GERMAN.match(text, start)):
+            value = Fraction(re.sub(r"[^0-9,]", "", match[0]).replace(",", "."))
+        elif match := _DECIMAL_COMMA.match(text, start):
+            value = Fraction(match[0].replace("{,}", "."))
+        else:
+            match = _PLAIN.match(text, start)
+            if match is None:
+                raise Unreadable("a point without digits")
+            value = Fraction(match[0])
+        end = match.end()
+        exponent = _EXPONENT.match(text, end)
+        if exponent and not self.context.has_euler and self._is_e_notation(match[0], exponent):
+            power = int(exponent[1] + exponent[2])
+            if abs(power) * 3.33 > MAX_BITS:
+                raise Unreadable("a number is too large")
+            value *= Fraction(10) ** power
+            end = exponent.end()
+        self.position = end
+        self._add("number", text[start:end], value)
+
+    def _match_groups(self, start: int) -> re.Match[str] | None:
+        """Match a number with separators between groups of digits, not behind an index."""
+        last = self.tokens[-1] if self.tokens else None
+        if last and last.text in ("_", "^"):
+            return None
+        match = _THOUSANDS.match(self.text, start) or _INDIAN.match(self.text, start)
+        return match or (_SPACED.fullmatch(self.text, start) if last is None else None)
+
+    def _is_e_notation(self, mantissa: str, exponent: re.Match[str]) -> bool:
+        """Tell ``1.6e-19`` and ``2e3`` from ``2e+3``, a sum with Euler's number."""
+        return exponent[1] != "+" or "." in mantissa or len(exponent[2]) > 1
+
+    # Letters
+
+    def _read_letters(self, run: str) -> None:
+        if run in _FUNCTIONS or run == "inf":
+            self.position += len(run)
+            self._add("command", "\\infty" if run in ("inf", "infty") else f"\\{run}")
+        elif self._is_word(run):
+            match = _TEXT_WORD.match(self.text, self.position)
+            self._take("word", match[0] if match and match[0].isascii() else run)
+        else:
+            for letter in run:
+                self._take("letter", letter)
+
+    def _is_word(self, run: str) -> bool:
+        """Tell words without ``\\text`` from products of variables."""
+        last = self.tokens[-1] if self.tokens else None
+        unit = find_unit(run)
+        if unit and unit in self.context.units and last is not None:
+            return True
+        is_alone = self.is_spaced or last is None or last.kind == "word" or last.text in ",;/"
+        if len(run) == 1:
+            return False
+        if not is_alone:
+            return False
+        if run.lower() in _KNOWN or (unit and last is not None):
+            return True
+        if run.isupper() and len(run) == 3:
+            return find_unit(run.lower()) in CURRENCIES and bool(find_unit(run.lower()))
+        minimum = 2 if last is not None and last.kind == "word" else 4
+        return len(run) >= minimum and bool(_VOWEL.search(run)) and run[1:].islower()
+
+def _read_repeating(whole: str, fixed: str, period: str) -> Fraction:
+    """Return the value of ``whole.fixed`` followed by ``period`` for ever."""
+    start = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
+    return start + Fraction(int(period), 10 ** len(fixed) * (10 ** len(period) - 1))
+
+
+# Words with a value or an operation
+
+
+def _rewrite_words(tokens: list[Token]) -> list[Token]:
+    """Replace number words, multipliers and operations by numbers and signs."""
+    result: list[Token] = []
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        if token.kind != "word":
+            result.append(token)
+            position += 1
+            continue
+        value, end = _read_numerals(tokens, position)
+        if end > position:
+            text = " ".join(part.text.lower() for part in tokens[position:end])
+            result.append(Token("number", text, value, is_spaced=True))
+            position = end
+            continue
+        position += _rewrite_word(tokens, position, result)
+    return result
+
+
+def _rewrite_word(tokens: list[Token], position: int, result: list[Token]) -> int:
+    """Append what the word at a position means; return how many words it took."""
+    token = tokens[position]
+    word = to_singular(token.text).replace("halve", "half")
+    following = tokens[position + 1].text.lower() if position + 1 < len(tokens) else ""
+    last = result[-1] if result else None
+    has_number = last is not None and (last.kind == "number" or last.text in ("}", ")"))
+    if word in ("a", "an") and following in ALONE:
+        return 1
+    if word in MULTIPLIERS and (has_number or word in ALONE):
+        if has_number:
+            result.append(Token("command", r"\times"))
+        result.append(Token("number", word, Fraction(MULTIPLIERS[word])))
+        return 1
+    both = f"{token.text.lower()} {following}"
+    for phrase, length in ((both, 2), (token.text.lower(), 1)):
+        if phrase in OPERATIONS:
+            result.extend(tokenize(OPERATIONS[phrase]))
+            return length
+    is_operand = last is not None and last.text in (r"\times", "+", "-")
+    if is_operand and len(token.text) == 1:
+        token = Token("letter", token.text, is_spaced=True)
+    result.append(token)
+    return 1
+
+
+def _read_numerals(tokens: list[Token], position: int) -> tuple[Fraction, int]:
+    """Read number words from a position; return their value and the position after them."""
+    value, end = 0, position
+    while end < len(tokens) and tokens[end].kind == "word":
+        parts = tokens[end].text.lower().split("-")
+        if not all(part in NUMERALS for part in parts):
+            break
+        number = sum(NUMERALS[part] for part in parts)
+        follows_tens = value >= 20 and value % 10 == 0 and number < 10
+        if end > position and not follows_tens:
+            break
+        value += number
+        end += 1
+    return Fraction(value), end
+
+
+def is_filler(word: str) -> bool:
+    """Check whether a word does not change what an answer says."""
+    return word.lower().rstrip(".") in FILLERS
+
+
+def is_refused(word: str) -> bool:
+    """Check whether a word says more about a number than what is counted."""
+    return word.lower().rstrip(".") in REFUSED
+
+
+def find_currency(token: Token) -> str:
+    """Return the currency that a token is the sign or the code of, or ""."""
+    sign = {r"\$": "$", r"\pounds": "£", r"\euro": "€"}.get(token.text, token.text)
+    if sign and sign in CURRENCIES:
+        return find_unit(sign)
+    unit = find_unit(sign.lower()) if token.kind == "word" and sign.isupper() else ""
+    return unit if unit and unit in CURRENCIES else ""

@@ -1,0 +1,299 @@
+"""Verdicts on mathematical answers: pairs of each kind, and laws for generated answers."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gapft_harness.verification.mathematics.equality import check_answer
+from gapft_harness.verification.mathematics.notation import tidy_answer
+from gapft_harness.verification.mathematics.responses import find_boxed_answer
+
+PAIRS = [
+    json.loads(line)
+    for line in Path(__file__).with_name("math_pairs.jsonl").read_text("utf-8").splitlines()
+]
+KINDS = {
+    kind: list(rows)
+    for kind, rows in groupby(sorted(PAIRS, key=lambda row: row["kind"]), lambda row: row["kind"])
+}
+
+
+def is_accepted(gold: str, answer: str) -> bool:
+    """Judge an answer without its box."""
+    return check_answer(tidy_answer(gold), tidy_answer(answer))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_of_each_kind(kind: str) -> None:
+    """The pairs were judged by hand and by exact arithmetic; ``reason`` says how."""
+    wrong = []
+    for row in KINDS[kind]:
+        answer = row["answer"]
+        found = find_boxed_answer(answer) if "boxed{" in answer else answer
+        if is_accepted(row["gold"], found or "") != row["expected"]:
+            wrong.append(row)
+    assert wrong == []
+
+
+# Laws. A generated number or expression comes with its LaTeX.
+
+integers = st.integers(-(10**6), 10**6)
+positive = st.integers(1, 10**6)
+fractions = st.builds(Fraction, integers, st.integers(1, 999))
+digits = st.integers(1, 12)
+
+
+def write_fraction(value: Fraction) -> str:
+    sign = "-" if value < 0 else ""
+    return rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def write_decimal(units: int, places: int) -> str:
+    text = f"{abs(units):0{places + 1}d}"
+    return ("-" if units < 0 else "") + f"{text[:-places]}.{text[-places:]}"
+
+
+surds = st.builds(
+    lambda a, b, c: f"{a}+{b}\\sqrt{{{c}}}", integers, positive, st.sampled_from([2, 3, 5, 7])
+)
+letters = st.sampled_from("abcdhkmnpqrstuvwxyz")
+polynomials = st.builds(
+    lambda x, a, b, c: f"{a}{x}^2+{b}{x}+{c}", letters, positive, positive, positive
+)
+constants = st.one_of(integers.map(str), fractions.map(write_fraction), surds)
+expressions = st.one_of(constants, polynomials)
+
+
+@given(expressions)
+def test_adding_a_ten_millionth_makes_a_different_value(text: str) -> None:
+    for change in ("+10^{-7}", "-0.0000001", r"+\frac{1}{10000000}"):
+        assert not is_accepted(text, text + change)
+        assert not is_accepted(text + change, text)
+
+
+@given(expressions, st.sampled_from(["2", "3", r"\frac{1}{2}", "1.0000001", r"\pi", "-1"]))
+def test_multiplying_makes_a_different_value(text: str, factor: str) -> None:
+    assume(not is_accepted(text, "0"))
+    assert not is_accepted(text, rf"{factor}\cdot({text})")
+
+
+@given(expressions, letters, st.sampled_from(["{}{}", "{}{}^2", r"{}\,{}^3", r"({}){}"]))
+def test_appended_letter_makes_a_different_value(text: str, letter: str, form: str) -> None:
+    assume(not is_accepted(text, "0"))
+    assert not is_accepted(text, form.format(text, letter))
+
+
+@given(expressions)
+def test_layout_keeps_the_value(text: str) -> None:
+    for other in (
+        text.replace(r"\frac", r"\dfrac"),
+        text.replace("+", " + "),
+        rf"\left({text}\right)",
+        rf"\displaystyle {text}",
+        rf"\bigl({text}\bigr)",
+        rf"\textcolor{{red}}{{{text}}}",
+        rf"{text}\,",
+        f"**{text}**",
+        text.replace("-", "−"),
+        rf"\phantom{{7}}{text}",
+    ):
+        assert is_accepted(text, other)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9).map(lambda d: "".join(map(str, d))))
+def test_unicode_digits_keep_the_value(number: str) -> None:
+    wide = number.translate({ord("0") + n: 0xFF10 + n for n in range(10)})
+    raised = number.translate(dict(zip(range(48, 58), "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True)))
+    assert is_accepted(number, wide)
+    assert is_accepted(f"x^{{{number}}}", f"x{raised}")
+
+
+@given(letters, integers, integers, integers)
+def test_expanded_product_keeps_the_value(x: str, a: int, b: int, c: int) -> None:
+    product = f"({x}+{a})({b}{x}+{c})"
+    expanded = f"({b}){x}^2+({c}+{a}\\cdot({b})){x}+{a}\\cdot({c})"
+    assert is_accepted(product, expanded)
+    assert not is_accepted(product, f"{expanded}+1")
+
+
+@given(st.lists(fractions, min_size=2, max_size=5, unique=True), st.randoms(use_true_random=False))
+def test_order_counts_in_tuples_alone(values: list[Fraction], random: object) -> None:
+    texts = [write_fraction(value) for value in values]
+    turned = texts[1:] + texts[:1]
+    forms = {"set": r"\{{{}\}}", "list": "{}", "tuple": "({})"}
+    for kind, form in forms.items():
+        expected = form.format(", ".join(texts))
+        assert is_accepted(expected, form.format(", ".join(turned))) == (kind != "tuple")
+        assert not is_accepted(expected, form.format(", ".join(texts[:-1])))
+    once, twice = ", ".join(texts), ", ".join([*texts, texts[0]])
+    assert not is_accepted(once, twice)
+    assert is_accepted(rf"\{{{once}\}}", rf"\{{{twice}\}}")
+
+
+@given(expressions, expressions)
+def test_verdict_is_symmetric(first: str, second: str) -> None:
+    assert is_accepted(first, second) == is_accepted(second, first)
+    assert is_accepted(first, first)
+
+
+@given(integers, digits, integers, digits)
+def test_decimals_are_rationals(a: int, places: int, b: int, other: int) -> None:
+    first, second = write_decimal(a, places), write_decimal(b, other)
+    values = Fraction(a, 10**places), Fraction(b, 10**other)
+    assert is_accepted(first, write_fraction(values[0]))
+    assert is_accepted(first, second) == (values[0] == values[1])
+
+
+@given(fractions, st.integers(3, 30))
+def test_rounded_decimal_is_wrong(value: Fraction, places: int) -> None:
+    rounded = round(value, places)
+    decimal = write_decimal(rounded.numerator * 10**places // rounded.denominator, places)
+    assert is_accepted(write_fraction(value), decimal) == (rounded == value)
+
+
+@given(st.integers(0, 99), st.text("0123456789", max_size=3), st.text("0123456789", min_size=1, max_size=6))  # fmt: skip
+def test_repeating_decimal_is_a_fraction(whole: int, fixed: str, period: str) -> None:
+    denominator = 10 ** len(fixed) * (10 ** len(period) - 1)
+    value = Fraction(int(f"{whole}{fixed}{period}") - int(f"{whole}{fixed}"), denominator)
+    gold = write_fraction(value)
+    assert is_accepted(gold, rf"{whole}.{fixed}\overline{{{period}}}")
+    assert is_accepted(gold, f"{whole}.{fixed}({period})")
+    assert is_accepted(gold, f"{whole}.{fixed}{period * 20}") == (int(period) == 0)
+
+
+@given(fractions, st.integers(-40, 40), st.integers(-40, 40))
+def test_tiny_and_huge_numbers_are_exact(value: Fraction, power: int, other: int) -> None:
+    assume(value)
+    gold = rf"{write_fraction(value)}\times 10^{{{power}}}"
+    assert is_accepted(gold, rf"{write_fraction(value)}\cdot 10^{{{other}}}") == (power == other)
+    assert not is_accepted(gold, "0")
+
+
+@given(st.integers(1, 9999), st.integers(-30, 30))
+def test_e_notation_is_a_power_of_ten(mantissa: int, power: int) -> None:
+    decimal = write_decimal(mantissa, 3)
+    assert is_accepted(rf"{decimal}\times 10^{{{power}}}", f"{decimal}e{power}")
+    assert not is_accepted(rf"{decimal}\times 10^{{{power}}}", f"{decimal}e{power + 1}")
+
+
+UNITS = [("km", "m", 1000), ("h", "min", 60), ("kg", "g", 1000), ("weeks", "days", 7), ("ft", "in", 12)]  # fmt: skip
+
+
+@given(positive, st.sampled_from(UNITS), st.sampled_from(UNITS))
+def test_units_are_converted(number: int, units: tuple[str, str, int], others: tuple[str, str, int]) -> None:  # fmt: skip
+    large, small, factor = units
+    gold = rf"{number}\text{{ {large}}}"
+    assert is_accepted(gold, rf"{number * factor}\text{{ {small}}}")
+    assert is_accepted(gold, str(number))
+    assert is_accepted(str(number), gold)
+    assert not is_accepted(gold, rf"{number}\text{{ {small}}}")
+    assert is_accepted(gold, rf"{number}\text{{ {others[0]}}}") == (units == others)
+
+
+@given(positive, st.sampled_from(["squared", "cubed", "halves", "dozen", "or more", "times x", "below zero", "thousand", "at most", "thirds"]))  # fmt: skip
+def test_words_that_change_a_number_count(number: int, word: str) -> None:
+    assume(number > 1)
+    assert not is_accepted(str(number), rf"{number}\text{{ {word}}}")
+
+
+WORDS = ["even", "odd", "parabola", "Monday", "true", "isosceles", "not even", "point P", "point Q"]
+
+
+@given(st.sampled_from(WORDS), st.sampled_from(WORDS))
+def test_different_words_differ(first: str, second: str) -> None:
+    assert is_accepted(rf"\text{{{first}}}", rf"\mathrm{{{second}}}") == (first == second)
+    if len(first.split()[-1]) > 1:
+        assert is_accepted(rf"\text{{{first}}}", first.capitalize())
+
+
+@given(st.integers(0, 10**6), st.integers(2, 16), st.integers(2, 16))
+def test_bases(number: int, base: int, other: int) -> None:
+    def write(base: int) -> str:
+        rest, text = number, ""
+        while rest or not text:
+            rest, digit = divmod(rest, base)
+            text = "0123456789ABCDEF"[digit] + text
+        return text
+
+    text = write(base)
+    assume(any(digit.isdigit() for digit in text))
+    assert is_accepted(f"{text}_{{{base}}}", f"({text})_{{{base}}}")
+    assert is_accepted(str(number), f"{write(10)}_{{10}}")
+    assert is_accepted(f"{text}_{{{base}}}", f"{text}_{{{other}}}") == (
+        base == other or (10 in (base, other) and text == "0") or (10 in (base, other) and number < min(base, other))
+    )
+    if text.isdigit():
+        assert is_accepted(f"{text}_{{{base}}}", text) == (int(text) == number)
+
+
+@given(st.integers(1, 12), st.integers(0, 59), st.sampled_from(["a", "p"]), st.sampled_from(["a", "p"]))  # fmt: skip
+def test_clock_times(hour: int, minute: int, half: str, other: str) -> None:
+    time = f"{hour}:{minute:02d}"
+    gold = rf"{hour}{{:}}{minute:02d}\text{{ {half}.m.}}"
+    assert is_accepted(gold, rf"{time}\text{{ {other}m}}") == (half == other)
+    of_day = f"{hour % 12 + (12 if half == 'p' else 0):02d}:{minute:02d}"
+    assert is_accepted(gold, of_day)
+
+
+angles = st.integers(1, 359)
+
+
+@given(angles, st.integers(0, 59))
+def test_degrees_and_minutes(degrees: int, minutes: int) -> None:
+    gold = rf"{degrees}^\circ {minutes}'"
+    total = Fraction(degrees * 60 + minutes, 60)
+    assert is_accepted(gold, rf"{write_fraction(total)}^\circ")
+    assert is_accepted(rf"{degrees}^\circ", rf"{degrees}°")
+    assert is_accepted(rf"\frac{{{degrees}\pi}}{{180}}", rf"{degrees}^\circ")
+    assert is_accepted(rf"\sin\frac{{{degrees}\pi}}{{180}}", rf"\sin {degrees}^\circ")
+    assert not is_accepted(rf"{degrees}^\circ", rf"{degrees}'")
+
+
+@given(integers, positive)
+def test_complex_numbers(real: int, imaginary: int) -> None:
+    gold = f"{real}+{imaginary}i"
+    assert is_accepted(gold, f"{imaginary}i+{real}")
+    assert is_accepted(gold, rf"\overline{{{real}-{imaginary}i}}")
+    assert not is_accepted(gold, f"{real}-{imaginary}i")
+
+
+@given(integers, integers, st.sampled_from(["<", r"\le"]), st.sampled_from(["<", r"\le"]))
+def test_inequalities_are_intervals(low: int, high: int, left: str, right: str) -> None:
+    assume(low < high)
+    gold = f"{low}{left} x{right} {high}"
+    opening, closing = "[" if left != "<" else "(", "]" if right != "<" else ")"
+    assert is_accepted(gold, f"{opening}{low},{high}{closing}")
+    assert not is_accepted(gold, f"{'(' if opening == '[' else '['}{low},{high}{closing}")
+    assert not is_accepted(gold, f"{opening}{low},{high + 1}{closing}")
+
+
+@given(positive, positive, st.integers(2, 9))
+def test_ratios_are_proportional(first: int, second: int, factor: int) -> None:
+    assume(first != second)
+    gold = f"{first}:{second}:7"
+    assert is_accepted(gold, f"{first * factor}:{second * factor}:{7 * factor}")
+    assert not is_accepted(gold, f"{second}:{first}:7")
+
+
+@given(integers, positive)
+def test_plus_minus_is_both_values(center: int, offset: int) -> None:
+    gold = rf"{center}\pm {offset}"
+    assert is_accepted(gold, f"{center - offset}, {center + offset}")
+    assert not is_accepted(gold, f"{center + offset}")
+
+
+@given(st.integers(1000, 10**9))
+def test_thousands_separators(number: int) -> None:
+    grouped = f"{number:,}"
+    for mark in (",", "{,}", r"\,", r"\;", r",\!", r"\ "):
+        assert is_accepted(str(number), grouped.replace(",", mark))
+    if grouped.count(",") > 1:
+        assert is_accepted(str(number), grouped.replace(",", "."))
+    assert not is_accepted(str(number), ",".join(str(number)))
