@@ -161,7 +161,7 @@ def test_bundled_recipes_have_the_papers_values() -> None:
         assert tuple(printed[key] for key in names) == row, name
         if name in early:
             assert (printed["pool.recovered@1"], printed["pool.recovered@4"]) == early[name]
-        # the printed rates and states of a decomposition give its printed Pass@1 (Equation 8)
+        # the printed rates and states of a decomposition give its printed Pass@1 (Equation 9)
         solved, within = printed["audit.greedy"], printed["audit.pass@8"]
         for condition in ("replay", "uniform", "gapft", "all_verified"):
             kept, corrected, acquired = (
