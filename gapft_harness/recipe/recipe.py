@@ -247,6 +247,11 @@ class Recipe(RecipeSection):
         }
         return self.model_copy(update={"audits": audits, "conditions": conditions})
 
+    def find_selection_seed(self, seed: int) -> int:
+        """Return the seed that draws the training sets of a training seed."""
+        own_seed = self.budget.selection_seed
+        return seed if own_seed is None else own_seed
+
     def without_experiment(self, name: str) -> Recipe:
         """Return this recipe without one experiment."""
         experiments = {key: settings for key, settings in self.experiments.items() if key != name}
@@ -278,7 +283,8 @@ class Recipe(RecipeSection):
         The settings of the conditions are not included (see ``resolve_condition``).
         """
         sections = self._dump_sections(_ADAPTER_INPUT)
-        del sections["budget"]["token_tolerance"]  # only checked
+        for key in ("token_tolerance", "position_tolerance"):
+            del sections["budget"][key]  # only checked
         return sections
 
     def _dump_sections(self, mark: str) -> dict[str, Any]:
