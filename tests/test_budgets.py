@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.sections import BudgetChoice
 from gapft_harness.stages.selection.budgets import (
     require_matched,
     require_similar_tokens,
@@ -95,15 +96,25 @@ def test_rejects_unmatched_budgets() -> None:
             require_matched({a: BUDGET, b: other})
 
 
+#: Each limited count of a budget: its key in the recipe, and the words of the error.
+LIMITS = {
+    "supervised_tokens": ("token_tolerance", "supervised tokens"),
+    "tokens": ("position_tolerance", "processed tokens"),
+}
+
+
+@pytest.mark.parametrize("field", [*LIMITS])
 @given(
     st.lists(st.tuples(st.integers(1, 2), st.integers(1, 300)), min_size=1, max_size=8),
     st.floats(0, 0.99),
 )
 def test_tokens_may_differ_by_the_tolerance_within_a_seed(
-    token_counts: list[tuple[int, int]], tolerance: float
+    field: str, token_counts: list[tuple[int, int]], tolerance: float
 ) -> None:
+    key, kind = LIMITS[field]
+    choice = BudgetChoice.model_validate({key: tolerance})
     budgets = {
-        Arm(f"c{i}", seed): replace(BUDGET, supervised_tokens=tokens)
+        Arm(f"c{i}", seed): replace(BUDGET, **{field: tokens})
         for i, (seed, tokens) in enumerate(token_counts)
     }
     fine = all(
@@ -113,22 +124,24 @@ def test_tokens_may_differ_by_the_tolerance_within_a_seed(
         if s == other
     )
     if fine:
-        require_similar_tokens(budgets, tolerance)
+        require_similar_tokens(budgets, choice)
     else:
-        with pytest.raises(UserError, match="differ too much in supervised tokens"):
-            require_similar_tokens(budgets, tolerance)
-    require_similar_tokens(budgets, None)
+        with pytest.raises(UserError, match=f"differ too much in {kind}"):
+            require_similar_tokens(budgets, choice)
+    require_similar_tokens(budgets, BudgetChoice())
 
 
-def test_token_error_names_arms_and_limit() -> None:
+@pytest.mark.parametrize("field", [*LIMITS])
+def test_token_error_names_arms_and_limit(field: str) -> None:
+    key = LIMITS[field][0]
     tokens = {Arm("a", 13): 1000, Arm("b", 13): 960, Arm("c", 13): 990, Arm("b", 21): 1}
-    budgets = {a: replace(BUDGET, supervised_tokens=count) for a, count in tokens.items()}
+    budgets = {a: replace(BUDGET, **{field: count}) for a, count in tokens.items()}
     with pytest.raises(
         UserError,
         match=r"arms b-seed13 and a-seed13 .*: 960 and 1000, 4.00% of the larger, .* is 2.00%",
     ):
-        require_similar_tokens(budgets, 0.02)
-    require_similar_tokens(budgets, 0.04)
+        require_similar_tokens(budgets, BudgetChoice.model_validate({key: 0.02}))
+    require_similar_tokens(budgets, BudgetChoice.model_validate({key: 0.04}))
 
 
 def test_the_papers_math_budgets_are_within_its_tolerance() -> None:
@@ -137,6 +150,6 @@ def test_the_papers_math_budgets_are_within_its_tolerance() -> None:
         Arm("diffuse", 13): replace(BUDGET, supervised_tokens=270_912),
         Arm("replay", 13): replace(BUDGET, supervised_tokens=269_980),
     }
-    require_similar_tokens(budgets, 0.02)
+    require_similar_tokens(budgets, BudgetChoice(token_tolerance=0.02))
     with pytest.raises(UserError, match=r"0\.34%"):
-        require_similar_tokens(budgets, 0.003)
+        require_similar_tokens(budgets, BudgetChoice(token_tolerance=0.003))

@@ -616,7 +616,8 @@ SEARCH, SELECTION, NOTHING = "search", "selection", "nothing"
 EFFECTS = {
     "data": SEARCH, "model": SEARCH, "verifier": SEARCH, "search": SEARCH, "episode": SEARCH,
     "evidence": SELECTION, "training": SELECTION, "budget": SELECTION,
-    "budget.token_tolerance": NOTHING, "seeds": NOTHING, "statistics": NOTHING,
+    "budget.token_tolerance": NOTHING, "budget.position_tolerance": NOTHING, "seeds": NOTHING,
+    "statistics": NOTHING,
     "description": NOTHING, "executor": NOTHING, "trackers": NOTHING, "notes": NOTHING,
     "paper": NOTHING, "experiments": NOTHING, "audits": NOTHING, "conditions": NOTHING,
 }  # fmt: skip

@@ -115,6 +115,16 @@ def test_lists_requirements_before_start(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_names_one_number_of_adapters() -> None:
+    """depth_0 shares the adapters of replay, depth_8 those of gapft: 3 of 5 conditions, 3 seeds."""
+    text = describe_dry_run(Options("controls/search-depth", conditions=[
+        "gapft", "replay", "depth_0", "depth_1", "depth_8"
+    ]), "nowhere")  # fmt: skip
+    counts = re.findall(r"(\d+) adapters|at most (\d+) arms", text)
+    assert len(counts) >= 6
+    assert {*counts} == {("9", "")}
+
+
 def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
     task = write_letters_task(tmp_path, pool=24, audit=8)
     run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})

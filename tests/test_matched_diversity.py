@@ -35,12 +35,12 @@ MATCHED: dict[str, Any] = {
     "drawn": {"selector": "matched_strata", "params": {"states": "S", "responses": "drawn", **BY}},
     "near": {"selector": "matched_strata", "params": {"states": "S", "responses": "nearest", **BY}},
     "whole": {"selector": "repeated", "params": {"times": 1, "tokens": 0.02, **BY}},
-    "half": {"selector": "repeated", "params": {"times": 2, "tokens": 0.02, **BY}},
+    "half": {"selector": "repeated", "params": {"times": 2, "tokens": 0.04, **BY}},
 }
 KEYS: dict[str, Any] = {
     "conditions": MATCHED,
     "experiments": {"matched_diversity": {}, "coverage": {}},
-    "budget": {"n": 8, "token_tolerance": 0.02},
+    "budget": {"n": 8, "token_tolerance": 0.02, "position_tolerance": 0.04, "selection_seed": 13},
 }
 
 
@@ -62,6 +62,12 @@ def count_strata(run_files: ChangingLetters, condition: str, seed: int) -> Count
 
 def test_run_reports_matched_sets_table(finished_run: ChangingLetters) -> None:
     assert finished_run.find_differences() == []
+    for name in MATCHED:
+        first, second = (
+            read_examples(finished_run.folder / "r" / layout.selection_path(Arm(name, seed)))
+            for seed in (13, 21)
+        )
+        assert first == second, "all training seeds share the set of the selection seed"
     results = finished_run.results()
     budgets = RunDirectory.open(finished_run.folder / "r").manifest()["budgets"]
     section_results = results["matched_diversity"]
@@ -105,13 +111,19 @@ def test_run_reports_matched_sets_table(finished_run: ChangingLetters) -> None:
         "matched by answer, to one problem per stratum; the largest difference of a stratum is"
         in section
     )
-    apart = 0.0
-    for seed in (13, 21):
-        spent = [budgets[f"{name}-seed{seed}"]["supervised_tokens"] for name in MATCHED]
-        apart = max(apart, (max(spent) - min(spent)) / max(spent))
-    assert section_results["supervised_tokens_apart"] == apart
-    sentence = f"by up to {100 * apart:.2f}% of the larger number; the recipe allows 2.00%."
-    assert sentence in section
+    apart = {"supervised_tokens": 0.0, "tokens": 0.0}
+    for field, largest in apart.items():
+        for seed in (13, 21):
+            spent = [budgets[f"{name}-seed{seed}"][field] for name in MATCHED]
+            largest = max(largest, (max(spent) - min(spent)) / max(spent))
+        apart[field] = largest
+    assert section_results["supervised_tokens_apart"] == apart["supervised_tokens"]
+    assert section_results["processed_tokens_apart"] == apart["tokens"] > 0
+    assert (
+        f"by up to {100 * apart['supervised_tokens']:.2f}% of the larger number; the recipe allows "
+        f"2.00%. Processed tokens differ by up to {100 * apart['tokens']:.2f}%; the recipe allows "
+        "4.00%." in section
+    )
     new = section_results["problems_not_gapfts"]
     assert (new["gapft"], new["solved"], new["half"], new["drawn"], new["near"]) == (0, 8, 0, 0, 0)
     assert 0 < new["uniform"] < 8
@@ -219,6 +231,8 @@ def test_paper_recipe_matches_table_6() -> None:
     assert (training.max_length, training.dtype) == (2048, "bfloat16")
     assert (recipe.seeds, recipe.statistics.replicates) == ((13, 21, 42), 10_000)
     assert (recipe.budget.token_tolerance, recipe.evidence.keep) == (0.02, "first")
+    # model positions are matched too, and Table 6 has no selection seeds, as Table 7 has
+    assert (recipe.budget.position_tolerance, recipe.budget.selection_seed) == (0.02, 13)
     assert (recipe.search.k, recipe.search.max_gen_toks) == (8, 1024)
     assert len(recipe.conditions) == 7
     demo = load_recipe(list_bundled_recipes()["controls/math-diversity"]).conditions

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,20 +15,31 @@ import pytest
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import State
+from gapft_harness.experiments.online import OnlinePart, OnlineRead
+from gapft_harness.experiments.scope import ScopePart, ScopeRead
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.reading.answers import Answers
+from gapft_harness.report.reading.audits import INVALID, VALID, OtherRule
+from gapft_harness.report.reading.inputs import PASS, STATUSES, LoadedPart, ReportInputs
 from gapft_harness.report.reading.published import (
     PublishedValue,
     describe_differences,
     list_published,
     measure_search,
+    parse_published,
 )
 from gapft_harness.report.sections.paper import collect_figures
 from gapft_harness.run_directory import layout
+from gapft_harness.study.recipe import read_study
+from gapft_harness.training.groups import Group
+from tests.analysis.test_published import AMORTIZATION, SCOPE
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.report import planted
+from tests.report.test_replicates import build_inputs as build_replicate_inputs
 
 #: The greedy decode and four samples of six problems: a and b are solved; c is recovered by the
 #: first sample, d and e by the third, f by none. The second and fourth samples of a pass.
@@ -62,7 +74,7 @@ def test_measures_search_figures_correctly(tmp_path: Path) -> None:
     counts = {
         "pool.solved": 2, "pool.recovered@1": 1, "pool.recovered@2": 1, "pool.recovered@3": 3,
         "pool.recovered@4": 3, "pool.missed@1": 3, "pool.missed@4": 1, "pool.verified@1": 3,
-        "pool.verified@4": 5,
+        "pool.verified@4": 5, "pool.G_of_GU@1": 40,
     }  # fmt: skip
     write_responses(tmp_path, VERDICTS)
     figures = measure_search(tmp_path, build_recipe({"Table 1": counts}), "pool")
@@ -115,6 +127,12 @@ def test_marks_figures_beyond_chance() -> None:
     assert messages[0].endswith("3,190 in the paper (Table 1); OFF by 2.0 standard errors")
     assert messages[-1].startswith("warning: the source differs from the paper's source")
     assert PublishedValue("Table 11", "gapft", "kappa_S", 54.7).label == "gapft: κ_S"
+    assert PublishedValue("Table 8", "uniform", "null_S@8", 21.9).label == (
+        "uniform: null κ_S at K = 8"
+    )
+    assert PublishedValue("Table 13", "source", "other_rule_pass_at_1", 49.36).label == (
+        "source: Pass@1 by the other rule"
+    )
     zero = PublishedValue("Table 1", "pool", "recovered@8", 0, 0, 100)
     assert zero.standard_errors == 0
 
@@ -125,6 +143,10 @@ def test_marks_figures_beyond_chance() -> None:
         ({"Table 1": {"pool.recovered": 3}}, "unknown figure 'pool.recovered'; expected one such"),
         ({"Table 1": {"pool.pass@2": 3}}, "unknown figure 'pool.pass@2'"),
         ({"Table 1": {"gapft.kappa_s": 3}}, "unknown figure 'gapft.kappa_s'"),
+        ({"Table 1": {"pool.G_of_GU": 3}}, "unknown figure 'pool.G_of_GU'"),
+        ({"Table 1": {"gapft.k_eq@8": 3}}, "unknown figure 'gapft.k_eq@8'"),
+        ({"Table 1": {"gapft.null_S": 3}}, "unknown figure 'gapft.null_S'"),
+        ({"Table 1": {"gapft.ci95_low": 3}}, "unknown figure 'gapft.ci95_low'"),
         (
             {"Table 1": {"gapft minus uniform.kappa_S": 3}},
             "unknown figure '.* minus uniform.kappa_S'",
@@ -161,7 +183,7 @@ def test_bundled_recipes_have_the_papers_values() -> None:
         assert tuple(printed[key] for key in names) == row, name
         if name in early:
             assert (printed["pool.recovered@1"], printed["pool.recovered@4"]) == early[name]
-        # the printed rates and states of a decomposition give its printed Pass@1 (Equation 8)
+        # the printed rates and states of a decomposition give its printed Pass@1 (Equation 9)
         solved, within = printed["audit.greedy"], printed["audit.pass@8"]
         for condition in ("replay", "uniform", "gapft", "all_verified"):
             kept, corrected, acquired = (
@@ -191,7 +213,8 @@ def test_compares_budgets_and_differences_of_the_report() -> None:
     paper = {
         "gapft.n": 1, "gapft.exposures": 1, "gapft.tokens": 1, "gapft.supervised_tokens": 1,
         "gapft.steps": 1, "uniform minus gapft.delta": 1, "gapft minus source.delta": 1,
-        **{f"gapft minus uniform.{state}": 1 for state in "SUG"},
+        **{f"gapft minus uniform.{state}": 1 for state in "SUG"}, "gapft.k_eq": 1,
+        "gapft minus uniform.ci95_low": 1, "uniform minus gapft.ci95_high": 1,
     }  # fmt: skip
     inputs = planted.build_inputs()
     inputs = replace(inputs, recipe={**inputs.recipe, "paper": {"Table 1": paper}})
@@ -211,6 +234,111 @@ def test_compares_budgets_and_differences_of_the_report() -> None:
     assert sum(measured[f"gapft minus uniform.{s}"] or 0 for s in "SUG") == pytest.approx(delta)
     gain = 100 * float(rate["gapft"] - findings.source.pass_at_1)
     assert measured["gapft minus source.delta"] == pytest.approx(gain)
+    assert measured["gapft.k_eq"] == findings.conditions["gapft"].k_eq > 0
+    low = 100 * findings.find_contrast("gapft", "uniform").interval.low
+    assert measured["gapft minus uniform.ci95_low"] == pytest.approx(low)
+    assert measured["uniform minus gapft.ci95_high"] == pytest.approx(-low)
+
+
+def measure_figures(inputs: ReportInputs, *names: str) -> dict[str, float | None]:
+    """Return a run's values of figures whose printed values are 1."""
+    inputs = replace(
+        inputs, recipe={**inputs.recipe, "paper": {"Table 1": dict.fromkeys(names, 1)}}
+    )
+    values = collect_figures(inputs, compute_findings(inputs))
+    return {f"{value.subject}.{value.quantity}": value.measured for value in values}
+
+
+def test_compares_figures_under_the_other_rule() -> None:
+    """The other rule passes all of the source's responses, and a tenth of each arm's."""
+    base = planted.build_inputs(("gapft", "uniform"))
+    size = len(base.audit.ids)
+    few = np.where(np.arange(size)[:, None] < size // 10, PASS, STATUSES.index("fail"))
+    names = [arm.arm.name for arm in base.arms]
+    valid = np.full((size, 1), VALID, dtype=np.uint8)
+    unread = np.where(np.arange(size)[:, None] < size // 4, INVALID, VALID).astype(np.uint8)
+    codes_by_name = {name: unread if "uniform" in name else valid for name in ("", *names)}
+    rule = OtherRule(
+        "permissive",
+        source=np.full((size, 1), PASS, dtype=np.uint8),
+        arms={name: few.astype(np.uint8) for name in names},
+        answer_codes=codes_by_name,
+    )
+    figures = (
+        "source.other_rule_pass_at_1", "gapft.other_rule_pass_at_1",
+        "uniform minus gapft.other_rule_delta", "uniform minus gapft.other_rule_ci95_low",
+        "gapft minus source.other_rule_delta", "gapft.invalid", "uniform.invalid",
+    )  # fmt: skip
+    measured = measure_figures(replace(base, other_rule=rule), *figures)
+    assert measured == {
+        figure: pytest.approx(value)
+        for figure, value in zip(figures, (100, 10, 0, 0, -90, 0, 25), strict=True)
+    }
+    assert set(measure_figures(base, *figures).values()) == {None}
+    unknown = replace(base, other_rule=OtherRule(reason="the verifier declares none"))
+    assert set(measure_figures(unknown, *figures).values()) == {None}
+
+
+def test_compares_figures_of_the_scope_matrix() -> None:
+    """At K = 8 the states are the report's; the null rate is that of one stratum by hand."""
+    base = planted.build_inputs(("gapft", "uniform"))
+    size = len(base.audit.ids)
+    # every gold answer is 1, and a passing response gives 1: equal answers everywhere in a stratum
+    answers = Answers(
+        np.ones(size, dtype=np.int64),
+        base.audit.deployed.solved.astype(np.int64),
+        {trained.arm: trained.deployed.solved.astype(np.int64) for trained in base.arms},
+    )
+    decisions = {trained.arm: trained.deployed.passed for trained in base.arms}
+    part = LoadedPart(ScopePart(), ScopeRead(decisions, answers, ""))
+    inputs = replace(
+        base, recipe={**base.recipe, "experiments": {"scope": {"k": [4, 8]}}}, parts=(part,)
+    )
+    names = ("kappa_S", "kappa_U", "rho_G", "null_S", "net_gain")
+    measured = measure_figures(
+        inputs, *(f"gapft.{name}@8" for name in names), "gapft.kappa_S@4", "gapft.kappa_S@2"
+    )
+    mean = compute_findings(inputs).conditions["gapft"].mean
+    for name in ("kappa_S", "kappa_U", "rho_G"):
+        assert measured[f"gapft.{name}@8"] == pytest.approx(
+            100 * float(getattr(mean, name.lower()))
+        )
+    # in a stratum with one gold, permuting answers keeps the number of right ones
+    assert measured["gapft.null_S@8"] == pytest.approx(measured["gapft.kappa_S@8"])
+    assert measured["gapft.net_gain@8"] == pytest.approx(100 * float(mean.terms.total))
+    assert measured["gapft.kappa_S@4"] not in (None, measured["gapft.kappa_S@8"])
+    assert measured["gapft.kappa_S@2"] is None, "the matrix has no such K"
+    assert set(measure_figures(base, "gapft.null_S@8").values()) == {None}
+
+
+def test_compares_shares_of_flat_groups() -> None:
+    """Seed by seed together: of four flat groups one is of a solved problem."""
+    base = planted.build_inputs(("gapft", "uniform"))
+
+    def build_group(state: State, *rewards: float) -> Group:
+        return Group(1, "p", state, rewards, (1,) * len(rewards), True)
+
+    groups = {
+        "uniform": [
+            [build_group("G", 1, 1), build_group("S", 0, 0), build_group("G", 0, 1)],
+            [build_group("U", 0, 0), build_group("U", 0, 0)],
+        ]
+    }
+    part = LoadedPart(OnlinePart(), OnlineRead("gapft", groups, ()))
+    inputs = replace(base, parts=(part,))
+    names = ("uniform.flat_solved_share", "gapft.flat_solved_share")
+    assert measure_figures(inputs, *names) == {names[0]: 25, names[1]: None}
+    assert measure_figures(base, *names) == dict.fromkeys(names)
+
+
+def test_compares_decisions_that_a_retraining_changes() -> None:
+    inputs = build_replicate_inputs()
+    (replicate,) = compute_findings(inputs).replicates
+    names = ("uniform minus gapft.changed", "gapft minus uniform.changed")
+    measured = measure_figures(inputs, *names)
+    changed = [retraining.changes.changed for retraining in replicate.retrainings]
+    assert measured == {names[0]: sum(changed) / 3, names[1]: None}
+    assert sum(changed) > 0
 
 
 def read_printed_figures(recipe: str) -> dict[str, float]:
@@ -244,6 +372,128 @@ def test_math_and_diagnostic_values_match_the_paper() -> None:
     pairs = {"gold": 63.70, "core_gold": 71.90, "gapft": 70.60, "core_8": 72.40}
     assert {name: diagnostic[f"{name}.pass_at_1"] for name in pairs} == pairs
     assert (diagnostic["gapft.steps"], diagnostic["core_8.steps"]) == (457, 1523)
+
+
+#: The paper's 95% intervals, by recipe and difference (Tables 1, 2, 10 and 13, Appendix B).
+INTERVALS = {
+    "paper/llama-logiqa": {"gapft minus source": (10.36, 14.24)},
+    "paper/llama-reclor": {"gapft minus source": (12.13, 18.33)},
+    "paper/qwen-logiqa": {"gapft minus source": (-0.59, 1.12)},
+    "paper/qwen-reclor": {"gapft minus source": (-0.73, 1.33)},
+    "paper/mistral-logiqa": {"gapft minus source": (3.27, 6.00)},
+    "paper/mistral-reclor": {"gapft minus source": (3.60, 7.53)},
+    "controls/llama-logiqa": {
+        "depth_1 minus depth_0": (3.78, 6.95), "depth_8 minus depth_0": (4.49, 8.80),
+        "late_50 minus late_0": (-0.90, 2.61), "late_100 minus late_0": (-1.80, 1.54),
+        "gold minus gapft": (-11.29, -7.68),
+    },
+    "controls/llama-reclor": {
+        "depth_1 minus depth_0": (3.33, 8.13), "depth_8 minus depth_0": (6.47, 12.53),
+        "late_50 minus late_0": (-2.87, 1.73), "late_100 minus late_0": (-3.53, 3.93),
+        "gold minus gapft": (-12.20, -1.40),
+    },
+    "controls/llama-logiqa-core": {
+        "core_1 minus core_0": (1.51, 3.93), "core_8 minus core_0": (6.78, 9.61),
+        "core_gold minus core_0": (7.14, 11.09), "core_gold minus core_8": (-0.71, 2.61),
+    },
+    "controls/llama-reclor-core": {
+        "core_1 minus core_0": (0.47, 5.60), "core_8 minus core_0": (6.27, 10.93),
+        "core_gold minus core_0": (11.33, 16.67), "core_gold minus core_8": (2.93, 7.53),
+    },
+    "controls/llama-reclor-core-added": {"core_gold minus core_8": (-3.10, 2.00)},
+    "paper/older-llama-logiqa-pool": {"whole_pool minus replacement_draws": (-0.45, 2.21)},
+    "paper/older-llama-reclor-pool": {"whole_pool minus replacement_draws": (-5.13, 0.27)},
+    "paper/online-llama-logiqa": {
+        "grpo_all minus gapft": (-23.1, -18.5), "grpo_masked minus gapft": (-46.6, -42.1),
+    },
+}  # fmt: skip
+
+
+def test_recipes_have_the_papers_intervals() -> None:
+    found = {}
+    for recipe in list_bundled_recipes():
+        figures = read_printed_figures(recipe)
+        pairs = [name.removesuffix(".ci95_low") for name in figures if name.endswith(".ci95_low")]
+        for pair in pairs:
+            low, high = figures[f"{pair}.ci95_low"], figures[f"{pair}.ci95_high"]
+            assert low < figures[f"{pair}.delta"] < high
+            found.setdefault(recipe, {})[pair] = (low, high)
+    assert found == INTERVALS
+
+
+def test_recipes_have_the_papers_k_eq() -> None:
+    """The 24 values of Table 12."""
+    names = ("replay", "uniform", "gapft", "all_verified")
+    for (model, task), (*_, printed) in AMORTIZATION.items():
+        figures = read_printed_figures(f"paper/{model.lower()}-{task.lower()}")
+        values = [PublishedValue("", name, "k_eq", figures[f"{name}.k_eq"]) for name in names]
+        assert tuple(value.format_value(value.printed) for value in values) == printed
+
+
+def test_older_recipes_have_the_papers_scope_matrix() -> None:
+    """Table 8, in the order of its rows; the null rates are printed for K = 8 only."""
+    names = ("llama-logiqa", "qwen-logiqa", "llama-reclor", "qwen-reclor")
+    null = ((21.90, 11.11), (27.83, 4.92), (23.86, 21.16), (24.24, 2.28))
+    for number, (k, (solved, *_), _, *rates) in enumerate(SCOPE):
+        figures = read_printed_figures(f"paper/older-{names[number // 2]}")
+        condition = "uniform_4" if k == 4 else "uniform"
+        keys = ("kappa_S", "kappa_U", "rho_G", "net_gain")
+        assert [figures[f"{condition}.{key}@{k}"] for key in keys] == rates
+        assert figures["audit.solved"] == solved
+        nulls = tuple(figures.get(f"{condition}.{key}@{k}") for key in ("null_S", "null_U"))
+        assert nulls == (null[number // 2] if k == 8 else (None, None))
+
+
+def test_online_recipe_has_table_13_and_its_text() -> None:
+    figures = read_printed_figures("paper/online-llama-logiqa")
+    rows = {  # by the answer-only rule and by the permissive one, each with its change
+        "gapft": (63.40, None, 63.40, None, None),
+        "grpo_all": (42.56, -20.84, 51.55, -11.85, (-14.2, -9.7)),
+        "grpo_masked": (19.02, -44.38, 47.43, -15.97, (-18.3, -13.7)),
+    }
+    assert (figures["audit.greedy"], figures["source.other_rule_pass_at_1"]) == (48.98, 49.36)
+    assert figures["audit.greedy"] == round(100 * figures["audit.solved"] / 1572, 2)
+    for name, (own, change, other, other_change, interval) in rows.items():
+        pair = f"{name} minus gapft"
+        assert figures[f"{name}.pass_at_1"] == own
+        assert figures[f"{name}.other_rule_pass_at_1"] == other
+        assert figures.get(f"{pair}.delta") == change
+        assert figures.get(f"{pair}.other_rule_delta") == other_change
+        if interval is not None and other_change is not None:
+            ends = tuple(figures[f"{pair}.other_rule_ci95_{end}"] for end in ("low", "high"))
+            assert ends == interval
+            assert other_change == pytest.approx(other - 63.40, abs=0.0151)
+    invalid = {"gapft": 0.13, "grpo_all": 19.3, "grpo_masked": 65.2}
+    assert {name: figures[f"{name}.invalid"] for name in invalid} == invalid
+    assert figures["grpo_masked.flat_solved_share"] == 29.1
+    # 6,326 = 9,575 - 3,249 solved problems (Table 5) of a training split of 12,567
+    assert figures["pool.G_of_GU@8"] == round(100 * 6326 / (12_567 - 3249), 1) == 67.9
+
+
+def test_controls_have_the_papers_retraining_noise() -> None:
+    """Appendix A: 331 of 1,367 and 71 of 500 decisions of one gold-label seed."""
+    for task, changed in (("logiqa", 331), ("reclor", 71)):
+        recipe = load_recipe(list_bundled_recipes()[f"controls/llama-{task}"])
+        assert recipe.map_replicates() == {"gold_again": "gold"}
+        figures = read_printed_figures(f"controls/llama-{task}")
+        assert figures["gold_again minus gold.changed"] == changed
+
+
+def test_main_study_has_the_papers_means() -> None:
+    """Table 1 and Section 4.2; the means follow from the six rows."""
+    study = read_study("paper/main")
+    printed = {
+        f"{figure.subject}.{figure.quantity}": figure.printed
+        for figure in parse_published(study.paper)
+    }
+    assert printed == {
+        "gapft minus source.delta": 6.37, "gapft minus uniform.delta": 1.57,
+        "gapft minus uniform.ci95_low": 0.77, "gapft minus uniform.ci95_high": 2.45,
+    }  # fmt: skip
+    cells = [read_printed_figures(str(cell.recipe)) for cell in study.cells.values()]
+    for other, key in (("source", "audit.greedy"), ("uniform", "uniform.pass_at_1")):
+        mean = sum(figures["gapft.pass_at_1"] - figures[key] for figures in cells) / 6
+        assert printed[f"gapft minus {other}.delta"] == pytest.approx(mean, abs=0.011)
 
 
 @pytest.mark.parametrize("recipe", [*list_bundled_recipes()])

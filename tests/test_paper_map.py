@@ -7,17 +7,23 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.reference import build_paper_page
+from gapft_harness.experiments.online import OnlinePart, OnlineRead
+from gapft_harness.experiments.scope import ScopePart, ScopeRead
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.report.findings.computation import compute_findings
+from gapft_harness.report.reading.audits import VALID, OtherRule
+from gapft_harness.report.reading.inputs import LoadedPart
 from gapft_harness.report.reading.published import PublishedValue, list_published
 from gapft_harness.report.results import build_results
-from tests.report import planted
+from gapft_harness.training.groups import Group
+from tests.report.test_replicates import build_inputs as build_replicate_inputs
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
 
@@ -53,8 +59,8 @@ def test_documented_runs_resolve(command: str) -> None:
 
 
 def test_documented_studies_are_bundled() -> None:
-    assert find_commands("study")
-    assert find_commands("study") <= set(list_bundled_studies())
+    assert find_commands("study") > {"--scaling"}
+    assert find_commands("study") - {"--scaling"} <= set(list_bundled_studies())
 
 
 @pytest.mark.parametrize(("name", "slots", "exposures", "steps"), BUDGETS)
@@ -78,7 +84,8 @@ def read_map() -> dict[str, dict[str, list[str]]]:
 def test_maps_every_table_and_figure() -> None:
     expected = {f"Table {n}" for n in range(1, 15)} | {f"Figure {n}" for n in range(1, 7)}
     places = read_map()
-    assert expected | {"Appendix A", "Appendix B", "Appendix C"} == set(places)
+    expected |= {"Section 4.2", "Appendix A", "Appendix B", "Appendix C"}
+    assert expected == set(places)
     assert {place for place, rows in places.items() if not rows} == {"Figure 1", "Table 9"}
     mapped_recipes = {recipe for rows in places.values() for recipe in rows}
     assert {name for name in list_bundled_recipes() if name.startswith("paper/")} <= mapped_recipes
@@ -101,8 +108,20 @@ def test_map_matches_recipes_and_commands() -> None:
         for name in re.findall(r"`gapft run ([^` ]+)", cells[2]) if place else ():
             assert name in places[place], (place, name)
         for study in re.findall(r"`gapft study ([^` ]+)`", cells[2]) if place else ():
-            studied = [row for row in places[place].values() if f"study `{study}`" in row[0]]
-            assert len(studied) == 6, (place, study)
+            name, count = (
+                (f"`{study}`", 6) if study != "--scaling" else (f"`gapft study {study}`", 4)
+            )
+            studied = [row for row in places[place].values() if name in row[0]]
+            assert len(studied) == count, (place, study)
+
+
+def test_map_has_means_of_the_study() -> None:
+    places = read_map()
+    for place, key in (("Table 1", "`means.*.delta`"), ("Section 4.2", "`means.*.ci95`")):
+        keys, values, _ = places[place]["paper/main"]
+        assert key in keys
+        assert "gapft minus " in values
+    assert "gold_again minus gold.changed 331" in places["Appendix A"]["controls/llama-logiqa"][1]
 
 
 @pytest.mark.parametrize(
@@ -110,16 +129,38 @@ def test_map_matches_recipes_and_commands() -> None:
     [
         "pool.solved", "pool.recovered@1", "pool.verified@8", "audit.greedy", "audit.pass@4",
         "audit.missed@8", "gapft.pass_at_1", "gapft.kappa_S", "gapft.steps",
-        "gapft minus uniform.delta", "gapft minus uniform.S",
+        "gapft minus uniform.delta", "gapft minus uniform.S", "gapft.k_eq",
+        "gapft minus uniform.ci95_low", "pool.G_of_GU@8", "uniform minus gapft.changed",
+        "source.other_rule_pass_at_1", "gapft.other_rule_pass_at_1", "gapft.invalid",
+        "uniform minus gapft.other_rule_delta", "uniform minus gapft.other_rule_ci95_high",
+        "gapft.kappa_S@8", "gapft.net_gain@8", "gapft.flat_solved_share",
     ],
 )  # fmt: skip
 def test_mapped_keys_exist_in_results(name: str) -> None:
-    inputs = replace(planted.build_inputs(), pool_recovered=(3,))
+    inputs = replace(build_replicate_inputs(), pool_recovered=(3,))
+    passing = inputs.audit.deployed.statuses
+    rule = OtherRule(
+        "other",
+        source=passing,
+        arms={trained.arm.name: trained.deployed.statuses for trained in inputs.arms},
+        answer_codes={
+            name: np.full_like(passing, VALID)
+            for name in ("", *(trained.arm.name for trained in inputs.arms))
+        },
+    )
+    scope = ScopeRead({trained.arm: trained.deployed.passed for trained in inputs.arms}, None, "")
+    groups = [[Group(1, "p", "G", (1.0, 1.0), (1, 1), True)]] * 3
+    parts = (
+        LoadedPart(ScopePart(), scope),
+        LoadedPart(OnlinePart(), OnlineRead("gapft", {"uniform": groups}, ())),
+    )
+    recipe = {**inputs.recipe, "experiments": {"scope": {"k": [8]}}}
+    inputs = replace(inputs, other_rule=rule, parts=parts, recipe=recipe)
     content = build_results(inputs, compute_findings(inputs))
     subject, _, quantity = name.rpartition(".")
     for key in PublishedValue("Table 1", subject, quantity, 1.0).results_key.split("."):
         if key == "*":
-            content = content[0] if isinstance(content, list) else next(iter(content.values()))
+            content = content[-1] if isinstance(content, list) else next(iter(content.values()))
         else:
             content = content[key]
     assert content is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import Adapter, Arm
@@ -20,6 +21,7 @@ from gapft_harness.stages.search.stage import run_search_stage, search_split
 from tests.command import gapft, succeed
 from tests.letters_task import CONTAINS, write_letters
 from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
+from tests.training.letters import prepare
 
 
 @pytest.fixture
@@ -74,6 +76,21 @@ def test_reads_the_audit_before_searching_the_pool(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists(), "nothing was generated"
     audit.write_text(good)
     succeed(*arguments, *options, cwd=tmp_path)
+
+
+def test_records_that_the_models_penalty_is_ignored(tmp_path: Path) -> None:
+    """Qwen2.5-Instruct has such a file. Also responses from the store get the warning."""
+    arguments = prepare(tmp_path)
+    GenerationConfig(repetition_penalty=1.05, eos_token_id=2).save_pretrained(tmp_path / "model")
+    expected = f"{tmp_path / 'model'}: ignored repetition_penalty=1.05 of its generation_config: "
+    done = succeed(*arguments, "first", "--only", "search", cwd=tmp_path)
+    assert expected in " ".join((done.stdout + done.stderr).split())
+    succeed(*arguments, "second", "--only", "search", cwd=tmp_path)
+    for name in ("first", "second"):
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        (warning,) = [line for line in manifest["warnings"] if "generation_config" in line]
+        assert warning.startswith(expected)
+        assert "lm_eval --model hf apply the penalty" in warning
 
 
 def test_torn_pool_stops_the_audit(task: LettersTask) -> None:

@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
-from gapft_harness.core.records import Arm, Evidence, Pool, Response
+from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import Registration, SelectorTraits
+from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
+from gapft_harness.stages.selection.stage import list_arms
 from tests.pools import build_evidence, build_pool
 from tests.recording_run import LettersTask, write_letters_task
 
@@ -256,6 +258,23 @@ def test_end_token_follows_naturally_ended_responses_only(
     budget = run.manifest()["budgets"]["gapft-seed13"]
     assert budget["supervised_tokens"] == 8 * 6 * (13 + end_tokens)
     assert budget["ends_unknown"] == (6 if finish == "unknown" else 0)
+
+
+def test_selection_seed_gives_all_training_seeds_one_set(task: LettersAndMore) -> None:
+    keys: dict[str, Any] = {"conditions": ["gapft", "uniform", "diffuse"], "seeds": [13, 21]}
+
+    def read_sets(**budget: int) -> dict[str, list[Example]]:
+        run = task.select(**keys, budget={"n": 6, "replay": 3, **budget})
+        return {
+            arm.name: read_examples(run.path / layout.selection_path(arm))
+            for arm in list_arms(run.recipe)
+        }
+
+    own, shared = read_sets(), read_sets(selection_seed=21)
+    for condition in keys["conditions"]:
+        first, second = f"{condition}-seed13", f"{condition}-seed21"
+        assert own[first] != own[second]
+        assert shared[first] == shared[second] == own[second], "also the shared replay"
 
 
 def test_rejects_more_replay_than_solved_problems(

@@ -110,7 +110,7 @@ def adjust_p_values(p_values: Sequence[float]) -> list[float]:
 # The number of decisions that differ between two models on one audit.
 #
 # It can be large although Pass@1 is almost equal: two trainings on the same data differed by 0.07
-# points of Pass@1, but in 331 of 1,367 decisions (the paper's appendix on implementation details).
+# points of Pass@1, but in 331 of 1,367 decisions (the paper's Appendix A).
 
 
 @dataclass(frozen=True, slots=True)

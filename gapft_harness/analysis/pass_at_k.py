@@ -74,7 +74,7 @@ def _check_counts(passing: NDArray[np.integer], samples: int, k: int) -> None:
 
 # The number of verified source samples that one decode of a trained model is worth.
 #
-# See the paper's appendix, table "Source Pass@K Reached by One Decode".
+# See the paper's Appendix B, Table 12.
 
 
 def k_equivalent(passing: NDArray[np.integer], samples: int, pass_at_1: Fraction) -> int:

@@ -328,13 +328,18 @@ def _describe_searches(
 
 
 def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Options) -> Iterator[str]:
-    """Describe which adapters are trained and decoded, for the arms that have a selection."""
-    all_arms = list_arms(recipe)
+    """Describe which adapters are trained and decoded, for the arms that have a selection.
+
+    Arms that will share the adapter of another condition are not counted.
+    """
+    plugins = load_plugins(choice.plugin_files)
+    shared = predict_shared(recipe, plugins)
+    all_arms = [arm for arm in list_arms(recipe) if arm.condition not in shared]
     if run is None or any(line.split(".")[0] != "training" for line in run.changes.all_changes):
-        yield f"train: known after the search; at most {len(all_arms)}"
-        yield f"audit: known after training; at most {len(all_arms)} arms"
+        yield f"train: known after the search; at most {len(all_arms)} adapters"
+        yield f"audit: known after training; at most {len(all_arms)} adapters"
         return
-    files, plugins = run.manifest()["files"], load_plugins(choice.plugin_files)
+    files = run.manifest()["files"]
     trained_arms = (
         set() if run.changes else {arm for arm in all_arms if layout.adapter_path(arm) in files}
     )
@@ -365,7 +370,7 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
     yield f"train: {', '.join(parts)}"
     decoded_arms = [arm for arm in trained_arms if layout.decisions_path(arm) in files]
     n_undecoded = len(all_arms) - len(decoded_arms)
-    undecoded_text = f"at most {n_undecoded} of {len(all_arms)} arms new"
+    undecoded_text = f"at most {n_undecoded} of {len(all_arms)} adapters new"
     yield f"audit: {undecoded_text if n_undecoded else 'in the run'}"
 
 

@@ -9,7 +9,7 @@ import inspect
 import math
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,11 @@ from gapft_harness.recipe.reading import list_recipe_keys, load_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.report.frame import Column, format_reference
-from gapft_harness.report.reading.published import list_published
+from gapft_harness.report.reading.published import (
+    PublishedValue,
+    list_published,
+    parse_published,
+)
 from gapft_harness.stages.experiment import load_all_experiments
 from gapft_harness.study.recipe import CellChoice, StudyRecipe, read_study
 
@@ -291,11 +295,13 @@ REACHED = "never run"
 def build_paper_page() -> str:
     """Return the text of docs/paper-map.md: tables and figures with recipes, keys and values."""
     recipes_read = {name: load_recipe(file) for name, file in list_bundled_recipes().items()}
+    studies = {name: read_study(str(file)) for name, file in list_bundled_studies().items()}
     studies_by_recipe: dict[str, list[str]] = {}
-    for study, file in list_bundled_studies().items():
-        for cell in read_study(str(file)).cells.values():
-            studies_by_recipe.setdefault(str(cell.recipe), []).append(f"study `{study}`")
+    for name, study in studies.items():
+        for cell in study.cells.values():
+            studies_by_recipe.setdefault(str(cell.recipe), []).append(f"study `{name}`")
     places = {place for recipe in recipes_read.values() for place in recipe.paper}
+    places |= {place for study in studies.values() for place in study.paper}
     parts = [_MAP_OPENING]
     for place in sorted({*places, *_NOT_COMPUTED}, key=_rank_place):
         parts.append(f"## {place}\n")
@@ -306,6 +312,11 @@ def build_paper_page() -> str:
             (name, *_build_map_row(recipe, place, studies_by_recipe.get(name, ())), REACHED)
             for name, recipe in recipes_read.items()
             if place in recipe.paper
+        ]
+        rows += [
+            (name, *_build_study_row(study, place), REACHED)
+            for name, study in studies.items()
+            if place in study.paper
         ]
         head = ("recipe", "key of results.json", "printed values that are compared", "reached")
         parts.append(_build_table(head, rows))
@@ -322,16 +333,29 @@ def _build_map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[
         keys = ["`conditions`", "`contrasts`"]
     if not figures or any(figure.results_key == "source.states" for figure in figures):
         keys += [f"`{name}`" for name in recipe.experiments]
+    if place == "Appendix C":  # its numbers are over all environments
+        keys.append("pooled by `gapft study --scaling`")
+    return ", ".join((*keys, *studies)), _format_printed(figures)
+
+
+def _build_study_row(study: StudyRecipe, place: str) -> tuple[str, str]:
+    """Return the keys of a study's results.json and the printed values for one place."""
+    figures = [figure for figure in parse_published(study.paper) if figure.table == place]
+    keys = dict.fromkeys(figure.results_key.replace("contrasts", "means") for figure in figures)
+    return f"{', '.join(f'`{key}`' for key in keys)} of the study", _format_printed(figures)
+
+
+def _format_printed(figures: Sequence[PublishedValue]) -> str:
     values = [
         f"{figure.subject}.{figure.quantity} {figure.format_value(figure.printed)}"
         for figure in figures
     ]
-    return ", ".join((*keys, *studies)), "; ".join(values) or "none"
+    return "; ".join(values) or "none"
 
 
 def _rank_place(place: str) -> tuple[str, int, str]:
     kind, _, number = place.partition(" ")
-    order = {"Table": "0", "Figure": "1"}.get(kind, "2")
+    order = {"Table": "0", "Figure": "1", "Section": "2"}.get(kind, "3")
     return order, int(number) if number.isdigit() else 0, place
 
 

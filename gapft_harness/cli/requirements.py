@@ -117,7 +117,7 @@ def list_requirements(
     shared = predict_shared(recipe, plugins)
     trained = [arm for arm in list_arms(recipe) if arm.condition not in shared]
     responses, total = _count_responses(recipe, sizes, costs, len(trained))
-    adapters_per_arm = 1 + sum(cost.adapters for cost in costs)
+    n_adapters = len(trained) * (1 + sum(cost.adapters for cost in costs))
     memory_estimate = None if size is None else _estimate_largest(recipe, task, size)
     topics = {
         "problems": [", ".join(counts)],
@@ -132,7 +132,7 @@ def list_requirements(
                 recipe,
                 task,
                 memory_estimate,
-                adapters_per_arm,
+                n_adapters,
                 None if unreadable_splits else total,
                 run_dir,
             )
@@ -405,10 +405,9 @@ def _describe_disk(
         needed += responses * tokens * _BYTES_A_TOKEN
         parts.append(f"responses of {tokens:,} tokens")
     if memory_estimate is not None:
-        n_adapters = len(list_arms(recipe)) * adapters
         # a quarter of it: training also holds gradients and two optimizer states per weight
-        needed += memory_estimate.adapters / 4 * n_adapters
-        parts.append(f"{n_adapters} adapters")
+        needed += memory_estimate.adapters / 4 * adapters
+        parts.append(f"{adapters} adapters")
     bound = f"at most about {needed / _GB:.2g} GB ({', '.join(parts)})" if parts else "not known"
     folder = Path(run_dir).absolute()
     while not folder.exists():

@@ -148,12 +148,16 @@ class Matching:
         token_difference: the largest difference between supervised tokens of two sets with the same
             seed, as a share of the larger.
         tolerance: the largest such share that the recipe allows.
+        position_difference: the same difference between processed tokens.
+        position_tolerance: the largest such share that the recipe allows; None: any.
     """
 
     compared: ComparedConditions
     strata: Mapping[api.Arm, Strata]
     token_difference: float = 0.0
     tolerance: float = 0.0
+    position_difference: float = 0.0
+    position_tolerance: float | None = None
 
     def find_largest_difference(self, condition: str) -> float:
         """Return the largest difference of a stratum from GapFT's, in problems, over seeds."""
@@ -202,11 +206,12 @@ def read_matching(
 
 
 class MatchedDiversity(api.Experiment):
-    """Compares selections that match GapFT's in strata and supervised tokens (Tables 3 and 6).
+    """Compares selections that match GapFT's in strata and tokens (Tables 3 and 6).
 
     All conditions have the same n. Their strata have as many problems as GapFT's, to one problem,
-    and their supervised tokens are equal within a tolerance. The selectors decide which conditions
-    are compared: ``gapft``, to which the others are matched, ``matched_strata`` and ``repeated``.
+    and their supervised and processed tokens are equal within a tolerance. The selectors decide
+    which conditions are compared: ``gapft``, to which the others are matched, ``matched_strata``
+    and ``repeated``.
     """
 
     name = "matched_diversity"
@@ -291,17 +296,27 @@ class DiversityPart(api.Part):
         )
 
     def compute(self, inputs: api.ReportInputs, read: Matching) -> Matching:
-        """Add the difference in supervised tokens; other figures are part of every report."""
-        shares = []
-        for seed in inputs.seeds:
-            tokens = [
-                trained.budget.supervised_tokens
-                for trained in inputs.arms
-                if trained.arm.seed == seed and trained.arm.condition in read.compared.names
-            ]
-            shares.append((max(tokens) - min(tokens)) / max(tokens))
-        tolerance = inputs.recipe["budget"]["token_tolerance"]
-        return replace(read, token_difference=max(shares), tolerance=tolerance)
+        """Add the differences in tokens; other figures are part of every report."""
+
+        def find_largest_share(field: str) -> float:
+            shares = []
+            for seed in inputs.seeds:
+                tokens: list[int] = [
+                    getattr(trained.budget, field)
+                    for trained in inputs.arms
+                    if trained.arm.seed == seed and trained.arm.condition in read.compared.names
+                ]
+                shares.append((max(tokens) - min(tokens)) / max(tokens))
+            return max(shares)
+
+        budget = inputs.recipe["budget"]
+        return replace(
+            read,
+            token_difference=find_largest_share("supervised_tokens"),
+            tolerance=budget["token_tolerance"],
+            position_difference=find_largest_share("tokens"),
+            position_tolerance=budget["position_tolerance"],
+        )
 
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Matching
@@ -352,6 +367,8 @@ class DiversityPart(api.Part):
             },
             "supervised_tokens_apart": part_findings.token_difference,
             "token_tolerance": part_findings.tolerance,
+            "processed_tokens_apart": part_findings.position_difference,
+            "position_tolerance": part_findings.position_tolerance,
         }
 
 
@@ -397,12 +414,15 @@ def _describe_result(findings: api.ReportFindings, part_findings: Matching) -> s
         if compared.stratum_fields
         else "The problems are not matched in strata."
     )
+    limit = part_findings.position_tolerance
+    allowed = "" if limit is None else f"; the recipe allows {percent(limit, 2)}"
     return (
         f"At N = {wording.format_count(budget.exposures)} exposures in J = "
         f"{wording.format_count(budget.steps)} steps, Pass@1 of {condition_name(name)} differs by "
         f"{listed(contrast_texts)}. {strata_text} With one seed, supervised tokens differ by up to "
         f"{percent(part_findings.token_difference, 2)} of the larger number; the recipe allows "
-        f"{percent(part_findings.tolerance, 2)}."
+        f"{percent(part_findings.tolerance, 2)}. Processed tokens differ by up to "
+        f"{percent(part_findings.position_difference, 2)}{allowed}."
     )
 
 

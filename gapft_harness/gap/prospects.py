@@ -11,10 +11,10 @@ from gapft_harness.gap.findings import GapFindings
 from gapft_harness.report.rendering.wording import format_count, listed, percent, points
 
 #: Share of decisions that differed between two trainings with the same seed and data, LogiQA 2.0
-#: (the paper, appendix "Implementation Details", Reproducibility).
+#: (the paper, Appendix A, "Method Details": Reproducibility).
 DISCORDANCE = 331 / 1367
 #: Share of recovered audit failures that training corrects: the paper's range over its three
-#: models (Section 5, "between two fifths and two thirds").
+#: models (Section 6, "between two fifths and two thirds").
 CORRECTED = (2 / 5, 2 / 3)
 
 

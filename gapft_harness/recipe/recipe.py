@@ -57,14 +57,35 @@ _AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 #: Separates the two conditions in the name of a figure about their difference.
 MINUS = " minus "
 
-#: Figure names under ``paper``: figures of the search, of a difference, or of a condition.
+#: Names of figures that a paper prints: of the search, of a difference, or of a condition.
 _FIGURE = re.compile(
-    r"(pool|audit)\.(solved|(recovered|missed|verified)@[1-9]\d*)"
+    r"(pool|audit)\.(solved|(recovered|missed|verified|G_of_GU)@[1-9]\d*)"
     r"|audit\.(greedy|pass@[1-9]\d*)"
-    r"|.+ minus .+\.(delta|S|U|G)"
-    r"|(?!.* minus ).+\.(pass_at_1|kappa_S|kappa_U|rho_G)"
-    r"|(?!.* minus ).+\.(n|exposures|tokens|supervised_tokens|steps)"
+    r"|.+ minus .+\.((other_rule_)?(delta|ci95_low|ci95_high)|S|U|G|changed)"
+    r"|(?!.* minus ).+\.(pass_at_1|kappa_S|kappa_U|rho_G|k_eq|other_rule_pass_at_1|invalid)"
+    r"|(?!.* minus ).+\.(kappa_S|kappa_U|rho_G|net_gain|null_S|null_U)@[1-9]\d*"
+    r"|(?!.* minus ).+\.(n|exposures|tokens|supervised_tokens|steps|flat_solved_share)"
 )
+
+
+def check_figures(tables: Mapping[str, Mapping[str, float]]) -> Mapping[str, Mapping[str, float]]:
+    """Check the names of the figures that a paper prints.
+
+    Raises:
+        ValueError: a name is unknown, or is given twice.
+    """
+    names = [name for figures in tables.values() for name in figures]
+    for name in names:
+        if not _FIGURE.fullmatch(name):
+            raise ValueError(
+                f"unknown figure {name!r}; expected one such as pool.solved, pool.recovered@8, "
+                "audit.greedy, audit.pass@4, gapft.pass_at_1, gapft.kappa_S, gapft.steps, "
+                f"gapft{MINUS}uniform.delta"
+            )
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is given twice; expected one value per figure")
+    return tables
+
 
 #: Names that an audit must not have, because they mean other splits or files.
 _RESERVED_AUDIT_NAMES = ("audit", "calibration", "pool", "states")
@@ -170,17 +191,7 @@ class Recipe(RecipeSection):
     def _check_figures(
         cls, tables: Mapping[str, Mapping[str, float]]
     ) -> Mapping[str, Mapping[str, float]]:
-        names = [name for figures in tables.values() for name in figures]
-        for name in names:
-            if not _FIGURE.fullmatch(name):
-                raise ValueError(
-                    f"unknown figure {name!r}; expected one such as pool.solved, pool.recovered@8, "
-                    "audit.greedy, audit.pass@4, gapft.pass_at_1, gapft.kappa_S, gapft.steps, "
-                    f"gapft{MINUS}uniform.delta"
-                )
-            if names.count(name) > 1:
-                raise ValueError(f"{name!r} is given twice; expected one value per figure")
-        return tables
+        return check_figures(tables)
 
     @property
     def calibration(self) -> int | Literal["validation"] | None:
@@ -247,6 +258,11 @@ class Recipe(RecipeSection):
         }
         return self.model_copy(update={"audits": audits, "conditions": conditions})
 
+    def find_selection_seed(self, seed: int) -> int:
+        """Return the seed that draws the training sets of a training seed."""
+        own_seed = self.budget.selection_seed
+        return seed if own_seed is None else own_seed
+
     def without_experiment(self, name: str) -> Recipe:
         """Return this recipe without one experiment."""
         experiments = {key: settings for key, settings in self.experiments.items() if key != name}
@@ -278,7 +294,8 @@ class Recipe(RecipeSection):
         The settings of the conditions are not included (see ``resolve_condition``).
         """
         sections = self._dump_sections(_ADAPTER_INPUT)
-        del sections["budget"]["token_tolerance"]  # only checked
+        for key in ("token_tolerance", "position_tolerance"):
+            del sections["budget"][key]  # only checked
         return sections
 
     def _dump_sections(self, mark: str) -> dict[str, Any]:

@@ -480,6 +480,19 @@ class BudgetChoice(RecipeSection):
         description="largest difference of supervised tokens between matched conditions of a seed, "
         "as a share of the larger; default: no limit, only reported",
     )
+    position_tolerance: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="the same for processed tokens L: prompts and responses of all exposures, "
+        "after truncation",
+    )
+    selection_seed: int | None = Field(
+        None,
+        ge=0,
+        description="seed of the draws of training sets, so that all training seeds share one set; "
+        "default: each training seed draws its own",
+    )
 
 
 class ExecutorChoice(RecipeSection):

@@ -23,6 +23,7 @@ from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.computation import ConditionFindings, Contrast, is_budget_matched
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
+from gapft_harness.report.reading.published import PublishedValue, parse_published
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,
@@ -45,7 +46,7 @@ from gapft_harness.report.rendering.wording import (
     points,
     points_interval,
 )
-from gapft_harness.report.sections import comparison
+from gapft_harness.report.sections import comparison, paper
 from gapft_harness.report.sections.budgets import format_group, measure_token_spread
 from gapft_harness.report.sections.provenance import SETTINGS, flatten
 from gapft_harness.report.tables import build_cell_tables
@@ -118,6 +119,11 @@ def build_sections(findings: StudyFindings) -> list[Section]:
                 _build_forest(findings),
             ),
             Section("Equal-weight means", _build_means(findings)),
+            *(
+                [Section(paper.TITLE, paper.build_blocks(published))]
+                if (published := collect_published(findings))
+                else []
+            ),
             Section("Where the change comes from", _build_decomposition(findings)),
             Section("What one decode is worth", _build_amortization(findings)),
             Section("Share of a larger budget's gain", _build_shares(findings)),
@@ -325,6 +331,22 @@ MEANS: tuple[Column[MeanContrast], ...] = (
     Column("p", "", lambda mean: mean.resampled.p_value, "p", wording.format_p_value),
     Column("matched_budget", "", lambda mean: mean.matched),
 )
+
+
+def collect_published(findings: StudyFindings) -> list[PublishedValue]:
+    """List the means that a paper prints with this study's values; None without a mean."""
+    figures = []
+    for figure in parse_published(findings.study.paper):
+        a, b = figure.conditions
+        if (mean := findings.find_mean(a, b)) is not None:
+            values = {
+                "delta": float(mean.delta),
+                "ci95_low": mean.interval.low,
+                "ci95_high": mean.interval.high,
+            }
+            figure = replace(figure, measured=100 * values[figure.name])
+        figures.append(figure)
+    return figures
 
 
 def _build_decomposition(findings: StudyFindings) -> list[Block]:
@@ -746,7 +768,7 @@ def _build_reproduce(of: StudyFindings) -> list[Block]:
 
 def build_study_results(findings: StudyFindings) -> dict[str, Any]:
     """Build the content of a study's results.json (schema 1; keys in docs/studies.md)."""
-    study = findings.study
+    study, published = findings.study, collect_published(findings)
     cells: dict[str, Any] = {}
     complete_cells = {cell.name: cell for cell in findings.cells}
     for collected in findings.collected:
@@ -773,6 +795,7 @@ def build_study_results(findings: StudyFindings) -> dict[str, Any]:
         "seeds": list(study.seeds),
         "whole": not findings.incomplete,
         "means": Frame(MEANS, findings.means).entries() or None,
+        **({"paper": paper.build_content(published)} if published else {}),
         "cells": cells,
     }
 

@@ -17,13 +17,18 @@ from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.bundled import find_study, list_bundled_recipes
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
+from gapft_harness.recipe.recipe import check_figures
 from gapft_harness.recipe.sections import RecipeSection
+from gapft_harness.report.reading.published import parse_published
 from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.recipe_changes import list_differences
 
 #: The resolved recipe in a study's folder, the folder of its cells' runs, and its report.
 STUDY, CELLS, REPORT = "study.yaml", "cells", "report"
+
+#: The figures of a mean over cells that a paper may print.
+MEAN_FIGURES = ("delta", "ci95_low", "ci95_high")
 
 #: Most bytes in the name of a cell's folder; most file systems allow 255.
 _MAX_NAME_BYTES = 200
@@ -105,6 +110,12 @@ class StudyRecipe(RecipeSection):
     cells: Mapping[str, CellChoice] = Field(
         description="the cells by their names, in the order of the tables"
     )
+    paper: Mapping[str, Mapping[str, float]] = Field(
+        default_factory=dict,
+        description="means over cells that a paper prints, by its tables; see "
+        "[its section](studies.md#the-report)",
+        examples=[{"Table 1": {"gapft minus source.delta": 6.37}}],
+    )
     notes: tuple[VisibleText, ...] = Field((), description="remarks shown in the report")
 
     @field_validator("conditions", "seeds")
@@ -149,6 +160,21 @@ class StudyRecipe(RecipeSection):
                 f"{SOURCE!r} is not a condition; every cell is compared with its source, so "
                 "remove it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_means(self) -> StudyRecipe:
+        known = {
+            *((self.lead, other) for other in self.conditions[1:]),
+            *((name, SOURCE) for name in self.conditions),
+        }
+        for figure in parse_published(check_figures(self.paper)):
+            if figure.conditions not in known or figure.name not in MEAN_FIGURES:
+                raise ValueError(
+                    f"paper: unknown mean {figure.subject}.{figure.quantity}; expected the first "
+                    f"condition minus another, or a condition minus {SOURCE}, and one of "
+                    f"{', '.join(MEAN_FIGURES)}"
+                )
         return self
 
     @property

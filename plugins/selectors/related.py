@@ -1,8 +1,8 @@
-"""Related selections under the matched budget, and the random twin of any selection (Appendix B).
+"""Related selections under the matched budget, and the random twin of any selection.
 
-The paper's Table "Comparison with Closely Related Methods" shows how they differ from GapFT: they
-use a problem's difficulty or the variety of its responses, not its state. The letters in
-``states``: G solved, S recovered; U has nothing to train on.
+The paper has no such experiment; its Table 9 only describes the methods. They use a problem's
+difficulty or the variety of its responses, not its state. The letters in ``states``: G solved, S
+recovered; U has nothing to train on.
 """
 
 from __future__ import annotations

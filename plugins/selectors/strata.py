@@ -1,4 +1,4 @@
-"""Selections matched to GapFT's in strata and supervised tokens (MATH, Table 6), and repetition.
+"""Selections matched to GapFT's in strata and tokens (MATH, Table 6), and repetition.
 
 A stratum is a combination of values of some fields of a problem's record, such as subject and
 level. Matching begins with the first problems of a draw in each stratum. If these have too many or
@@ -22,7 +22,7 @@ from gapft_harness.api import (
     UserError,
     hookimpl,
 )
-from gapft_harness.plugins.selectors.exchange import count_supervised_tokens, match_tokens
+from gapft_harness.plugins.selectors.exchange import match_tokens
 from gapft_harness.plugins.selectors.related import select_states
 from gapft_harness.plugins.selectors.search_depth import check_integer
 
@@ -53,8 +53,9 @@ def matched_strata(
             response with the longest common prefix with the source's greedy response. Tokens are
             matched first with other responses of the same problem, in that order, and with other
             problems only if these do not suffice.
-        tokens: largest difference between two selections matched in this way, as a share of the
-            larger one's supervised tokens; None: tokens are not matched.
+        tokens: largest difference between two selections matched in this way in supervised tokens,
+            and in processed tokens (prompts included), as a share of the larger one's; None: tokens
+            are not matched.
 
     Raises:
         UserError: a parameter is invalid, a record lacks a field, a stratum is too small, or tokens
@@ -79,16 +80,15 @@ def matched_strata(
         rng.child("strata"),
         subject,
     )
-    target = sum(count_supervised_tokens(e) for e in gapft_slots)
     if responses != "kept":
-        first_ids = {e.problem_id for e in match_tokens(labelled, counts, target, None, subject)}
+        first_ids = {e.problem_id for e in match_tokens(labelled, counts, (), None, subject)}
         ranked = {
             e.problem_id: _rank_responses(e, responses, rng)
             for e in problems
             if e.problem_id in first_ids
         }
-        labelled = _change_responses(labelled, ranked, target, tokens, subject)
-    return pool.draw(match_tokens(labelled, counts, target, tokens, subject), n, order)
+        labelled = _change_responses(labelled, ranked, gapft_slots, tokens, subject)
+    return pool.draw(match_tokens(labelled, counts, gapft_slots, tokens, subject), n, order)
 
 
 def repeated(
@@ -130,8 +130,7 @@ def repeated(
     drawn = pool.draw(pool.recovered, n, order)
     labelled = _label_strata(drawn, by, "repeated")
     counts = divide_counts(Counter(stratum for stratum, _ in labelled), times, rng.child("strata"))
-    target = sum(count_supervised_tokens(e) for e in drawn)
-    chosen = match_tokens(labelled, counts, target, tokens, "repeated", times)
+    chosen = match_tokens(labelled, counts, drawn, tokens, "repeated", times)
     return pool.draw(chosen, n // times, order) * times
 
 
@@ -262,7 +261,7 @@ def _rank_responses(evidence: Evidence, responses: str, rng: Stream) -> list[Evi
 def _change_responses(
     labelled: Sequence[tuple[Stratum, Evidence]],
     ranked: Mapping[str, Sequence[Evidence]],
-    target: int,
+    gapft_slots: Sequence[Evidence],
     tokens: float | None,
     subject: str,
 ) -> list[tuple[Stratum, Evidence]]:
@@ -271,12 +270,13 @@ def _change_responses(
     Args:
         labelled: problems with their strata, in the order of a draw.
         ranked: every response of the selected problems, in order of preference, by problem id.
+        gapft_slots: the examples whose tokens are the target.
     """
     names = [e.problem_id for _, e in labelled if e.problem_id in ranked]
     ranks = zip_longest(*([(name, way) for way in ranked[name]] for name in names))
     variants = [way for rank in ranks for way in rank if way is not None]
     nearest = match_tokens(
-        variants, dict.fromkeys(names, 1), target, tokens, subject, is_required=False
+        variants, dict.fromkeys(names, 1), gapft_slots, tokens, subject, is_required=False
     )
     chosen = {e.problem_id: e for e in nearest}
     return [(stratum, chosen.get(e.problem_id, e)) for stratum, e in labelled]

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.plugins.selectors.exchange import count_supervised_tokens
+from gapft_harness.plugins.selectors.exchange import (
+    count_processed_tokens,
+    count_supervised_tokens,
+)
 from gapft_harness.plugins.selectors.strata import divide_counts, match_counts
-from gapft_harness.recipe.sections import Training
+from gapft_harness.recipe.sections import BudgetChoice, Training
 from gapft_harness.stages.selection.budgets import require_similar_tokens
 from gapft_harness.stages.selection.choosing import build_example, group_by_state
 from gapft_harness.training.plan import budget
@@ -27,9 +30,11 @@ SEEDS = st.sampled_from([13, 21, 42])
 BY = ["subject", "level"]
 STREAM = Stream(13, "test")
 COUNTS = st.dictionaries(st.sampled_from([("a",), ("b",), ("c",), ("d",)]), st.integers(0, 4))
-#: Subject, level and response tokens of each problem.
+#: Subject, level, response tokens and prompt tokens of each problem.
 PROBLEMS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2]), st.integers(1, 60)),
+    st.tuples(
+        st.sampled_from("ab"), st.sampled_from([1, 2]), st.integers(1, 60), st.integers(1, 90)
+    ),
     min_size=1,
     max_size=40,
 )
@@ -39,9 +44,11 @@ def build_pool(solved: list[Any], recovered: list[Any]) -> Pool:
     def build_state(state: Any, problems: list[Any]) -> list[Evidence]:
         return [
             replace(
-                build_evidence(f"{state}{i:02}", state, t), document={"subject": s, "level": level}
+                build_evidence(f"{state}{i:02}", state, tokens),
+                document={"subject": subject, "level": level},
+                prompt_ids=(1,) * (prompt[0] if prompt else 3),
             )
-            for i, (s, level, t) in enumerate(problems)
+            for i, (subject, level, tokens, *prompt) in enumerate(problems)
         ]
 
     return group_by_state(
@@ -122,7 +129,7 @@ def test_selections_match_strata_and_tokens(
         Arm(name, seed): budget([build_example(e) for e in selection], settings_)
         for name, selection in sets.items()
     }
-    require_similar_tokens(budgets, tokens)
+    require_similar_tokens(budgets, BudgetChoice(token_tolerance=tokens, position_tolerance=tokens))
     assert {(b.n, b.exposures, b.steps) for b in budgets.values()} == {(n, 4 * n, 4 * n)}
     for name, selection in sets.items():
         if name != "repeated" and by == BY:
@@ -150,8 +157,11 @@ def test_draws_first_of_each_stratum_without_tokens(
     for stratum, count in count_strata(gapft).items():
         candidates = [e for e in drawn if count_strata([e]) == {stratum: 1}]
         assert [e for e in first if count_strata([e]) == {stratum: 1}] == candidates[:count]
-    sums = [sum(count_supervised_tokens(e) for e in selection) for selection in (first, gapft)]
-    if abs(sums[0] - sums[1]) <= 0.1 * sums[1]:
+    sums = [
+        [sum(map(count, selection)) for selection in (first, gapft)]
+        for count in (count_supervised_tokens, count_processed_tokens)
+    ]
+    if all(abs(own - target) <= 0.1 * target for own, target in sums):
         assert (
             select_examples(pool, "matched_strata", n, seed, states="G", by=BY, tokens=0.2) == first
         )
@@ -169,9 +179,21 @@ def test_matches_tokens_by_exchange_or_rejects() -> None:
         select_examples(few, "matched_strata", 10, 13, states="G", by=BY)
     even = build_pool([("a", 1, 40), ("a", 1, 61)], long[:1])  # 41 and 62 against 51
     with pytest.raises(
-        UserError, match=r"41 to 62.*nearest selection found (41|62); expected within 1"
+        UserError, match=r"41 to 62.*nearest selection found (41|62);.*expected within 1"
     ):
         select_examples(even, "matched_strata", 1, 13, states="G")
+
+
+def test_matches_prompts_by_exchange_or_rejects() -> None:
+    """Responses are equal everywhere, so that only the prompts decide."""
+    recovered = [("a", 1, 50, 70)] * 10
+    pool = build_pool([("a", 1, 50, 30)] * 20 + [("a", 1, 50, 110)] * 20, recovered)
+    selection = select_examples(pool, "matched_strata", 10, 13, states="G", by=BY)
+    assert abs(sum(count_processed_tokens(e) for e in selection) - 1210) <= 12.1
+    short = build_pool([("a", 1, 50, 30)] * 20, recovered)
+    with pytest.raises(UserError, match=r"processed tokens: GapFT's slots have 1210, .* 810 \("):
+        select_examples(short, "matched_strata", 10, 13, states="G", by=BY)
+    assert select_examples(short, "matched_strata", 10, 13, states="G", by=BY, tokens=None)
 
 
 def test_counts_supervised_tokens_as_training() -> None:

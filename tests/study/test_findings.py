@@ -172,6 +172,24 @@ def test_incomplete_cell_gives_no_means(three_cells):
     assert results["cells"]["b"] == {"lacks": ["no decisions of gapft under seed 73"]}
 
 
+def test_compares_means_with_those_of_a_paper(three_cells):
+    printed = {"gapft minus source.delta": 6.37, "gapft minus uniform.ci95_high": 2.45}
+    study = build_study(three_cells, paper={"Table 1": printed})
+    findings = compute_study(study, list(three_cells.values()))
+    first, second = build_study_results(findings)["paper"]
+    assert (first["of"], first["figure"], first["paper"]) == ("gapft minus source", "delta", 6.37)
+    gain, contrast = findings.find_mean("gapft", "source"), findings.find_mean("gapft", "uniform")
+    assert first["here"] == pytest.approx(100 * float(gain.delta))
+    assert second["here"] == pytest.approx(100 * contrast.interval.high)
+    (section,) = [s for s in build_sections(findings) if s.title == "Comparison with the paper"]
+    (table,) = section.blocks
+    assert [row[2] for row in table.rows] == ["+6.37", "+2.45"]
+    lacking = CollectedCell("b", "b", ("no decisions",))
+    incomplete = compute_study(study, [three_cells["a"], lacking, three_cells["c"]])
+    assert [row["here"] for row in build_study_results(incomplete)["paper"]] == [None, None]
+    assert "paper" not in build_study_results(compute_study(build_study("a"), [three_cells["a"]]))
+
+
 def test_shares_are_ratios_of_gains_and_problems(three_cells):
     (cell_findings,) = compute_study(build_study("a"), [three_cells["a"]]).cells
     (share,) = compute_shares(cell_findings, "gapft")

@@ -217,6 +217,10 @@ def test_verify_reports_edited_report(folder):
         ({"notes": ["\u202e"]}, "'<U+202E>' has invisible characters"),
         ({"cells": {"n" * 300: {"run": "x"}}}, "is too long for a folder"),
         ({"seeds": "13"}, "key 'seeds': expected a list"),
+        ({"paper": {"T": {"gapft.pass_at_1": 1}}}, "unknown mean gapft.pass_at_1"),
+        ({"paper": {"T": {"gapft minus source.S": 1}}}, "unknown mean gapft minus source.S"),
+        ({"paper": {"T": {"uniform minus gapft.delta": 1}}}, "unknown mean uniform minus gapft"),
+        ({"paper": {"T": {"nonsense": 1}}}, "unknown figure 'nonsense'"),
     ],
 )
 def test_study_errors_name_file_and_key(folder, changes, expected):

@@ -1,4 +1,4 @@
-"""The paper's controls: vary which problems fill the slots at one budget (Section 5, App. B)."""
+"""Controls: vary which problems fill the slots at one budget (Sections 5 and 6.2, Appendix B)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controls of Appendix B: coverage and repetition, the whole pool, related selections."""
+"""Coverage and repetition (Section 6.2), the whole pool (Appendix B), and related selections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SELECTORS = {"uniform_with_replacement": "repeated draws", "uniform": "all veri
 
 
 class CoverageControl(Control):
-    """Compares more problems with more exposures of each, at the same total (Table 3)."""
+    """Compares more problems with more exposures of each, at the same total (Section 6.2)."""
 
     name = "coverage"
     requirement = (
@@ -72,7 +72,7 @@ _TWIN_RESPONSES = {"distinct_paths": "verified", "difficulty_weighted": "kept"}
 
 
 class RelatedSelections(Control):
-    """Compares selections of related methods with GapFT and with random twins (Appendix B)."""
+    """Compares selections of related methods with GapFT and with random twins; not in the paper."""
 
     name = "related"
     requirement = (

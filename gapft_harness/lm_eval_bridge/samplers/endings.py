@@ -151,10 +151,16 @@ def split_generation_config(own: Mapping[str, Any]) -> tuple[dict[str, Any], dic
 
 def format_ignored_entries(pretrained: str, ignored: Mapping[str, Any]) -> str:
     """Format the warning about ignored entries."""
-    entries = ", ".join(f"{key}={value!r}" for key, value in sorted(ignored.items()))
+    entries = ", ".join(f"{key}={value}" for key, value in sorted(ignored.items()))
+    remark = (
+        "; Transformers and lm_eval --model hf apply the penalty, also to greedy decodes, so their "
+        "figures can differ"
+        if "repetition_penalty" in ignored
+        else ""
+    )
     return (
         f"{pretrained}: ignored {entries} of its generation_config: only the recipe decides how "
-        "responses are decoded"
+        f"responses are decoded{remark}"
     )
 
 

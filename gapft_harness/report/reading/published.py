@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.analysis.pass_at_k import format_k
+from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.recipe import MINUS
 from gapft_harness.report.reading.audits import find_deployment, read_verdicts
 from gapft_harness.report.rendering.blocks import Text
@@ -22,6 +24,12 @@ from gapft_harness.verdicts.table import Verdicts
 
 #: Counts of problems by state.
 _COUNTS = ("solved", "recovered", "missed", "verified")
+#: Counts of a condition: samples that one decode is worth, and decisions that a retraining changes.
+_OTHER_COUNTS = ("k_eq", "changed")
+#: Figures that the matrix of the experiment ``scope`` has at each K.
+SCOPE = ("kappa_S", "kappa_U", "rho_G", "net_gain", "null_S", "null_U")
+#: The beginning of a figure under the other rule of the verifier, such as its permissive one.
+OTHER_RULE = "other_rule_"
 #: A condition's budget (Equation 7) by the keys of the manifest.
 BUDGET = {
     "n": "slots n",
@@ -43,7 +51,8 @@ class PublishedValue:
         table: the paper's table.
         subject: ``pool``, ``audit``, a condition's name, or two as in ``gapft minus uniform``.
         quantity: the quantity as in the recipe, such as ``recovered@8`` or ``kappa_S``.
-        printed: a count, a rate in percent, or a difference in percentage points.
+        printed: a count, a rate in percent, or a difference in percentage points; a K_eq below 1
+            is 0.
         measured: this run's value; None: unknown, or not drawn.
         n: the number of problems behind a share; 0 where chance is not tested.
         reason: the setting that makes the figure not comparable; empty: comparable.
@@ -59,8 +68,18 @@ class PublishedValue:
 
     @property
     def is_count(self) -> bool:
-        """Whether it is a count of problems, tokens or steps; else it is in percent."""
-        return self.quantity.partition("@")[0] in (*_COUNTS, *BUDGET)
+        """Whether it is a count of problems, samples, tokens or steps; else it is in percent."""
+        return self.name in (*_COUNTS, *BUDGET, *_OTHER_COUNTS)
+
+    @property
+    def name(self) -> str:
+        """The quantity without K."""
+        return self.quantity.partition("@")[0]
+
+    @property
+    def k(self) -> str:
+        """The K of the quantity; empty: none."""
+        return self.quantity.partition("@")[2]
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -69,7 +88,7 @@ class PublishedValue:
 
     @property
     def is_difference(self) -> bool:
-        """Whether it is a difference of two conditions, in percentage points."""
+        """Whether it is about a difference of two conditions."""
         return len(self.conditions) > 1
 
     @property
@@ -94,15 +113,33 @@ class PublishedValue:
     @property
     def results_key(self) -> str:
         """The key of results.json with the run's value; ``*`` stands for a condition or seed."""
-        name, _, k = self.quantity.partition("@")
+        name = self.name
         if self.subject == "pool":
-            return f"pool.recovered_by_k.{k}" if name == "recovered" else "pool.states"
+            return f"pool.recovered_by_k.{self.k}" if name == "recovered" else "pool.states"
         if self.subject == "audit":
-            rates = {"greedy": "source.pass_at_1", "pass": f"source.pass_at_k.{k}"}
+            rates = {"greedy": "source.pass_at_1", "pass": f"source.pass_at_k.{self.k}"}
             return rates.get(name, "source.states")
-        if self.is_difference:
-            return f"contrasts.*.{self.quantity if self.quantity == 'delta' else 'terms'}"
-        return f"conditions.*.{'seeds.*.budget' if self.quantity in BUDGET else self.quantity}"
+        if self.k:
+            return f"scope.lines.*.{name}"
+        keys = {
+            "changed": "replicates.*.changed",
+            "k_eq": "conditions.*.K_eq",
+            "flat_solved_share": "online.drawn.*.flat_solved_share",
+            "invalid": "verifier_audit.conditions.*.invalid",
+            "delta": "contrasts.*.delta",
+            "other_rule_delta": "verifier_audit.contrasts.*.other_rule",
+            **dict.fromkeys(("ci95_low", "ci95_high"), "contrasts.*.ci95"),
+            **dict.fromkeys(
+                ("other_rule_ci95_low", "other_rule_ci95_high"),
+                "verifier_audit.contrasts.*.other_rule_ci95",
+            ),
+            **dict.fromkeys("SUG", "contrasts.*.terms"),
+            **dict.fromkeys(BUDGET, "conditions.*.seeds.*.budget"),
+        }
+        if name == "other_rule_pass_at_1":
+            model = "source" if self.subject == SOURCE else "conditions.*"
+            return f"verifier_audit.{model}.other_rule"
+        return keys.get(name, f"conditions.*.{name}")
 
     @property
     def is_far(self) -> bool:
@@ -111,40 +148,67 @@ class PublishedValue:
 
     def format_value(self, value: float) -> str:
         """Format a value of this quantity: ``3,190``, ``50.33%``."""
+        if self.name == "k_eq":
+            return format_k(round(value))
         if self.is_count:
             return f"{value:,.0f}"
-        return (
-            points(value / 100, self.digits) if self.is_difference else f"{value:.{self.digits}f}%"
-        )
+        if self.is_difference or self.name == "net_gain":
+            return points(value / 100, self.digits)
+        return f"{value:.{self.digits}f}%"
 
     @property
     def label(self) -> str:
         """The figure's name for people: ``pool: recovered within 8 samples``."""
-        name, _, k = self.quantity.partition("@")
-        within = {"recovered": " within {} sample", "missed": " by {} sample"}
-        tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
-        rates = {"pass_at_1": "Pass@1", "kappa_S": "κ_S", "kappa_U": "κ_U", "rho_G": "ρ_G"}
-        rates |= {"delta": "Pass@1", **BUDGET, **{state: f"its part on {state}" for state in "SUG"}}
-        name_text = {"greedy": "greedy Pass@1", "pass": f"Pass@{k}", **rates}.get(name, name + tail)
-        return f"{self.subject}: {name_text}"
+        name, k = self.name.removeprefix(OTHER_RULE), self.k
+        if name in ("greedy", "pass"):
+            return f"{self.subject}: {'greedy Pass@1' if name == 'greedy' else f'Pass@{k}'}"
+        if name in SCOPE:
+            tail = f" at K = {k}" if k else ""
+        else:
+            within = {"recovered": " within {} sample", "missed": " by {} sample"}
+            tail = within.get(name, " with {} sample").format(k) + "s" * (k != "1") if k else ""
+        rule = " by the other rule" if self.name.startswith(OTHER_RULE) else ""
+        return f"{self.subject}: {_NAMES.get(name, name)}{tail}{rule}"
+
+
+#: Names of quantities for people, if they differ from their names in the recipe.
+_NAMES = {
+    "pass_at_1": "Pass@1",
+    "kappa_S": "κ_S",
+    "kappa_U": "κ_U",
+    "rho_G": "ρ_G",
+    "net_gain": "net gain",
+    "null_S": "null κ_S",
+    "null_U": "null κ_U",
+    "k_eq": "K_eq",
+    "G_of_GU": "share of G in G and U",
+    "invalid": "invalid responses",
+    "flat_solved_share": "share of G in flat groups",
+    "changed": "changed decisions",
+    "delta": "Pass@1",
+    "ci95_low": "Pass@1, 95% interval from",
+    "ci95_high": "Pass@1, 95% interval to",
+    **BUDGET,
+    **{state: f"its part on {state}" for state in "SUG"},
+}
+
+
+def parse_published(tables: Mapping[str, Mapping[str, float]]) -> list[PublishedValue]:
+    """List the printed figures of a section ``paper``, in order."""
+    figures = []
+    for table, values in tables.items():
+        for name, value in values.items():
+            subject, _, quantity = name.rpartition(".")
+            figures.append(PublishedValue(table, subject, quantity, value))
+    return figures
 
 
 def list_published(recipe: Mapping[str, Any]) -> list[PublishedValue]:
     """List the printed figures in a recipe, in order, with reasons for those not comparable."""
-    figures = []
-    for table, values in recipe.get("paper", {}).items():
-        for name, value in values.items():
-            split, _, quantity = name.rpartition(".")
-            figures.append(
-                PublishedValue(
-                    table,
-                    split,
-                    quantity,
-                    value,
-                    reason=_find_different_setting(recipe, split, quantity),
-                )
-            )
-    return figures
+    return [
+        replace(figure, reason=_find_different_setting(recipe, figure.subject, figure.quantity))
+        for figure in parse_published(recipe.get("paper", {}))
+    ]
 
 
 def _find_different_setting(recipe: Mapping[str, Any], split: str, quantity: str) -> str:
@@ -170,9 +234,12 @@ def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> lis
 
 def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
     """Return a figure with its value in these verdicts, from at most the drawn samples."""
-    name, _, k_text = figure.quantity.partition("@")
-    k = int(k_text or verdicts.k)
+    k = int(figure.k or verdicts.k)
     sizes, n = verdicts.select_samples(0, k).sizes, len(verdicts.passing)
+    if figure.name == "G_of_GU":
+        n = sizes["G"] + sizes["U"]
+        measured_share = 100 * sizes["G"] / n if n else None
+        return replace(figure, measured=measured_share, n=n)
     measured = {
         "solved": sizes["G"],
         "recovered": sizes["S"],
@@ -180,7 +247,7 @@ def _measure(figure: PublishedValue, verdicts: Verdicts) -> PublishedValue:
         "verified": sizes["G"] + sizes["S"],
         "greedy": float(100 * verdicts.pass_at_1),
         "pass": 100 * float(verdicts.compute_pass_at(k)),
-    }[name]
+    }[figure.name]
     return replace(figure, measured=float(measured), n=n)
 
 

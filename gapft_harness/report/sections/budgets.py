@@ -19,7 +19,13 @@ from gapft_harness.report.rendering.wording import condition_name, format_count,
 def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     """Build a note for each comparison group, and a table with a row for each arm."""
     note = "Computed before training and enforced: matched arms have exactly the same n, N and J."
-    groups = findings.groups
+    groups, budget = findings.groups, inputs.recipe.get("budget", {})
+    position_tolerance = budget.get("position_tolerance")
+    limit = (
+        "are reported, not enforced"
+        if position_tolerance is None
+        else f"differ by at most {percent(position_tolerance)} within a seed"
+    )
     for group in groups:
         low, high, spread = measure_token_spread(group)
         subject = (
@@ -28,10 +34,10 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
             else f"{format_group(group)}: matched with each other; their"
         )
         note += (
-            f" {subject} tokens L are reported, not enforced: {format_count(low)} to "
-            f"{format_count(high)}, a difference of {percent(spread)}."
+            f" {subject} tokens L {limit}: {format_count(low)} to {format_count(high)}, a "
+            f"difference of {percent(spread)}."
         )
-    tolerance = inputs.recipe.get("budget", {}).get("token_tolerance")
+    tolerance = budget.get("token_tolerance")
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     note += _describe_repeated_problems(findings) + _describe_shared_training(findings)

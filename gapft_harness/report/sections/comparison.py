@@ -122,8 +122,7 @@ ACCURACY: tuple[Column[ModelRow], ...] = (
     ),
     Column(
         "",
-        "the most source samples, with a verifier, that one decode matches (Appendix, "
-        '"Source Pass@K Reached by One Decode")',
+        "the most source samples, with a verifier, that one decode matches (Appendix B, Table 12)",
         lambda row: "" if row.condition is None else wording.format_k_eq(row.condition.k_eq, row.k),
         "K_eq",
     ),

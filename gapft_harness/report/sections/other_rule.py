@@ -205,6 +205,13 @@ def under_both(
     Returns:
         For each contrast: the findings, the contrast under the run's rule, and under the other.
     """
+    other = compute_other_findings(inputs, findings, rule)
+    both = zip(findings.contrasts, other.contrasts, strict=True)
+    return [(findings, own_contrast, other_contrast) for own_contrast, other_contrast in both]
+
+
+def compute_other_findings(inputs: ReportInputs, findings: Findings, rule: OtherRule) -> Findings:
+    """Compute the findings under the other rule, from the same replicates; see ``under_both``."""
     arms = tuple(
         replace(item, deployed=replace(item.deployed, statuses=rule.arms[item.arm.name]))
         for item in inputs.arms
@@ -212,9 +219,7 @@ def under_both(
     deployed = replace(inputs.audit.deployed, statuses=rule.source)
     audit = replace(inputs.audit, deployed=deployed)
     ordered = [item.a for item in findings.contrasts if item.b == SOURCE]
-    other = compute_findings(replace(inputs, audit=audit, arms=arms, parts=(), further=()), ordered)
-    both = zip(findings.contrasts, other.contrasts, strict=True)
-    return [(findings, own_contrast, other_contrast) for own_contrast, other_contrast in both]
+    return compute_findings(replace(inputs, audit=audit, arms=arms, parts=(), further=()), ordered)
 
 
 def _find_missing_reason(rule: OtherRule, models: Sequence[RuleAgreement]) -> str:

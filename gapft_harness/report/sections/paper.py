@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
@@ -12,40 +13,95 @@ from gapft_harness.recipe.recipe import MINUS
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.reading.published import BUDGET, PublishedValue, list_published
+from gapft_harness.report.reading.published import (
+    BUDGET,
+    OTHER_RULE,
+    PublishedValue,
+    list_published,
+)
 from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import condition_name, format_signed_count, points
 from gapft_harness.report.sections.comparison import split_by_state
+from gapft_harness.report.sections.other_rule import agreements, compute_other_findings
 
 TITLE = "Comparison with the paper"
 
 
 def collect_figures(inputs: ReportInputs, findings: Findings) -> list[PublishedValue]:
     """Collect all printed figures with this run's values: the search's, then the conditions'."""
-    return [
-        *inputs.paper,
-        *(
-            replace(figure, measured=_measure_condition(findings, figure))
-            for figure in list_published(inputs.recipe)
-            if figure.conditions and {*figure.conditions} <= {SOURCE, *findings.conditions}
-        ),
+    figures = [
+        figure
+        for figure in list_published(inputs.recipe)
+        if figure.conditions and {*figure.conditions} <= {SOURCE, *findings.conditions}
     ]
+    rule = inputs.other_rule
+    needs_rule = any(f.name.startswith(OTHER_RULE) or f.name == "invalid" for f in figures)
+    other, invalid = None, dict[str, Fraction]()
+    if needs_rule and rule is not None and not rule.reason:
+        other = compute_other_findings(inputs, findings, rule)
+        invalid = {
+            model.name: Fraction(model.invalid, model.total)
+            for model in agreements(inputs, rule)
+            if model.invalid is not None
+        }
+
+    def measure(figure: PublishedValue) -> float | None:
+        if figure.name == "invalid":
+            return _to_percent(invalid.get(figure.subject))
+        if not figure.name.startswith(OTHER_RULE):
+            return _measure_condition(findings, figure)
+        plain = replace(figure, quantity=figure.quantity.removeprefix(OTHER_RULE))
+        return None if other is None else _measure_condition(other, plain)
+
+    return [*inputs.paper, *(replace(figure, measured=measure(figure)) for figure in figures)]
 
 
 def _measure_condition(findings: Findings, figure: PublishedValue) -> float | None:
+    """Return a condition's or a difference's value; None: the run does not have it."""
+    name = figure.name
+    if figure.k:
+        lines = _read_part(findings, "scope").get("lines", ())
+        place = figure.subject, int(figure.k)
+        rates = [line[name] for line in lines if (line["condition"], line["K"]) == place]
+        return _to_percent(rates[0]) if rates else None
+    if name == "flat_solved_share":
+        drawn = _read_part(findings, "online").get("drawn", ())
+        shares = [row[name] for row in drawn if row["condition"] == figure.subject]
+        return _to_percent(shares[0]) if shares else None
+    if name == "changed":
+        for replicate in findings.replicates:
+            if (replicate.condition, replicate.original) == figure.conditions:
+                return fmean(seed.changes.changed for seed in replicate.retrainings)
+        return None
     if figure.is_difference:
         contrast = findings.find_contrast(*figure.conditions)
-        part = (
-            contrast.delta
-            if figure.quantity == "delta"
-            else split_by_state(contrast.terms)[figure.quantity]
-        )
-        return 100 * float(part)
+        parts: dict[str, Any] = {
+            "delta": contrast.delta,
+            "ci95_low": contrast.interval.low,
+            "ci95_high": contrast.interval.high,
+            **split_by_state(contrast.terms),
+        }
+        return _to_percent(parts[name])
+    if figure.subject == SOURCE:
+        return _to_percent(findings.source.pass_at_1)
     condition = findings.conditions[figure.subject]
-    if figure.quantity in BUDGET:
-        return fmean(getattr(budget, figure.quantity) for budget in condition.budgets)
-    rate = getattr(condition.mean, figure.quantity.lower())
-    return None if rate is None else 100 * float(rate)
+    if name in BUDGET:
+        return fmean(getattr(budget, name) for budget in condition.budgets)
+    if name == "k_eq":
+        return condition.k_eq
+    return _to_percent(getattr(condition.mean, name.lower()))
+
+
+def _read_part(findings: Findings, name: str) -> Mapping[str, Any]:
+    """Return what an experiment writes to results.json; empty: the run does not have it."""
+    for entry in findings.parts:
+        if entry.part.name == name:
+            return entry.part.results(entry.findings) or {}
+    return {}
+
+
+def _to_percent(share: Any) -> float | None:
+    return None if share is None else 100 * float(share)
 
 
 def list_printed(inputs: ReportInputs, names: Mapping[str, str]) -> dict[str, str]:

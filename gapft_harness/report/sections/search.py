@@ -112,9 +112,7 @@ def _build_recovered(inputs: ReportInputs, findings: Findings) -> list[Block]:
     ]
 
 
-_RECOVERED = (
-    "pool problems that the first K samples of the search recover (Equation 5; Table 8's |S|)"
-)
+_RECOVERED = "pool problems that the first K samples of the search recover (|S_K|, Equation 4)"
 RECOVERED: tuple[Column[tuple[int, int]], ...] = (
     Column("", _RECOVERED, lambda row: row[0], "K"),
     Column("", _RECOVERED, lambda row: row[1], "recovered", format_count),

@@ -10,7 +10,7 @@ Verdicts are stored in the same way (``verdicts.py``). Each sample draws from it
 Early stop: the pool's samples may be drawn in rounds, and a problem gets no further samples once
 it is in state G or S: its deployment decode solves it, or a sample passed.
 This requires a response rule that uses only the first passing sample. The audit always draws all K
-samples, also on problems in state G: Pass@K and K_eq are estimated from them (Section 4.1).
+samples, also on problems in state G: Pass@K and K_eq are estimated from them (Appendix B).
 """
 
 from __future__ import annotations

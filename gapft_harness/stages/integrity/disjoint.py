@@ -1,7 +1,7 @@
 """Check that splits are disjoint: by id, by content, and by prompt.
 
-The audit measures what was learned only if none of its problems was trained on (Section 4.1: "an
-audit set disjoint from the pool"). Two problems are the same if their ids are equal, if the content
+The audit measures what was learned only if none of its problems was trained on (Section 3.1: it is
+disjoint from the candidate pool). Two problems are the same if their ids are equal, if the content
 hashes in their ids are, or if their prompts are, except for white space at the ends. Prompts that
 differ in case or in inner white space are different problems; such pairs are counted in a warning.
 """

@@ -23,6 +23,7 @@ from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
+from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
@@ -424,8 +425,12 @@ def _seal_split(context: Context, split: Split, facts: dict[str, Any]) -> None:
     _seal_tables(context.run, split)
     context.run.update_manifest(record)
     context.run.update_manifest(partial(_record_model, recipe=context.run.recipe))
-    if warnings:
-        context.run.update_manifest(partial(record_warnings, warnings=warnings))
+    # the sampler reports ignored settings while it generates; the report needs them too
+    ignored = facts["source"].get("generation_config_ignored")
+    pretrained = context.run.recipe.model.args["pretrained"]
+    recorded = [*warnings, *([format_ignored_entries(pretrained, ignored)] if ignored else [])]
+    if recorded:
+        context.run.update_manifest(partial(record_warnings, warnings=recorded))
         context.warn(warnings)
     _report_split(context, split, facts)
 

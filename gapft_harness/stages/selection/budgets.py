@@ -1,6 +1,7 @@
 """Matched budgets B = (N, L, J), which make a comparison fair; checked before training.
 
-Equation 7 and, for supervised tokens, the tolerance of the paper's MATH recipe (Table 6).
+Equation 7 and, for supervised and processed tokens, the tolerance of the paper's MATH recipe
+(Table 6).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from gapft_harness.core.records import Arm, Budget, Evidence, Pool
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.sections import BudgetChoice
 from gapft_harness.training.plan import count_steps
 
 
@@ -95,31 +97,41 @@ def find_unmatched(budgets: Mapping[Arm, Budget]) -> Iterator[str]:
                 yield f"matched arms {first.name} and {arm.name} differ in {key}: {a} and {b}"
 
 
-def require_similar_tokens(budgets: Mapping[Arm, Budget], tolerance: float | None) -> None:
-    """Require that the supervised tokens of one seed's arms of a group differ little.
+#: Limited counts of a budget: field, key of the recipe, kind of token, and what has these tokens.
+_TOKEN_LIMITS = (
+    ("supervised_tokens", "token_tolerance", "supervised", "responses"),
+    ("tokens", "position_tolerance", "processed", "prompts and responses"),
+)
+
+
+def require_similar_tokens(budgets: Mapping[Arm, Budget], choice: BudgetChoice) -> None:
+    """Require that the tokens of one seed's arms of a group differ little.
 
     Args:
-        budgets: the arms' budgets; supervised tokens count over all R exposures.
-        tolerance: the largest allowed difference of two arms of a seed, as a share of the larger
-            (``budget.token_tolerance``); None for no limit.
+        budgets: the arms' budgets; tokens count over all R exposures.
+        choice: the recipe's budget. ``token_tolerance`` is the largest allowed difference of two
+            arms of a seed in supervised tokens, as a share of the larger, and
+            ``position_tolerance`` that in processed tokens; None for no limit.
 
     Raises:
-        UserError: the difference is larger; the message names the arms with the fewest and the
-            most tokens of the seed.
+        UserError: a difference is larger; the message names the arms with the fewest and the most
+            tokens of the seed.
     """
-    if tolerance is None:
-        return
-    for seed in dict.fromkeys(arm.seed for arm in budgets):
-        tokens = {a: b.supervised_tokens for a, b in budgets.items() if a.seed == seed}
-        least, most = min(tokens, key=tokens.__getitem__), max(tokens, key=tokens.__getitem__)
-        share = (tokens[most] - tokens[least]) / tokens[most]
-        if share > tolerance:
-            raise UserError(
-                f"arms {least.name} and {most.name} differ too much in supervised tokens: "
-                f"{tokens[least]} and {tokens[most]}, {share:.2%} of the larger, and "
-                f"budget.token_tolerance is {tolerance:.2%}. Choose conditions or a budget.n with "
-                "responses of nearer lengths, or raise budget.token_tolerance"
-            )
+    for field, key, kind, parts in _TOKEN_LIMITS:
+        tolerance = getattr(choice, key)
+        if tolerance is None:
+            continue
+        for seed in dict.fromkeys(arm.seed for arm in budgets):
+            tokens = {a: getattr(b, field) for a, b in budgets.items() if a.seed == seed}
+            least, most = min(tokens, key=tokens.__getitem__), max(tokens, key=tokens.__getitem__)
+            share = (tokens[most] - tokens[least]) / tokens[most]
+            if share > tolerance:
+                raise UserError(
+                    f"arms {least.name} and {most.name} differ too much in {kind} tokens: "
+                    f"{tokens[least]} and {tokens[most]}, {share:.2%} of the larger, and "
+                    f"budget.{key} is {tolerance:.2%}. Choose conditions or a budget.n with "
+                    f"{parts} of nearer lengths, or raise budget.{key}"
+                )
 
 
 def describe_planned_budget(recipe: Recipe, condition: str | None = None) -> tuple[str, str, str]:

@@ -112,8 +112,9 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
             if entry.require_traits(SelectorTraits).is_foreign
             else None
         )
+        drawing = replace(arm, seed=run.recipe.find_selection_seed(arm.seed))
         return build_training_set(
-            selector, entry, pools.read_pool(arm.condition), n, replay, arm, source
+            selector, entry, pools.read_pool(arm.condition), n, replay, drawing, source
         )
 
     originals, sets = run.recipe.map_replicates(), dict[Arm, TrainingSet]()
@@ -136,7 +137,7 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
     }
     for group in group_by_budget(matched_budgets, slots, run.recipe, origins):
         require_matched(group)
-        require_similar_tokens(group, run.recipe.budget.token_tolerance)
+        require_similar_tokens(group, run.recipe.budget)
     paths = {arm: run.path / layout.selection_path(arm) for arm in chosen_sets}
     sealed_arms = {arm for arm, path in paths.items() if path.exists()}
     for arm in sealed_arms.intersection(trained):

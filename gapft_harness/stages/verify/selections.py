@@ -181,8 +181,7 @@ def _check_budgets(
             matched[arm] = computed
     for group in group_by_budget(matched, slots, run.recipe, list_foreign_sets(manifest)):
         findings.collect("budgets", partial(find_unmatched, group))
-        tolerance = run.recipe.budget.token_tolerance
-        findings.try_reading("supervised tokens", partial(require_similar_tokens, group, tolerance))
+        findings.try_reading("tokens", partial(require_similar_tokens, group, run.recipe.budget))
         first = next(iter(group.values()))
         findings.checked.append(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
@@ -276,7 +275,8 @@ class _SelectionCheck:
         recipe = self.run.recipe
         selector, entry = find_selector(recipe, self.arm.condition, self.plugins)
         pool, replay = group_by_state(self.evidence), recipe.budget.replay
-        return build_training_set(selector, entry, pool, n, replay, self.arm, source)
+        drawing = replace(self.arm, seed=recipe.find_selection_seed(self.arm.seed))
+        return build_training_set(selector, entry, pool, n, replay, drawing, source)
 
     def check_foreign(
         self,
