@@ -1,0 +1,99 @@
+"""Wrong verdicts on the pairs of tests/plugins/math_pairs.jsonl: ours and other graders'.
+
+The other graders come from PyPI (``make bench-verdicts`` installs them in a folder of their own):
+math-verify; lm-eval's Minerva equality; and those of PRM800K and Qwen2.5-Math, which verl contains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from gapft_harness.verification.mathematics.comparing import compare_answers
+from gapft_harness.verification.mathematics.responses import find_boxed_answer
+from gapft_harness.verification.pool import WorkerPool
+from tests.benchmarks.measure import Figure
+
+PAIRS = Path(__file__).parents[1] / "plugins" / "math_pairs.jsonl"
+#: The folder that the other graders are installed in.
+GRADERS = "GAPFT_BENCH_GRADERS"
+NAMES = ("ours", "math_verify", "minerva", "prm800k", "qwen")
+TIMEOUT_S = 5
+
+
+def measure(folder: Path) -> list[Figure]:
+    """Count the wrong verdicts of each grader; a time-out or an exception is a rejection."""
+    rows = [json.loads(line) for line in PAIRS.read_text("utf-8").splitlines()]
+    pairs = [(row["gold"], _find_answer(row["answer"])) for row in rows]
+    names = NAMES if os.environ.get(GRADERS) else NAMES[:1]
+    figures = []
+    for name in names:
+        with WorkerPool(
+            "tests.benchmarks.math_verdicts:grade",
+            timeout_s=TIMEOUT_S,
+            setup="tests.benchmarks.math_verdicts:load",
+            setup_arguments=[name],
+        ) as pool:
+            outcomes = pool.map([(name, *pair) for pair in pairs])
+        verdicts = [outcome.status == "done" and outcome.value for outcome in outcomes]
+        accepted = sum(v and not row["expected"] for v, row in zip(verdicts, rows, strict=True))
+        rejected = sum(not v and row["expected"] for v, row in zip(verdicts, rows, strict=True))
+        undecided = sum(outcome.status != "done" for outcome in outcomes)
+        detail = f"of {len(rows)} pairs; {undecided} without a verdict (time-outs, exceptions)"
+        limit = 0 if name == "ours" else None
+        figures.append(Figure(f"{name}: wrongly accepted", accepted, limit, "pairs", detail))
+        figures.append(Figure(f"{name}: wrongly rejected", rejected, limit, "pairs", detail))
+    return figures
+
+
+def _find_answer(answer: str) -> str:
+    """Return the answer of a pair: the content of its last boxes, or all of it."""
+    return (find_boxed_answer(answer) or "") if "\\boxed" in answer else answer
+
+
+def load(name: str) -> None:
+    """Import a grader in a worker."""
+    _find_grader(name)
+
+
+def grade(item: list[str]) -> bool:
+    """Return the verdict of a grader on ``[grader, gold, answer]``."""
+    name, gold, answer = item
+    return bool(_find_grader(name)(gold, answer))
+
+
+@cache
+def _find_grader(name: str) -> Callable[[str, str], object]:
+    if name == "ours":
+        return lambda gold, answer: compare_answers([gold, answer])
+    root = os.environ[GRADERS]
+    sys.path.insert(0, root)
+    if name == "math_verify":
+        from math_verify import parse, verify
+
+        return lambda gold, answer: verify(
+            parse(f"${gold}$", parsing_timeout=None),
+            parse(f"${answer}$", parsing_timeout=None),
+            timeout_seconds=None,
+        )
+    if name == "minerva":
+        from lm_eval.tasks.minerva_math.utils import is_equiv, normalize_final_answer
+
+        return lambda gold, answer: is_equiv(
+            normalize_final_answer(gold), normalize_final_answer(answer)
+        )
+    # verl itself imports more than its graders need.
+    for package in ("verl", "verl.utils", "verl.utils.reward_score"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(Path(root, *package.split(".")))]
+        sys.modules[package] = module
+    from verl.utils.reward_score import prime_math
+
+    if name == "prm800k":
+        return lambda gold, answer: prime_math.grade_answer(answer, gold)
+    return lambda gold, answer: prime_math.math_equal(answer, gold)
