@@ -27,7 +27,7 @@ import warnings
 import weakref
 from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import _count as count_threads
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from gapft_harness.sandbox.confinement.syscalls import libc
@@ -236,7 +236,8 @@ def _answer_call(code: types.CodeType, name: str, tagged: bool, text: str) -> in
 
 def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
     module = _create_module("solution")
-    arguments = parse_arguments(text)
+    with _unlimited_digits():
+        arguments = parse_arguments(text)
     exec(code, module.__dict__)
     function = _find_function(module, name)
     if function is None:
@@ -247,13 +248,25 @@ def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> 
 
 
 def _encode_result(value: object, tagged: bool) -> str:
-    """Encode a value as JSON, independently of the program's recursion limit."""
+    """Encode a value as JSON, independently of the program's limits on recursion and digits."""
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(4 * MAX_VALUE_DEPTH)
     try:
-        return encode_value(value, tagged)
+        with _unlimited_digits():
+            return encode_value(value, tagged)
     finally:
         sys.setrecursionlimit(depth)
+
+
+@contextlib.contextmanager
+def _unlimited_digits() -> Iterator[None]:
+    """Suspend Python's limit on the digits of an integer, which is for the program's own text."""
+    digits = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(digits)
 
 
 def _find_function(module: types.ModuleType, name: str) -> Callable[..., Any] | None:
