@@ -28,6 +28,7 @@ import weakref
 from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import _count as count_threads
 from collections.abc import Callable, Iterator
+from os import getcwd
 from typing import Any, NoReturn
 
 from gapft_harness.sandbox.confinement.syscalls import libc
@@ -87,8 +88,8 @@ def _run_program() -> int:
         source = source.removeprefix("\ufeff")
     is_function = kind == "function"
     try:
-        if compat and not is_function:
-            source = lcb.rewrite_program(source)
+        if compat:
+            source = lcb.rewrite_program(source, is_function)
         code = compile(source, _FILE, "exec", dont_inherit=True)
     except MemoryError as error:
         _write_report("raised", "MemoryError", str(error))
@@ -101,19 +102,20 @@ def _run_program() -> int:
     atexit._clear()
     for name in (_FILE, _program_path()):
         linecache.lazycache(name, {"__name__": name, "__loader__": _SourceLoader(source)})
+    if compat:
+        lcb.disable_functions()
     if is_function:
         return _answer_calls(code, function, bool(compat))
     os.close(SOURCE)
-    if compat:
-        status = _run_guarded(lambda: lcb.run_stdin(code, _create_module("__main__")))
-    else:
-        status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
+    if compat:  # LiveCodeBench ends the process without exit functions
+        return _run_guarded(lambda: lcb.run_stdin(code, _create_module("__main__")))
+    status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
     return _finalize("__main__", status)
 
 
 def _program_path() -> str:
     """Return the program's ``__file__``; no such file exists."""
-    return os.path.join(os.getcwd(), _FILE)
+    return os.path.join(getcwd(), _FILE)
 
 
 def _create_module(name: str) -> types.ModuleType:
@@ -288,7 +290,7 @@ def _capture_state() -> object:
         mask,
         count_threads(),
         (main.is_alive(), main.name),
-        os.getcwd(),
+        getcwd(),
         *map(signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)),
         [*map(getsignal, range(1, signal.NSIG))],
         pthread_sigmask(signal.SIG_BLOCK, ()),
