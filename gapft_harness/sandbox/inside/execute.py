@@ -27,9 +27,9 @@ import warnings
 import weakref
 from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import _count as count_threads
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from os import getcwd
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from gapft_harness.sandbox.confinement.syscalls import libc
 from gapft_harness.sandbox.inside import lcb
@@ -45,6 +45,9 @@ NEXT, LAST = b"+", b"."
 COMPILED = b"+"
 
 _FILE = "program.py"
+_Value = TypeVar("_Value")
+#: Integers of at most this many digits are converted whatever the limit.
+_FEW_DIGITS = sys.int_info.str_digits_check_threshold
 #: The recursion limit at the start of the fork, which every program starts with.
 _initial_depth: list[int] = []
 #: Flushes the C library's buffers; resolved once, in the worker.
@@ -238,8 +241,10 @@ def _answer_call(code: types.CodeType, name: str, tagged: bool, text: str) -> in
 
 def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
     module = _create_module("solution")
-    with _unlimited_digits():
+    if len(text) <= _FEW_DIGITS:
         arguments = parse_arguments(text)
+    else:
+        arguments = _without_digit_limit(parse_arguments, text)
     exec(code, module.__dict__)
     function = _find_function(module, name)
     if function is None:
@@ -254,19 +259,19 @@ def _encode_result(value: object, tagged: bool) -> str:
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(4 * MAX_VALUE_DEPTH)
     try:
-        with _unlimited_digits():
-            return encode_value(value, tagged)
+        return encode_value(value, tagged)
+    except ValueError:  # an integer beyond Python's limit
+        return _without_digit_limit(encode_value, value, tagged)
     finally:
         sys.setrecursionlimit(depth)
 
 
-@contextlib.contextmanager
-def _unlimited_digits() -> Iterator[None]:
-    """Suspend Python's limit on the digits of an integer, which is for the program's own text."""
+def _without_digit_limit(convert: Callable[..., _Value], *arguments: object) -> _Value:
+    """Call without Python's limit on the digits of an integer: it is for the program's own text."""
     digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
-        yield
+        return convert(*arguments)
     finally:
         sys.set_int_max_str_digits(digits)
 
