@@ -227,7 +227,7 @@ def remove_recorded_rules(run: RunDirectory, *parts: str) -> None:
 
 def test_verify_reports_the_rules_of_programs(folder: Path, tmp_path: Path) -> None:
     run = search(folder, tmp_path / "r")
-    rules = {"edition": 2, "prelude": "none"}
+    rules = {"edition": 3, "prelude": "none"}
     assert [facts["rules"] for facts in run.manifest()["judged_by"].values()] == [rules, rules]
     line = "rules of these verdicts (pool, audit): {}"
     result = verify(run.path)

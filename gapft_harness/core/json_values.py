@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from gapft_harness.core.errors import UserError
@@ -20,13 +21,17 @@ _MAX_INTEGER_BITS = 14_284
 _LONGEST_SHOWN = 60
 
 
-def find_json_fault(value: Any, *, finite: bool = False, max_depth: int = MAX_DEPTH) -> str:
+def find_json_fault(
+    value: Any, *, finite: bool = False, max_depth: int = MAX_DEPTH, long_integers: bool = False
+) -> str:
     """Find the first reason why a value is not JSON that any reader can write, read and compare.
 
     Args:
         value: any Python value.
         finite: refuse NaN and infinities too, which only Python's json module accepts.
         max_depth: the deepest nesting allowed.
+        long_integers: allow integers of any length, also as the ``Decimal`` that a reader uses for
+            integers beyond Python's limit.
 
     Returns:
         The fault as a predicate (``holds …``) that follows the value's name, or ``""``.
@@ -42,6 +47,8 @@ def find_json_fault(value: Any, *, finite: bool = False, max_depth: int = MAX_DE
                     return fault
                 open_values.append(iter(item.values() if isinstance(item, dict) else item))
                 break
+            if long_integers and isinstance(item, int | Decimal):
+                continue
             if fault := _find_leaf_fault(item, finite):
                 return fault
         else:

@@ -45,7 +45,8 @@ class Sandbox(Closing):
         limits: the limits of a test.
         prelude: names that are available to programs without import. ``none``: only Python's
             builtins. ``lcb``: also the names of the imports that LiveCodeBench puts before every
-            program, and its recursion limit. Judging with ``compat="lcb"`` always provides them.
+            program, and its limits on recursion and on the digits of an integer. Judging with
+            ``compat="lcb"`` always provides them.
 
     Raises:
         UserError: an argument is out of range, or the workers need more memory than the machine

@@ -79,7 +79,7 @@ def compare_values(value: Any, expected: Any) -> str:
         return ""
     try:
         return f"{_shorten(json.dumps(value))}, expected {_shorten(json.dumps(expected))}"
-    except (RecursionError, ValueError):
+    except (RecursionError, ValueError, TypeError):  # TypeError: a ``Decimal``
         return "a different value, too deeply nested or with a number too long to show"
 
 
@@ -115,7 +115,9 @@ def check_arguments(text: str) -> None:
 def _require_finite(value: Any, text: str) -> Any:
     mentions_constants = "NaN" in text or "Infinity" in text  # Python's parser accepts these
     if mentions_constants and (
-        fault := find_json_fault(value, finite=True, max_depth=MAX_VALUE_DEPTH + 1)
+        fault := find_json_fault(
+            value, finite=True, max_depth=MAX_VALUE_DEPTH + 1, long_integers=True
+        )
     ):
         raise ValueError(f"it {fault}")
     return value

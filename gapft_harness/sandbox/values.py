@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 #: Maximum nesting of a value.
@@ -18,16 +19,31 @@ _TOKEN = re.compile(r'[ \t\n\r]*+("(?:[^"\\]++|\\.)*+"|[][{},:]|[^][{},:"\s]++)'
 def parse_deep_json(text: str | bytes) -> Any:
     """Parse JSON that is nested up to ``MAX_VALUE_DEPTH``, whatever the caller's stack depth.
 
+    An integer with more digits than Python converts (4,300 unless the limit was changed) becomes an
+    equal ``Decimal``. Decimals are parsed and compared in linear time, integers in quadratic time.
+
     Raises:
         ValueError: the text is not JSON.
         RecursionError: the text is too deeply nested, or deeply nested and too long.
     """
     try:
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise
+        except ValueError:  # an integer beyond Python's limit
+            return json.loads(text, parse_int=_parse_integer)
     except RecursionError:
         if len(text) > _MAX_DEEP_LENGTH:
             raise
         return _parse_iteratively(text if isinstance(text, str) else text.decode())
+
+
+def _parse_integer(digits: str) -> int | Decimal:
+    try:
+        return int(digits)
+    except ValueError:
+        return Decimal(digits)
 
 
 def _parse_iteratively(text: str) -> Any:
@@ -40,7 +56,7 @@ def _parse_iteratively(text: str) -> Any:
         token, position = match[1], match.end()
         inner = open_values[-1]
         if expected in ("value", "value or end") and token not in ("]", "}", ",", ":"):
-            value = [] if token == "[" else {} if token == "{" else json.loads(token)
+            value = [] if token == "[" else {} if token == "{" else _parse_token(token)
             if isinstance(inner, dict):
                 inner[keys.pop()] = value
             else:
@@ -72,6 +88,10 @@ def _parse_iteratively(text: str) -> Any:
     if len(open_values) > 1 or not root:
         raise ValueError("the text ends too early")
     return root[0]
+
+
+def _parse_token(token: str) -> Any:
+    return json.loads(token, parse_int=_parse_integer)
 
 
 def are_equal(left: Any, right: Any) -> bool:

@@ -128,7 +128,7 @@ def _replace_surrogates(text: str) -> str:
 def _dump_value(value: Any) -> str:
     try:
         return json.dumps(value)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, TypeError):  # TypeError: a ``Decimal``
         return "(a value too deep or too long to show)"
 
 

@@ -245,7 +245,7 @@ def check_call(test: Test, where: str) -> None:
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     for value in values:
-        if fault := find_json_fault(value, max_depth=MAX_VALUE_DEPTH):
+        if fault := find_json_fault(value, max_depth=MAX_VALUE_DEPTH, long_integers=True):
             raise UserError(f"{where}: its JSON {fault}")
 
 

@@ -35,8 +35,9 @@ from gapft_harness.api import (
 
 _MAX_SHOWN = 120
 #: Incremented when programs may get different verdicts. Version 1 was not recorded, and every
-#: program could use LiveCodeBench's names.
-_RULES_VERSION = 2
+#: program could use LiveCodeBench's names. Version 2 had Python's limit on the digits of an integer
+#: with LiveCodeBench's prelude too, and in the arguments and values of functions.
+_RULES_VERSION = 3
 
 #: Selects the tests of a suite to run: for a verdict, or for feedback.
 _Choice = Callable[[Suite], Sequence[Test]]
@@ -59,8 +60,8 @@ class ProgramTests(Closing):
         limits: limits per test that override the sandbox's own, e.g. ``{cpu_s: 10}``.
         max_decoded_bytes: maximum decoded size of one problem's packed tests in bytes.
         prelude: ``lcb`` lets programs use the names that LiveCodeBench imports for them, and gives
-            them its recursion limit; ``none`` is plain Python. ``compat: lcb`` always includes
-            them.
+            them its limits on recursion and on the digits of an integer; ``none`` is plain Python.
+            ``compat: lcb`` always includes them.
 
     Raises:
         UserError: a parameter is out of range, or no tier of the sandbox works on this machine.

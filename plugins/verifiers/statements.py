@@ -2,10 +2,11 @@ r"""Find the option that free text states first (``first_explicit``).
 
 Every standalone letter is read with the words before and after it. It is a statement if words
 announce it ("the answer is", "I choose", ``\boxed{``), call it right or conclude with it, or if it
-opens the response, a line or a sentence as a label. It is not a statement if it is ruled out ("A is
-wrong"), asked ("is it B?"), supposed ("if C"), or only mentioned. Labels in a row ("A) ... B) ...")
-list the options and state none. The first statement counts, unless the writer takes it back ("A -
-no, B", "wait, ...").
+opens the response, a line or a sentence as a label. An option's text with its letter, "None of the
+above (D)", is read as the letter. It is not a statement if it is ruled out ("A is wrong"), asked
+("is it B?"), supposed ("if C"), or only mentioned. Labels in a row ("A) ... B) ...") list the
+options and state none. The first statement counts, unless the writer takes it back ("A - no, B",
+"wait, ...").
 """
 
 from __future__ import annotations
@@ -19,10 +20,17 @@ from itertools import pairwise
 from typing import Literal
 
 from gapft_harness.plugins.verifiers import statement_words as words
-from gapft_harness.plugins.verifiers.plain_text import PlainText, remove_markup
+from gapft_harness.plugins.verifiers.option_texts import (
+    ShortenedText,
+    find_end,
+    normalize,
+    shorten_texts,
+)
+from gapft_harness.plugins.verifiers.plain_text import remove_markup
 
 _JOINED = re.compile(
-    r"(?:\s?(?:,?\s?\band\b\s(?:option |choice )?\(?[A-Z]\)?(?!\s(?:is|was|does|has|seems)\b)"
+    r"(?:\s?(?:,?\s?\band\b\s(?:option |choice )?\(?[A-Z]\)?+(?!\s(?:(?:is|was|does|would|could)"
+    r"(?:n't)?|has|seems|can(?:not|'t)?|fails|goes|contradicts)\b)"
     r"|(?:,?\s?\bor\b\s|\s?[/&+]\s?)(?:option |choice )?\(?[A-Z]\)?"
     r"|,\s?(?:option |choice )?\(?[A-Z]\)?(?=\s?(?:,|/|&|\band\b|\bor\b|[.;!\n]|\Z)))"
     r"(?![\w'+#]))+"
@@ -90,8 +98,10 @@ def find_first_statement(response: str, last: str, texts: Sequence[str] = ()) ->
         last: the last letter to look for; the first is ``A``.
         texts: the options' texts, if known.
     """
-    plain_text = remove_markup(response)
-    mentions = list(_iterate_mentions(plain_text, last, texts))
+    options = [normalize(text) for text in texts]
+    shortened = shorten_texts(remove_markup(response), options)
+    plain_text = shortened.plain_text
+    mentions = list(_iterate_mentions(shortened, last, options))
     rows = _find_rows(plain_text.text, [m for m in mentions if m.level in ("label", "listed")])
     stated = [
         m for m in mentions if m.level == "stated" or (m.level == "label" and m.start not in rows)
@@ -146,13 +156,15 @@ def _find_rows(text: str, labels: Sequence[_Mention]) -> set[int]:
     return positions
 
 
-def _iterate_mentions(plain_text: PlainText, last: str, texts: Sequence[str]) -> Iterator[_Mention]:
+def _iterate_mentions(
+    shortened: ShortenedText, last: str, options: Sequence[str]
+) -> Iterator[_Mention]:
     """Yield possible statements, in order."""
     upper, both = f"A-{last}", f"A-{last}a-{last.lower()}"
     candidate = re.compile(
         rf"(?<![\w'+#\\/.&-])[{both}](?![\w'+#*]|[./-]\w)(?!\s?\+\+)|\b[{upper}](?=/[{upper}]\b)"
     )
-    options = [_normalize(option) for option in texts]
+    plain_text = shortened.plain_text
     text, position = plain_text.text, 0
     while match := candidate.search(text, position):
         start, after = match.span()
@@ -169,7 +181,7 @@ def _iterate_mentions(plain_text: PlainText, last: str, texts: Sequence[str]) ->
         position = max(match.end(), after)
         number = ord(text[start].upper()) - ord("A")
         option = options[number] if number < len(options) else ""
-        follows = text[after : after + 2 * len(option) + 9] if option else ""
+        text_end = find_end(text, after, option) if option else None
         # Marks may be inside or outside a bracket, and may include a full stop.
         emphasised = any(
             plain_text.is_emphasised(a, b)
@@ -186,8 +198,12 @@ def _iterate_mentions(plain_text: PlainText, last: str, texts: Sequence[str]) ->
             enclosed=enclosed,
             joined=len(letters) > 1,
             emphasised=emphasised,
-            text_follows=bool(option) and _normalize(follows)[: len(option)] == option,
+            text_follows=text_end is not None,
         )
+        if text_end is not None:
+            position = text_end  # letters within an option's text state nothing
+        if start in shortened.letters and level != "stated" and not (level == "label" and alone):
+            continue
         if level is not None:
             sign = text.startswith("A:") and start == 0
             yield _Mention(letters, start, after, level, alone, alternatives, sign)
@@ -296,8 +312,3 @@ class _Context:
         if words.DENIED_VERB.search(self._near) or words.UNSETTLED.search(announcement):
             return False
         return not (words.CONDITIONAL.search(sentence) and words.ONLY_THEN.search(announcement))
-
-
-def _normalize(text: str) -> str:
-    """Keep only letters and digits, in lower case."""
-    return re.sub(r"[\W_]+", "", text.casefold())

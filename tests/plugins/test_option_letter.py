@@ -269,6 +269,100 @@ def test_option_text_is_not_read_as_rejection():
             assert OptionLetter("first_explicit").verify([response], [gold])[0].passed, response
 
 
+#: Texts whose words deny, suppose or ask, or name letters.
+DENYING = [
+    *("None of the above", "None of these.", "Not enough information", "Neither of them", "No"),
+    *("No, it does not follow", "It is impossible to tell", "The author never says so"),
+    *("If it rained, nobody walked", "Perhaps it rained", "Neither A nor B", "It is not A but B"),
+    *("It can't be known whether it rained", "Unless it rained, he walks", "rain fell"),
+]
+#: Forms that state an option by its text and its letter.
+WITH_TEXT = [
+    "My final answer is {text} ({letter}).",
+    "The answer is **{text}** ({letter})",
+    "Answer: {text}, ({letter})",
+    "Answer: {text} - {letter}",
+    "I choose {text} (option {letter}).",
+    "The answer is {text} (Option {letter}).",
+    'The correct answer is "{text}", option {letter}.',
+    "So, {text} [{letter}].",
+    "The answer is {text}, which is {letter}.",
+    "\\boxed{{{text} ({letter})}}",
+    "{text} ({letter})",
+    "{text} ({letter}) is correct.",
+    "He may walk.\n\n{text} ({letter})\n\nThe passage says so.",
+    "The answer is {letter} ({text}).",
+    "Therefore, {letter} ({text}).",
+    "({letter}) {text}",
+    "Answer: {letter}) {text}",
+]
+#: Forms that mention both and state nothing.
+UNSTATED = [
+    "It is not {text} ({letter}).",
+    "The answer is not {text} ({letter}).",
+    "I don't think the answer is {text} ({letter}).",
+    "If the answer is {text} ({letter}), he walks.",
+    "Is it {text} ({letter})?",
+    "It could be {text} ({letter}).",
+    "Some would say the answer is {text} ({letter}).",
+    "The passage says that {text} ({letter}).",
+    "{text} ({letter}) is wrong.",
+    "{letter} ({text}) is wrong.",
+    "So {letter} ({text}) is wrong.",
+    "The answer is either {text} ({letter}) or he slept ({other}).",
+    "Either he slept ({other}) or {text} ({letter}).",
+    "not {letter}",
+]
+
+
+def read_with_options(form: str, text: str, letter: str, other: str) -> str:
+    """Read a form filled with an option's text and letter, and those of a different option."""
+    options = [f"claim {number}" for number in range(4)]
+    options["ABCD".index(letter)], options["ABCD".index(other)] = text, "he slept"
+    response = form.format(text=text.rstrip("."), letter=letter, other=other)
+    return find_first_statement(response, "H", options).letters
+
+
+@given(st.sampled_from(WITH_TEXT), st.sampled_from(DENYING), st.permutations("ABCD"))
+def test_words_of_an_option_do_not_deny_its_letter(form, text, order):
+    letter, other, *_ = order
+    assert read_with_options(form, text, letter, other) == letter
+    refuted = "{other} (he slept) is wrong, and he slept ({other}) says little.\n\n"
+    assert read_with_options(refuted + form, text, letter, other) == letter
+
+
+@given(st.sampled_from(UNSTATED), st.sampled_from(DENYING), st.permutations("ABCD"))
+def test_an_option_with_its_letter_can_be_denied(form, text, order):
+    letter, other, *_ = order
+    stated = read_with_options(form, text, letter, other)
+    assert stated == "" or set(stated) == {letter, other}
+    followed = form + "\n\nThe answer is {other}."
+    if "{other}" not in form:
+        assert read_with_options(followed, text, letter, other) == other
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("My final answer is None of the above (D).", "D"),
+        ("None of the above (d)", "D"),
+        ("My final answer is None of the above (A).", ""),
+        ("None of the above (A)", ""),
+        ("None of the above: A is wrong", ""),
+        ("None of the above, A is wrong", ""),
+        ("The answer is none (D)", ""),
+        ("The answer is A, and none of the above (D) is wrong.", "A"),
+        ("The answer is A, and none of the above (D) goes too far.", "A"),
+        ("The answer is B and none of the above (D) cannot hold.", "B"),
+        ("The answer is A and none of the above (D).", "AD"),
+        ("None of the above (D) is wrong, so none of these (C).", "C"),
+    ],
+)
+def test_a_text_belongs_to_its_own_letter(response, letter):
+    options = ["he walks", "he slept", "None of these", "None of the above"]
+    assert find_first_statement(response, "H", options).letters == letter
+
+
 def test_suggests_nearest_rule():
     with pytest.raises(UserError, match="unknown rule 'first_explicite'; did you mean 'first_exp"):
         OptionLetter(rule="first_explicite")
@@ -410,7 +504,7 @@ def test_text_without_letters_states_nothing(text):
 
 
 def test_describe_reports_rule_edition():
-    assert OptionLetter("first_explicit").describe() == {"rules": 2}
+    assert OptionLetter("first_explicit").describe() == {"rules": 3}
     assert OptionLetter("whole_response").describe() == OptionLetter("permissive").describe() == {}
 
 

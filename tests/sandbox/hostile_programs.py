@@ -347,7 +347,24 @@ HOSTILE = [
         *FAILS,
         function="f",
     ),
-    build_ending("huge number as a value", "def f(x): return 1 << 100_000", *FAILS, function="f"),
+    build_ending(
+        "huge number as a value",
+        "def f(x): return 1 << 30_000_000",
+        *("time_limit", "memory_limit", "output_limit"),
+        function="f",
+    ),
+    build_ending(
+        "huge number in a forged report",
+        """
+        import os
+        def f(x):
+            for digits in (b"4711", b"9" * 999_990):
+                os.write(3, b'["value", ' + digits + b"]\\n")
+            os._exit(0)
+        """,
+        "wrong_answer",
+        function="f",
+    ),
     build_ending(
         "tampering with json, builtins and modules",
         """

@@ -127,6 +127,15 @@ def test_decimal_equals_its_other_spellings(number, zeros):
     )
 
 
+@given(st.integers(4_301, 60_000), st.sampled_from("123456789"), st.booleans())
+def test_compares_printed_integers_of_any_length(digits, first, lcb):
+    number = first + "7" * (digits - 1)
+    for equal in (f"0{number}", f"+{number}", f"{number}.0", f"{number[:9]}{number[9:]}e0"):
+        assert compare_outputs(equal.encode(), number, lcb=lcb) == ""
+    for other in (f"-{number}", number[:-1], f"{number}0", f"{number[:-1]}8", f"{number}.1"):
+        assert compare_outputs(other.encode(), number, lcb=lcb) != ""
+
+
 @given(JSON, JSON)
 def test_values_follow_pythons_equality(first, second):
     first, second = json.loads(json.dumps(first)), json.loads(json.dumps(second))

@@ -124,6 +124,26 @@ LCB = {
     "stdout.buffer": (WAYS["print to buffer"], "runtime_error"),
     "global": (WAYS["global"], "runtime_error"),
     "main guard first": (WAYS["main guard first"], "runtime_error"),
+    "input beyond its end": (
+        "n = -3\nfor _ in range(9):\n    try: n += sum(map(int, input().split()))\n"
+        "    except EOFError: pass\nprint(n)",
+        "accepted",
+    ),
+    "from sys import stdin": (
+        "from sys import stdin\nstdin.readline()\nprint(sum(map(int, stdin.readline().split())))",
+        "accepted",
+    ),
+    "from sys import stdout": ("from sys import stdout\nstdout.write('6')", "wrong_answer"),
+    "stdout.close": ("import sys\nprint(6)\nsys.stdout.close()", "runtime_error"),
+    "open(0)": ("print(sum(map(int, open(0).read().split()[1:])))", "wrong_answer"),
+    "exit function": ("import atexit\natexit.register(print, 6)", "wrong_answer"),
+    "future": ("from __future__ import annotations\nprint(6)", "compile_error"),
+    "resource": ("import resource\nprint(6)", "runtime_error"),
+    "quit": ("print(6)\nquit()", "runtime_error"),
+    "Solution": (
+        "class Solution:\n    def f(self): return 6\nprint(Solution().f())",
+        "runtime_error",
+    ),
 }
 
 

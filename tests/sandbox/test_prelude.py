@@ -18,6 +18,7 @@ NAMELESS = {
     "sys": "print(6)\nsys.exit(0)",
     "an annotation": "def f(x: List[int]) -> Optional[int]: return x[0]\nprint(f([6]))",
     "recursion": "def f(n): return 6 if n == 0 else f(n - 1)\nprint(f(2000))",
+    "a long integer": "print(6 if len(str(3**10000)) == 4772 else 0)",
 }
 #: Plain Python's own names, including those that ``site`` adds.
 PLAIN = {
@@ -60,6 +61,49 @@ def test_livecodebench_rules_always_include_its_names(sandbox):
         assert list_verdicts(sandbox, NAMELESS.values(), compat="lcb") == ["accepted"] * len(
             NAMELESS
         )
+
+
+#: Programs that convert an integer of as many digits as their input tells.
+CONVERSIONS = {
+    "str": "print(6 if str(10 ** (int(input()) - 1)) else 0)",
+    "int": "print(6 if int('9' * int(input())) else 0)",
+    "format": "print(6 if f'{10 ** (int(input()) - 1):,}' else 0)",
+    "print": "import io\nprint(10 ** (int(input()) - 1), file=io.StringIO())\nprint(6)",
+    "json": "import json\nprint(6 if json.loads('9' * int(input())) else 0)",
+    "literal": "print(6 if eval('9' * int(input())) else 0)",
+}
+
+
+@pytest.mark.parametrize("compat", [None, "lcb"])
+@pytest.mark.parametrize("way", CONVERSIONS)
+def test_converts_integers_up_to_the_limit_on_digits(sandbox, way, compat):
+    """One worker alternates between both limits."""
+    limit = 50_000 if compat else 4_300
+    for digits, verdict in ((limit, "accepted"), (limit + 1, "runtime_error")):
+        (result,) = sandbox.judge(
+            [(Program(CONVERSIONS[way]), [Test(str(digits), "6")])], compat=compat
+        )
+        assert result.verdict == verdict, result
+
+
+@pytest.mark.parametrize("compat", [None, "lcb"])
+def test_compiles_integers_up_to_the_limit_on_digits(sandbox, compat):
+    limit = 50_000 if compat else 4_300
+    sources = [f"print(6 if {'9' * digits} else 0)" for digits in (limit, limit + 1)]
+    assert list_verdicts(sandbox, sources, compat=compat) == ["accepted", "compile_error"]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_reads_and_prints_long_integers_with_livecodebench_names(tier):
+    number = "7" * 9_999
+    programs = [
+        (Program("print(int(input()) + 1)"), [Test(number, number[:-1] + "8")]),
+        (Program("print(int(input()) + 1)"), [Test(number, number)]),
+        (Program("def f(x): return str(x + 1)", "function", "f"), [Test(number, f'"{number}"')]),
+    ]
+    with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
+        verdicts = [result.verdict for result in sandbox.judge(programs)]
+    assert verdicts == ["accepted", "wrong_answer", "wrong_answer"]
 
 
 def test_unknown_prelude_is_an_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
-from gapft_harness.sandbox.comparison import check_arguments, parse_expected_value
+from gapft_harness.sandbox.comparison import (
+    check_arguments,
+    compare_values,
+    parse_expected_value,
+)
 from gapft_harness.sandbox.inside.messages import (
     AnsweredCall,
     Ending,
@@ -24,6 +29,7 @@ from gapft_harness.sandbox.values import (
     encode_value,
     parse_deep_json,
 )
+from gapft_harness.verification.programs import check_call
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -75,6 +81,66 @@ def test_parsers_agree_on_invalid_json(text):
 def test_values_keep_their_equality_in_transfer(first, second):
     assert parse_deep_json(encode_value(first, tagged=False)) == first
     assert are_equal(first, second) == (first == second)
+
+
+LONG_INTEGERS = st.builds(
+    lambda sign, digit, rest: sign + digit + rest,
+    st.sampled_from(["", "-"]),
+    st.sampled_from("123456789"),
+    st.integers(4_300, 9_000).map(lambda size: "7" * size) | st.just("0" * 60_000),
+)
+
+
+@given(LONG_INTEGERS, LONG_INTEGERS, st.sampled_from(["{}", "[1, {}]", '{{"x": [{}]}}']))
+def test_long_integers_are_equal_if_their_digits_are(first, second, form):
+    """Independently of Python's limit, which a caller may have changed."""
+    texts = [form.format(first), form.format(second)]
+    others = [form.format(x) for x in (f'"{first}"', f"{first}.0", first[:-1], "true", "null")]
+    limit = sys.get_int_max_str_digits()
+    for digits in (limit, 640, 0):
+        sys.set_int_max_str_digits(digits)
+        try:
+            values = [parse_expected_value(text) for text in texts]
+            assert are_equal(values[0], _parse_iteratively(texts[0]))
+            assert are_equal(*values) == (compare_values(*values) == "") == (first == second)
+            assert not any(are_equal(values[0], parse_expected_value(text)) for text in others)
+        finally:
+            sys.set_int_max_str_digits(limit)
+
+
+@pytest.mark.parametrize("compat", [None, "lcb"])
+@pytest.mark.parametrize("isolate", ["test", "program"])
+def test_functions_take_and_return_integers_of_any_length(sandbox, isolate, compat):
+    """Only the program's own conversions have a limit, and it is the same before and after."""
+    number, next_number = "7" * 60_000, "7" * 59_999 + "8"
+    programs = {
+        "def f(x): return x": "accepted",
+        "def f(x): return x + 1": "wrong_answer",
+        "def f(x): return x + 0.0": "runtime_error",
+        "def f(x): return [x]": "wrong_answer",
+        "def f(x): return str(x)": "runtime_error",
+        "limit = __import__('sys').get_int_max_str_digits\na = limit()\n"
+        "def f(x): return x if a == limit() > 0 else 0": "accepted",
+    }
+    tests = [Test("1", "1"), Test(number, number), Test(f"{number}", number)]
+    items = [(Program(source, "function", "f"), tests[1:]) for source in programs]
+    items += [(Program("def f(x): return x", "function", "f"), tests)]
+    nested = Program("def f(x): return [{'x': (x['y'] + 1, 1)}]", "function", "f")
+    items += [(nested, [Test(f'{{"y": {number}}}', f'[{{"x": [{next_number}, 1]}}]')])]
+    results = sandbox.judge(items, isolate=isolate, compat=compat)
+    last = "wrong_answer" if compat else "accepted"  # LiveCodeBench's inner tuples equal no lists
+    assert [result.verdict for result in results] == [*programs.values(), "accepted", last]
+    assert results[1].tests[0].output == "(a value too deep or too long to show)"
+
+
+def test_long_integers_are_valid_arguments_and_values():
+    number = "7" * 5_000
+    check_arguments(f'{number}\n[-{number}, "NaN"]')
+    check_call(Test(f"[{number}]", f'{{"x": -{number}, "y": "Infinity"}}'), "test 1")
+    with pytest.raises(UserError, match="lone surrogate"):
+        check_call(Test(number, f'[{number}, "\\ud800"]'), "test 1")
+    with pytest.raises(UserError, match="must be JSON"):
+        parse_expected_value(f"{number}x")
 
 
 @pytest.mark.parametrize("depth", [500, 3_000, 9_999])

@@ -28,7 +28,8 @@ import weakref
 from _signal import getsignal, pthread_sigmask  # type: ignore[import-not-found]
 from _thread import _count as count_threads
 from collections.abc import Callable
-from typing import Any, NoReturn
+from os import getcwd
+from typing import Any, NoReturn, TypeVar
 
 from gapft_harness.sandbox.confinement.syscalls import libc
 from gapft_harness.sandbox.inside import lcb
@@ -44,6 +45,9 @@ NEXT, LAST = b"+", b"."
 COMPILED = b"+"
 
 _FILE = "program.py"
+_Value = TypeVar("_Value")
+#: Integers of at most this many digits are converted whatever the limit.
+_FEW_DIGITS = sys.int_info.str_digits_check_threshold
 #: The recursion limit at the start of the fork, which every program starts with.
 _initial_depth: list[int] = []
 #: Flushes the C library's buffers; resolved once, in the worker.
@@ -87,8 +91,8 @@ def _run_program() -> int:
         source = source.removeprefix("\ufeff")
     is_function = kind == "function"
     try:
-        if compat and not is_function:
-            source = lcb.rewrite_program(source)
+        if compat:
+            source = lcb.rewrite_program(source, is_function)
         code = compile(source, _FILE, "exec", dont_inherit=True)
     except MemoryError as error:
         _write_report("raised", "MemoryError", str(error))
@@ -101,19 +105,20 @@ def _run_program() -> int:
     atexit._clear()
     for name in (_FILE, _program_path()):
         linecache.lazycache(name, {"__name__": name, "__loader__": _SourceLoader(source)})
+    if compat:
+        lcb.disable_functions()
     if is_function:
         return _answer_calls(code, function, bool(compat))
     os.close(SOURCE)
-    if compat:
-        status = _run_guarded(lambda: lcb.run_stdin(code, _create_module("__main__")))
-    else:
-        status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
+    if compat:  # LiveCodeBench ends the process without exit functions
+        return _run_guarded(lambda: lcb.run_stdin(code, _create_module("__main__")))
+    status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
     return _finalize("__main__", status)
 
 
 def _program_path() -> str:
     """Return the program's ``__file__``; no such file exists."""
-    return os.path.join(os.getcwd(), _FILE)
+    return os.path.join(getcwd(), _FILE)
 
 
 def _create_module(name: str) -> types.ModuleType:
@@ -236,7 +241,10 @@ def _answer_call(code: types.CodeType, name: str, tagged: bool, text: str) -> in
 
 def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
     module = _create_module("solution")
-    arguments = parse_arguments(text)
+    if len(text) <= _FEW_DIGITS:
+        arguments = parse_arguments(text)
+    else:
+        arguments = _without_digit_limit(parse_arguments, text)
     exec(code, module.__dict__)
     function = _find_function(module, name)
     if function is None:
@@ -247,13 +255,25 @@ def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> 
 
 
 def _encode_result(value: object, tagged: bool) -> str:
-    """Encode a value as JSON, independently of the program's recursion limit."""
+    """Encode a value as JSON, independently of the program's limits on recursion and digits."""
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(4 * MAX_VALUE_DEPTH)
     try:
         return encode_value(value, tagged)
+    except ValueError:  # an integer beyond Python's limit
+        return _without_digit_limit(encode_value, value, tagged)
     finally:
         sys.setrecursionlimit(depth)
+
+
+def _without_digit_limit(convert: Callable[..., _Value], *arguments: object) -> _Value:
+    """Call without Python's limit on the digits of an integer: it is for the program's own text."""
+    digits = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        return convert(*arguments)
+    finally:
+        sys.set_int_max_str_digits(digits)
 
 
 def _find_function(module: types.ModuleType, name: str) -> Callable[..., Any] | None:
@@ -275,7 +295,7 @@ def _capture_state() -> object:
         mask,
         count_threads(),
         (main.is_alive(), main.name),
-        os.getcwd(),
+        getcwd(),
         *map(signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)),
         [*map(getsignal, range(1, signal.NSIG))],
         pthread_sigmask(signal.SIG_BLOCK, ()),

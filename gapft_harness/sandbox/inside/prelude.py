@@ -1,8 +1,9 @@
-"""Names that are available to programs without import: Python's builtins, or LiveCodeBench's too.
+"""What programs find without asking: plain Python, or also what LiveCodeBench provides.
 
-LiveCodeBench puts a list of imports and a higher recursion limit before every program. A program
-that needs them fails in plain Python, so they are provided only on request. The modules are in
-LiveCodeBench's order: later names override earlier ones.
+LiveCodeBench puts a list of imports and a higher recursion limit before every program, and its
+runner raises Python's limit on the digits of an integer. A program that needs them fails in plain
+Python, so they are provided only on request. The modules are in LiveCodeBench's order: later names
+override earlier ones.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _ALL_NAMES = (
     *("builtins", "typing"),
 )
 _MODULES = _ALL_NAMES[:-2]
+#: The recursion limit of ``lcb_runner/evaluation/testing_util.py``.
 _DEPTH = 50_000
+#: The limit on digits of ``lcb_runner/evaluation/compute_code_generation_metrics.py``.
+_DIGITS = 50_000
 
 #: Modules that are imported before the first program, so that programs need no time to import them.
 WARM = (
@@ -31,10 +35,10 @@ WARM = (
 
 
 class Prelude:
-    """Add LiveCodeBench's names to the builtins of this process and its forks, or remove them.
+    """Add LiveCodeBench's names and limits to this process and its forks, or remove them.
 
-    In the program's own namespace they would cost each fork about a hundred copied pages, since
-    Python stores reference counts in the objects.
+    In the program's own namespace the names would cost each fork about a hundred copied pages,
+    since Python stores reference counts in the objects.
     """
 
     def __init__(self) -> None:
@@ -45,14 +49,16 @@ class Prelude:
             names[name] = importlib.import_module(name)
         self._names = {k: v for k, v in names.items() if k not in builtins.__dict__}
         self._plain_depth = sys.getrecursionlimit()
+        self._plain_digits = sys.get_int_max_str_digits()
         self._enabled = False
 
     def set_enabled(self, enabled: bool) -> None:
-        """Enable or disable LiveCodeBench's names and recursion limit for the next programs."""
+        """Enable or disable LiveCodeBench's names and limits for the next programs."""
         if enabled is self._enabled:
             return
         self._enabled = enabled
         sys.setrecursionlimit(_DEPTH if enabled else self._plain_depth)
+        sys.set_int_max_str_digits(_DIGITS if enabled else self._plain_digits)
         for name, value in self._names.items():
             if enabled:
                 builtins.__dict__[name] = value
