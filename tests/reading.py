@@ -13,6 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from gapft_harness.verification.quantities import read_quantity
+from gapft_harness.verification.written_math import clean_response, tidy_answer
+
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
 from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
@@ -26,9 +29,7 @@ from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 from gapft_harness.verification.feedback import failure_feedback
 from gapft_harness.verification.programs import last_program, last_program_lcb
-from gapft_harness.verification.quantities import read_quantity
 from gapft_harness.verification.reasons import classify_reason
-from gapft_harness.verification.written_math import clean_response, tidy_answer
 
 CPU_S = 30
 MEMORY = 2 << 30

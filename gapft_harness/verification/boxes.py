@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 #: Braces, and escaped characters such as \{, which are none.
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_MATHEMATICS = re.compile(r"\$|\\[(\[]")
 _MAX_BARE = 1000
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 
 
 def last_box(text: str) -> str | None:
@@ -28,21 +29,33 @@ def last_box(text: str) -> str | None:
 
 
 def find_boxes(text: str) -> list[tuple[int, int, str]]:
-    """Return (start, end, content) of each box that holds no further box; see ``last_box``."""
+    """Return (start, end, content) of each box; see ``last_box``.
+
+    Of a box in a box, the outer one counts; but if mathematics begins in it again, it holds text,
+    and the inner ones count.
+    """
     matches = [*_BOX.finditer(text)]
-    closings = _match_braces(text, matches[0].end()) if matches else {}
+    if not matches:
+        return []
+    closings = _match_braces(text, matches[0].end())
     boxes: list[tuple[int, int, str]] = []
-    for match in reversed(matches):
-        start = match.end()
+    covered = 0
+    for match, following in zip(matches, [*matches[1:], None], strict=True):
+        start, end = match.end(), len(text)
         if not text.startswith("{", start):
             content = re.split(r"\$|\n", text[start : start + _MAX_BARE], maxsplit=1)[0]
             end = start + len(content)
         else:
             end = closings.get(start, len(text))
             content = text[start + 1 : end - 1] if start in closings else ""
-        if not boxes or boxes[-1][0] >= end:
-            boxes.append((match.start(), end, content))
-    return boxes[::-1]
+        holds_boxes = following is not None and following.start() < end
+        if match.start() < covered:
+            continue
+        if holds_boxes and (not content or _MATHEMATICS.search(content)):
+            continue
+        boxes.append((match.start(), end, content))
+        covered = end
+    return boxes
 
 
 def _match_braces(text: str, start: int) -> dict[int, int]:

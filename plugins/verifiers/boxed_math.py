@@ -183,8 +183,8 @@ def _make_verdict(outcome: Outcome, answer: str) -> Verdict:
     said = _describe_answer(answer)
     if outcome.status == "done":
         return Verdict("pass") if outcome.value else Verdict("fail", said)
-    status = "timeout" if outcome.status == "timeout" else "error"
-    return Verdict(status, f"{outcome.reason}; {said}")
+    reason = f"{outcome.reason}; {said}"
+    return Verdict("timeout" if outcome.status == "timeout" else "error", reason)
 
 
 @hookimpl

@@ -117,9 +117,11 @@ def test_check_gold_agrees_with_verify(verifier, gold):
     assert verifier.check_gold(gold) == (verdict.reason if verdict.status == "error" else "")
 
 
-TOWERS = [r"9^{9^{9^9}}", r"e^{e^{e^{e^9}}}", "100000!", "((((9!)!)!)!)!", r"10^{10^{10}}", "1e999999",
-          r"\binom{1000000}{500000}", rf"\sqrt{{{'9' * 3000}}}", "x" + "!" * 90, "(" * 3000 + "1",
-          "1+" * 1900 + "1", r"\pm" * 30 + "1", rf"{'|' * 500}x{'|' * 500}"]  # fmt: skip
+TOWERS = [
+    r"9^{9^{9^9}}", r"e^{e^{e^{e^9}}}", "100000!", "((((9!)!)!)!)!", r"10^{10^{10}}", "1e999999",
+    r"\binom{1000000}{500000}", rf"\sqrt{{{'9' * 3000}}}", "x" + "!" * 90, "(" * 3000 + "1",
+    "1+" * 1900 + "1", r"\pm" * 30 + "1", rf"{'|' * 500}x{'|' * 500}",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", TOWERS, ids=lambda answer: answer[:12])

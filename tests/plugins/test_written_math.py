@@ -135,7 +135,9 @@ def test_any_text_is_read(text: str) -> None:
     assert answer is None or answer.strip()
 
 
-@given(st.integers(0, 10**9), st.sampled_from(["{}", "**{}**", "{}.", "Answer: {}", "It is {} km."]))
+@given(
+    st.integers(0, 10**9), st.sampled_from(["{}", "**{}**", "{}.", "Answer: {}", "It is {} km."])
+)
 def test_number_is_taken_with_all_that_follows(number: int, form: str) -> None:
     with_tail = [f"{number} squared", f"{number} or more", f"{number}^2", f"{number} below zero",
                  f"at least {number}", f"{number} or {number + 1}", f"{number}x"]  # fmt: skip

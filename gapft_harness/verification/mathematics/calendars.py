@@ -21,18 +21,21 @@ from gapft_harness.verification.mathematics.values import (
 from gapft_harness.verification.mathematics.vocabulary import MONTHS, NUMERALS
 
 _CLOCK = re.compile(
-    r"(?:at )?(\d{1,2})(?: ?: ?(\d{2}))? ?(am|pm|noon|midnight|o'clock)?(?: (am|pm|in the morning|in the afternoon))?"
+    r"(?:at )?(\d{1,2})(?: ?: ?(\d{2})(?: ?: ?(\d{2}))?)? ?(am|pm|noon|midnight|o'clock)?"
+    r"(?: (am|pm|in the morning|in the afternoon))?"
 )
-_HALVES = {"am": 0, "midnight": 0, "in the morning": 0, "pm": 720, "noon": 720, "in the afternoon": 720}  # fmt: skip
+_HALVES = {
+    **dict.fromkeys(("am", "midnight", "in the morning"), 0),
+    **dict.fromkeys(("pm", "noon", "in the afternoon"), 12),
+}
 _MONTH = "|".join((*MONTHS, *(month[:3] for month in MONTHS), "sept"))
 _DAY = r"(\d{1,2})(?: ?(?:st|nd|rd|th))?"
 _MONTH_FIRST = re.compile(rf"({_MONTH}) ?{_DAY}(?:,? ?(\d{{4}}))?")
 _DAY_FIRST = re.compile(rf"(?:the )?{_DAY}(?: of)? ?({_MONTH})(?:,? ?(\d{{4}}))?")
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-_BASED = re.compile(r"(-?)\(?([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?(\d{1,2}|[a-z]+)\}?")
-_BASE_WORD = re.compile(
-    r"(-?)([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?) ?\(?(?:in )?base[- ]?(\d{1,2}|[a-z]+)\)?"
-)
+_DIGITS = r"(-?)\(?([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?"
+_BASED = re.compile(rf"{_DIGITS}_\{{?(?:base ?)?(\d{{1,2}}|[a-z]+)\}}?")
+_BASE_WORD = re.compile(rf"{_DIGITS} ?\(? ?(?:in )?base[- ]?(\d{{1,2}}|[a-z]+)\)?")
 
 
 def read_special(tokens: Sequence[Token]) -> Value | None:
@@ -54,37 +57,30 @@ def write_plainly(tokens: Sequence[Token]) -> str:
         written = token.text.lower()
         if token.kind == "word":
             written = written.replace(".", "")
-        gap = (
-            token.is_spaced
-            or (token.kind == "word")
-            or (text[-1:].isalpha() and token.kind == "number")
-        )
-        text += f" {written}" if gap and text and written not in ",:" else written
-    return (
-        text.replace("{:}", ":")
-        .replace("a . m .", "am")
-        .replace("p . m .", "pm")
-        .replace("{", "")
-        .replace("}", "")
-    )
+        elif token.kind == "group":
+            inside = write_plainly(token.inside)
+            written = inside if token.text == "{" else f"{token.text}{inside}{token.closing}"
+        gap = token.is_spaced or token.kind == "word" or (text[-1:].isalpha() and written.isdigit())
+        text += f" {written}" if gap and text and written not in (",", ":") else written
+    return re.sub(r"\b([ap])\.? ?m\b\.?", r"\1m", text)
 
 
 def _read_clock(text: str) -> Value | None:
     match = _CLOCK.fullmatch(text)
-    if match is None or not (match[2] or match[3]):
+    if match is None or not (match[2] or match[4]):
         return None
-    hour, minute = int(match[1]), int(match[2] or 0)
-    half = match[4] or match[3] or ""
-    if hour > 24 or minute > 59 or (half in _HALVES and not 1 <= hour <= 24):
+    hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
+    half = match[5] or match[4] or ""
+    if hour > 24 or minute > 59 or second > 59:
         if half:
             raise Malformed("there is no such time")
         return None
-    ratio = Ratio((Rational(hour), Rational(minute))) if match[2] and not half else None
-    if half in _HALVES:
-        minutes = (hour % 12 * 60 + minute + _HALVES[half]) if hour <= 12 else hour * 60 + minute
-        return Clock(minutes % 1440, is_certain=True)
-    is_certain = hour > 12 or hour == 0
-    return Clock((hour * 60 + minute) % 1440, is_certain, ratio)
+    terms = (Rational(hour), Rational(minute), *([Rational(second)] if match[3] else []))
+    ratio = Ratio(terms) if match[2] and not half else None
+    if half in _HALVES and hour <= 12:
+        hour = hour % 12 + _HALVES[half]
+    seconds = (hour * 60 + minute) * 60 + second
+    return Clock(seconds, half in _HALVES, ratio)
 
 
 def _read_date(text: str) -> Value | None:
@@ -115,10 +111,7 @@ def _read_based(text: str, plain: str) -> Value | None:
     if not written.isdigit() and written not in NUMERALS:
         return None
     base = int(written) if written.isdigit() else NUMERALS[written]
-    has_digit = any(character.isdigit() for character in digits)
-    if not 2 <= base <= 36 or not (
-        has_digit or (len(digits) > 1 and digits in (digits.upper(), digits.lower()) and base > 10)
-    ):
+    if not 2 <= base <= 36 or not _are_digits(digits, base):
         return None
     whole, _, fraction = digits.partition(".")
     try:
@@ -127,3 +120,12 @@ def _read_based(text: str, plain: str) -> Value | None:
         raise Malformed(f"a digit of {digits} is not below the base {base}") from error
     value = Fraction(number, base ** len(fraction))
     return Scalar(Rational(value.numerator, value.denominator), base=base)
+
+
+def _are_digits(text: str, base: int) -> bool:
+    """Tell a number from a product of variables: ``2B_{16}``, but not ``2a_{11}``, ``3x_2``."""
+    if not any(character.isalpha() for character in text):
+        return True
+    is_written_as_one = text.isupper() or base == 16 or re.search("[a-z][0-9]", text)
+    are_valid = all(c == "." or int(c, 36) < base for c in text)
+    return bool(is_written_as_one) and are_valid and len(text) > 1

@@ -12,21 +12,77 @@ from functools import lru_cache
 _GROUP = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
 
 _CHARACTERS = {
-    **{"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "⁄": "/", "∕": "/", "÷": r"\div "},
-    **{"×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ", "∙": r"\cdot ", "∗": "*", "•": r"\cdot "},
-    **{"±": r"\pm ", "∓": r"\mp ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge "},
-    **{"≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ", "∞": r"\infty ", "∪": r"\cup "},
-    **{"∩": r"\cap ", "∈": r"\in ", "∉": r"\notin ", "∅": r"\emptyset ", "∖": r"\setminus "},
-    **{"⊂": r"\subset ", "⊆": r"\subseteq ", "→": r"\to ", "∠": r"\angle ", "△": r"\triangle "},
-    **{"⟨": r"\langle ", "⟩": r"\rangle ", "〈": r"\langle ", "〉": r"\rangle ", "∣": r"\mid "},
-    **{"…": r"\ldots ", "⋯": r"\ldots ", "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ "},
-    **{"′": "'", "’": "'", "‘": "'", "″": "''", "‴": "'''", "“": '"', "”": '"'},
-    **{"ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}"},
-    **{"ℂ": r"\mathbb{C}", "√": r"\sqrt ", "∛": r"\sqrt[3] ", "∜": r"\sqrt[4] "},
-    **{"⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∘": r"\circ "},
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "‐": "-",
+    "‑": "-",
+    "⁄": "/",
+    "∕": "/",
+    "÷": r"\div ",
+    "×": r"\times ",
+    "⋅": r"\cdot ",
+    "·": r"\cdot ",
+    "∙": r"\cdot ",
+    "∗": "*",
+    "•": r"\cdot ",
+    "±": r"\pm ",
+    "∓": r"\mp ",
+    "≤": r"\le ",
+    "≥": r"\ge ",
+    "⩽": r"\le ",
+    "⩾": r"\ge ",
+    "≠": r"\ne ",
+    "≈": r"\approx ",
+    "≡": r"\equiv ",
+    "∞": r"\infty ",
+    "∪": r"\cup ",
+    "∩": r"\cap ",
+    "∈": r"\in ",
+    "∉": r"\notin ",
+    "∅": r"\emptyset ",
+    "∖": r"\setminus ",
+    "⊂": r"\subset ",
+    "⊆": r"\subseteq ",
+    "→": r"\to ",
+    "∠": r"\angle ",
+    "△": r"\triangle ",
+    "⟨": r"\langle ",
+    "⟩": r"\rangle ",
+    "〈": r"\langle ",
+    "〉": r"\rangle ",
+    "∣": r"\mid ",
+    "…": r"\ldots ",
+    "⋯": r"\ldots ",
+    "°": r"^\circ ",
+    "º": r"^\circ ",
+    "˚": r"^\circ ",
+    "′": "'",
+    "’": "'",
+    "‘": "'",
+    "″": "''",
+    "‴": "'''",
+    "“": '"',
+    "”": '"',
+    "ℝ": r"\mathbb{R}",
+    "ℤ": r"\mathbb{Z}",
+    "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}",
+    "√": r"\sqrt ",
+    "∛": r"\sqrt[3] ",
+    "∜": r"\sqrt[4] ",
+    "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ",
+    "⌈": r"\lceil ",
+    "⌉": r"\rceil ",
+    "∘": r"\circ ",
     **dict.fromkeys("\u00a0\u2009\u202f\u2002\u2003\u2005\u2006\u2007\u2008", r"\,"),
     **dict.fromkeys("\u200b\u2060\ufeff\u2061\u2062\u2063", ""),
-    **{"％": r"\%", "＄": r"\$", "℃": r"^\circ\text{C}", "℉": r"^\circ\text{F}"},
+    "％": r"\%",
+    "＄": r"\$",
+    "℃": r"^\circ\text{C}",
+    "℉": r"^\circ\text{F}",
 }
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ", "0123456789+-=()ni", strict=True))
 _LOWERED = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎", "0123456789+-=()", strict=True))
@@ -41,9 +97,19 @@ _SIZES = (
     r"|mathstrut|strut|centering|small|large|Large|bf|it|rm|sf|nobreak|allowbreak|boldmath)"
     + _COMMAND_END
 )
+_CIRCLE = r"\\(?:circ|degree)"
 #: Pattern -> replacement, in order: what is seen only as layout.
 _LAYOUT = [
     (re.compile(r"\\(?:left|right)\s*\."), " "),
+    (re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]"), r"\\\\"),
+    (re.compile(r"\+/-|(?:\A|(?<=[=(,\s]))\+-"), r"\\pm "),
+    (re.compile(r">="), r"\\ge "),
+    (re.compile(r"<="), r"\\le "),
+    (re.compile(r"(?<=[a-zA-Z])\s*!=|\s!="), r"\\ne "),
+    (re.compile(r"\*\*"), "^"),
+    (re.compile(r"\^\s*(?:\{\s*)?\\(?:text|mathrm)\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?"), ""),
+    (re.compile(r"\^\s*\{\s*(?:st|nd|rd|th)\s*\}"), ""),
+    (re.compile(r"(?<!\\)\$(?!\s*[-+]?[\d.])"), " "),
     (re.compile(rf"\\[hv]?phantom\s*(?:{_GROUP}|\\?[^\\{{}}])"), " "),
     (re.compile(rf"\\(?:hspace|vspace|label|tag|hskip)\*?\s*{_GROUP}"), " "),
     (re.compile(rf"\\(?:textcolor|colorbox)\s*{_GROUP}"), " "),
@@ -56,10 +122,10 @@ _LAYOUT = [
     (re.compile(rf"\\(?:lbrack){_COMMAND_END}"), "["),
     (re.compile(rf"\\(?:rbrack){_COMMAND_END}"), "]"),
     (re.compile(rf"\\[lr]?vert{_COMMAND_END}"), "|"),
-    (re.compile(r"\\(?:begin|end)\s*\{(?:aligned|align|align\*|gathered|equation|equation\*|split)\}"), " "),
+    (re.compile(r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|equation\*?|split)\}"), " "),
     (re.compile(r"\\(?:[dtc]frac)" + _COMMAND_END), r"\\frac"),
     (re.compile(r"\\(?:[dt]binom)" + _COMMAND_END), r"\\binom"),
-    (re.compile(r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)" + _COMMAND_END + ")"), r"\\degree "),
+    (re.compile(rf"\^\s*(?:\{{\s*{_CIRCLE}\s*\}}|{_CIRCLE}{_COMMAND_END})"), r"\\degree "),
     (re.compile(r"\^\s*\{\s*((?:\\prime\s*|'\s*)+)\}"), r"\1"),
     (re.compile(r"\^\s*(?=\\prime)"), ""),
     (re.compile(r"\\prime" + _COMMAND_END), "'"),
@@ -67,7 +133,9 @@ _LAYOUT = [
 _REVERSED = re.compile(r"\A\s*\]|\[\s*\Z|\[\s*\\cup\s*\]")
 _EMPHASIS = re.compile(r"(?P<run>\*{1,3}|_{1,3}|`{1,2})(?=\S)(?P<text>(?:(?!(?P=run)).)+)(?P=run)")
 _OPENED_BEFORE = re.compile(r"(?P<text>[^*`]*\S)(?:\*{1,3}|`{1,2})[.,]?")
-_STOPS = re.compile(r"(?<!\\)[.,; ]+\Z")
+#: Stops at the end, but for dots that continue a decimal.
+_STOPS = re.compile(r"(?<!\\)(?:[,; ]|(?<!\.)\.)+\Z")
+_CONTROL_SPACE = re.compile(r"(?<!\\)\\\s*\Z")
 #: Longer answers are compared as text only.
 MAX_LENGTH = 4000
 
@@ -78,7 +146,7 @@ def tidy_answer(latex: str) -> str:
     Args:
         latex: the answer of a model, without its box.
     """
-    text = _STOPS.sub("", " ".join(latex.split()))
+    text = _STOPS.sub("", _CONTROL_SPACE.sub("", " ".join(latex.split())))
     if len(text) > MAX_LENGTH:
         return text
     for _ in range(3):

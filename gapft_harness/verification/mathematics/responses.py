@@ -10,12 +10,15 @@ import re
 
 from gapft_harness.verification.boxes import find_boxes
 from gapft_harness.verification.mathematics.notation import tidy_answer
+from gapft_harness.verification.mathematics.vocabulary import MULTIPLIERS, OPERATIONS, REFUSED
 
 #: Between boxes that belong together: "or", "and" or a comma, and the name of the next value.
 _JOINED = re.compile(
-    r"[\s$.)\\]*(?:\\text\s*\{)?\s*(?P<joiner>(?:,\s*)?\b(?:or|and)\b|[,;])\s*\}?[\s$(]*"
-    r"(?:[A-Za-z](?:_\w)?(?:\([a-z]\))?\s*=[\s$]*)?"
+    r"[\s$.)\\]*(?:\\text\s*\{)?\s*"
+    r"(?P<joiner>(?:,\s*)?\b(?:or|and)\b|[,;&/]|\\(?:lor|land|vee|wedge|cup)\b)"
+    r"\s*\}?[\s$(]*(?:[A-Za-z](?:_\w)?(?:\([a-z]\))?\s*=[\s$]*)?"
 )
+_MINUS_BEFORE = re.compile(r"(?:[=$({]|\A)\s*[-−]\s*\Z")
 
 
 def find_boxed_answer(text: str) -> str | None:
@@ -32,6 +35,8 @@ def find_boxed_answer(text: str) -> str | None:
         return None
     start, _, content = boxes[-1]
     answer = tidy_answer(content)
+    if answer and _MINUS_BEFORE.search(text[max(0, start - 20) : start]):
+        answer = f"-({answer})"
     for before in reversed(boxes[:-1]):
         joined = _JOINED.fullmatch(text, before[1], start)
         part = tidy_answer(before[2])
@@ -45,111 +50,223 @@ def find_boxed_answer(text: str) -> str | None:
 
 _STRUCK = re.compile(r"~~[^~\n]{1,200}~~|</?(?:b|i|u|em|strong|code|mark|br|p)\s*/?>|`+")
 _SPACED_MINUS = re.compile(r"−\s*(?=[\d.])")
-_DISPLAY = re.compile(r"\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
-_INLINE = re.compile(r"(?<!\\)\$(?=\S)([^$\n]+?)(?<=\S)\$(?!\d)")
+_DELIMITER = re.compile(r"\$\$|(?<!\\)\$|\\[()\[\]]|\n")
+_CLOSING = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _ENGLISH = re.compile(r"(?<![\\a-zA-Z{])[A-Za-z]{3,}")
 _RUN = re.compile(r"\*+|_+")
-_LABEL = re.compile(
-    r"\b(?:final |correct )?(?:answer|result|solution)\b\W{0,4}(?:is|:|=|equals)?\W{0,3}?(?:\s|:)\s*"
-    r"(?=[^\s:])",
-    re.IGNORECASE,
-)
-_MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|#+|\d+\.)\s+)*(?:####\s*)?")
+_LABEL = re.compile(r"\b(?:answer|result|solution)\b(?:\s*(?:is|equals|=|:))+\s*", re.IGNORECASE)
+_CORRECTION = re.compile(r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on)\b", re.IGNORECASE)
+_MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|#+|\d+\.)\s+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])|(?<=[.!?])\s*\Z")
 _CLAUSE_END = re.compile(r"[.,;:!?]+\Z")
-_OPERATOR = re.compile(r"[-+*/=:·×÷<>≤≥^()\[\]|]+")
-_BEFORE = frozenset(
-    "at least most more less fewer than about approximately around roughly nearly almost between"
-    " or and to minus negative plus times from over under up not no".split()
+#: What follows says why, or what the answer is not.
+_ASIDE = re.compile(
+    r",?\s+(?:because|since|instead of|rather than|as (?!well)|which)\b.*", re.DOTALL
 )
+_DENIED = re.compile(r"\b(?:not|cannot|never|wrong|incorrect)\b|n't\b", re.IGNORECASE)
+_OPERATOR = re.compile(r"[-+*/=:·×÷<>≤≥≠≈≡~!^()\[\]|]+")
+_NUMBERS = re.compile(r"[-+$\d.,\ue000\ue001]+")
+#: Words that belong to the number behind them.
+_BEFORE = frozenset(["or", "and", "to", "plus", "minus", "times", "over"])
+#: Words that end what is said about the number before them.
 _BEHIND = frozenset(
-    "is are was were be been so because since which that who when where while if then but as for"
-    " each there this these those it he she they we you i has have had will would can could".split()
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "so",
+        "because",
+        "since",
+        "which",
+        "that",
+        "who",
+        "when",
+        "where",
+        "while",
+        "if",
+        "then",
+        "but",
+        "as",
+        "for",
+        "each",
+        "there",
+        "this",
+        "these",
+        "those",
+        "it",
+        "he",
+        "she",
+        "they",
+        "we",
+        "you",
+        "i",
+        "has",
+        "have",
+        "had",
+        "will",
+        "would",
+        "can",
+        "could",
+    ]
 )
-#: Placeholder for a piece of mathematics while words are read.
-_MATH = re.compile("\ue000(\\d+)\ue001")
+_VERBS = frozenset(
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "equals",
+        "gives",
+        "get",
+        "gets",
+        "have",
+        "has",
+        "had",
+        "costs",
+        "so",
+    ]
+)
+_CHANGING = (
+    REFUSED | MULTIPLIERS.keys() | {word for phrase in OPERATIONS for word in phrase.split()}
+)
+#: A piece of mathematics while the words around it are read.
+_PIECE = re.compile("\ue000(\\d+)\ue001")
+_HAS_NUMBER = re.compile("[0-9\ue000]")
 
 
 def find_written_answer(text: str) -> str | None:
     """Return the answer in a response without a box; a guess at what its writer means.
 
     It is what follows the last "answer is", or else the last number or piece of mathematics with
-    all that belongs to it: operators and brackets around it, words that qualify it, and the words
-    behind it up to the end of its clause.
+    all that belongs to it: operators and brackets around it, words before it that change it, and
+    the words behind it up to the end of its clause.
     """
-    pieces: list[str] = []
-
-    def hide(match: re.Match[str]) -> str:
-        pieces.append(next(filter(None, match.groups()), ""))
-        return f"\ue000{len(pieces) - 1}\ue001"
-
-    def hide_inline(match: re.Match[str]) -> str:
-        return match[0] if _ENGLISH.search(match[1]) else hide(match)
-
     cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
-    cleaned = _INLINE.sub(hide_inline, _DISPLAY.sub(hide, cleaned))
+    cleaned = cleaned.replace("as well as", "and").replace("left over", "left")
+    cleaned, pieces = _hide_mathematics(cleaned)
     lines = [_strip_emphasis(line) for line in cleaned.split("\n")]
     answer = _find_labelled(lines) or _find_last(lines)
-    answer = _MATH.sub(lambda m: f" {pieces[int(m[1])]} ", answer)
+    answer = _PIECE.sub(lambda match: f" {pieces[int(match[1])]} ", answer)
     return tidy_answer(answer) or None
 
 
+def _hide_mathematics(text: str) -> tuple[str, list[str]]:
+    """Replace pieces of mathematics by placeholders; dollar signs of amounts of money stay."""
+    tokens = [*_DELIMITER.finditer(text)]
+    closings = _find_closings(tokens)
+    parts: list[str] = []
+    pieces: list[str] = []
+    position = number = 0
+    while number < len(tokens):
+        token, end = tokens[number], closings[number]
+        number += 1
+        if end is None:
+            continue
+        inside = text[token.end() : tokens[end].start()]
+        after = tokens[end].end()
+        if token[0] == "$" and not _is_inline(inside, text[after : after + 1]):
+            continue
+        parts.append(text[position : token.start()])
+        parts.append(f"\ue000{len(pieces)}\ue001")
+        pieces.append(" ".join(inside.split()))
+        position, number = after, end + 1
+    return "".join([*parts, text[position:]]), pieces
+
+
+def _find_closings(tokens: list[re.Match[str]]) -> list[int | None]:
+    """Return for each opening delimiter the number of the one that closes it."""
+    closings: list[int | None] = [None] * len(tokens)
+    following: dict[str, int] = {}
+    for number in range(len(tokens) - 1, -1, -1):
+        word = tokens[number][0]
+        if word == "\n":
+            following.pop("$", None)
+            continue
+        if word in _CLOSING:
+            closings[number] = following.get(_CLOSING[word])
+        following[word] = number
+    return closings
+
+
+def _is_inline(inside: str, behind: str) -> bool:
+    """Check whether the text between two dollar signs is mathematics, not words between amounts."""
+    is_tight = bool(inside.strip()) and inside == inside.strip()
+    return is_tight and not behind.isdigit() and not _ENGLISH.search(inside)
+
+
 def _find_labelled(lines: list[str]) -> str:
-    """Return what follows the last "answer is" or "Answer:", up to the end of its sentence."""
+    """Return what follows the last "answer is" or "Answer:", unless it is corrected later."""
     for number in range(len(lines) - 1, -1, -1):
         matches = [*_LABEL.finditer(lines[number])]
-        if matches:
-            rest = lines[number][matches[-1].end() :]
-            return _SENTENCE_END.split(rest)[0] if rest.strip() else ""
+        if not matches:
+            continue
+        rest = lines[number][matches[-1].end() :]
+        later = lines[number + 1 :]
+        if not rest.strip():
+            return next((line.strip() for line in later if line.strip()), "")
+        first, *others = _SENTENCE_END.split(rest)
+        corrections = [n for n, text in enumerate(others) if _CORRECTION.match(text)]
+        if corrections:
+            return _find_last([" ".join(others[corrections[0] :]), *later])
+        return _ASIDE.sub("", first)
     return ""
 
 
 def _find_last(lines: list[str]) -> str:
     """Return the last number or piece of mathematics with all that belongs to it."""
     for line in reversed(lines):
-        text = line[_MARGIN.match(line).end() :]  # type: ignore[union-attr]
-        for sentence in reversed(_SENTENCE_END.split(text)):
-            if re.search("[0-9\ue000]", sentence):
-                return _take_phrase(sentence.split())
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    text = last.strip()
+        margin = _MARGIN.match(line)
+        for sentence in reversed(_SENTENCE_END.split(line[margin.end() if margin else 0 :])):
+            clause = _ASIDE.sub("", sentence)
+            if _HAS_NUMBER.search(clause):
+                return "" if _DENIED.search(clause) else _take_phrase(clause.split())
+    text = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return text if re.search(r"[\\^=]", text) else ""
 
 
 def _take_phrase(words: list[str]) -> str:
     """Return the last number among words, with the words around it that belong to it."""
-    holds = [bool(re.search("[0-9\ue000]", word)) for word in words]
-    last = len(words) - 1 - holds[::-1].index(True)
+    last = max(n for n, word in enumerate(words) if _HAS_NUMBER.search(word))
     start = last
-    while start and _belongs_before(words[start - 1], holds[start - 1], words[start]):
+    while start and _belongs_before(words, start):
         start -= 1
+    clause = start
+    while clause and words[clause - 1].lower() not in _VERBS and words[clause - 1][-1] not in ",;:":
+        clause -= 1
+    changing = [n for n in range(clause, start) if words[n].lower() in _CHANGING]
+    start = changing[0] if changing else start
     end = last
     while end + 1 < len(words) and not _CLAUSE_END.search(words[end]):
-        following = words[end + 1].lower().rstrip(".,;:!?")
-        if following in _BEHIND or end - last > 5:
+        if words[end + 1].lower().rstrip(".,;:!?") in _BEHIND or end - last > 5:
             break
         end += 1
+    while start < last and words[start].lower() in ("or", "and", "to"):
+        start += 1
     behind = [rf"\text{{{word}}}" if word.isalpha() else word for word in words[last + 1 : end + 1]]
-    phrase = words[start : last + 1] + behind
-    while phrase and phrase[0].lower() in ("or", "and", "to"):
-        phrase = phrase[1:]
-    return " ".join(phrase)
+    return " ".join(words[start : last + 1] + behind)
 
 
-def _belongs_before(word: str, has_number: bool, following: str) -> bool:
-    """Check whether a word before a number is a part of the same value."""
+def _belongs_before(words: list[str], start: int) -> bool:
+    """Check whether the word before a position is a part of the value that begins there."""
+    word, following = words[start - 1], words[start]
+    has_number = bool(_HAS_NUMBER.search(word))
+    behind_comma = word.endswith(",")
     if word.endswith((".", ";", ":")) and not _OPERATOR.fullmatch(word):
         return False
-    if word.endswith(",") and not (has_number and following[-1:] in ")]}" or word[:1] in "([{"):
-        return has_number and bool(re.fullmatch(r"[-+$\d.,]+", following.rstrip(".")))
-    is_variable = (
-        len(word) == 1 and word.isalpha() and word not in "aI" and _OPERATOR.match(following)
-    )
+    if behind_comma and word[:1] not in "([{" and following[-1:] not in ")]}":
+        is_assignment = len(following) == 1 and words[start + 1 : start + 2] == ["="]
+        is_list = _NUMBERS.fullmatch(following) and _NUMBERS.fullmatch(word)
+        return has_number and bool(is_list or is_assignment)
+    is_variable = len(word) == 1 and word.isalpha() and word not in "aI"
     return (
         has_number
         or bool(_OPERATOR.fullmatch(word))
         or word.lower() in _BEFORE
-        or bool(is_variable)
+        or (is_variable and bool(_OPERATOR.match(following)))
     )
 
 

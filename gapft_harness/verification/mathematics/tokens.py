@@ -7,11 +7,13 @@ words for operations ("three", "squared").
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
+from gapft_harness.verification.mathematics.arithmetic import MAX_BITS
 from gapft_harness.verification.mathematics.notation import MAX_LENGTH, normalize
 from gapft_harness.verification.mathematics.values import Malformed, Unreadable
 from gapft_harness.verification.mathematics.vocabulary import (
@@ -23,31 +25,36 @@ from gapft_harness.verification.mathematics.vocabulary import (
     NUMERALS,
     OPERATIONS,
     REFUSED,
+    SCALES,
     find_unit,
+    is_number_word,
     to_singular,
 )
 
-Kind = Literal["number", "letter", "word", "command", "sign"]
-#: Numbers with more binary digits are not computed.
-MAX_BITS = 400_000
+Kind = Literal["number", "letter", "word", "command", "sign", "group"]
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of an answer.
+    r"""A piece of an answer.
 
     Attributes:
         kind: ``number``; ``letter``, a variable; ``word``; ``command`` with its backslash;
-            ``sign``, any other character.
-        text: as written.
-        value: the value of a number.
+            ``group``, tokens in brackets; ``sign``, any other character.
+        text: as written; of a group, its opening bracket.
+        value: the value of a number; of ``\pm`` and ``\mp``, the same for signs that go
+            together.
         is_spaced: whether spaces are before it.
+        inside: the tokens of a group.
+        closing: the closing bracket of a group.
     """
 
     kind: Kind
     text: str
     value: Fraction = Fraction(0)
     is_spaced: bool = False
+    inside: tuple[Token, ...] = ()
+    closing: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,15 @@ class Context:
 
     Attributes:
         units: units of the gold answer, which an answer may write as bare letters.
-        letters: variables of the gold answer, which are not units after a space.
         has_euler: whether ``e`` is Euler's number in it, so that ``2e3`` is no power of ten.
     """
 
     units: frozenset[str] = frozenset()
-    letters: frozenset[str] = frozenset()
     has_euler: bool = False
 
+
+#: Of an answer whose gold answer tells nothing, and of gold answers themselves.
+NO_CONTEXT = Context()
 
 _TEXT = re.compile(
     r"\\(text(?:bf|it|rm|sf|tt|normal|sc|up|md)?|mbox|hbox|emph|mathrm|operatorname\*?|mathop|textsuperscript)"
@@ -80,8 +88,35 @@ _COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)
 _RUN = re.compile(r"[a-zA-Z]+")
 _TEXT_WORD = re.compile(r"[^\W\d_]+(?:[.'-][^\W\d_]+)*\.?")
 _FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp sqrt pi infty"
-    " max min gcd lcm det asin acos atan".split()
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "ln",
+        "log",
+        "lg",
+        "exp",
+        "sqrt",
+        "pi",
+        "infty",
+        "max",
+        "min",
+        "gcd",
+        "lcm",
+        "det",
+        "asin",
+        "acos",
+        "atan",
+    ]
 )
 _VOWEL = re.compile("[aeiouyAEIOUY]")
 #: Words that are read as words wherever they stand, besides units.
@@ -104,13 +139,24 @@ _PERIOD = re.compile(
 _DOTS = re.compile(r"([0-9]*)\.([0-9]*?)([0-9]{1,12}?)\3+\s*(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.)")
 _PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
 _EXPONENT = re.compile(r"[eE]([-+]?)([0-9]{1,6})(?![0-9a-zA-Z.])")
-_OPENING = ("(", "[", r"\{", r"\langle")
-_CLOSING = (")", "]", r"\}", r"\rangle")
+#: Opening brackets with those that may close them; an interval may mix round and square ones.
+_BRACKETS = {
+    "(": (")", "]"),
+    "[": ("]", ")"),
+    "{": ("}",),
+    r"\{": (r"\}",),
+    r"\langle": (r"\rangle",),
+    r"\lfloor": (r"\rfloor",),
+    r"\lceil": (r"\rceil",),
+    r"\begin": (r"\end",),
+}
+_CLOSING = frozenset(closing for closings in _BRACKETS.values() for closing in closings)
+_MAX_DEPTH = 60
 
 
 @lru_cache(maxsize=4096)
-def tokenize(latex: str, context: Context = Context()) -> tuple[Token, ...]:
-    """Return the tokens of an answer.
+def tokenize(latex: str, context: Context = NO_CONTEXT) -> tuple[Token, ...]:
+    """Return the tokens of an answer, without groups.
 
     Raises:
         Malformed: braces do not match.
@@ -118,19 +164,67 @@ def tokenize(latex: str, context: Context = Context()) -> tuple[Token, ...]:
     """
     if len(latex) > MAX_LENGTH:
         raise Unreadable("the answer is too long")
-    reader = _Tokenizer(normalize(latex), context)
-    reader.read()
-    return tuple(_rewrite_words(reader.tokens))
+    tokenizer = _Tokenizer(normalize(latex), context)
+    tokenizer.read()
+    return tuple(_rewrite_words(tokenizer.tokens))
 
 
-def join_tokens(tokens: tuple[Token, ...]) -> str:
+def join_tokens(tokens: Sequence[Token]) -> str:
     """Return tokens as text: without spaces, but for those between digits or words."""
     parts: list[str] = []
-    for token, before in zip(tokens, (None, *tokens[:-1]), strict=True):
+    for token, before in zip(tokens, (None, *tokens), strict=False):
         if before and token.kind == before.kind and token.kind in ("number", "word"):
             parts.append(" ")
-        parts.append(token.text)
+        inside = f"{join_tokens(token.inside)}{token.closing}" if token.kind == "group" else ""
+        parts.append(token.text + inside)
     return "".join(parts)
+
+
+def split_tokens(
+    tokens: Sequence[Token], is_separator: Callable[[Token], bool]
+) -> tuple[list[tuple[Token, ...]], list[str]]:
+    """Split tokens at separators; return the parts and the separators."""
+    parts: list[list[Token]] = [[]]
+    separators: list[str] = []
+    for token in tokens:
+        if is_separator(token):
+            separators.append(token.text)
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [tuple(part) for part in parts], separators
+
+
+def nest_tokens(tokens: Sequence[Token]) -> tuple[Token, ...]:
+    """Return tokens with all that is in brackets as groups.
+
+    Raises:
+        Unreadable: brackets do not match, or are nested too deeply.
+    """
+    open_groups: list[tuple[Token, list[Token]]] = []
+    current: list[Token] = []
+    signs = 0
+    are_linked = any(token.text == r"\mp" for token in tokens)
+    for token in tokens:
+        if token.text in (r"\pm", r"\mp"):
+            signs += not are_linked
+            token = replace(token, value=Fraction(signs))
+        if token.text in _BRACKETS:
+            if len(open_groups) == _MAX_DEPTH:
+                raise Unreadable("brackets are nested too deeply")
+            open_groups.append((token, current))
+            current = []
+        elif token.text in _CLOSING:
+            if not open_groups or token.text not in _BRACKETS[open_groups[-1][0].text]:
+                raise Unreadable("brackets do not match")
+            opening, outside = open_groups.pop()
+            group = replace(opening, kind="group", inside=tuple(current), closing=token.text)
+            current = [*outside, group]
+        else:
+            current.append(token)
+    if open_groups:
+        raise Unreadable("a bracket is not closed")
+    return tuple(current)
 
 
 class _Tokenizer:
@@ -180,9 +274,7 @@ class _Tokenizer:
         ):
             self._read_number()
         elif self.modes and self.modes[-1] and (match := _TEXT_WORD.match(text, position)):
-            name = match[0] in _FUNCTIONS and not find_unit(match[0])
-            self.position = match.end()
-            self._add("command" if name else "word", f"\\{match[0]}" if name else match[0])
+            self._read_text_word(match[0])
         elif match := _RUN.match(text, position):
             self._read_letters(match[0])
         else:
@@ -192,9 +284,10 @@ class _Tokenizer:
     def _open_text(self, end: int, *, opens: bool = True) -> None:
         r"""Enter or leave ``\text{…}``; its braces are no tokens."""
         self.position = end
-        self.is_spaced = True
         if opens:
             self.modes.append(True)
+        else:
+            self.is_spaced = True
 
     def _take(self, kind: Kind, text: str) -> None:
         """Add a token that is written as its text."""
@@ -206,7 +299,10 @@ class _Tokenizer:
         self.is_spaced = False
 
     def _count_brackets(self, text: str) -> None:
-        self.depth += (text in _OPENING) - (text in _CLOSING)
+        if text in ("(", "[", r"\{", r"\langle"):
+            self.depth += 1
+        elif text in (")", "]", r"\}", r"\rangle"):
+            self.depth -= 1
 
     # Numbers
 
@@ -255,10 +351,25 @@ class _Tokenizer:
 
     # Letters
 
+    def _read_text_word(self, word: str) -> None:
+        r"""Read a word in ``\text``; a single letter directly behind a number is a variable."""
+        is_attached = bool(self.tokens) and self.tokens[-1].kind == "number" and not self.is_spaced
+        if word in _FUNCTIONS and not find_unit(word):
+            self.position += len(word)
+            self._add("command", f"\\{word}")
+        elif len(word) == 1 and is_attached and not find_unit(word):
+            self._take("letter", word)
+        else:
+            self._take("word", word)
+
     def _read_letters(self, run: str) -> None:
-        if run in _FUNCTIONS or run == "inf":
+        is_unit_behind = self.is_spaced and bool(self.tokens) and self.tokens[-1].kind == "number"
+        if is_unit_behind and len(run) > 1 and find_unit(run):
+            self._take("word", run)
+        elif run in _FUNCTIONS or run == "inf":
             self.position += len(run)
             self._add("command", "\\infty" if run in ("inf", "infty") else f"\\{run}")
+            self.is_spaced = True  # sqrt13 is the root of 13
         elif self._is_word(run):
             match = _TEXT_WORD.match(self.text, self.position)
             self._take("word", match[0] if match and match[0].isascii() else run)
@@ -267,7 +378,7 @@ class _Tokenizer:
                 self._take("letter", letter)
 
     def _is_word(self, run: str) -> bool:
-        """Tell words without ``\\text`` from products of variables."""
+        r"""Tell words without ``\text`` from products of variables."""
         last = self.tokens[-1] if self.tokens else None
         unit = find_unit(run)
         if unit and unit in self.context.units and last is not None:
@@ -284,6 +395,7 @@ class _Tokenizer:
         minimum = 2 if last is not None and last.kind == "word" else 4
         return len(run) >= minimum and bool(_VOWEL.search(run)) and run[1:].islower()
 
+
 def _read_repeating(whole: str, fixed: str, period: str) -> Fraction:
     """Return the value of ``whole.fixed`` followed by ``period`` for ever."""
     start = Fraction(int(whole + fixed or "0"), 10 ** len(fixed))
@@ -295,64 +407,81 @@ def _read_repeating(whole: str, fixed: str, period: str) -> Fraction:
 
 def _rewrite_words(tokens: list[Token]) -> list[Token]:
     """Replace number words, multipliers and operations by numbers and signs."""
+    words: list[Token] = []
+    for token in tokens:
+        parts = token.text.split("-") if token.kind == "word" else []
+        if len(parts) > 1 and all(is_number_word(part) for part in parts):
+            words += [Token("word", part, is_spaced=True) for part in parts]
+        else:
+            words.append(token)
     result: list[Token] = []
     position = 0
-    while position < len(tokens):
-        token = tokens[position]
-        if token.kind != "word":
-            result.append(token)
-            position += 1
-            continue
-        value, end = _read_numerals(tokens, position)
+    while position < len(words):
+        value, end = _read_numerals(words, position)
         if end > position:
-            text = " ".join(part.text.lower() for part in tokens[position:end])
-            result.append(Token("number", text, value, is_spaced=True))
+            text = " ".join(part.text.lower() for part in words[position:end])
+            result.append(Token("number", text, Fraction(value), is_spaced=True))
             position = end
-            continue
-        position += _rewrite_word(tokens, position, result)
+        elif words[position].kind == "word":
+            position += _rewrite_word(words, position, result)
+        else:
+            result.append(words[position])
+            position += 1
     return result
+
+
+def _read_numerals(tokens: list[Token], position: int) -> tuple[int, int]:
+    """Read number words, such as "two hundred five"; return their value and where they end."""
+    total = current = 0
+    end, last = position, ""
+    while end < len(tokens) and tokens[end].kind == "word":
+        word = tokens[end].text.lower()
+        follows_tens = last.endswith("ty") and NUMERALS.get(word, 10) < 10
+        if word in NUMERALS and (last in ("", *SCALES) or follows_tens):
+            current += NUMERALS[word]
+        elif word in SCALES and last:
+            current *= SCALES[word]
+            if word != "hundred":
+                total += current
+                current = 0
+        elif word != "and" or last not in SCALES or not _is_numeral(tokens, end + 1):
+            break
+        last = word if word != "and" else last
+        end += 1
+    return total + current, end
+
+
+def _is_numeral(tokens: list[Token], position: int) -> bool:
+    return position < len(tokens) and tokens[position].text.lower() in NUMERALS
 
 
 def _rewrite_word(tokens: list[Token], position: int, result: list[Token]) -> int:
     """Append what the word at a position means; return how many words it took."""
     token = tokens[position]
-    word = to_singular(token.text).replace("halve", "half")
+    word = to_singular(token.text)
     following = tokens[position + 1].text.lower() if position + 1 < len(tokens) else ""
     last = result[-1] if result else None
     has_number = last is not None and (last.kind == "number" or last.text in ("}", ")"))
-    if word in ("a", "an") and following in ALONE:
+    if word in ("a", "an") and to_singular(following) in MULTIPLIERS:
+        result.append(Token("number", "1", Fraction(1), is_spaced=True))
         return 1
     if word in MULTIPLIERS and (has_number or word in ALONE):
         if has_number:
             result.append(Token("command", r"\times"))
-        result.append(Token("number", word, Fraction(MULTIPLIERS[word])))
+        result.append(Token("number", word, Fraction(MULTIPLIERS[word]), is_spaced=True))
         return 1
     both = f"{token.text.lower()} {following}"
     for phrase, length in ((both, 2), (token.text.lower(), 1)):
         if phrase in OPERATIONS:
-            result.extend(tokenize(OPERATIONS[phrase]))
+            operation = _Tokenizer(normalize(OPERATIONS[phrase]), Context())
+            operation.read()
+            result.extend(operation.tokens)
             return length
     is_operand = last is not None and last.text in (r"\times", "+", "-")
     if is_operand and len(token.text) == 1:
         token = Token("letter", token.text, is_spaced=True)
     result.append(token)
     return 1
-
-
-def _read_numerals(tokens: list[Token], position: int) -> tuple[Fraction, int]:
-    """Read number words from a position; return their value and the position after them."""
-    value, end = 0, position
-    while end < len(tokens) and tokens[end].kind == "word":
-        parts = tokens[end].text.lower().split("-")
-        if not all(part in NUMERALS for part in parts):
-            break
-        number = sum(NUMERALS[part] for part in parts)
-        follows_tens = value >= 20 and value % 10 == 0 and number < 10
-        if end > position and not follows_tens:
-            break
-        value += number
-        end += 1
-    return Fraction(value), end
 
 
 def is_filler(word: str) -> bool:

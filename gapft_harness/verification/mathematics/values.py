@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sympy import Expr, Mul, Rational, Symbol
+from sympy import Expr, Mul, Rational, Symbol, factor_terms
 from sympy import Set as RealSet
 
 from gapft_harness.verification.mathematics.vocabulary import UNITS
@@ -27,11 +27,13 @@ class Scalar:
         value: units and counted things in it are symbols such as ``[cm]``.
         is_fraction: whether it was written as a fraction, so that a ratio may equal it.
         base: the base that it was written with; None if there was none.
+        words: its text, for a comparison with words.
     """
 
     value: Any
     is_fraction: bool = False
     base: int | None = None
+    words: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,15 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Collection:
-    """A set, or a list without brackets, in which repeated values count."""
+    """A set, or a list without brackets, in which repeated values count.
+
+    Attributes:
+        joiner: "or", "and" or a comma between the values of a list.
+    """
 
     items: tuple[Value, ...]
     kind: Literal["set", "list"]
+    joiner: str = ","
 
 
 @dataclass(frozen=True)
@@ -103,11 +110,17 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Clock:
-    """A time of day in minutes; without a.m. or p.m. (``is_certain``) it means both halves."""
+    """A time of day.
 
-    minutes: int
-    is_certain: bool
-    ratio: Ratio | None = field(default=None, compare=False)
+    Attributes:
+        seconds: since midnight; without a half of the day, as written.
+        has_half: whether a.m. or p.m. is stated.
+        ratio: the ratio that it may be too, such as 5:12; None if it is no ratio.
+    """
+
+    seconds: int
+    has_half: bool
+    ratio: Ratio | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,14 @@ Value = (
     | Date
 )  # fmt: skip
 
+#: How the symbol of a word begins that says more than what is counted.
+QUALIFIER = "[="
 _BASE: dict[str, Any] = {}
+
+
+def make_symbol(name: str) -> Symbol:
+    """Return a real variable."""
+    return Symbol(name, real=True)
 
 
 def make_unit(name: str) -> Symbol:
@@ -137,6 +157,16 @@ def is_unit(symbol: Any) -> bool:
     return bool(symbol.is_Symbol) and symbol.name.startswith("[")
 
 
+def has_units(value: Any) -> bool:
+    """Check whether an expression contains units or counted things."""
+    return any(map(is_unit, value.free_symbols))
+
+
+def may_be_missing(units: Any) -> bool:
+    """Check that a product of units has only known units and plural nouns, no qualifying word."""
+    return not any(symbol.name.startswith(QUALIFIER) for symbol in units.free_symbols)
+
+
 def split_units(value: Expr) -> tuple[Any, Any]:
     """Split an expression into a coefficient and a product of units; no unit is left in neither.
 
@@ -146,7 +176,7 @@ def split_units(value: Expr) -> tuple[Any, Any]:
     units = [symbol for symbol in value.free_symbols if is_unit(symbol)]
     if not units:
         return value, Rational(1)
-    coefficient, monomial = value.as_independent(*units, as_Add=False)
+    coefficient, monomial = factor_terms(value).as_independent(*units, as_Add=False)
     if not all(is_unit(base) for base in monomial.as_powers_dict()):
         raise Unreadable("a sum of different units")
     return coefficient, monomial

@@ -40,7 +40,8 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "g": ("1/1000", "kg", "g gram gramme"),
     "mg": ("1/1000000", "kg", "mg milligram"),
     "t": ("1000", "kg", "t tonne"),
-    "lb": ("45359237/100000000", "kg", "lb pound"),
+    "lb": ("45359237/100000000", "kg", "lb"),
+    "pound": ("1", "lb", "pound"),
     "oz": ("45359237/1600000000", "kg", "oz ounce"),
     "ton": ("2000", "lb", "ton"),
     "deg": ("1", "", "deg degree"),
@@ -75,6 +76,7 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "knot": ("1852", "m/h", "kn knot"),
     "bit": ("1", "", "bit"),
     "byte": ("8", "bit", "byte"),
+    "unit": ("1", "", "unit"),
     "$": ("1", "", "$ dollar usd buck"),
     "cent": ("1/100", "$", "cent ¢"),
     "€": ("1", "", "€ euro eur"),
@@ -108,6 +110,16 @@ def to_singular(word: str) -> str:
     return lowered[:-1] if plural else lowered
 
 
+def is_countable(word: str) -> bool:
+    """Check whether a word is a plural noun, which may be missing behind a number."""
+    return to_singular(word) != word.lower().rstrip(".") or word.lower() in _PLURALS
+
+
+def is_number_word(word: str) -> bool:
+    """Check whether a word is a number or multiplies one: "twenty", "thirds"."""
+    return word.lower() in NUMERALS or to_singular(word) in MULTIPLIERS
+
+
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
     " sixteen seventeen eighteen nineteen"
@@ -117,24 +129,34 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 NUMERALS = {word: n for n, word in enumerate(_ONES.split())} | {
     word: 10 * n for n, word in enumerate(_TENS.split(), 2)
 }
+#: Number words that multiply the words before them.
+SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_IRREGULAR = {
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
+
+
+def _make_ordinal(word: str) -> str:
+    return _IRREGULAR.get(word) or (f"{word[:-1]}ieth" if word.endswith("y") else f"{word}th")
+
+
 #: Words that multiply the number before them, as exact fractions.
 MULTIPLIERS = {
+    **{word: str(n) for word, n in SCALES.items()},
     "dozen": "12",
     "score": "20",
-    "hundred": "100",
-    "thousand": "1000",
-    "million": "1000000",
-    "billion": "1000000000",
-    "trillion": "1000000000000",
+    "gross": "144",
+    "lakh": "100000",
+    "crore": "10000000",
+    "quadrillion": str(10**15),
     "half": "1/2",
+    "halve": "1/2",
     "quarter": "1/4",
-    **{
-        word: f"1/{n}"
-        for n, word in enumerate("third fourth fifth sixth seventh eighth ninth tenth".split(), 3)
-    },
-    "hundredth": "1/100",
-    "thousandth": "1/1000",
-    "millionth": "1/1000000",
+    **{_make_ordinal(word): f"1/{n}" for word, n in (NUMERALS | SCALES).items() if n > 2},
 }
 #: Words that are multipliers also without a number before them: "half", "a dozen".
 ALONE = ("dozen", "hundred", "thousand", "million", "billion", "trillion", "half")
@@ -157,23 +179,170 @@ OPERATIONS = {
     "below zero": r"\times(-1)",
 }
 
-MONTHS = (
-    "january february march april may june july august september october november december"
-).split()
+MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
 
 #: Words that do not change what an answer says.
 FILLERS = frozenset(
-    "the a an different distinct possible total altogether overall whole such exactly left unit"
-    " of in all own".split()
+    [
+        "the",
+        "a",
+        "an",
+        "different",
+        "distinct",
+        "possible",
+        "total",
+        "altogether",
+        "overall",
+        "whole",
+        "such",
+        "exactly",
+        "left",
+        "of",
+        "in",
+        "all",
+        "own",
+        "st",
+        "nd",
+        "rd",
+        "th",
+    ]
+)
+#: Plural nouns without a final s.
+_PLURALS = frozenset(
+    [
+        "people",
+        "men",
+        "women",
+        "children",
+        "dice",
+        "mice",
+        "geese",
+        "teeth",
+        "sheep",
+        "fish",
+        "vertices",
+    ]
 )
 #: Words that say more about a number than what is counted: no value is read with them.
 REFUSED = frozenset(
-    "at least most more less fewer greater smaller larger than about approximately approx around"
-    " roughly nearly almost circa between from up not no nor neither either both except without"
-    " under above below after before until mod modulo choose if when unless but only double twice"
-    " thrice triple some several many few any each every any other another root square-root log"
-    " power powers raised reciprocal inverse opposite cube square sum product difference quotient"
-    " or and is are was remainder".split()
+    [
+        "at",
+        "least",
+        "most",
+        "more",
+        "less",
+        "fewer",
+        "greater",
+        "smaller",
+        "larger",
+        "than",
+        "about",
+        "approximately",
+        "approx",
+        "around",
+        "roughly",
+        "nearly",
+        "almost",
+        "circa",
+        "between",
+        "from",
+        "up",
+        "not",
+        "no",
+        "nor",
+        "neither",
+        "either",
+        "both",
+        "except",
+        "without",
+        "under",
+        "above",
+        "below",
+        "after",
+        "before",
+        "until",
+        "mod",
+        "modulo",
+        "choose",
+        "if",
+        "when",
+        "unless",
+        "but",
+        "only",
+        "double",
+        "twice",
+        "thrice",
+        "triple",
+        "some",
+        "several",
+        "many",
+        "few",
+        "any",
+        "each",
+        "every",
+        "any",
+        "other",
+        "another",
+        "root",
+        "square-root",
+        "log",
+        "power",
+        "powers",
+        "raised",
+        "reciprocal",
+        "inverse",
+        "opposite",
+        "cube",
+        "square",
+        "sum",
+        "product",
+        "difference",
+        "quotient",
+        "or",
+        "and",
+        "is",
+        "are",
+        "was",
+        "remainder",
+        "repeating",
+        "recurring",
+        "exceed",
+        "exceeds",
+        "close",
+        "out",
+        "equals",
+        "means",
+        "does",
+        "has",
+        "always",
+        "its",
+        "yes",
+        "says",
+        "wrong",
+        "incorrect",
+        "never",
+        "excluded",
+        "ones",
+        "others",
+        "onwards",
+        "upwards",
+        "multiple",
+        "multiples",
+        "divisor",
+    ]
 )
 #: Different words for the same answer; the first one of a line stands for all.
 SYNONYMS = {
