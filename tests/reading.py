@@ -13,12 +13,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gapft_harness.verification.quantities import read_quantity
-from gapft_harness.verification.written_math import clean_response, tidy_answer
-
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
-from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.reasoning_gym import extract_marked, remove_wrapping
 from gapft_harness.report.explorer.packing import _Heads
@@ -28,6 +24,12 @@ from gapft_harness.sandbox import Limits, Test
 from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
 from gapft_harness.verification.feedback import failure_feedback
+from gapft_harness.verification.mathematics.comparing import check_answer
+from gapft_harness.verification.mathematics.notation import tidy_answer
+from gapft_harness.verification.mathematics.responses import (
+    find_boxed_answer,
+    find_written_answer,
+)
 from gapft_harness.verification.programs import last_program, last_program_lcb
 from gapft_harness.verification.reasons import classify_reason
 
@@ -75,13 +77,13 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "value": (LONG, _read_returned),
     "failure": (LONG, _read_failed),
     "thoughts": (LONG, remove_thoughts),
-    "mathematics": (LONG, clean_response),
-    "number": (LONG, lambda text: read_quantity(tidy_answer(text))),
+    "written answer": (LONG, find_written_answer),
+    "mathematics": (LONG, lambda text: check_answer("1", tidy_answer(text))),
     "marked answer": (LONG, lambda text: remove_wrapping(extract_marked(text), "1")),
     "program": (LONG, last_program),
     "program, as LiveCodeBench": (LONG, last_program_lcb),
-    "box": (LONG, lambda text: BoxedMath(workers=1).judge_directly(text, "1")),
-    "boxed": (LONG, lambda text: BoxedMath(workers=1).judge_directly(rf"\boxed{{{text}}}", "1")),
+    "box": (LONG, find_boxed_answer),
+    "boxed": (LONG, lambda text: find_boxed_answer(rf"\boxed{{{text}}}")),
     "whole_response": (LONG, lambda text: OptionLetter().verify([text], [_GOLD])),
     "permissive": (LONG, lambda text: OptionLetter("permissive").verify([text], [_GOLD])),
     # Takes a tenth of a millisecond for each single letter.

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 #: Modules that are slow to import or that few plugins use.
 HEAVY = {
-    "torch", "lm_eval", "vllm", "ray", "pyarrow", "math_verify", "transformers", "numpy",
+    "torch", "lm_eval", "vllm", "ray", "pyarrow", "sympy", "transformers", "numpy",
     "pydantic", "gapft_harness.sandbox", "gapft_harness.lm_eval_bridge",
 }  # fmt: skip
 

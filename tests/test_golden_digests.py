@@ -36,7 +36,7 @@ from tests.test_states import OUTCOMES, write_searched_run
 #: The digest of a step's output, by step and version.
 DIGESTS = {
     ("generate", 1): "81cf106bf8a216b4c2cb0f62d16c60f0f6c62ca86f64da51d702e57b12e051e4",
-    ("judge", 1): "f5ae298aa7476e1a319eeb2cdc0b43ac509dd7d8c996cbc0c039ba22f099fcbc",
+    ("judge", 1): "0cb0dd9833579d814c43cce23af33c8de68ca17abcb46debd6993e83f1ebb935",
     ("states", 6): "6844295eb4154579017465c959615b815073efcf81b004820d9b95babb96e7d8",
     ("select", 6): "571bee69e43f5112e86f31784c56aa3fc27216fd237d24a3da1c237c966a46b5",
     ("train", 1): "5612fd16431f2573cf6bd87d00f0613b01619253504a18eea5bcf0030be35596",

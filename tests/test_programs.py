@@ -125,7 +125,7 @@ HOSTILE = {
 READ_ALL = """
 import resource, sys
 from gapft_harness.verification.boxes import last_box
-from gapft_harness.verification.math import spell_out
+from gapft_harness.verification.mathematics.responses import find_written_answer
 from gapft_harness.plugins.verifiers.boxed_math import compare_directly
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.verification.feedback import strip_foreign_frames
@@ -142,7 +142,7 @@ for rule in ("whole_response", "first_explicit", "permissive"):
     OptionLetter(rule).verify([text], [gold])
 classify_reason(Verdict("fail", text)), escape_markdown(text), fence_text(text)
 _join_intervals(text)
-spell_out(text), strip_foreign_frames(text)
+find_written_answer(text), strip_foreign_frames(text)
 print("read")
 """
 

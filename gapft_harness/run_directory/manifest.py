@@ -252,7 +252,7 @@ class Manifest(TypedDict, total=False):
 
 _PACKAGES = (
     "lm_eval", "torch", "transformers", "peft", "accelerate", "datasets", "numpy", "scipy",
-    "math-verify", "sympy", "pyarrow",
+    "sympy", "pyarrow",
 )  # fmt: skip
 
 #: The format of a run directory. It increases with every change that could make an earlier run

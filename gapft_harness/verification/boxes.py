@@ -3,6 +3,7 @@ r"""Find the ``\boxed{...}`` of a text."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 #: Braces, and escaped characters such as \{, which are none.
@@ -38,21 +39,26 @@ def find_boxes(text: str) -> list[tuple[int, int, str]]:
     if not matches:
         return []
     closings = _match_braces(text, matches[0].end())
+    openings = [match.start() for match in _MATHEMATICS.finditer(text)]
     boxes: list[tuple[int, int, str]] = []
     covered = 0
     for match, following in zip(matches, [*matches[1:], None], strict=True):
-        start, end = match.end(), len(text)
+        if match.start() < covered:
+            continue
+        start = match.end()
+        is_closed = start in closings
+        end = closings.get(start, len(text))
+        content = ""
         if not text.startswith("{", start):
             content = re.split(r"\$|\n", text[start : start + _MAX_BARE], maxsplit=1)[0]
             end = start + len(content)
-        else:
-            end = closings.get(start, len(text))
-            content = text[start + 1 : end - 1] if start in closings else ""
-        holds_boxes = following is not None and following.start() < end
-        if match.start() < covered:
-            continue
-        if holds_boxes and (not content or _MATHEMATICS.search(content)):
-            continue
+        elif following is not None and following.start() < end:
+            next_opening = bisect_left(openings, start)
+            begins_again = next_opening < len(openings) and openings[next_opening] < end
+            if begins_again or not is_closed:
+                continue
+        if is_closed:
+            content = text[start + 1 : end - 1]
         boxes.append((match.start(), end, content))
         covered = end
     return boxes

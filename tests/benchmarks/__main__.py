@@ -22,6 +22,7 @@ BENCHMARKS = (
     "generation",
     "large_vocabulary",
     "real_models",
+    "math_verdicts",
     "dummy_search",
     "scale",
     "rejudge",

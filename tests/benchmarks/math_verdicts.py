@@ -29,6 +29,7 @@ TIMEOUT_S = 5
 def measure(folder: Path) -> list[Figure]:
     """Count the wrong verdicts of each grader; a time-out or an exception is a rejection."""
     rows = [json.loads(line) for line in PAIRS.read_text("utf-8").splitlines()]
+    rows = [row for row in rows if row["kind"] != "responses"]  # not all graders read responses
     pairs = [(row["gold"], _find_answer(row["answer"])) for row in rows]
     names = NAMES if os.environ.get(GRADERS) else NAMES[:1]
     figures = []
@@ -53,7 +54,8 @@ def measure(folder: Path) -> list[Figure]:
 
 def _find_answer(answer: str) -> str:
     """Return the answer of a pair: the content of its last boxes, or all of it."""
-    return (find_boxed_answer(answer) or "") if "\\boxed" in answer else answer
+    has_box = "\\boxed" in answer or "\\fbox" in answer
+    return (find_boxed_answer(answer) or "") if has_box else answer
 
 
 def load(name: str) -> None:

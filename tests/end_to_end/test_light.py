@@ -82,11 +82,11 @@ def run_gapft(
 
 def test_environment_lacks_the_extras(light_python: Path) -> None:
     code = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
-    names = ("torch", "transformers", "peft", "accelerate", "vllm", "lm_eval", "math_verify")
+    names = ("torch", "transformers", "peft", "accelerate", "vllm", "lm_eval", "sympy")
     output = subprocess.run(
         [light_python, "-c", code.format(names)], capture_output=True, text=True, check=True
     )
-    assert output.stdout.strip() == "['lm_eval', 'math_verify']"
+    assert output.stdout.strip() == "['lm_eval', 'sympy']"
 
 
 @pytest.mark.parametrize(

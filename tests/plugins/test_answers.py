@@ -43,7 +43,8 @@ def test_response_passes_iff_answer_equals_gold(text: str, rule: str, has_option
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        ("so \\boxed{1} or \\boxed{ \\frac{1}{2}. }", "\\frac{1}{2}"),
+        ("so \\boxed{1}; then \\boxed{ \\frac{1}{2}. }", "\\frac{1}{2}"),
+        ("so \\boxed{1} or \\boxed{ \\frac{1}{2}. }", "1 \\text{ or } \\frac{1}{2}"),
         ("\\boxed 5$", "5"),
         ("\\boxed{}", None),
         ("\\boxed{1} and \\boxed{2", None),

@@ -16,7 +16,7 @@ from gapft_harness.version import __version__
 GROUP = "Look around"
 EXAMPLE = "gapft doctor"
 
-_CORE_PACKAGES = ("lm_eval", "datasets", "math-verify")
+_CORE_PACKAGES = ("lm_eval", "datasets", "sympy")
 _MODEL_PACKAGES = ("torch", "transformers", "peft", "accelerate")
 _BACKENDS = {
     "hf": ("transformers", install_command("transformers")),

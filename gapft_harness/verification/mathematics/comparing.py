@@ -34,7 +34,11 @@ def prepare_math() -> None:
 
 
 def compare_answers(pair: Sequence[str]) -> bool:
-    """Return whether ``[gold, answer]``, both LaTeX without a box, are equal in value."""
+    """Check whether two answers are equal in value.
+
+    Args:
+        pair: the gold answer and the answer, both LaTeX without a box.
+    """
     gold, answer = pair
     return check_answer(gold, answer)
 
@@ -42,7 +46,8 @@ def compare_answers(pair: Sequence[str]) -> bool:
 def find_gold_fault(gold: str) -> str:
     """Describe why a gold answer cannot be read; return "" for one that can.
 
-    A gold answer that is only not understood is valid: equal texts are equal.
+    Args:
+        gold: LaTeX without a box. One that is only not understood is valid: it equals its text.
     """
     try:
         read_answer(gold)

@@ -133,9 +133,6 @@ _LAYOUT = [
 _REVERSED = re.compile(r"\A\s*\]|\[\s*\Z|\[\s*\\cup\s*\]")
 _EMPHASIS = re.compile(r"(?P<run>\*{1,3}|_{1,3}|`{1,2})(?=\S)(?P<text>(?:(?!(?P=run)).)+)(?P=run)")
 _OPENED_BEFORE = re.compile(r"(?P<text>[^*`]*\S)(?:\*{1,3}|`{1,2})[.,]?")
-#: Stops at the end, but for dots that continue a decimal.
-_STOPS = re.compile(r"(?<!\\)(?:[,; ]|(?<!\.)\.)+\Z")
-_CONTROL_SPACE = re.compile(r"(?<!\\)\\\s*\Z")
 #: Longer answers are compared as text only.
 MAX_LENGTH = 4000
 
@@ -146,15 +143,27 @@ def tidy_answer(latex: str) -> str:
     Args:
         latex: the answer of a model, without its box.
     """
-    text = _STOPS.sub("", _CONTROL_SPACE.sub("", " ".join(latex.split())))
+    text = _strip_stops(" ".join(latex.split()))
     if len(text) > MAX_LENGTH:
         return text
     for _ in range(3):
         match = _EMPHASIS.fullmatch(text) or _OPENED_BEFORE.fullmatch(text)
         if match is None:
             break
-        text = _STOPS.sub("", match["text"].strip())
+        text = _strip_stops(match["text"].strip())
     return text
+
+
+def _strip_stops(text: str) -> str:
+    """Remove stops and spaces at the end, but not dots that continue a decimal."""
+    end = len(text)
+    while end and (
+        text[end - 1] in ",; " or (text[end - 1] == "." and text[end - 2 : end] != "..")
+    ):
+        end -= 1
+    text = text[:end]
+    is_control_space = text.endswith("\\") and not text.endswith("\\\\")
+    return text[:-1].rstrip() if is_control_space else text
 
 
 @lru_cache(maxsize=8192)

@@ -18,6 +18,7 @@ _JOINED = re.compile(
     r"(?P<joiner>(?:,\s*)?\b(?:or|and)\b|[,;&/]|\\(?:lor|land|vee|wedge|cup)\b)"
     r"\s*\}?[\s$(]*(?:[A-Za-z](?:_\w)?(?:\([a-z]\))?\s*=[\s$]*)?"
 )
+_MAX_BOXES, _MAX_GAP = 20, 80
 _MINUS_BEFORE = re.compile(r"(?:[=$({]|\A)\s*[-−]\s*\Z")
 
 
@@ -37,8 +38,9 @@ def find_boxed_answer(text: str) -> str | None:
     answer = tidy_answer(content)
     if answer and _MINUS_BEFORE.search(text[max(0, start - 20) : start]):
         answer = f"-({answer})"
-    for before in reversed(boxes[:-1]):
-        joined = _JOINED.fullmatch(text, before[1], start)
+    for before in reversed(boxes[-_MAX_BOXES:-1]):
+        is_near = start - before[1] < _MAX_GAP
+        joined = _JOINED.fullmatch(text, before[1], start) if is_near else None
         part = tidy_answer(before[2])
         if joined is None or not part or not answer:
             break
@@ -58,7 +60,6 @@ _LABEL = re.compile(r"\b(?:answer|result|solution)\b(?:\s*(?:is|equals|=|:))+\s*
 _CORRECTION = re.compile(r"\W*(?:actually|wait|no|hmm|sorry|correction|hold on)\b", re.IGNORECASE)
 _MARGIN = re.compile(r"\s*(?:(?:[-*+•>]|#+|\d+\.)\s+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z(])|(?<=[.!?])\s*\Z")
-_CLAUSE_END = re.compile(r"[.,;:!?]+\Z")
 #: What follows says why, or what the answer is not.
 _ASIDE = re.compile(
     r",?\s+(?:because|since|instead of|rather than|as (?!well)|which)\b.*", re.DOTALL
@@ -144,11 +145,14 @@ def find_written_answer(text: str) -> str | None:
     It is what follows the last "answer is", or else the last number or piece of mathematics with
     all that belongs to it: operators and brackets around it, words before it that change it, and
     the words behind it up to the end of its clause.
+
+    Args:
+        text: a response.
     """
     cleaned = _SPACED_MINUS.sub("-", _STRUCK.sub("", text.replace("\ue000", " ")))
     cleaned = cleaned.replace("as well as", "and").replace("left over", "left")
     cleaned, pieces = _hide_mathematics(cleaned)
-    lines = [_strip_emphasis(line) for line in cleaned.split("\n")]
+    lines = [_strip_emphasis(" ".join(line.split())) for line in cleaned.split("\n")]
     answer = _find_labelled(lines) or _find_last(lines)
     answer = _PIECE.sub(lambda match: f" {pieces[int(match[1])]} ", answer)
     return tidy_answer(answer) or None
@@ -240,7 +244,7 @@ def _take_phrase(words: list[str]) -> str:
     changing = [n for n in range(clause, start) if words[n].lower() in _CHANGING]
     start = changing[0] if changing else start
     end = last
-    while end + 1 < len(words) and not _CLAUSE_END.search(words[end]):
+    while end + 1 < len(words) and words[end][-1] not in ".,;:!?":
         if words[end + 1].lower().rstrip(".,;:!?") in _BEHIND or end - last > 5:
             break
         end += 1
