@@ -161,6 +161,9 @@ def _read_list(tokens: Sequence[Token]) -> Value:
     if special := read_special(tokens):  # March 5, 2021
         return special
     tokens = [token for token in tokens if token.text != "&"]  # of aligned equations
+    inside = tokens[0].inside if len(tokens) == 1 and tokens[0].text == "{" else ()
+    if any(t.text in _JOINERS or t.text in _RELATIONS for t in inside):
+        return _read_list(inside)
     parts, separators = split_tokens(tokens, lambda t: t.text.lower() in _JOINERS)
     joiners = {_JOINERS[text.lower()] for text in separators}
     ends = (0, len(parts) - 1)

@@ -103,6 +103,8 @@ _LAYOUT = [
     (re.compile(r"\\(?:left|right)\s*\."), " "),
     (re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]"), r"\\\\"),
     (re.compile(r"\+/-|(?:\A|(?<=[=(,\s]))\+-"), r"\\pm "),
+    (re.compile(r"(?<=[)\]])\s*U\s*(?=[(\[])"), r"\\cup "),
+    (re.compile(r"(?<![.\\])[.,;]\s*\Z"), ""),
     (re.compile(r">="), r"\\ge "),
     (re.compile(r"<="), r"\\le "),
     (re.compile(r"(?<=[a-zA-Z])\s*!=|\s!="), r"\\ne "),

@@ -366,9 +366,9 @@ class _Tokenizer:
         is_unit_behind = self.is_spaced and bool(self.tokens) and self.tokens[-1].kind == "number"
         if is_unit_behind and len(run) > 1 and find_unit(run):
             self._take("word", run)
-        elif run in _FUNCTIONS or run == "inf":
+        elif run in _FUNCTIONS or run in ("inf", "infinity"):
             self.position += len(run)
-            self._add("command", "\\infty" if run in ("inf", "infty") else f"\\{run}")
+            self._add("command", "\\infty" if run.startswith("inf") else f"\\{run}")
             self.is_spaced = True  # sqrt13 is the root of 13
         elif self._is_word(run):
             match = _TEXT_WORD.match(self.text, self.position)
