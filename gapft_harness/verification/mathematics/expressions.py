@@ -66,59 +66,12 @@ _SET_OPERATIONS = {
     r"\setminus": "complement",
     r"\backslash": "complement",
 }
-_GREEK = frozenset(
-    [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "omicron",
-        "rho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-        "ell",
-        "hbar",
-        "Alpha",
-        "Beta",
-        "Epsilon",
-        "Zeta",
-        "Eta",
-        "Iota",
-        "Kappa",
-        "Mu",
-        "Nu",
-        "Omicron",
-        "Pi",
-        "Rho",
-        "Tau",
-        "Chi",
-    ]
+_GREEK_WORDS = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma "
+    "tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell "
+    "hbar Alpha Beta Epsilon Zeta Eta Iota Kappa Mu Nu Omicron Pi Rho Tau Chi"
 )
+_GREEK = frozenset(_GREEK_WORDS.split())
 _TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(sympy, name) for name in (*_TRIGONOMETRIC, "sinh", "cosh", "tanh")},
@@ -597,17 +550,8 @@ class ExpressionParser:
         return Domain(_SET_NAMES[name])
 
 
-_ACCENTS = [
-    "vec",
-    "hat",
-    "bar",
-    "tilde",
-    "overline",
-    "overrightarrow",
-    "overleftrightarrow",
-    "dot",
-    "widehat",
-]
+_ACCENTS_WORDS = "vec hat bar tilde overline overrightarrow overleftrightarrow dot widehat"
+_ACCENTS = _ACCENTS_WORDS.split()
 _VARIANTS = ["epsilon", "theta", "phi", "rho", "sigma", "kappa"]
 #: Command -> what reads it and its arguments.
 _COMMANDS: dict[str, Callable[[ExpressionParser], Any]] = {

@@ -70,67 +70,13 @@ _NUMBERS = re.compile(r"[-+$\d.,\ue000\ue001]+")
 #: Words that belong to the number behind them.
 _BEFORE = frozenset(["or", "and", "to", "plus", "minus", "times", "over"])
 #: Words that end what is said about the number before them.
-_BEHIND = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "so",
-        "because",
-        "since",
-        "which",
-        "that",
-        "who",
-        "when",
-        "where",
-        "while",
-        "if",
-        "then",
-        "but",
-        "as",
-        "for",
-        "each",
-        "there",
-        "this",
-        "these",
-        "those",
-        "it",
-        "he",
-        "she",
-        "they",
-        "we",
-        "you",
-        "i",
-        "has",
-        "have",
-        "had",
-        "will",
-        "would",
-        "can",
-        "could",
-    ]
+_BEHIND_WORDS = (
+    "is are was were be been so because since which that who when where while if then but as "
+    "for each there this these those it he she they we you i has have had will would can could"
 )
-_VERBS = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "equals",
-        "gives",
-        "get",
-        "gets",
-        "have",
-        "has",
-        "had",
-        "costs",
-        "so",
-    ]
-)
+_BEHIND = frozenset(_BEHIND_WORDS.split())
+_VERBS_WORDS = "is are was were be equals gives get gets have has had costs so"
+_VERBS = frozenset(_VERBS_WORDS.split())
 _CHANGING = (
     REFUSED | MULTIPLIERS.keys() | {word for phrase in OPERATIONS for word in phrase.split()}
 )

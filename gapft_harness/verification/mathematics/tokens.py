@@ -87,37 +87,11 @@ _SPACING = re.compile(
 _COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)
 _RUN = re.compile(r"[a-zA-Z]+")
 _TEXT_WORD = re.compile(r"[^\W\d_]+(?:[.'-][^\W\d_]+)*\.?")
-_FUNCTIONS = frozenset(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "ln",
-        "log",
-        "lg",
-        "exp",
-        "sqrt",
-        "pi",
-        "infty",
-        "max",
-        "min",
-        "gcd",
-        "lcm",
-        "det",
-        "asin",
-        "acos",
-        "atan",
-    ]
+_FUNCTIONS_WORDS = (
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln log lg exp sqrt pi infty "
+    "max min gcd lcm det asin acos atan"
 )
+_FUNCTIONS = frozenset(_FUNCTIONS_WORDS.split())
 _VOWEL = re.compile("[aeiouyAEIOUY]")
 #: Words that are read as words wherever they stand, besides units.
 _KNOWN = frozenset((*NUMERALS, *MULTIPLIERS, *OPERATIONS, *MONTHS, "or", "and"))

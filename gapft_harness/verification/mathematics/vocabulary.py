@@ -179,171 +179,32 @@ OPERATIONS = {
     "below zero": r"\times(-1)",
 }
 
-MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
+_MONTH_NAMES = (
+    "january february march april may june july august september october november december"
+)
+MONTHS = _MONTH_NAMES.split()
 
 #: Words that do not change what an answer says.
-FILLERS = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "different",
-        "distinct",
-        "possible",
-        "total",
-        "altogether",
-        "overall",
-        "whole",
-        "such",
-        "exactly",
-        "left",
-        "of",
-        "in",
-        "all",
-        "own",
-        "st",
-        "nd",
-        "rd",
-        "th",
-    ]
+_FILLER_WORDS = (
+    "the a an different distinct possible total altogether overall whole such exactly left of "
+    "in all own st nd rd th"
 )
+FILLERS = frozenset(_FILLER_WORDS.split())
 #: Plural nouns without a final s.
-_PLURALS = frozenset(
-    [
-        "people",
-        "men",
-        "women",
-        "children",
-        "dice",
-        "mice",
-        "geese",
-        "teeth",
-        "sheep",
-        "fish",
-        "vertices",
-    ]
-)
+_PLURALS_WORDS = "people men women children dice mice geese teeth sheep fish vertices"
+_PLURALS = frozenset(_PLURALS_WORDS.split())
 #: Words that say more about a number than what is counted: no value is read with them.
-REFUSED = frozenset(
-    [
-        "at",
-        "least",
-        "most",
-        "more",
-        "less",
-        "fewer",
-        "greater",
-        "smaller",
-        "larger",
-        "than",
-        "about",
-        "approximately",
-        "approx",
-        "around",
-        "roughly",
-        "nearly",
-        "almost",
-        "circa",
-        "between",
-        "from",
-        "up",
-        "not",
-        "no",
-        "nor",
-        "neither",
-        "either",
-        "both",
-        "except",
-        "without",
-        "under",
-        "above",
-        "below",
-        "after",
-        "before",
-        "until",
-        "mod",
-        "modulo",
-        "choose",
-        "if",
-        "when",
-        "unless",
-        "but",
-        "only",
-        "double",
-        "twice",
-        "thrice",
-        "triple",
-        "some",
-        "several",
-        "many",
-        "few",
-        "any",
-        "each",
-        "every",
-        "any",
-        "other",
-        "another",
-        "root",
-        "square-root",
-        "log",
-        "power",
-        "powers",
-        "raised",
-        "reciprocal",
-        "inverse",
-        "opposite",
-        "cube",
-        "square",
-        "sum",
-        "product",
-        "difference",
-        "quotient",
-        "or",
-        "and",
-        "is",
-        "are",
-        "was",
-        "remainder",
-        "repeating",
-        "recurring",
-        "exceed",
-        "exceeds",
-        "close",
-        "out",
-        "equals",
-        "means",
-        "does",
-        "has",
-        "always",
-        "its",
-        "yes",
-        "says",
-        "wrong",
-        "incorrect",
-        "never",
-        "excluded",
-        "ones",
-        "others",
-        "onwards",
-        "upwards",
-        "multiple",
-        "multiples",
-        "divisor",
-    ]
+_REFUSED_WORDS = (
+    "at least most more less fewer greater smaller larger than about approximately approx "
+    "around roughly nearly almost circa between from up not no nor neither either both except "
+    "without under above below after before until mod modulo choose if when unless but only "
+    "double twice thrice triple some several many few any each every other another root square- "
+    "root log power powers raised reciprocal inverse opposite cube square sum product "
+    "difference quotient or and is are was remainder repeating recurring exceed exceeds close "
+    "out equals means does has always its yes says wrong incorrect never excluded ones others "
+    "onwards upwards multiple multiples divisor"
 )
+REFUSED = frozenset(_REFUSED_WORDS.split())
 #: Different words for the same answer; the first one of a line stands for all.
 SYNONYMS = {
     other: words[0]
