@@ -194,7 +194,7 @@ def test_rejects_wrong_response_rule_result(tmp_path: Path, rule: str) -> None:
         JudgedResponse(replace(response, index=0), Verdict("pass")),
     ]
     with pytest.raises(PluginError) as caught:
-        compute_state("S000", judged, Search(k=1), False, loaded.get("response rule", "mine"))
+        compute_state("S000", judged, Search(k=1), loaded.get("response rule", "mine"))
     check_blame(caught, "response rule", "register_response_rules", path, True)
 
 

@@ -17,7 +17,7 @@ from gapft_harness.importing.job import import_split
 from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.recipe_changes import list_setting_changes
-from gapft_harness.run_directory.tables import read_judged, read_states
+from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.adding import add_run
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.store import Store
@@ -75,18 +75,6 @@ def test_share_of_repeats_decides_state_and_evidence(
         deployed = evidence.read_greedy(evidence.problem_id)
         assert deployed is not None
         assert deployed.index == -1
-    assert not verify(run, task.plugins).differences
-
-
-@pytest.mark.parametrize(("solved", "state", "drawn"), [(0.5, "G", 0), (1, "S", 1)])
-def test_early_stop_follows_the_state(
-    task: LettersTask, solved: float, state: str, drawn: int
-) -> None:
-    """A repeat that passes does not stop the samples of a problem that it does not solve."""
-    run = search_letters(task, "r", solved, stop="first_pass")
-    states = [*read_states(run / "pool/states.parquet")]
-    assert {(row.state, row.samples) for row in states} == {(state, drawn)}
-    assert {row.samples for row in read_states(run / "audit/states.parquet")} == {4}
     assert not verify(run, task.plugins).differences
 
 

@@ -43,7 +43,6 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, load_experiments
-from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     InputsChanged,
@@ -393,7 +392,6 @@ def _read_splits(
 
     try:
         data_by_split, task, _ = check_splits(recipe, plugins, include_paths)
-        check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
         warning_lines = [
             f"{split}: {line}" for split, data in data_by_split.items() for line in data.warnings
         ]
@@ -584,8 +582,6 @@ def _describe_stages(
 ) -> list[str]:
     k, recipe_json = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = describe_planned_budget(recipe)
-    stop = recipe.search.stop == "first_pass"
-    early = "; on the pool, none after the first that passes" if stop else ""
     originals, deployment = recipe.map_replicates(), recipe.search.describe_deployment()
     condition_texts = []
     for name, condition in recipe.conditions.items():
@@ -600,8 +596,7 @@ def _describe_stages(
             details.append(describe_planned_budget(recipe, name)[-1])
         condition_texts.append(f"{name} ({', '.join(details)})" if details else name)
     return [
-        f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem"
-        f"{early}",
+        f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem",
         f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
         *_describe_calibration(recipe, run_dir),
         *(

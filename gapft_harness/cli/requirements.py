@@ -176,8 +176,6 @@ def _count_responses(
         f"search: {n_searched * (repeats + k):,} = {n_searched:,} problems x "
         f"({recipe.search.describe_deployment()} + {k} samples)"
     ]
-    if recipe.search.stop == "first_pass":
-        lines[0] += ", fewer in the pool where a sample passes"
     n_audited, decodes = sizes["audit"], adapters * repeats
     total = n_searched * (repeats + k) + n_audited * decodes
     lines.append(f"audit:  {n_audited * decodes:,} = {n_audited:,} x {adapters} adapters{times}")

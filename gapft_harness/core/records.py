@@ -259,7 +259,7 @@ class Evidence:
         first_success: the index of the first passing sample (from 0), or None.
         document: the benchmark's own record.
         gold: the reference for the task's verifier.
-        samples: the number of drawn samples: K, or fewer if search stopped early; None: unknown.
+        samples: the number of drawn samples, K; None: unknown.
         max_gen_toks: the length limit of the response in tokens; None: unknown.
         read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
         read_greedy: returns the source's greedy response, passed or not, to a problem id; or None.

@@ -201,7 +201,7 @@ def _build_facts(
         "state": state.state,
         "samples": state.samples,
         "passing_samples": state.passing_samples,
-        "solve_rate": compute_solve_rate(state, run.recipe.search.k),
+        "solve_rate": compute_solve_rate(state),
         "pair": number,
         "chosen_index": chosen.index,
         "rejected_index": rejected.index,

@@ -135,10 +135,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
         if count < STABLE_ITEMS:
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
             yield Text(f"{few}: their shares are unstable", "warning")
-        if not split_findings.pass_at:
-            early = f"{split}: its search stopped early (search.stop)"
-            yield Text(f"{early}, so Pass@k is unknown")
-        elif fault := split_findings.verdicts.voting_fault:
+        if fault := split_findings.verdicts.voting_fault:
             yield Text(f"{split}: maj@k is not shown, since {fault} (verifier {run.verifier})")
 
 
@@ -358,18 +355,13 @@ def _build_table(
     return Frame(columns, [*findings.items()]).table(note, fill={"Pass@K": f"Pass@{k}"})
 
 
-def _value_if_complete(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
-    """Return a function that reads a value; None if samples were left out."""
-    return lambda row: value(row[1]) if row[1].pass_at else None
-
-
 _FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
-    Column("", _BY, _value_if_complete(lambda one: one.pass_at[0].value), "Pass@1", percent),
-    Column("", _BY, _value_if_complete(lambda one: one.pass_at[-1].value), "Pass@K", percent),
-    Column("", _BY, _value_if_complete(lambda one: one.gains[-1].value), "gap (points)", points),
+    Column("", _BY, lambda row: row[1].pass_at[0].value, "Pass@1", percent),
+    Column("", _BY, lambda row: row[1].pass_at[-1].value, "Pass@K", percent),
+    Column("", _BY, lambda row: row[1].gains[-1].value, "gap (points)", points),
     Column(
-        "", _BY, _value_if_complete(lambda one: one.gains[-1].interval), "95% interval",
+        "", _BY, lambda row: row[1].gains[-1].interval, "95% interval",
         points_interval, missing="",
     ),
     Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", format_count),
@@ -403,8 +395,6 @@ def _build_cost_table(costs: Costs) -> Table:
         unmeasured.append("no training of this run has recorded its seconds")
     if costs.search.tokens is None:
         unmeasured.append("the backend returned no token ids to count")
-    elif any(cost.tokens is None for cost in costs.deeper.values()):
-        unmeasured.append("the number of samples of a search that stops early is unknown")
     note = (
         "Search and audit: generated tokens, at the rate of this run's search (wall time, "
         "including the start). Training: processed tokens, every condition at the recipe's matched "

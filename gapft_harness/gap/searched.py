@@ -28,16 +28,14 @@ from gapft_harness.verdicts.table import Verdicts
 
 @dataclass(frozen=True, slots=True)
 class SearchedSplit(Verdicts):
-    """A searched split; a sample that was not drawn counts as not passed.
+    """A searched split.
 
     Attributes:
-        complete: whether all K samples of every problem were drawn.
         tokens: generated tokens; None if the backend returns no token ids.
         example: mean tokens of a recovered problem's prompt with its shortest passing sample, as
             in a training set; None without recovered problems.
     """
 
-    complete: bool = True
     tokens: GeneratedTokens | None = None
     example: float | None = None
 
@@ -138,7 +136,6 @@ def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
         *(verdicts.deployed, verdicts.passing, k, verdicts.passed),
         answers=verdicts.answers,
         solved_share=verdicts.solved_share,
-        complete=int((index >= 0).sum()) == verdicts.passed.size,
         tokens=count_generated(table),
         example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),
     )

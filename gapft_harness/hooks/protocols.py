@@ -400,8 +400,7 @@ class RegisterSelector(Protocol):
     * ``repeats=True``: may return a problem more than once.
     * ``responses="kept"``: returns problems with their kept responses. ``"verified"``: may use any
       verified response of a problem (``Evidence.each_verified``). ``"unverified"``: may use any
-      sample of a problem, passed or not (``Evidence.each_sample``); such a condition needs
-      ``search.stop: never``. ``"borrowed"``: may also pair a
+      sample of a problem, passed or not (``Evidence.each_sample``). ``"borrowed"``: may also pair a
       problem, even a missed one, with a verified response to another problem, recorded as the
       example's ``origin``. ``"foreign"``: returns examples of ``Pool.foreign``, the training set of
       the same seed in another run; its parameters ``run`` and ``condition`` name that run's folder
@@ -429,13 +428,9 @@ class RegisterSelector(Protocol):
 
 
 class RegisterResponseRule(Protocol):
-    """Registers a response rule under a name.
+    """Registers a response rule under a name."""
 
-    ``stops_early=True``: its choice depends only on the samples up to the first passing one, so
-    that the search may stop after it (``search.stop: first_pass``).
-    """
-
-    def __call__(self, name: str, rule: ResponseRule, *, stops_early: bool = False) -> None: ...
+    def __call__(self, name: str, rule: ResponseRule) -> None: ...
 
 
 # Trainers

@@ -87,13 +87,6 @@ class SelectorTraits(Traits):
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseRuleTraits(Traits):
-    """Traits of a response rule; see ``RegisterResponseRule``."""
-
-    stops_early: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class SamplerTraits(Traits):
     """Traits of a sampler; see ``RegisterSampler``."""
 
@@ -141,7 +134,6 @@ class LogReaderTraits(Traits):
 TRAIT_CLASSES: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
     "selector": SelectorTraits,
-    "response rule": ResponseRuleTraits,
     "sampler": SamplerTraits,
     "trainer": TrainerTraits,
     "tracker": TrackerTraits,

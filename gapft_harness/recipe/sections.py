@@ -356,14 +356,6 @@ class Search(RecipeSection):
         description="problems per stored chunk, the unit of resumption; eight times as many "
         "if each problem gets a single response",
     )
-    stop: Literal["never", "first_pass"] = Field(
-        "never",
-        description="first_pass: a solved pool problem gets no further samples; the audit always "
-        "gets all K",
-    )
-    round: int = Field(
-        1, ge=1, description="samples per problem drawn between two checks of `stop`"
-    )
     deployment: Deployment | None = Field(
         None,
         description="sample the deployment decode, here and in the audit; default: one greedy "
@@ -398,15 +390,6 @@ class Search(RecipeSection):
             return greedy
         decodes = "decode" if self.repeats == 1 else "decodes"
         return f"{self.repeats} deployment {decodes} at temperature {self.deployment.temperature:g}"
-
-    @field_validator("round")
-    @classmethod
-    def _check_round(cls, size: int, info: ValidationInfo) -> int:
-        if size > 1 and info.data.get("stop") == "never":
-            raise ValueError(
-                "has an effect only with search.stop: first_pass; remove it, or set search.stop"
-            )
-        return size
 
 
 class EpisodeChoice(RecipeSection):

@@ -24,7 +24,6 @@ from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.sections import (
-    budgets,
     comparison,
     other_rule,
     paper,
@@ -76,8 +75,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             }
             for entry in inputs.further
         }
-    if budgets.is_stopped_early(inputs):
-        content["pool"]["drawn"] = budgets.count_pool_draws(inputs)
     for entry in findings.parts:
         part_results = entry.part.results(entry.findings)
         if part_results is not None:

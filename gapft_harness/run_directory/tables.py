@@ -238,7 +238,7 @@ class ProblemState:
     """A problem's state and the sample counts that it follows from.
 
     Attributes:
-        samples: how many samples were drawn: K, or fewer if search stopped early at a success.
+        samples: how many samples were drawn.
         first_success: number of the first sample that passed, or None.
         kept_index: index of the evidence's response: of a deployment decode, a sample's number, or
             None for U.

@@ -187,9 +187,7 @@ def _add_table(
             group.create({"source": facts["source"]})
     origin = str(run.path.resolve())
     episodes = Episodes(attempts, replay.feedback)
-    generator = ChunkGenerator(
-        replay, table.build_streams(), episodes, replay, origin, run.recipe.search.solved
-    )
+    generator = ChunkGenerator(replay, table.build_streams(), episodes, replay, origin)
     missing = [chunk.list_missing() for chunk in chunks]
     try:
         generate_chunks(chunks, lambda: generator, report_nothing, attempts)

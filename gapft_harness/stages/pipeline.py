@@ -18,7 +18,6 @@ from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.driver import seal_decisions
-from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts, describe_tables
 from gapft_harness.stages.integrity.inputs import (
     SECTION,
@@ -117,7 +116,6 @@ def _unseal_states_of_other_rule(context: Context) -> None:
     keep = run.recipe.evidence.keep
     if keep is None or keep == task.get("keep", keep):
         return
-    check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
     places = {name: layout.parse_path(name) for name in run.manifest()["files"]}
     windows = [name for name, place in places.items() if place and place.window]
     run.unseal([*(layout.states_path(split) for split in list_state_splits(run.recipe)), *windows])

@@ -200,10 +200,7 @@ def build_document(run: SearchedRun, **choice: object) -> Document:
 
 
 def compute_split_findings(run: SearchedRun) -> dict[str, GapFindings]:
-    return {
-        name: compute_findings(split, is_complete=split.complete)
-        for name, split in run.splits.items()
-    }
+    return {name: compute_findings(split) for name, split in run.splits.items()}
 
 
 def assess_run(run: SearchedRun, **choice: object) -> Prospects | None:
@@ -241,18 +238,6 @@ def test_advice_matches_published_cases() -> None:
     assert get_answer(build_case(60, 800)) == "may be too little to see"
     least = find_detectable_effect(seeds=3, items=1367, discordance=331 / 1367)
     assert build_document(build_case(362, 688)).results["prospects"]["detectable"][3] == least
-
-
-def test_early_stopped_pool_has_states_only() -> None:
-    stopped = replace(draw_split(90, 0.6, 2), complete=False)
-    run = build_run(pool=stopped, audit=draw_split(60, 0.6, 1))
-    document = build_document(run)
-    split_results = document.results["splits"]
-    assert split_results["pool"]["pass_at_k"] == split_results["pool"]["beyond_k"] == {}
-    assert split_results["audit"]["beyond_k"].keys() == {"16", "32"}
-    assert split_results["pool"]["states"]["S"] == count_recovered(stopped)
-    assert any("search.stop" in note for note in document.results["notes"])
-    assert "Pass@16" not in build_document(build_run(pool=stopped)).to_markdown()
 
 
 def test_votes_need_answers_of_all_samples() -> None:
@@ -312,9 +297,6 @@ def test_costs_follow_from_tokens_and_rates() -> None:
     ), "of a condition its own K and n count"
     assert costs.training.seconds == pytest.approx(costs.training.tokens * 4 / 1000)
     assert costs.audit.tokens == 6 * 50 * 10
-    stopped = estimate_run_costs(build_run(pool=replace(pool, complete=False), audit=audit))
-    assert stopped.deeper[32].tokens is stopped.deeper[32].seconds is None
-    assert stopped.training.tokens == costs.training.tokens
     assert estimate_run_costs(build_run(pool=pool)).audit.tokens is None, (
         "of how many items nobody said"
     )

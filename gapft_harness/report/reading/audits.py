@@ -242,29 +242,31 @@ def _encode_samples(answers: Sequence[str | None], repeats: int, k: int) -> NDAr
 
 
 def read_verdicts(table: Path, k: int, deployment: Deployment | None = None) -> Verdicts:
-    """Read a split's verdicts in the table's order; samples that were not drawn did not pass.
-
-    The answers are read if all samples were drawn.
+    """Read a split's verdicts in the table's order.
 
     Args:
         table: the split's responses.
         k: samples of each problem.
         deployment: how the deployment decodes are sampled; None: one greedy decode.
+
+    Raises:
+        GapftError: a problem does not have all decodes.
     """
     table_columns = read_columns(table, ("index", "status", "answer"))
-    index, passed = (
-        np.array(table_columns["index"], dtype=np.int64),
-        codes(table_columns["status"]) == PASS,
+    repeats = len(_list_indices(deployment))
+    indices = [*_list_indices(deployment), *range(k)]
+    problems = len(table_columns["index"]) // len(indices)
+    require_consistent(
+        table_columns["index"] == indices * problems,
+        f"{table}: expected the decodes {indices} of each problem, in order",
     )
-    indices = _list_indices(deployment)
-    starts, is_sample = index == indices[0], ~np.isin(index, indices)
-    problems, repeats = int(starts.sum()), len(indices)
-    samples = np.zeros((problems, k), dtype=np.bool_)
-    samples[(np.cumsum(starts) - 1)[is_sample], index[is_sample]] = passed[is_sample]
-    is_complete = len(index) == problems * (repeats + k)
-    answers = _encode_samples(table_columns["answer"], repeats, k) if is_complete else None
-    deployed = passed[~is_sample].reshape(problems, repeats)
-    return Verdicts.of(deployed, samples, answers, deployment.solved if deployment else 1.0)
+    passed = (codes(table_columns["status"]) == PASS).reshape(problems, len(indices))
+    return Verdicts.of(
+        passed[:, :repeats],
+        passed[:, repeats:],
+        _encode_samples(table_columns["answer"], repeats, k),
+        deployment.solved if deployment else 1.0,
+    )
 
 
 def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") -> NDArray[np.uint8]:

@@ -103,7 +103,6 @@ class ReportInputs:
         toolchains: libraries and devices by step, of every arm and of ``SOURCE``.
         days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
-        drawn: for ``pool`` and ``audit``, the ``samples`` drawn and their ``tokens``.
         generated: tokens of the responses of every split and arm; only where the backend gave token
             ids.
         endings: how the responses of ``pool``, ``audit`` and every arm ended.
@@ -139,7 +138,6 @@ class ReportInputs:
     toolchains: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
     endings: Mapping[str, EndingCounts] = field(default_factory=dict)
     decodes: Mapping[str, Decodes] = field(default_factory=dict)
@@ -255,7 +253,6 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         },
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
-        drawn=manifest["drawn"],
         generated=read_generated(run_path, manifest.get("files", ())),
         endings=read_endings(
             {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from gapft_harness.analysis.decomposition import Decomposition
 from gapft_harness.report.findings.computation import ConditionFindings, Findings, SeedFindings
@@ -268,70 +267,3 @@ def _describe_shared_training(findings: Findings) -> str:
 def format_group(group: Sequence[ConditionFindings]) -> str:
     """Format the conditions of a comparison group for people."""
     return wording.listed([condition.label for condition in group])
-
-
-def is_stopped_early(inputs: ReportInputs) -> bool:
-    """Whether the pool's search stopped early."""
-    return bool(inputs.recipe["search"].get("stop", "never") != "never")
-
-
-def count_pool_draws(inputs: ReportInputs) -> dict[str, Any]:
-    """Count for results.json: samples and tokens drawn on the pool, and K times its problems."""
-    drawn = inputs.drawn.get("pool", {})
-    return {**drawn, "full_search": inputs.k * sum(inputs.pool_states.values())}
-
-
-def describe_early_stop(inputs: ReportInputs) -> list[Block]:
-    """Build a table of the drawn samples and a note on their use; empty without an early stop."""
-    if not is_stopped_early(inputs):
-        return []
-    problems = {"pool": sum(inputs.pool_states.values()), "audit": len(inputs.audit.ids)}
-    rows = [
-        SplitDraws(split, inputs.k * count, count, **inputs.drawn[split])
-        for split, count in problems.items()
-    ]
-    return [
-        Frame(DRAWN, rows).table(
-            "The pool's search stopped early (search.stop: first_pass): no more samples were drawn "
-            "for a problem after it was solved or a sample had passed. Tokens are those of "
-            "samples, without deployment decodes."
-        ),
-        Text(
-            f"The pool still shows which problems are in G, S and U with K = {inputs.k} samples or "
-            "fewer, because the first success of every recovered problem is known. It does not "
-            "show how often a problem is solved: samples after the first success were not drawn, "
-            "and solved problems have no samples. So it cannot give unbiased Pass@k, nor be used "
-            "by a selector that counts passing samples. On the audit all "
-            f"{inputs.k} samples of every problem were drawn: its Pass@k and K_eq are estimated "
-            "as usual.",
-            "note",
-        ),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class SplitDraws:
-    """The samples that a search drew on a split; ``full`` without an early stop."""
-
-    split: str
-    full: int
-    problems: int
-    samples: int
-    tokens: int
-
-
-_EARLY_STOP = "after an early stop: samples drawn, samples of a full search, their ratio"
-_DRAWN_TOKENS = "generated tokens of these samples"
-
-DRAWN: tuple[Column[SplitDraws], ...] = (
-    Column("", "", lambda row: row.split, "split"),
-    Column("", _EARLY_STOP, lambda row: row.samples, "samples drawn", format_count),
-    Column("", _EARLY_STOP, lambda row: row.full, "K × problems", format_count),
-    Column("", _EARLY_STOP, lambda row: Fraction(row.samples, row.full), "share", percent),
-    # a backend without a tokenizer gives no token ids
-    Column("", _DRAWN_TOKENS, lambda row: row.tokens or None, "tokens drawn", format_count),
-    Column(
-        "", _DRAWN_TOKENS, lambda row: row.tokens / row.problems if row.tokens else None,
-        "tokens per problem", "{:.1f}".format,
-    ),
-)  # fmt: skip

@@ -20,7 +20,6 @@ from gapft_harness.report.rendering.wording import (
     name_states,
     percent,
 )
-from gapft_harness.report.sections import budgets
 
 _ORDER: tuple[State, ...] = ("G", "S", "U")
 
@@ -82,7 +81,7 @@ SEARCH: tuple[Column[SourceFindings], ...] = (
 
 
 def build_states(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """Build the section "Evidence states": problems in each state, effects of an early stop."""
+    """Build the section "Evidence states": problems in each state."""
     names = name_states(inputs.deployment)
     columns = [*STATES[:2], *(_build_state_column(s, names[s]) for s in _ORDER), *STATES[-1:]]
     return [
@@ -91,7 +90,6 @@ def build_states(inputs: ReportInputs, findings: Findings) -> list[Block]:
             "is not impossible: with more samples, problems move from U to S."
         ),
         *_build_recovered(inputs, findings),
-        *budgets.describe_early_stop(inputs),
     ]
 
 

@@ -192,7 +192,7 @@ def list_toolchains(chunks: Sequence[Chunk]) -> list[str]:
 
 def _count_stored_samples(chunk: Chunk, phase: DecodePhase) -> int:
     """Count a chunk's stored samples per problem, in blocks of any size."""
-    if any(map(is_deployment, phase.indices)) or phase.only_unsolved:
+    if any(map(is_deployment, phase.indices)):
         return 0
     group, name = chunk.places[phase]
     ends = (

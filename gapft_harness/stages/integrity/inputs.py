@@ -212,8 +212,7 @@ def _has_verdicts(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
     attempts = run.recipe.episode.attempts or (task_settings.get("episode") or {}).get(
         "attempts", 1
     )
-    has_early_verdicts = run.recipe.search.stop != "never" or attempts > 1
-    return has_early_verdicts or any(run.path.glob(layout.responses_path("*/**")))
+    return attempts > 1 or any(run.path.glob(layout.responses_path("*/**")))
 
 
 def require_same_inputs(run: RunDirectory, inputs: Mapping[str, Any]) -> None:

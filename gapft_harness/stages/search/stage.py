@@ -42,8 +42,6 @@ from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     build_deployment_phases,
     build_search_phases,
-    can_stop_early,
-    check_early_stop,
     count_reuse,
     generate_and_judge,
     read_decoding,
@@ -106,8 +104,6 @@ def search_split(
     problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
     require_same_inputs(run, inputs)
     settings = run.recipe.search
-    if not layout.find_audit_name(split):
-        check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
     choice = run.recipe.audits.get(layout.find_audit_name(split))
     audit_settings = {} if choice is None else {"settings": choice.dump_set_keys()}
     return generate_and_judge(
@@ -133,7 +129,7 @@ def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list
     greedy = read_decoding(task)
     if split == CALIBRATION:
         return build_deployment_phases(greedy, recipe.search)
-    return build_search_phases(greedy, recipe.search, can_stop_early(recipe.search, split))
+    return build_search_phases(greedy, recipe.search)
 
 
 def foresee_search(

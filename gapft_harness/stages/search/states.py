@@ -26,7 +26,6 @@ from gapft_harness.run_directory.tables import (
     read_judged,
     write_states,
 )
-from gapft_harness.stages.generation.generation import can_stop_early
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -94,7 +93,7 @@ def compute_states(
             "directory"
         )
     for problem_id, judged in read_judged(responses):
-        yield compute_state(problem_id, judged, search, can_stop_early(search, split), rule, window)
+        yield compute_state(problem_id, judged, search, rule, window)
 
 
 def write_split_states(
@@ -144,33 +143,21 @@ def partition_window(
     return facts
 
 
-def _check_samples(
-    problem_id: str, judged: Sequence[JudgedResponse], search: Search, stop: bool
-) -> None:
-    """Require all decodes of a problem; fewer samples if it is solved and search may stop early."""
+def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], search: Search) -> None:
+    """Require all decodes of a problem."""
     indices = [j.response.index for j in judged]
     deployment_indices = [*list_deployment_indices(search.repeats)]
-    drawn = len(indices) - search.repeats
     require_consistent(
-        indices == [*deployment_indices, *range(drawn)]
-        and (drawn == search.k or (stop and drawn < search.k and _is_solved(judged, search))),
+        indices == [*deployment_indices, *range(search.k)],
         f"problem {problem_id}: expected the deployment responses {deployment_indices} and samples "
-        f"0 to {search.k - 1}{', fewer if one of them passes' if stop else ''}, found {indices}",
+        f"0 to {search.k - 1}, found {indices}",
     )
-
-
-def _is_solved(judged: Sequence[JudgedResponse], search: Search) -> bool:
-    """Return whether a problem needs no further samples: it is not in state U."""
-    passed = [j.verdict.passed for j in judged]
-    repeats = search.repeats
-    return classify_state(passed[:repeats], passed[repeats:], search.solved) != "U"
 
 
 def compute_state(
     problem_id: str,
     judged: Sequence[JudgedResponse],
     search: Search,
-    stop: bool,
     rule: Registration,
     window: Window | None = None,
 ) -> ProblemState:
@@ -180,18 +167,16 @@ def compute_state(
         problem_id: the problem.
         judged: its deployment responses and samples with their verdicts, in order.
         search: the recipe's section.
-        stop: whether sampling may have stopped at the first success.
         rule: the response rule.
-        window: the samples to use; None for all that were drawn.
+        window: the samples to use; None for all.
 
     Raises:
-        UserError: the search stopped before samples of the window.
         PluginError: the rule failed, or chose something other than a passing sample.
     """
-    _check_samples(problem_id, judged, search, stop)
+    _check_samples(problem_id, judged, search)
     repeats, samples = judged[: search.repeats], list(judged[search.repeats :])
     if window is not None:
-        samples = _select_window(problem_id, samples, window)
+        samples = samples[window.offset : window.end]
     passing = [j.response for j in samples if j.verdict.passed]
     state = classify_state(
         [j.verdict.passed for j in repeats], [j.verdict.passed for j in samples], search.solved
@@ -203,19 +188,6 @@ def compute_state(
         kept_index = _choose_response(rule, passing).index
     first_success = passing[0].index if passing else None
     return ProblemState(problem_id, state, len(samples), len(passing), first_success, kept_index)
-
-
-def _select_window(
-    problem_id: str, samples: list[JudgedResponse], window: Window
-) -> list[JudgedResponse]:
-    """Return a window's samples; a window from sample 0 may be shorter if search stopped early."""
-    if window.offset and window.end > len(samples):
-        raise UserError(
-            f"problem {problem_id}: samples {window.range_text} are not available: search stopped "
-            f"after {len(samples)} (search.stop: first_pass); use samples from the first on, or "
-            "search with search.stop: never"
-        )
-    return samples[window.offset : window.end]
 
 
 def _choose_response(rule: Registration, passing: Sequence[Response]) -> Response:

@@ -22,7 +22,6 @@ from gapft_harness.run_directory.manifest import Manifest, find_task, read_manif
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
-from gapft_harness.stages.generation.generation import can_stop_early
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.states import Window, compute_state
 from gapft_harness.version import __version__
@@ -196,13 +195,12 @@ def check_states(
     split, window = place.split, Window(*place.window) if place.window else None
     keep = cast(str, manifest["task"].get("keep"))
     rule, search = plugins.get("response rule", keep), run.recipe.search
-    stop = can_stop_early(search, split)
     judged = read_judged(run.path / layout.responses_path(split))
     for (problem_id, responses), recorded_state in zip(
         judged, read_states(run.path / table), strict=True
     ):
         for key, value in asdict(
-            compute_state(problem_id, responses, search, stop, rule, window)
+            compute_state(problem_id, responses, search, rule, window)
         ).items():
             if (recorded := getattr(recorded_state, key)) != value:
                 yield (

@@ -35,7 +35,6 @@ from gapft_harness.stages.generation.generation import (
     build_sample_phases,
     build_sampled_decoding,
     build_search_phases,
-    can_stop_early,
     count_chunk_problems,
     describe_phase,
     read_decoding,
@@ -301,7 +300,7 @@ class GeneratedTable:
         contents_by_phase = {}
         for phase in phases:
             phase_inputs = describe_phase(
-                phase, sampler, streams, episode["attempts"], verifier, size, search.deployment
+                phase, sampler, streams, episode["attempts"], verifier, size
             )
             responses = {"step": "generate", "version": VERSION, **phase_inputs}
             key = content_hash(responses)
@@ -315,7 +314,7 @@ class GeneratedTable:
         greedy = read_decoding(find_task(self.manifest, self.split))
         search = self.run.recipe.search
         if self._arm is None and self.split != CALIBRATION:
-            return build_search_phases(greedy, search, can_stop_early(search, self.split))
+            return build_search_phases(greedy, search)
         samples = int(self.facts["drawn"]["samples"])
         if self._arm is None or not samples:
             return build_deployment_phases(greedy, search)
@@ -417,11 +416,7 @@ class GeneratedTable:
         """Check that every response has its stream's seed, and that no sample is missing."""
         search, streams = self.run.recipe.search, self.build_streams()
         expected_indices = None
-        if (
-            self._arm is None
-            and self.split != CALIBRATION
-            and not can_stop_early(search, self.split)
-        ):
+        if self._arm is None and self.split != CALIBRATION:
             expected_indices = [*list_deployment_indices(search.repeats), *range(search.k)]
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]
