@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
 from gapft_harness.core.streams import Stream
-from gapft_harness.core.thoughts import ReasoningCut
 
 Status = Literal["pass", "fail", "timeout", "error"]
 State = Literal["G", "S", "U"]
@@ -217,31 +216,6 @@ class Response:
     context_ids: tuple[int, ...] = ()
     reasoning: str = ""
 
-    @property
-    def generated_tokens(self) -> int:
-        """The number of tokens that were generated for it, without earlier attempts."""
-        return len(self.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerOnly(Response):
-    """A response to train on without its reasoning (``evidence.keep_reasoning: false``).
-
-    Its ``token_ids`` are a suffix of the generated ones; ``text`` is unchanged.
-
-    Attributes:
-        removed: the number of generated ids before ``token_ids``.
-        reasoning_cut: see ``core.thoughts.find_answer_ids``.
-    """
-
-    removed: int = 0
-    reasoning_cut: ReasoningCut = "none"
-
-    @property
-    def generated_tokens(self) -> int:
-        """The number of tokens that were generated for it, with the removed ones."""
-        return self.removed + len(self.token_ids)
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -320,7 +294,7 @@ class Evidence:
             return False
         if self.response.finish_reason == "unknown":
             limit = self.max_gen_toks
-            return limit is not None and self.response.generated_tokens < limit
+            return limit is not None and len(self.response.token_ids) < limit
         return self.response.finish_reason in ("stop", STOP_STRING)
 
     @property

@@ -424,11 +424,6 @@ class EvidenceChoice(RecipeSection):
         description="training prompt of an episode's final attempt: the complete conversation "
         "before it, or the problem's prompt alone",
     )
-    keep_reasoning: bool = Field(
-        True,
-        description="train on a response with its reasoning, as generated; false: only on the "
-        "answer after the [reasoning block](samplers.md#models-that-reason-before-they-answer)",
-    )
 
 
 def _check_positive(n: int | str) -> int | str:

@@ -171,7 +171,6 @@ def _build_seed(seed: SeedFindings) -> dict[str, Any]:
         "budget": _build_budget(seed.budget) | {"problems": seed.problems},
         **({"trained_as": seed.trained_as} if seed.trained_as else {}),
         **({"unverified": seed.unverified} if seed.unverified else {}),
-        **({"reasoning": dict(seed.reasoning)} if seed.reasoning else {}),
         **_build_foreign_set(seed.foreign_set),
     }
 

@@ -64,22 +64,6 @@ class ForeignSetFacts(TypedDict):
     replay: int
 
 
-class ReasoningFacts(TypedDict):
-    """Reasoning that is not trained on (``evidence.keep_reasoning: false``), counted over examples.
-
-    Attributes:
-        removed: examples without their reasoning.
-        none: examples whose response had no reasoning block.
-        inseparable: examples that keep it (``core.thoughts.find_answer_ids``).
-        tokens: the removed tokens, each example counted once.
-    """
-
-    removed: int
-    none: int
-    inseparable: int
-    tokens: int
-
-
 class BudgetFacts(TypedDict, total=False):
     """An entry of ``budgets``, by arm, written by the selection: ``records.Budget`` and more."""
 
@@ -92,7 +76,6 @@ class BudgetFacts(TypedDict, total=False):
     matched: bool
     ends_unknown: int
     unverified: int
-    reasoning: ReasoningFacts
     condition: dict[str, Any]
     taken: ForeignSetFacts
 

@@ -88,7 +88,6 @@ class SeedFindings:
             empty.
         foreign_set: for a training set of another run, its origin; see ``TrainedArm``.
         unverified: examples of its training set whose response did not pass.
-        reasoning: counts of reasoning that is not trained on; see ``TrainedArm``.
     """
 
     decomposition: Decomposition
@@ -98,7 +97,6 @@ class SeedFindings:
     trained_as: str = ""
     foreign_set: Mapping[str, Any] | None = None
     unverified: int = 0
-    reasoning: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +393,6 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
             trained.foreign_set,
             trained.unverified,
-            trained.reasoning,
         )
         for trained in arms
     }

@@ -156,7 +156,6 @@ class TrainedArm:
         foreign_set: for a training set of another run: that ``run`` and ``arm``, the file's
             ``sha256``, and the ``k`` and ``replay`` of that run; else None.
         unverified: examples whose response did not pass.
-        reasoning: counts of reasoning that is not trained on (``ReasoningFacts``); None if it is.
     """
 
     arm: Arm
@@ -166,7 +165,6 @@ class TrainedArm:
     problems: int
     foreign_set: Mapping[str, Any] | None = None
     unverified: int = 0
-    reasoning: Mapping[str, int] | None = None
 
     def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
         """Return the arm on some of the audit's problems, by their positions."""
@@ -359,7 +357,6 @@ def read_arm(
         problems=len(set(slot_ids)),
         foreign_set=entry.get("taken"),
         unverified=entry.get("unverified", 0),
-        reasoning=entry.get("reasoning"),
     )
 
 

@@ -40,7 +40,7 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     note += _describe_repeated_problems(findings) + _describe_shared_training(findings)
-    note += _describe_unverified(findings) + _describe_reasoning(findings)
+    note += _describe_unverified(findings)
     frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
@@ -209,38 +209,6 @@ def _describe_unverified(findings: Findings) -> str:
     if not descriptions:
         return ""
     return f" Conditions that train on responses that did not pass: {'; '.join(descriptions)}."
-
-
-def _describe_reasoning(findings: Findings) -> str:
-    """Describe the conditions that train on answers without reasoning, with counts by seed."""
-    parts = []
-    for name, condition in findings.conditions.items():
-        counts = {seed: model.reasoning for seed, model in condition.seeds.items()}
-        rows = [row for row in counts.values() if row is not None]
-        if not rows:
-            continue
-        removed, none, inseparable, tokens = (
-            wording.listed([format_count(row[key]) for row in rows])
-            for key in ("removed", "none", "inseparable", "tokens")
-        )
-        slots = format_count(next(iter(condition.seeds.values())).budget.n)
-        seeds = wording.listed([str(seed) for seed, row in counts.items() if row is not None])
-        part = f"{condition_name(name)}, seed {seeds}: removed from {removed} of {slots} slots"
-        if not any(row["removed"] + row["inseparable"] for row in rows):
-            part = f"{condition_name(name)}, seed {seeds}: no response had a reasoning block"
-        else:
-            part += f" ({tokens} tokens)"
-            if any(row["none"] for row in rows):
-                part += f", no reasoning block in {none}"
-            if any(row["inseparable"] for row in rows):
-                part += f", kept in {inseparable}, because no token begins where the answer begins"
-        parts.append(part)
-    if not parts:
-        return ""
-    return (
-        " Reasoning is not trained on (evidence.keep_reasoning: false), and L does not count it. "
-        f"{'; '.join(parts)}."
-    )
 
 
 def _describe_shared_training(findings: Findings) -> str:

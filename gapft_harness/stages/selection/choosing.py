@@ -13,19 +13,14 @@ from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import Registration, SelectorTraits
-from gapft_harness.hooks.thoughts import THINK_END_TOKEN
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.manifest import ForeignSetFacts, ReasoningFacts
+from gapft_harness.run_directory.manifest import ForeignSetFacts
 from gapft_harness.stages.generation.generation import read_decoding
 from gapft_harness.stages.selection.budgets import set_replay_aside
-from gapft_harness.stages.selection.reasoning import (
-    AnswerCutter,
-    count_cuts,
-    require_exact_reasoning,
-)
+from gapft_harness.stages.selection.reasoning import require_exact_reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,6 @@ class TrainingSet:
         is_matched: whether its budget is the comparison's matched budget.
         ends_unknown: number of examples whose generator did not report how they ended.
         unverified: number of examples whose response did not pass.
-        reasoning: counts of removed reasoning (``count_cuts``); None if it is kept.
         foreign_facts: the origin of a training set of another run; None for the run's own.
     """
 
@@ -46,13 +40,11 @@ class TrainingSet:
     ends_unknown: int
     foreign_facts: ForeignSetFacts | None = None
     unverified: int = 0
-    reasoning: ReasoningFacts | None = None
 
     def build_facts(self) -> dict[str, Any]:
         """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
         facts: dict[str, Any] = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
         facts |= {"unverified": self.unverified} if self.unverified else {}
-        facts |= {"reasoning": self.reasoning} if self.reasoning else {}
         return facts | ({"taken": self.foreign_facts} if self.foreign_facts else {})
 
 
@@ -121,7 +113,6 @@ class ConditionPools:
     def __init__(self, run: RunDirectory, *, check_hashes: bool = True) -> None:
         self._run, self._check_hashes = run, check_hashes
         self._by_k: dict[int, tuple[list[Evidence], Pool]] = {}
-        self._cutter: AnswerCutter | None = None
 
     def read_evidence(self, condition: str | None = None) -> list[Evidence]:
         """Return the evidence from a condition's K samples; for None, from all samples."""
@@ -141,15 +132,9 @@ class ConditionPools:
                 (*tables, layout.states_path("pool", window)) if self._check_hashes else ()
             ):
                 run.sealed(table)
-            task = run.manifest()["task"]
-            limit = read_decoding(task).max_gen_toks
-            if not recipe.evidence.keep_reasoning and self._cutter is None:
-                self._cutter = AnswerCutter(recipe, task["verifier_params"].get(THINK_END_TOKEN))
-            evidence = read_evidence(
-                run.path, "pool", recipe.evidence.context, limit, window, self._cutter
-            )
-            if recipe.evidence.keep_reasoning:
-                require_exact_reasoning(evidence)
+            limit = read_decoding(run.manifest()["task"]).max_gen_toks
+            evidence = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
+            require_exact_reasoning(evidence)
             self._by_k[k] = evidence, group_by_state(evidence)
         return self._by_k[k]
 
@@ -215,7 +200,6 @@ def build_training_set(
         sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
         foreign_set.facts if foreign_set else None,
         sum(map(_has_failed, evidence)) if traits.can_use_samples else 0,
-        count_cuts(evidence),
     )
 
 

@@ -181,7 +181,6 @@ def _read_sealed_set(run: RunDirectory, arm: Arm, budget_entry: Mapping[str, Any
         budget_entry.get("matched", True),
         budget_entry.get("ends_unknown", 0),
         budget_entry.get("taken"),
-        reasoning=budget_entry.get("reasoning"),
     )
 
 

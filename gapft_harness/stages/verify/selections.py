@@ -233,7 +233,6 @@ class _SelectionCheck:
         if chosen := findings.try_reading(where, partial(self._run_selector, n)):
             findings.collect(where, partial(self._compare_choice, chosen))
             expected["unverified"] = chosen.unverified or None
-            expected["reasoning"] = chosen.reasoning
         return expected
 
     def _compare_evidence(self) -> Iterable[str]:
