@@ -142,7 +142,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.stages.experiment.comparable import (
         OfAdapters,
         find_no_backend,
-        find_setting_differences,
         require_conditions,
         require_one_decode,
         require_same_settings,
@@ -297,7 +296,6 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "require_conditions",  # checks that names are conditions of the recipe
     "require_one_decode",  # refuses several deployment decodes of each problem
     "require_same_settings",  # checks that conditions differ only in their training sets
-    "find_setting_differences",  # the same as a list of faults, also if another run chose the sets
     "find_no_backend",  # the fault of a backend that only replays responses
     "RegisterExperiment",  # the type of register in register_experiments
     "RecipeSection",  # the base class of settings (pydantic)

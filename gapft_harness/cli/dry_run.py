@@ -56,7 +56,6 @@ from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
-from gapft_harness.stages.selection.other_runs import check_source_runs
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
 from gapft_harness.stages.train.job import list_missing_packages, read_searched_pool
 from gapft_harness.stages.train.online import list_reward_warnings
@@ -119,7 +118,6 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *list_missing_packages(recipe, plugins),
     ]
     missing += [
-        *_check_foreign_sets(recipe, plugins, run_folder),
         *filter(None, [explain_refused_kernels(recipe, plugins)]),
     ]
     end_token_lines, end_token_faults = _describe_end_tokens(recipe, plugins, config)
@@ -697,15 +695,6 @@ def _describe_further_audit(
         f"{search.k} samples per problem{verifier_text}",
         f"        -> {run_dir}/{layout.responses_path(layout.audit_split(name))}",
     ]
-
-
-def _check_foreign_sets(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
-    """Return why a training set of another run cannot be used; only the first such fault."""
-    try:
-        check_source_runs(RunDirectory(Path(run_dir), recipe), plugins, {})
-    except GapftError as error:
-        return [str(error)]
-    return []
 
 
 def _describe_start_tokens(recipe: Recipe) -> list[str]:

@@ -61,7 +61,7 @@ def resolve_recipe(choice: Options) -> Recipe:
         place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
     recipe = check_recipe(content, source, _list_settings(choice, content))
-    return recipe.with_absolute_paths(load_plugins(choice.plugin_files))
+    return recipe.with_absolute_paths()
 
 
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:

@@ -305,21 +305,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The evidence that a selector chooses from; each tuple but ``foreign`` is ordered by id.
+    """The evidence that a selector chooses from; each tuple is ordered by id.
 
     Attributes:
         solved: problems in state G: the greedy decode passed, or enough of its sampled repeats.
         recovered: problems in state S: not solved, and a sample passed.
         missed: problems in state U: not solved, and no sample passed; they have no response.
-        foreign: the training set of a different run, in its order, for a selector that is
-            registered with ``responses="foreign"``: problems of this pool with that run's states
-            and verified responses.
     """
 
     solved: tuple[Evidence, ...]
     recovered: tuple[Evidence, ...]
     missed: tuple[Evidence, ...]
-    foreign: tuple[Evidence, ...] = ()
 
     @property
     def verified(self) -> tuple[Evidence, ...]:

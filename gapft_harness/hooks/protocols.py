@@ -402,15 +402,11 @@ class RegisterSelector(Protocol):
       verified response of a problem (``Evidence.each_verified``). ``"unverified"``: may use any
       sample of a problem, passed or not (``Evidence.each_sample``). ``"borrowed"``: may also pair a
       problem, even a missed one, with a verified response to another problem, recorded as the
-      example's ``origin``. ``"foreign"``: returns examples of ``Pool.foreign``, the training set of
-      the same seed in another run; its parameters ``run`` and ``condition`` name that run's folder
-      and condition.
+      example's ``origin``.
     * ``check_gold(gold)``: describes the fault of a gold answer of the pool, or returns ``""``.
       Called before anything is generated.
     * ``same_as(params, k)``: names another selector, with parameters, that chooses the same
       examples. A dry run counts adapters by it.
-    * ``files``: the parameters that are paths. A recipe may give them relative to the command's
-      working directory.
     """
 
     def __call__(
@@ -420,10 +416,9 @@ class RegisterSelector(Protocol):
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
-        responses: Literal["kept", "verified", "unverified", "borrowed", "foreign"] = "kept",
+        responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept",
         check_gold: Callable[[Gold], str] | None = None,
         same_as: SameChoice | None = None,
-        files: tuple[str, ...] = (),
     ) -> None: ...
 
 

@@ -55,10 +55,9 @@ class SelectorTraits(Traits):
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
-    responses: Literal["kept", "verified", "unverified", "borrowed", "foreign"] = "kept"
+    responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
     same_as: SameChoice | None = None
-    files: tuple[str, ...] = ()
 
     @property
     def has_own_budget(self) -> bool:
@@ -69,11 +68,6 @@ class SelectorTraits(Traits):
     def can_borrow(self) -> bool:
         """Whether it may pair a problem with a verified response to another problem."""
         return self.responses == "borrowed"
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether it returns examples of another run's training set (``Pool.foreign``)."""
-        return self.responses == "foreign"
 
     @property
     def can_use_other_responses(self) -> bool:

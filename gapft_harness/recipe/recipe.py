@@ -236,27 +236,15 @@ class Recipe(RecipeSection):
         }
         return self.model_copy(update={"experiments": experiments, "audits": other.audits})
 
-    def with_absolute_paths(self, plugins: Plugins | None = None) -> Recipe:
-        """Make the paths in the recipe absolute: id files of subsets, and selectors' parameters.
-
-        Args:
-            plugins: the plugins with the selectors, which declare the parameters that are paths
-                (``files``); None: the bundled and installed plugins.
-        """
-        plugins = plugins or load_plugins()
+    def with_absolute_paths(self) -> Recipe:
+        """Make the paths in the recipe absolute: id files of subsets."""
         audits = {
             name: choice.model_copy(update={"items": str(Path(choice.items).resolve())})
             if isinstance(choice.items, str)
             else choice
             for name, choice in self.audits.items()
         }
-        conditions = {
-            name: condition.with_absolute_paths(
-                plugins.find_selector_traits(condition.selector).files
-            )
-            for name, condition in self.conditions.items()
-        }
-        return self.model_copy(update={"audits": audits, "conditions": conditions})
+        return self.model_copy(update={"audits": audits})
 
     def find_selection_seed(self, seed: int) -> int:
         """Return the seed that draws the training sets of a training seed."""

@@ -171,17 +171,7 @@ def _build_seed(seed: SeedFindings) -> dict[str, Any]:
         "budget": _build_budget(seed.budget) | {"problems": seed.problems},
         **({"trained_as": seed.trained_as} if seed.trained_as else {}),
         **({"unverified": seed.unverified} if seed.unverified else {}),
-        **_build_foreign_set(seed.foreign_set),
     }
-
-
-def _build_foreign_set(foreign_set: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Build the entry of a training set from another run: arm, hash, K and replay, but no path."""
-    return (
-        {}
-        if foreign_set is None
-        else {"taken": {k: v for k, v in foreign_set.items() if k != "run"}}
-    )
 
 
 def _build_rates(parts: Decomposition) -> dict[str, Any]:

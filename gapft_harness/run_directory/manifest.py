@@ -51,19 +51,6 @@ class TaskFacts(TypedDict, total=False):
     episode: dict[str, int]  # attempts and executions
 
 
-class ForeignSetFacts(TypedDict):
-    """The source of a training set imported from another run: folder, arm, the file's hash.
-
-    ``k`` and ``replay`` are the values in that run: K of its condition, or of the run.
-    """
-
-    run: str
-    arm: str
-    sha256: str
-    k: int
-    replay: int
-
-
 class BudgetFacts(TypedDict, total=False):
     """An entry of ``budgets``, by arm, written by the selection: ``records.Budget`` and more."""
 
@@ -77,7 +64,6 @@ class BudgetFacts(TypedDict, total=False):
     ends_unknown: int
     unverified: int
     condition: dict[str, Any]
-    taken: ForeignSetFacts
 
 
 class AuditFacts(TypedDict):
@@ -364,15 +350,6 @@ def find_condition(manifest: Manifest, arm: Arm) -> Condition:
     return build_condition(
         arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {})
     )
-
-
-def list_foreign_sets(manifest: Manifest) -> dict[str, ForeignSetFacts]:
-    """Map each condition with training sets of another run to their source."""
-    sets_by_condition = {}
-    for name, entry in manifest["budgets"].items():
-        if (arm := layout.parse_arm(name)) and "taken" in entry:
-            sets_by_condition[arm.condition] = entry["taken"]
-    return sets_by_condition
 
 
 def read_manifest(run_path: Path) -> Manifest:

@@ -23,7 +23,6 @@ from gapft_harness.core.records import (
     classify_state,
 )  # fmt: skip
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_judged
 from gapft_harness.stages.selection.choosing import group_by_state
 from tests.plugins.test_replacing_replay import select_examples
@@ -208,12 +207,3 @@ def test_verify_detects_exchanged_sample(
     seal_again(run, relative)
     differences = forged.find_differences()
     assert any("slot 0" in line and rows[0]["problem_id"] in line for line in differences)
-
-
-def test_other_runs_cannot_use_the_set(finished_run: ChangingLetters, tmp_path: Path) -> None:
-    letters_run = write_task(tmp_path)
-    source = {"run": str(finished_run.folder / "r"), "condition": "wrong"}
-    conditions = {"gapft": {}, "theirs": {"selector": "training_set", "params": source}}
-    with pytest.raises(UserError, match="verified responses"):
-        letters_run.change(conditions=conditions, budget={"n": 8}, search={"k": 3, "chunk": 20})
-    assert RunDirectory.open(tmp_path / "r").manifest()["budgets"] == {}

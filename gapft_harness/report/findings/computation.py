@@ -86,7 +86,6 @@ class SeedFindings:
         verdicts: deployment decodes by status.
         trained_as: the arm whose adapter it reuses, because both have the same training set; else
             empty.
-        foreign_set: for a training set of another run, its origin; see ``TrainedArm``.
         unverified: examples of its training set whose response did not pass.
     """
 
@@ -95,7 +94,6 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
-    foreign_set: Mapping[str, Any] | None = None
     unverified: int = 0
 
 
@@ -391,14 +389,12 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
             trained.problems,
             count_codes(trained.deployed.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
-            trained.foreign_set,
             trained.unverified,
         )
         for trained in arms
     }
     mean = pool_counts([seed.decomposition for seed in seeds.values()])
-    foreign_set = next((trained.foreign_set for trained in arms if trained.foreign_set), None)
-    own = find_own_settings(inputs.recipe, {name: foreign_set} if foreign_set else None)[name]
+    own = find_own_settings(inputs.recipe)[name]
     own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,

@@ -153,8 +153,6 @@ class TrainedArm:
         budget: the budget of its training set.
         matched: whether the budget is matched with the comparison's, not a reference's own.
         problems: distinct problems in the budget's n example slots.
-        foreign_set: for a training set of another run: that ``run`` and ``arm``, the file's
-            ``sha256``, and the ``k`` and ``replay`` of that run; else None.
         unverified: examples whose response did not pass.
     """
 
@@ -163,7 +161,6 @@ class TrainedArm:
     budget: Budget
     matched: bool
     problems: int
-    foreign_set: Mapping[str, Any] | None = None
     unverified: int = 0
 
     def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
@@ -355,7 +352,6 @@ def read_arm(
         budget=budget,
         matched=entry.get("matched", True),
         problems=len(set(slot_ids)),
-        foreign_set=entry.get("taken"),
         unverified=entry.get("unverified", 0),
     )
 

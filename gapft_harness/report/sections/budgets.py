@@ -11,7 +11,7 @@ from gapft_harness.report.findings.computation import ConditionFindings, Finding
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Bullets, Text
+from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import condition_name, format_count, percent
 
 
@@ -44,7 +44,6 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
-        *_describe_foreign_sets(findings),
         frame.table(summary="Every condition and seed"),
     ]
 
@@ -155,24 +154,6 @@ def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, 
     counts = [seed.budget.tokens for condition in group for seed in condition.seeds.values()]
     low, high = min(counts), max(counts)
     return low, high, Fraction(high - low, max(low, 1))
-
-
-def _describe_foreign_sets(findings: Findings) -> list[Block]:
-    """Describe the training sets that come from another run, with their hashes."""
-    lines = [
-        f"{condition_name(name)}, seed {seed}: {seed_findings.foreign_set['arm']} of "
-        f"{seed_findings.foreign_set['run']}, SHA-256 {seed_findings.foreign_set['sha256']}"
-        for name, condition in findings.conditions.items()
-        for seed, seed_findings in condition.seeds.items()
-        if seed_findings.foreign_set
-    ]
-    if not lines:
-        return []
-    text = (
-        "These training sets come from another run; its tables record that each response passed "
-        "(gapft verify judges them again, if that run is on this machine):"
-    )
-    return [Text(text), Bullets(lines)]
 
 
 def _describe_repeated_problems(findings: Findings) -> str:

@@ -57,7 +57,6 @@ from gapft_harness.stages.integrity.inputs import (
 from gapft_harness.stages.integrity.subsets import find_unsealed_subsets, seal_subsets
 from gapft_harness.stages.rounds.origin import require_same_audit
 from gapft_harness.stages.search.data import check_data, load_problems, match_subset
-from gapft_harness.stages.selection.other_runs import check_source_runs
 from gapft_harness.store.store import Store
 
 if TYPE_CHECKING:
@@ -252,7 +251,6 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     run, inputs = context.run, read_data(context, will_train=will_train)
     if not run.is_empty():
         require_same_inputs(run, inputs)
-    check_source_runs(run, context.plugins, inputs)
     require_same_audit(run.manifest().get("origin"), inputs)
     if run.is_empty() or SECTION not in run.manifest():
         all_inputs = {**inputs, "model": read_model_state(run.recipe)}

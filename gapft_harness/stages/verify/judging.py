@@ -13,8 +13,6 @@ from typing import Any
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import (
     Gold,
-    Response,
-    Verdict,
     is_deployment,
     list_deployment_indices,
 )
@@ -152,12 +150,6 @@ class TableJudge:
         pairs = _pair_with_golds(problems, read_judged(table)) if self.verifier else ()
         for batch in _build_batches(pairs):
             yield from self._judge_again(relative, batch, answers)
-
-    def check_passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
-        """Check that responses which another run records as passed pass again."""
-        judged = ((gold, [JudgedResponse(response, Verdict("pass"))]) for gold, response in pairs)
-        for batch in _build_batches(judged):
-            yield from self._judge_again(str(table), batch, None)
 
     def _judge_again(
         self,

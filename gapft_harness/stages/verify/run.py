@@ -147,7 +147,7 @@ def _check_run(
             for table in _iterate_state_tables(run, manifest, split):
                 findings.collect(table, partial(check_states, run, manifest, plugins, table))
         check_rounds(run, manifest, judge_of[""], findings)
-        examples = check_selections(run, manifest, plugins, judge_of[""], findings)
+        examples = check_selections(run, manifest, plugins, findings)
         _check_adapters(run, manifest, plugins, examples, judge_of, keys, findings)
 
 
