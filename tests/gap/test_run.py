@@ -35,7 +35,7 @@ RECIPE = {
 }
 
 
-def build_split(greedy: object, passed: object, complete: bool = True) -> SearchedSplit:
+def build_split(greedy: object, passed: object) -> SearchedSplit:
     outcomes = np.array(passed, dtype=bool)
     count = len(outcomes)
     tokens = GeneratedTokens(10 * count, 20 * outcomes.size, count, outcomes.size)
@@ -45,7 +45,6 @@ def build_split(greedy: object, passed: object, complete: bool = True) -> Search
         passing,
         outcomes.shape[1],
         outcomes,
-        complete,
         tokens,
         50.0,
     )

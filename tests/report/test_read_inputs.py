@@ -141,7 +141,6 @@ def write_run(folder, inputs):
         "task": dict(inputs.task),
         "source": dict(inputs.source),
         "verdict_counts": dict(inputs.verdict_counts),
-        "drawn": dict(inputs.drawn),
         "judged_by": dict(inputs.judged_by),
         "executions": {},
         "training": dict(inputs.training),
