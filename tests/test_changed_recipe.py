@@ -619,7 +619,7 @@ EFFECTS = {
     "budget.token_tolerance": NOTHING, "budget.position_tolerance": NOTHING, "seeds": NOTHING,
     "statistics": NOTHING,
     "description": NOTHING, "executor": NOTHING, "trackers": NOTHING, "notes": NOTHING,
-    "paper": NOTHING, "experiments": NOTHING, "audits": NOTHING, "conditions": NOTHING,
+    "paper": NOTHING, "experiments": NOTHING, "conditions": NOTHING,
 }  # fmt: skip
 
 

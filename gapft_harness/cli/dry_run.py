@@ -49,7 +49,6 @@ from gapft_harness.stages.integrity.inputs import (
     compare_inputs,
     list_recorded_include_paths,
 )
-from gapft_harness.stages.integrity.subsets import describe_subset
 from gapft_harness.stages.rounds.merged_source import MergePlan, plan_merge
 from gapft_harness.stages.rounds.origin import check_start, open_start
 from gapft_harness.stages.search.data import check_splits, load_problems
@@ -311,11 +310,10 @@ def _describe_searches(
         if layout.responses_path(split) in files:
             yield f"search {split}: in the run"
             continue
-        audit = task.get("audits", {}).get(layout.find_audit_name(split), task)
         if split not in problems or not task:
             yield f"search {split}: not known, because its problems cannot be read"
             continue
-        forecast = foresee_search(recipe, split, problems[split], audit, plugins, store)
+        forecast = foresee_search(recipe, split, problems[split], task, plugins, store)
         if forecast is None:
             yield (
                 f"search {split}: known once the model is loaded: its files are not on this machine"
@@ -597,11 +595,6 @@ def _describe_stages(
         f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem",
         f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
         *_describe_calibration(recipe, run_dir),
-        *(
-            line
-            for name in recipe.further_audits
-            for line in _describe_further_audit(recipe, name, task, run_dir)
-        ),
         f"states  G, S, U -> {run_dir}/{layout.states_path('{pool,audit}')}",
         *(
             f"        pool, by the first {own} of the {k} samples -> "
@@ -616,14 +609,6 @@ def _describe_stages(
         *end_token_lines,
         f"audit   {recipe.search.describe_deployment('one greedy decode')} per adapter and audit "
         f"problem -> {run_dir}/{layout.DECISIONS}/",
-        *(
-            f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet"
-            for name in recipe.further_audits
-        ),
-        *(
-            f"        {name}: {describe_subset(choice)}, scored again"
-            for name, choice in recipe.subsets.items()
-        ),
         *_describe_experiments(recipe, experiments, task_sizes, run_dir),
         f"report  -> {run_dir}/{layout.REPORT}/index.html",
     ]
@@ -682,19 +667,6 @@ def _describe_online_training(recipe: Recipe) -> Iterator[str]:
             f"learning rate {settings.learning_rate:g}",
         ]
         yield f"        {name}: {', '.join(facts)}"
-
-
-def _describe_further_audit(
-    recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str
-) -> list[str]:
-    """Describe a further audit: its task, and its verifier if the task can be read."""
-    facts, search = task.get("audits", {}).get(name), recipe.search
-    verifier_text = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
-    return [
-        f"        audit {name}: {recipe.audits[name].task}, {search.describe_deployment()} + "
-        f"{search.k} samples per problem{verifier_text}",
-        f"        -> {run_dir}/{layout.responses_path(layout.audit_split(name))}",
-    ]
 
 
 def _describe_start_tokens(recipe: Recipe) -> list[str]:

@@ -134,7 +134,6 @@ def find_run_inputs(choice: Options, recipe: Recipe, place: Path) -> Watched:
         files = _recorded_files(manifest)
         watched.files |= {*files, *map(os.path.dirname, files)}
         _watch_leaves(manifest.get("task", {}), watched)
-        _watch_leaves(manifest.get("audits", {}), watched)
     return watched
 
 

@@ -60,8 +60,7 @@ def resolve_recipe(choice: Options) -> Recipe:
     else:
         place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    recipe = check_recipe(content, source, _list_settings(choice, content))
-    return recipe.with_absolute_paths()
+    return check_recipe(content, source, _list_settings(choice, content))
 
 
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
@@ -345,19 +344,15 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
 
 
 def _count_remaining(run: RunDirectory) -> dict[str, int]:
-    """Count the steps of training and the responses of audits that remain."""
+    """Count the steps of training and the responses of the audit that remain."""
     import pyarrow.parquet as pq
 
     manifest, all_arms = run.manifest(), list_arms(run.recipe)
     untrained_arms = [arm for arm in all_arms if layout.adapter_path(arm) not in manifest["files"]]
-    responses = 0
-    for audit in ("", *run.recipe.further_audits):
-        problems = run.path / layout.problems_path(layout.audit_split(audit) if audit else "audit")
-        if problems.exists():
-            open_arms = (
-                layout.audit_decisions_path(arm, audit) not in manifest["files"] for arm in all_arms
-            )
-            responses += pq.read_metadata(problems).num_rows * sum(open_arms)
+    responses, problems = 0, run.path / layout.problems_path("audit")
+    if problems.exists():
+        open_arms = (layout.decisions_path(arm) not in manifest["files"] for arm in all_arms)
+        responses = pq.read_metadata(problems).num_rows * sum(open_arms)
     steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
     return {"steps": sum(steps), "responses": responses}
 

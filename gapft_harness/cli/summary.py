@@ -82,11 +82,9 @@ def print_summary(
         for part in list_report_parts(load_all_experiments(load_plugins(plugin_files)))
         if part.name in results and (summary := part.summary(results[part.name]))
     ]
-    audit_sizes = [entry["source"]["n"] for entry in results.get("audits", {}).values()]
     counts = [
         source["n"],
         *source["states"].values(),
-        *audit_sizes,
         *(summary.problems for summary in summaries),
     ]
     if any(map(_mark_unstable, counts)):
@@ -109,8 +107,6 @@ def print_summary(
             f"{UNMATCHED_MARK} different settings: not comparable with conditions that have other "
             "settings"
         )
-    for name, entry in results.get("audits", {}).items():
-        console.print(_format_audit(name, entry), markup=False)
     for summary in summaries:
         console.print(f"{summary.line}{_mark_unstable(summary.problems)}", markup=False)
 
@@ -178,18 +174,6 @@ SUMMARY_COLUMNS: tuple[Column[SummaryRow], ...] = (
     ),
     _build_change_column("steps", lambda line: str(line.budget["J"]), "optimizer steps"),
 )
-
-
-def _format_audit(name: str, audit: dict[str, Any]) -> str:
-    """Format Pass@1 by condition on a further audit in one line."""
-    n = audit["source"]["n"]
-    figures_by_condition = {"source": audit["source"], **audit["conditions"]}
-    rates = ", ".join(
-        f"{condition} {figures['pass_at_1']:.1%}"
-        for condition, figures in figures_by_condition.items()
-    )
-    origin = f"task {audit['task']}" if "task" in audit else f"{audit['of']}"
-    return f"audit {name}, {n}{_mark_unstable(n)} problems of {origin}: {rates}"
 
 
 def _mark_unstable(problems: int) -> str:

@@ -7,7 +7,7 @@ Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: stat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from typing import Any, Literal, get_args
@@ -399,26 +399,15 @@ class Arm:
     Attributes:
         condition: the condition's name in the recipe.
         seed: the training seed.
-        variant: the name of the additional audit that the arm is evaluated on, without ``.`` and
-            ``/``; empty for the run's own audit.
     """
 
     condition: str
     seed: int
-    variant: str = ""
 
     @property
     def name(self) -> str:
-        """The stem of the arm's files, e.g. ``gapft-seed13`` or ``gapft-seed13@other``.
-
-        ``layout.parse_arm`` is the inverse.
-        """
-        return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
-
-    @property
-    def on_own_audit(self) -> Arm:
-        """The same arm on the run's own audit."""
-        return replace(self, variant="")
+        """The stem of the arm's files, e.g. ``gapft-seed13``; see ``layout.parse_arm``."""
+        return f"{self.condition}-seed{self.seed}"
 
 
 @dataclass(frozen=True, slots=True)

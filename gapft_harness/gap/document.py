@@ -77,7 +77,7 @@ def build_document(
             "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
             "items.csv": _list_item_rows(search, findings),
         },
-        explorers={"": explorer.render_explorer(build_explored(search, findings))},
+        explorer=explorer.render_explorer(build_explored(search, findings)),
     )
 
 

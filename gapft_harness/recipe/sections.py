@@ -541,60 +541,6 @@ class ExecutorChoice(RecipeSection):
         return self.workers if self.address is None else 1
 
 
-class AuditChoice(RecipeSection):
-    """A further audit of another task, or a named subset of an audit, which decodes nothing."""
-
-    task: str | None = Field(
-        None,
-        description="a further audit: the lm-eval task whose audit problems are also searched with "
-        "the source and decoded by every adapter; with `of`: the subset of problems that are also "
-        "in that task's audit",
-    )
-    limit: int | None = Field(
-        None,
-        ge=1,
-        description="with `task`: number of its problems to use, drawn by a fixed hash of their "
-        "ids",
-    )
-    verifier: VerifierChoice = Field(
-        default_factory=VerifierChoice,
-        description="with `task`: its `name` and `params` override that task's verifier or its "
-        "rule; the recipe's section `verifier` is for `data.task` alone",
-    )
-    of: str | None = Field(
-        None,
-        description="a named subset: the audit that it is a subset of, `audit` or the name of a "
-        "further audit",
-    )
-    items: str | tuple[str, ...] | None = Field(
-        None,
-        description="with `of`: the problems' ids, a list or the path of a text file with one id "
-        "per line",
-    )
-
-    @field_validator("items")
-    @classmethod
-    def _check_items(cls, items: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-        if items is not None and not items:
-            raise ValueError("is empty; expected the path of a file, or ids")
-        if isinstance(items, tuple) and (repeated := [i for i in items if items.count(i) > 1]):
-            raise ValueError(f"contains {repeated[0]!r} twice")
-        return items
-
-    def find_fault(self) -> str:
-        """Describe keys that contradict each other; return ``""`` if there are none."""
-        has_task_keys = self.limit is not None or self.verifier != VerifierChoice()
-        if self.of is None and (self.task is None or self.items is not None):
-            return "has no problems: expected `task`, or `of` with `items` or `task`"
-        if self.of is not None and (has_task_keys or (self.task is None) == (self.items is None)):
-            return "is a subset: expected `of` with either `items` or `task`, and no other key"
-        return ""
-
-    def dump_set_keys(self) -> dict[str, Any]:
-        """Return the keys that differ from their defaults."""
-        return self.model_dump(mode="json", exclude_defaults=True)
-
-
 class Statistics(RecipeSection):
     """Intervals: replicates resample seeds and, jointly, audit items (Section 4.1)."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.contrasts import select_principal
@@ -17,11 +15,10 @@ from gapft_harness.report.findings.computation import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.part import Opening
-from gapft_harness.report.reading.inputs import FurtherAudit, ReportInputs
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,
-    Bullets,
     Cases,
     Figure,
     Section,
@@ -101,12 +98,6 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections.append(Section(other_rule.TITLE, other_rule.build_blocks(inputs, findings, rule)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.build_blocks(inputs.episodes)))
-    sections += [
-        Section(
-            f"Audit {entry.name}", _build_further_audit(inputs, entry, findings.further[entry.name])
-        )
-        for entry in inputs.further
-    ]
     for entry in findings.parts:
         titles = [section.title for section in sections]
         part_sections = [*entry.part.sections(inputs, findings, entry.findings)]
@@ -266,55 +257,6 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
                 ]
             else:
                 blocks.append(Text(f"{name} {change} no problem."))
-    return blocks
-
-
-def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
-    """Describe the problems of a further audit, and what is compared on them."""
-    n, task = format_count(len(audit.inputs.audit.ids)), audit.inputs.task
-    if not audit.parent:
-        return (
-            f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
-            f"verified by {other_rule.format_verifier(task['verifier'], task['verifier_params'])}. "
-            "The source was sampled and every adapter was decoded on them, as on the run's own "
-            "audit. Figures of different audits are not compared."
-        )
-    parent = next((f.inputs for f in inputs.further if f.name == audit.parent), inputs)
-    which = "the audit" if audit.parent == "audit" else f"the audit {audit.parent}"
-    return (
-        f"A named subset: {n} of the {format_count(len(parent.audit.ids))} problems of {which}. "
-        "Nothing was decoded for it: the same decisions are scored on these problems only, and are "
-        "never compared with decisions on other problems."
-    )
-
-
-def _build_further_audit(
-    inputs: ReportInputs, audit: FurtherAudit, findings: Findings
-) -> list[Block]:
-    source, names = findings.source, wording.name_states(inputs.deployment)
-    states = [
-        (f"{format_count(count)} {names[state]} ({state}, {percent(Fraction(count, source.n))})")
-        for state, count in source.states.items()
-    ]
-    blocks: list[Block] = [
-        Text(f"{_describe_audit(inputs, audit)} Under the source model: {listed(states)}.")
-    ]
-    if not audit.parent and (dropped := audit.inputs.task.get("dropped", ())):
-        blocks.append(Bullets(list(dropped)))
-    if source.n < STABLE_ITEMS:
-        warning = f"Its rates are based on fewer than {STABLE_ITEMS} problems: they are unstable."
-        blocks.append(Text(warning, "warning"))
-    note = "Columns as in the table of conditions above. * Not budget-matched."
-    if all(condition.matched for condition in findings.conditions.values()):
-        note = note.partition(" *")[0]
-    blocks.append(
-        Frame(comparison.ACCURACY, comparison.list_models(findings, inputs.k)).table(note)
-    )
-    if findings.conditions:
-        blocks += [
-            *comparison.build_contrast_tables(audit.inputs, findings, explain=False),
-            comparison.build_decomposition_table(findings, explain=False),
-        ]
     return blocks
 
 

@@ -38,7 +38,7 @@ from gapft_harness.run_directory.manifest import ImportFacts
 
 #: Keys of the report itself: an experiment cannot have one of these names.
 RESERVED_KEYS = (
-    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
+    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
     "truncation", "deployment", "rounds",
@@ -67,14 +67,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         },
         **audit_results,
     }
-    if inputs.further:
-        content["audits"] = {
-            entry.name: {
-                **({"of": entry.parent} if entry.parent else {"task": entry.inputs.task["name"]}),
-                **_build_audit(entry.inputs, findings.further[entry.name]),
-            }
-            for entry in inputs.further
-        }
     for entry in findings.parts:
         part_results = entry.part.results(entry.findings)
         if part_results is not None:

@@ -22,16 +22,9 @@ def build_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str
     Raises:
         PluginError: two tables have the same name.
     """
-    audits = [
-        (further.name, further.inputs, findings.further[further.name]) for further in inputs.further
-    ]
     names = set(_CELL_TABLES | _RUN_TABLES)
     for name, table in (_CELL_TABLES | _RUN_TABLES).items():
         yield name, table(inputs, findings)
-    for name, table in (_CELL_TABLES | _RUN_TABLES).items():
-        if audits and name not in _NOT_PER_AUDIT:
-            names.add(f"audits_{name}")
-            yield f"audits_{name}", _join_tables("audit", table, audits)
     if findings.replicates:
         names.add("replicates.csv")
         yield "replicates.csv", replicates.frame_seeds(findings).csv()
@@ -48,17 +41,15 @@ def build_cell_tables(
 ) -> Iterator[tuple[str, Rows]]:
     """Yield the tables of several runs, joined, with a column ``cell`` for the run's cell."""
     for name, table in _CELL_TABLES.items():
-        yield name, _join_tables("cell", table, cells)
+        yield name, _join_tables(table, cells)
 
 
-def _join_tables(
-    column: str, table: TableBuilder, audits: Iterable[tuple[str, ReportInputs, Findings]]
-) -> Rows:
-    """Join the rows of one table for several audits or cells; the first column has the name."""
-    for number, (name, inputs, findings) in enumerate(audits):
+def _join_tables(table: TableBuilder, cells: Iterable[tuple[str, ReportInputs, Findings]]) -> Rows:
+    """Join the rows of one table for several cells; the first column has the cell's name."""
+    for number, (name, inputs, findings) in enumerate(cells):
         header, *rows = table(inputs, findings)
         if not number:
-            yield column, *header
+            yield "cell", *header
         yield from ((name, *row) for row in rows)
 
 
@@ -166,6 +157,3 @@ _RUN_TABLES: dict[str, TableBuilder] = {
     "problems.csv": _build_problems,
     "items.csv": _build_items,
 }
-#: Tables that do not depend on an audit. The others are repeated for further audits, as
-#: ``audits_NAME``.
-_NOT_PER_AUDIT = ("states.csv", "training.csv")

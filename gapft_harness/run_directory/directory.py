@@ -51,7 +51,7 @@ from gapft_harness.run_directory.recipe_changes import (
 )
 from gapft_harness.store.store import Store
 
-#: ``pool``, ``audit``, ``calibration``, or ``audit/NAME`` for a further audit.
+#: ``pool``, ``audit`` or ``calibration``.
 Split = str
 #: The splits that every run searches.
 SPLITS: tuple[Split, ...] = ("pool", "audit")
@@ -366,7 +366,7 @@ class RunDirectory:
         manifest = self.read_or_new_manifest()
         names = filter(depends_on_adapters, manifest["files"])
         places = [layout.parse_path(name) for name in names if (self.path / name).exists()]
-        arms = dict.fromkeys(place.arm.on_own_audit for place in places if place and place.arm)
+        arms = dict.fromkeys(place.arm for place in places if place and place.arm)
         return {
             arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]
         }
@@ -467,12 +467,7 @@ class RunDirectory:
 def list_splits(recipe: Recipe) -> tuple[Split, ...]:
     """List the splits that a recipe's search stage covers."""
     calibration = () if recipe.calibration is None else (CALIBRATION,)
-    return (*SPLITS, *calibration, *map(layout.audit_split, recipe.further_audits))
-
-
-def list_state_splits(recipe: Recipe) -> tuple[Split, ...]:
-    """List the splits whose problems have states: all except the calibration split."""
-    return tuple(split for split in list_splits(recipe) if split != CALIBRATION)
+    return (*SPLITS, *calibration)
 
 
 def require_consistent(condition: bool, message: str) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict, cast
 
@@ -64,17 +64,6 @@ class BudgetFacts(TypedDict, total=False):
     ends_unknown: int
     unverified: int
     condition: dict[str, Any]
-
-
-class AuditFacts(TypedDict):
-    """An entry of ``audits``, by name, written by the search of a further audit.
-
-    Attributes:
-        settings: the recipe's settings of the audit, without defaults.
-    """
-
-    task: TaskFacts
-    settings: Mapping[str, Any]
 
 
 class ImportFacts(TypedDict):
@@ -205,7 +194,6 @@ class Manifest(TypedDict, total=False):
     history: str  # the hash of the last line of history.jsonl
     n: int
     budgets: dict[str, BudgetFacts]
-    audits: dict[str, AuditFacts]
     training: dict[str, dict[str, Any]]
     steps: dict[str, StepFacts]  # of experiments, by the file that each makes
     verdict_counts: dict[str, dict[str, int]]
@@ -282,27 +270,9 @@ def has_results(manifest: Manifest) -> bool:
 
 def has_reused_responses(manifest: Manifest) -> bool:
     """Return whether any response of a run's search was generated for another run."""
-    splits = ("pool", layout.audit_split())
+    splits = ("pool", "audit")
     reused_tables = manifest.get("reused", {})
     return any(runs for name, runs in reused_tables.items() if name.split("/")[0] in splits)
-
-
-def find_task(manifest: Manifest, split: str) -> TaskFacts:
-    """Return the facts of the task that a split's problems come from.
-
-    Raises:
-        UserError: the split is a further audit that has not been searched.
-    """
-    name = layout.find_audit_name(split)
-    if name and name not in manifest.get("audits", {}):
-        raise UserError(f"audit {name!r}: not searched yet; search it first (--only search)")
-    return manifest["audits"][name]["task"] if name else manifest["task"]
-
-
-def find_verifier(manifest: Manifest, name: str) -> str | None:
-    """Return the name of the verifier of a table, by the table's name in the manifest."""
-    audit = manifest.get("audits", {}).get(layout.find_table_audit(name))
-    return (audit["task"] if audit else manifest["task"]).get("verifier")
 
 
 def remove_entries(manifest: Manifest, relative: str) -> None:

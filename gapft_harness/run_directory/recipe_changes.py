@@ -92,9 +92,6 @@ def find_changes(
     )
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
         search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
-    for name, audit in run_manifest.get("audits", {}).items():
-        if (choice := recipe.audits.get(name)) is not None:
-            search += list_differences(audit["settings"], choice.dump_set_keys(), f"audits.{name}")
     selection = list_differences(
         earlier.build_training_identity(), recipe.build_training_identity()
     )

@@ -27,7 +27,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, find_task
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.stages.generation.chunks import Chunk
@@ -174,7 +174,7 @@ def _add_table(
     problems = {
         problem.id: (problem, ids) for problem, ids in stored_problems if problem.id in rows
     }
-    episode = find_task(manifest, split)["episode"]
+    episode = manifest["task"]["episode"]
     attempts = episode["attempts"]
     replay = _Replay(rows, problems, attempts)
     size = count_chunk_problems(run.recipe.search, [*groups])

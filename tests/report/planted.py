@@ -11,7 +11,6 @@ from gapft_harness.report.reading.inputs import (
     STATUSES,
     Audit,
     DeploymentDecodes,
-    FurtherAudit,
     LoadedPart,
     ReportInputs,
     TrainedArm,
@@ -202,26 +201,6 @@ def build_inputs(
         "versions": {"python": "3.11.2", "numpy": "2.4.0"},
     }
     return ReportInputs(**{**fields, **changes})
-
-
-def build_audited_inputs(sizes=(446, 280, 274), **changes):
-    """Build a run with a further audit, a subset of it, and a subset of the run's own audit."""
-    base = build_inputs(sizes=sizes, **changes)
-    other = build_audit((70, 30, 12), seed=3)
-    further = replace(
-        base.select_problems([]),
-        task={**base.task, "name": "gapft_other", "verifier_params": {"rule": "strict"}},
-        audit=other,
-        arms=tuple(build_arm(other, arm.arm.condition, arm.arm.seed) for arm in base.arms),
-    )
-    return replace(
-        base,
-        further=(
-            FurtherAudit("other", "", further),
-            FurtherAudit("deduplicated", "audit", base.select_problems(base.audit.ids[::3])),
-            FurtherAudit("hard", "other", further.select_problems(other.ids[other.states != "G"])),
-        ),
-    )
 
 
 def sample_decodes(inputs, repeats=3, solved=0.5, number=5):

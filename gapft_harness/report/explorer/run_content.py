@@ -1,8 +1,8 @@
-"""Collect the explorer's content of a run: each audit under the source and all trained models."""
+"""Collect the explorer's content of a run: the audit under the source and all trained models."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
@@ -27,39 +27,12 @@ from gapft_harness.report.rendering.wording import (
 from gapft_harness.run_directory.directory import require_consistent
 
 
-def collect_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, ExplorerContent]]:
-    """Yield the content of the run's audit, and of each further audit with its name.
-
-    Subsets have no page of their own; they are filters.
-    """
-    yield "", collect_audit(inputs, title, _find_subsets(inputs, "audit"))
-    for further in inputs.further:
-        if not further.parent:
-            yield (
-                further.name,
-                collect_audit(
-                    further.inputs, f"{title}: {further.name}", _find_subsets(inputs, further.name)
-                ),
-            )
-
-
-def _find_subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
-    return {
-        further.name: {*further.inputs.audit.ids.tolist()}
-        for further in inputs.further
-        if further.parent == audit
-    }
-
-
-def collect_audit(
-    inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
-) -> ExplorerContent:
-    """Collect the content of an audit's page.
+def collect_audit(inputs: ReportInputs, title: str) -> ExplorerContent:
+    """Collect the content of the audit's page.
 
     Args:
-        inputs: the run on this audit.
+        inputs: the run.
         title: the page's title.
-        subsets: ids of problems by the name of a subset; each subset becomes a filter.
     """
     audit, solved = inputs.audit, inputs.audit.deployed.solved.tolist()
     return ExplorerContent(
@@ -83,13 +56,7 @@ def collect_audit(
         k=inputs.k,
         passing=audit.verdicts.passing.tolist(),
         samples=[_format_codes(row) for row in audit.samples],
-        fields={
-            **_list_passes(inputs),
-            **{
-                name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]
-                for name, ids in (subsets or {}).items()
-            },
-        },
+        fields=_list_passes(inputs),
         entries=lambda: _read_entries(inputs),
         report=True,
     )

@@ -213,7 +213,6 @@ class Findings:
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
         parts: the experiments with their findings; ``find_part(name)`` returns those of one.
-        further: the findings of each further audit, by its name in the recipe.
         replicates: conditions that repeat the training of another condition.
     """
 
@@ -223,7 +222,6 @@ class Findings:
     contrasts: tuple[Contrast, ...]
     lead: str
     parts: tuple[PartFindings, ...] = ()
-    further: Mapping[str, Findings] = field(default_factory=dict)
     replicates: tuple[RepeatedCondition, ...] = ()
 
     def is_replicate(self, a: str, b: str) -> bool:
@@ -345,9 +343,8 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
         voting_fault=audit.verdicts.voting_fault,
         deployment=inputs.deployment,
     )
-    further = {entry.name: compute_findings(entry.inputs, ordered) for entry in inputs.further}
     if not names:
-        return Findings(source, inputs.pool_states, {}, (), lead, further=further)
+        return Findings(source, inputs.pool_states, {}, (), lead)
     passing = np.array([[arm.deployed.passing for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
     replicates = draw_replicates(
@@ -370,7 +367,7 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     )
     repeated_conditions = compare_replicates(inputs)
     return Findings(
-        source, inputs.pool_states, conditions, contrasts, lead, parts, further, repeated_conditions
+        source, inputs.pool_states, conditions, contrasts, lead, parts, repeated_conditions
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,6 @@ class DeploymentDecodes:
     statuses: NDArray[np.uint8]
     texts: tuple[str, ...]
     solved_share: float = 1.0
-
-    def select_problems(self, positions: NDArray[np.intp]) -> DeploymentDecodes:
-        """Return the decodes of some of the problems, by their positions."""
-        rows = np.arange(self.statuses.size).reshape(self.statuses.shape)[positions]
-        return replace(
-            self, statuses=self.statuses[positions], texts=_select_items(self.texts, rows.ravel())
-        )
 
     @property
     def repeats(self) -> int:
@@ -118,17 +111,6 @@ class Audit:
     samples: NDArray[np.uint8]
     answers: NDArray[np.int64] | None = None
 
-    def select_problems(self, positions: NDArray[np.intp]) -> Audit:
-        """Return the audit on some of its problems, by their positions."""
-        return Audit(
-            ids=self.ids[positions],
-            prompts=_select_items(self.prompts, positions),
-            golds=_select_items(self.golds, positions),
-            deployed=self.deployed.select_problems(positions),
-            samples=self.samples[positions],
-            answers=None if self.answers is None else self.answers[positions],
-        )
-
     @cached_property
     def verdicts(self) -> Verdicts:
         """Whether each deployment decode and each sample passed."""
@@ -162,10 +144,6 @@ class TrainedArm:
     matched: bool
     problems: int
     unverified: int = 0
-
-    def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
-        """Return the arm on some of the audit's problems, by their positions."""
-        return replace(self, deployed=self.deployed.select_problems(positions))
 
 
 def read_audit(
@@ -310,23 +288,21 @@ def read_arm(
     arm: Arm,
     budgets: Mapping[str, Mapping[str, Any]],
     ids: NDArray[np.str_],
-    audit: str = "",
     deployment: Deployment | None = None,
 ) -> TrainedArm:
-    """Read an arm's decisions on an audit, and its budget.
+    """Read an arm's decisions on the audit, and its budget.
 
     Args:
         run_path: the run directory.
         arm: condition and training seed.
         budgets: the manifest's budgets by arm.
         ids: the audit's problems, shape (P,).
-        audit: the name of a further audit; empty: the run's audit.
         deployment: how the deployment decodes are sampled; None: one greedy decode.
 
     Raises:
         GapftError: the decisions are on other problems, or the budget differs from the sealed one.
     """
-    path = run_path / layout.audit_decisions_path(arm, audit)
+    path = run_path / layout.decisions_path(arm)
     table_columns = read_columns(path, ("problem_id", "index", "text", "status"))
     indices = _list_indices(deployment)
     require_consistent(

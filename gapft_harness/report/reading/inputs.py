@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,9 @@ from gapft_harness.run_directory.history import LATE_PREFIX
 from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
-    find_task,
     has_reused_responses,
     list_toolchains,
 )
-from gapft_harness.run_directory.tables import read_items
 
 __all__ = [
     "PASS",
@@ -59,21 +57,6 @@ class LoadedPart:
 
     part: Any
     data: Any
-
-
-@dataclass(frozen=True, slots=True)
-class FurtherAudit:
-    """The run on problems other than its own audit; these are never compared with the audit.
-
-    Attributes:
-        name: the name in the recipe.
-        parent: the audit of which the problems are a subset; empty: they belong to their own task.
-        inputs: the run's inputs, with only these problems in ``audit`` and ``arms``.
-    """
-
-    name: str
-    parent: str
-    inputs: ReportInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +94,6 @@ class ReportInputs:
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
-        further: the recipe's ``audits``, in its order.
         paper: the paper's figures in the recipe with the search's values.
         rounds: the earlier rounds; None if the run did not start from another run's arm.
         texts: reads the texts of the audit; None: no texts are available.
@@ -144,38 +126,10 @@ class ReportInputs:
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
-    further: tuple[FurtherAudit, ...] = ()
     other_rule: OtherRule | None = None
     paper: tuple[PublishedValue, ...] = ()
     rounds: Rounds | None = None
     texts: AuditTexts | None = None
-
-    def select_problems(self, ids: Sequence[str]) -> ReportInputs:
-        """Return the inputs with only some of the audit's problems.
-
-        Raises:
-            GapftError: a problem is not in the audit.
-        """
-        positions = np.flatnonzero(np.isin(self.audit.ids, ids))
-        require_consistent(
-            len(positions) == len(ids),
-            f"expected {len(ids)} problems of the audit, found {len(positions)} of them in it",
-        )
-        return replace(
-            self,
-            audit=self.audit.select_problems(positions),
-            arms=tuple(trained.select_problems(positions) for trained in self.arms),
-            endings={},
-            decodes={name: decodes.select(positions) for name, decodes in self.decodes.items()},
-            episodes=None,
-            parts=(),
-            failures=(),
-            further=(),
-            other_rule=None,
-            paper=(),
-            rounds=None,
-            texts=None,
-        )
 
     @property
     def deployment(self) -> Deployment | None:
@@ -223,7 +177,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     imported = manifest.get("imported", {})
-    splits = ("pool", "audit", "calibration", *map(layout.audit_split, recipe.get("audits", {})))
+    splits = ("pool", "audit", "calibration")
     pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
@@ -275,25 +229,22 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     inputs = replace(inputs, decodes=_read_audit_decodes(run_path, inputs))
     _check_slots(inputs)
     _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
-    return replace(inputs, further=tuple(_read_further_audits(run_path, manifest, inputs)))
+    return inputs
 
 
-def _read_audit_decodes(
-    run_path: Path, inputs: ReportInputs, audit: str = ""
-) -> dict[str, Decodes]:
-    """Read how the deployment decodes of an audit ended, of the source and every arm.
+def _read_audit_decodes(run_path: Path, inputs: ReportInputs) -> dict[str, Decodes]:
+    """Read how the deployment decodes of the audit ended, of the source and every arm.
 
     Args:
         run_path: the run directory.
         inputs: the audit and its arms.
-        audit: the name of a further audit; empty: the run's audit.
     """
-    source_table = layout.responses_path(layout.audit_split(audit) if audit else "audit")
+    source_table = layout.responses_path("audit")
     return {
         SOURCE: read_decodes(run_path / source_table, inputs.audit.deployed.passed),
         **{
             trained.arm.name: read_decodes(
-                run_path / layout.audit_decisions_path(trained.arm, audit), trained.deployed.passed
+                run_path / layout.decisions_path(trained.arm), trained.deployed.passed
             )
             for trained in inputs.arms
         },
@@ -341,43 +292,6 @@ def _check_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> N
             f"manifest.json: verdict_counts of {name} are {recorded}, but {table} has {counted}; "
             "restore the manifest",
         )
-
-
-def _read_further_audits(
-    run_path: Path, manifest: Manifest, inputs: ReportInputs
-) -> Iterator[FurtherAudit]:
-    """Read further audits and subsets, in the recipe's order."""
-    audits, subsets = manifest["recipe"].get("audits", {}), []
-    inputs_by_audit = {"audit": inputs}
-    for name, settings in audits.items():
-        split = layout.audit_split(name)
-        if settings["of"] is not None:
-            subsets.append((name, *read_items(run_path / layout.items_path(split))))
-            continue
-        audit = read_audit(run_path, inputs.k, split, inputs.deployment)
-        audit_inputs = replace(
-            inputs.select_problems([]),
-            task=find_task(manifest, split),
-            audit=audit,
-            arms=tuple(
-                read_arm(
-                    *(run_path, source.arm, manifest["budgets"], audit.ids, name),
-                    inputs.deployment,
-                )
-                for source in inputs.arms
-            ),
-            texts=AuditTexts(run_path, split),
-        )
-        decodes = _read_audit_decodes(run_path, audit_inputs, name)
-        inputs_by_audit[name] = replace(audit_inputs, decodes=decodes)
-    audits_by_name = {
-        name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()
-    }
-    audits_by_name |= {
-        name: FurtherAudit(name, source, inputs_by_audit[source].select_problems(ids))
-        for name, source, ids, _ in subsets
-    }
-    return (audits_by_name[name] for name in audits)
 
 
 def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:

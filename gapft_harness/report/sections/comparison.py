@@ -227,15 +227,12 @@ def list_models(
     ]
 
 
-def build_contrast_tables(
-    inputs: ReportInputs, findings: Findings, *, explain: bool = True
-) -> list[Table]:
+def build_contrast_tables(inputs: ReportInputs, findings: Findings) -> list[Table]:
     """Build tables of all contrasts; with many conditions, the secondary ones are folded.
 
     Args:
         inputs: the inputs of the report.
         findings: of one audit.
-        explain: whether the note explains the columns; False where an earlier table did.
     """
     names = {SOURCE, *findings.distinct}
     all_contrasts = [pair for pair in findings.contrasts if {pair.a, pair.b} <= names]
@@ -252,11 +249,6 @@ def build_contrast_tables(
         "where the interval excludes zero. Intervals and p are not corrected for the number of "
         f"contrasts ({len(all_contrasts)})."
     )
-    if not explain:
-        note = (
-            "Columns: as above. p is not corrected for the number of contrasts "
-            f"({len(all_contrasts)})."
-        )
     note += findings.describe_marks(all_contrasts)
     tables = [_build_contrast_table(findings, principal_contrasts, note)]
     if others:
@@ -306,7 +298,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
 )  # fmt: skip
 
 
-def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Table:
+def build_decomposition_table(findings: Findings) -> Table:
     """Build the table of every condition's rates of correction and regression, and their terms."""
     unstable = findings.source.unstable_states
     rates = (
@@ -326,8 +318,6 @@ def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Ta
         f"{rates} The three terms are these rates times each state's share of the audit, in "
         "percentage points; they add up exactly to the change of Pass@1."
     )
-    if not explain:
-        note = "Columns: as above."
     if unstable:
         unstable_counts = [f"{state} ({findings.source.states[state]})" for state in unstable]
         note += (

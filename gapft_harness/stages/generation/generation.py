@@ -470,8 +470,7 @@ def generate_and_judge(
     lazy_sampler = _LazySampler(plugins, settings, adapter)
     with closing_verifier(verifier), contextlib.closing(lazy_sampler):
         if not plugins.can_rejudge(task["verifier"]):
-            description = read_description(verifier)
-            require_same_rules(run.manifest(), name, task["verifier"], description)
+            require_same_rules(run.manifest(), name, read_description(verifier))
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.for_run(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)

@@ -6,7 +6,7 @@ code, each split's problems, the code of the plugins, the files that were read, 
 model (``inputs.py``). It also contains the complete recipe.
 
 **Start of a command.** First, a command compares its recipe with the run's
-(``run_directory/recipe_changes.py``), and task, data, plugins, model and named subsets with
+(``run_directory/recipe_changes.py``), and task, data, plugins and model with
 ``rests_on`` (``compare_inputs``). Small files are hashed again, large ones if size or time changed.
 Task and data are read again only if a file changed, to describe the difference. ``gapft run`` then
 resets the run as far as it depends on the change (``apply_changes``), if the finished work is in

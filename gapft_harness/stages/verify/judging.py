@@ -202,6 +202,17 @@ def open_judge(manifest: Manifest, plugins: Plugins, findings: Differences) -> I
     Raises:
         UserError: the verifier cannot be created, and no other difference was found.
     """
+    with _create_judge(manifest, plugins, findings) as judge:
+        yield judge
+    for split, facts in manifest.get("imported", {}).items():
+        differences = judge.imported_differences.get(layout.responses_path(split))
+        findings.checked.append(_describe_import(split, facts, differences))
+
+
+@contextlib.contextmanager
+def _create_judge(
+    manifest: Manifest, plugins: Plugins, findings: Differences
+) -> Iterator[TableJudge]:
     task = manifest["task"]
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
@@ -270,40 +281,6 @@ def _build_batches(
             batch, size = [], 0
     if batch:
         yield batch
-
-
-@contextlib.contextmanager
-def open_judges(
-    manifest: Manifest, plugins: Plugins, findings: Differences
-) -> Iterator[Mapping[str, TableJudge]]:
-    """Yield the judges by the names of further audits; the own task's has the empty name.
-
-    At the end each reports what it did and did not judge again.
-
-    Raises:
-        UserError: as ``open_judge``.
-    """
-    with contextlib.ExitStack() as stack:
-        own_judge = stack.enter_context(open_judge(manifest, plugins, findings))
-        judges_by_audit = {"": own_judge}
-        for name, audit in manifest.get("audits", {}).items():
-            judges_by_audit[name] = own_judge
-            keys = ("verifier", "verifier_params")
-            if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
-                audit_manifest: Manifest = {**manifest, "task": audit["task"]}
-                judges_by_audit[name] = stack.enter_context(
-                    open_judge(audit_manifest, plugins, findings)
-                )
-        yield judges_by_audit
-    differences_by_table = {
-        table: lines
-        for judge in judges_by_audit.values()
-        for table, lines in judge.imported_differences.items()
-    }
-    for split, facts in manifest.get("imported", {}).items():
-        findings.checked.append(
-            _describe_import(split, facts, differences_by_table.get(layout.responses_path(split)))
-        )
 
 
 def _describe_import(split: str, facts: ImportFacts, differences: list[str] | None) -> str:

@@ -25,7 +25,7 @@ from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
 from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, find_task
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
@@ -294,7 +294,7 @@ class GeneratedTable:
             sampler: the table's description of the sampler.
             verifier: the table's description of the verifier.
         """
-        episode, phases = find_task(self.manifest, self.split)["episode"], self.build_phases()
+        episode, phases = self.manifest["task"]["episode"], self.build_phases()
         search = self.run.recipe.search
         streams, size = self.build_streams(), count_chunk_problems(search, phases)
         contents_by_phase = {}
@@ -311,7 +311,7 @@ class GeneratedTable:
 
     def build_phases(self) -> list[DecodePhase]:
         """Build the phases of the responses that the table must contain."""
-        greedy = read_decoding(find_task(self.manifest, self.split))
+        greedy = read_decoding(self.manifest["task"])
         search = self.run.recipe.search
         if self._arm is None and self.split != CALIBRATION:
             return build_search_phases(greedy, search)
@@ -404,7 +404,7 @@ class GeneratedTable:
             yield from compare_values(f"{self._where}, adapter", recorded, expected, relation)
 
     def _check_verifier(self, verifier: Mapping[str, Any]) -> Iterator[str]:
-        task = find_task(self.manifest, self.split)
+        task = self.manifest["task"]
         expected = {
             "name": task["verifier"],
             "parameters": _insert_hashes(task["verifier_params"], verifier.get("parameters")),
