@@ -49,8 +49,6 @@ from gapft_harness.stages.integrity.inputs import (
     compare_inputs,
     list_recorded_include_paths,
 )
-from gapft_harness.stages.rounds.merged_source import MergePlan, plan_merge
-from gapft_harness.stages.rounds.origin import check_start, open_start
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
@@ -88,11 +86,6 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     run_folder = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
     warnings: list[str] = []
-    if choice.start:
-        check_start(open_start(choice.start), recipe, Path(run_folder))
-    merge_plan = plan_merge(recipe, Path(run_folder))
-    if merge_plan is not None:
-        recipe = merge_plan.replace_source(recipe)
     try:
         recipe, template_note = resolve_chat_template(recipe, Path(run_folder), plugins)
         warnings += filter(None, [template_note])
@@ -128,13 +121,11 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     work = _describe_work(
         extended_recipe, run, refusal, run_folder, plugins, choice, problems_by_split, task
     )
-    merge_lines = [] if merge_plan is None else [_describe_merge(merge_plan, size)]
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *merge_lines,
         *_describe_stages(
             recipe, experiments, plugins, run_folder, task, end_token_lines, problems
         ),
@@ -167,15 +158,6 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *(dict.fromkeys(missing) or [NOTHING_MISSING]),
     ]
     return "\n".join(lines)
-
-
-def _describe_merge(plan: MergePlan, size: ModelSize | None) -> str:
-    """Describe the merge of base and adapter, and the disk that it needs."""
-    source = f"{plan.adapter.path} into {plan.arguments['pretrained']}"
-    if plan.folder is not None and plan.folder.is_dir():
-        return f"merge   {source}: in the store, {plan.folder}"
-    disk = "unknown" if size is None else f"about {size.weights / 1e9:.3g} GB"
-    return f"merge   {source} -> the store beside the run; disk {disk}"
 
 
 def _describe_time(

@@ -253,8 +253,7 @@ class Model(RecipeSection):
 
     backend: str = Field("hf", description="sampler: hf, recorded, or a plugin's")
     args: dict[str, Any] = Field(
-        description="lm-eval model_args; `pretrained` names the base model of search and training; "
-        "`peft`, an adapter that is [merged into it](recipes.md#rounds) before"
+        description="lm-eval model_args; `pretrained` names the base model of search and training"
     )
     chat_template: bool | None = Field(
         None,

@@ -45,7 +45,6 @@ from gapft_harness.report.sections import (
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import rounds as rounds_section
 
 
 def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
@@ -77,10 +76,6 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
             ),
             Section("Where the change comes from", _build_decomposition(inputs, findings)),
         ]
-    if inputs.rounds is not None:
-        sections.append(
-            Section(rounds_section.TITLE, rounds_section.build_blocks(inputs.rounds, inputs))
-        )
     sections += [
         Section("What search reaches", search.build_reached(inputs, findings)),
         Section("Evidence states", search.build_states(inputs, findings)),

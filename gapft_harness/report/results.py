@@ -29,7 +29,6 @@ from gapft_harness.report.sections import (
     paper,
     provenance,
     replicates,
-    rounds,
     truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
@@ -41,7 +40,7 @@ RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
-    "truncation", "deployment", "rounds",
+    "truncation", "deployment",
 )  # fmt: skip
 
 
@@ -76,8 +75,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["ledger"] = ledger.build_content(inputs, findings)
     if findings.replicates:
         content["replicates"] = replicates.build_content(findings)
-    if inputs.rounds is not None:
-        content["rounds"] = rounds.build_content(inputs.rounds, inputs.conditions)
     if inputs.decodes:
         content["truncation"] = truncation.build_content(inputs)
     if inputs.endings:

@@ -227,17 +227,7 @@ class RunDirectory:
         again.
         """
         manifest, old_manifest = new_manifest(self.recipe), self.manifest()
-        kept_names: tuple[str, ...] = _KEPT_NAMES
-        origin = old_manifest.get("origin")
-        if origin and origin["pretrained"] == self.recipe.model.args["pretrained"]:
-            kept_names += (layout.ROUNDS,)
-            manifest["origin"] = origin
-            manifest["files"] = {
-                file: digest
-                for file, digest in old_manifest["files"].items()
-                if layout.find_top_folder(file) == layout.ROUNDS
-            }
-        self._remove_paths(path for path in self.path.iterdir() if path.name not in kept_names)
+        self._remove_paths(path for path in self.path.iterdir() if path.name not in _KEPT_NAMES)
         manifest["warnings"] = [
             line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)
         ]

@@ -22,10 +22,6 @@ ADAPTERS = "adapters"
 SCALED = "scaled"
 DECISIONS = "decisions"
 REPORT = "report"
-#: Copies of tables of earlier rounds.
-ROUNDS = "rounds"
-#: The tables of a round: states and responses of its source on the audit, decisions of its arm.
-ROUND_TABLES = ("states", "responses", "decisions")
 
 _PROBLEMS, _RESPONSES, STATES = "problems", "responses", "states"
 _TABLE = ".parquet"
@@ -104,16 +100,6 @@ def scaled_decisions_path(arm: Arm, scale: float) -> str:
     return decisions_path(arm, "" if scale == 1 else f"scale-{scale:g}")
 
 
-def round_path(number: int, table: str) -> str:
-    """Return the path of the copy of an earlier round's table.
-
-    Args:
-        number: the round, from 1.
-        table: one of ``ROUND_TABLES``.
-    """
-    return f"{ROUNDS}/{number}/{table}{_TABLE}"
-
-
 # Reading paths
 
 
@@ -145,9 +131,7 @@ class RunFile:
 
 
 def parse_path(path: str) -> RunFile | None:
-    """Parse a path of a run directory; return None for an unknown one, and for copies of rounds."""
-    if find_top_folder(path) == ROUNDS:
-        return None
+    """Parse a path of a run directory; return None for an unknown one."""
     folder, _, last = path.rpartition("/")
     stem = last.removesuffix(_TABLE)
     if folder in (SELECTIONS, DECISIONS):

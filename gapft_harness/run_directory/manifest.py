@@ -128,52 +128,6 @@ class StepFacts(TypedDict):
     key: str
 
 
-class RoundFacts(TypedDict):
-    """One earlier round: the arm of another run from which the next round started.
-
-    Attributes:
-        run: the other run's folder, resolved.
-        recipe: the name of its recipe.
-        arm: the arm's name.
-        base_sha256: the hash of the weights of that run's source.
-        adapter_sha256: the hash of the weights of the arm's adapter.
-        search: the section ``search`` of that run's recipe.
-        sealed: the hashes of that run's sealed tables that this run has copies of, by
-            ``layout.ROUND_TABLES``.
-    """
-
-    run: str
-    recipe: str
-    arm: str
-    base_sha256: str
-    adapter_sha256: str
-    search: dict[str, Any]
-    sealed: dict[str, str]
-
-
-class MergedSource(TypedDict):
-    """Section ``origin`` of a run whose source is a base merged with an adapter.
-
-    Attributes:
-        pretrained: the merged model's folder.
-        weights_sha256: the hash of its weights.
-        stored: its group in the store.
-        base: ``pretrained`` as in the recipe, ``revision`` and ``subfolder`` if any, and
-            ``weights_sha256``.
-        adapter: ``path`` and ``weights_sha256``.
-        rounds: the earlier rounds, oldest first; empty if the adapter is not that of a run.
-        inputs: task and audit of the earlier run, as in its section ``rests_on``.
-    """
-
-    pretrained: str
-    weights_sha256: str
-    stored: str
-    base: dict[str, str]
-    adapter: dict[str, str]
-    rounds: list[RoundFacts]
-    inputs: NotRequired[dict[str, Any]]
-
-
 class Manifest(TypedDict, total=False):
     """``manifest.json``. Sections by split and arm have the keys of ``layout.RunFile.name``."""
 
@@ -182,7 +136,6 @@ class Manifest(TypedDict, total=False):
     recipe: dict[str, Any]
     task: TaskFacts
     source: dict[str, Any]
-    origin: MergedSource
     files: dict[str, str]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of the plugins of its commands
     rests_on: dict[str, Any]  # inputs; their format: stages/integrity/inputs.py
@@ -264,8 +217,8 @@ def new_manifest(recipe: Recipe) -> Manifest:
 
 
 def has_results(manifest: Manifest) -> bool:
-    """Return whether a run has sealed files of its own, besides copies from earlier rounds."""
-    return any(layout.find_top_folder(f) != layout.ROUNDS for f in manifest.get("files", ()))
+    """Return whether a run has sealed files."""
+    return bool(manifest.get("files"))
 
 
 def has_reused_responses(manifest: Manifest) -> bool:
@@ -386,6 +339,4 @@ def has_no_work(path: Path, run_path: Path) -> bool:
             return "gapft_harness" in manifest and not has_results(manifest)
         return False
     parts = path.relative_to(run_path).parts
-    if parts[0] == layout.ROUNDS and path.suffix == ".parquet":
-        return True  # copies of another run's files
     return any(part.startswith(".") and part.endswith(PARTIAL) for part in parts)

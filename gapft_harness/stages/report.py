@@ -92,9 +92,6 @@ def require_sealed(run: RunDirectory) -> None:
     for arm in (arm for arm in list_arms(run.recipe) if arm.name in budgets):
         run.sealed(layout.selection_path(arm))
         run.sealed(layout.decisions_path(arm))
-    for file in run.manifest()["files"]:
-        if layout.find_top_folder(file) == layout.ROUNDS:
-            run.sealed(file)
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:

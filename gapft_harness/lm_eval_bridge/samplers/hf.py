@@ -68,7 +68,7 @@ DEFAULT_BATCH_SIZE = 64
 
 #: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
-    "peft": "gapft run merges it before the search",
+    "peft": "give the folder of a merged model as pretrained",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation": "prompts are never cut silently",
     "tp_plan": "several processes for one model are not supported",

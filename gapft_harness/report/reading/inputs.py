@@ -27,7 +27,6 @@ from gapft_harness.report.reading.endings import EndingCounts, read_decodes, rea
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
-from gapft_harness.report.reading.rounds import Rounds, read_rounds
 from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
 from gapft_harness.run_directory import layout
@@ -95,7 +94,6 @@ class ReportInputs:
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
         paper: the paper's figures in the recipe with the search's values.
-        rounds: the earlier rounds; None if the run did not start from another run's arm.
         texts: reads the texts of the audit; None: no texts are available.
         other_rule: the audit's responses under another rule; None: they were not judged.
     """
@@ -128,7 +126,6 @@ class ReportInputs:
     failures: tuple[Failures, ...] = ()
     other_rule: OtherRule | None = None
     paper: tuple[PublishedValue, ...] = ()
-    rounds: Rounds | None = None
     texts: AuditTexts | None = None
 
     @property
@@ -223,7 +220,6 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
-        rounds=read_rounds(run_path, manifest, audit.ids.tolist(), arms),
         texts=AuditTexts(run_path),
     )
     inputs = replace(inputs, decodes=_read_audit_decodes(run_path, inputs))

@@ -97,7 +97,6 @@ class Step:
 #: Folders of a run that experiments must not write to.
 RUN_FOLDERS = (
     "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
-    "rounds",
 )  # fmt: skip
 
 

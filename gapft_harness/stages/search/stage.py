@@ -54,7 +54,6 @@ from gapft_harness.stages.integrity.inputs import (
     read_model_state,
     require_same_inputs,
 )
-from gapft_harness.stages.rounds.origin import require_same_audit
 from gapft_harness.stages.search.data import check_data, load_problems
 from gapft_harness.store.store import Store
 
@@ -231,7 +230,6 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     run, inputs = context.run, read_data(context, will_train=will_train)
     if not run.is_empty():
         require_same_inputs(run, inputs)
-    require_same_audit(run.manifest().get("origin"), inputs)
     if run.is_empty() or SECTION not in run.manifest():
         all_inputs = {**inputs, "model": read_model_state(run.recipe)}
         run.update_manifest(lambda manifest: manifest.update({SECTION: all_inputs}))

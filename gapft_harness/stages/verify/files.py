@@ -30,7 +30,7 @@ from gapft_harness.version import __version__
 _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 
 #: Folders of sealed tables.
-_TABLE_FOLDERS = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS, layout.ROUNDS)
+_TABLE_FOLDERS = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
 def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest] | None:

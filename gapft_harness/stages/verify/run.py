@@ -46,7 +46,6 @@ from gapft_harness.stages.verify.files import (
 )
 from gapft_harness.stages.verify.judging import TableJudge, open_judge
 from gapft_harness.stages.verify.keys import KeyChecker
-from gapft_harness.stages.verify.rounds import check_rounds
 from gapft_harness.stages.verify.selections import check_selections
 from gapft_harness.stages.verify.versions import check_versions
 
@@ -138,7 +137,6 @@ def _check_run(
             findings.collect(table, partial(keys.check_table, table, split))
             for table in _iterate_state_tables(run, manifest, split):
                 findings.collect(table, partial(check_states, run, manifest, plugins, table))
-        check_rounds(run, manifest, judge, findings)
         examples = check_selections(run, manifest, plugins, findings)
         _check_adapters(run, manifest, plugins, examples, judge, keys, findings)
 
