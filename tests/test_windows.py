@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_states
 from gapft_harness.stages.search.states import (
@@ -46,7 +45,7 @@ def build_state(problem_outcomes: Any, rule: str, window: Window | None) -> Prob
     return compute_state(
         "p",
         build_judged(*problem_outcomes),
-        Search(k=K),
+        K,
         load_plugins().get("response rule", rule),
         window,
     )
@@ -68,7 +67,7 @@ def test_window_equals_search_of_its_samples(
     alone = compute_state(
         "p",
         build_judged(problem_outcomes[0], problem_outcomes[1][offset : offset + k]),
-        Search(k=k),
+        k,
         load_plugins().get("response rule", rule),
     )
     assert (window_state.state, window_state.samples) == (alone.state, k)

@@ -208,12 +208,11 @@ def _describe_time(
         )[0] or 0
         for arm in arms
     ]  # fmt: skip
-    decodes = recipe.search.repeats
     work = Work(
         prompt_tokens=prompt_tokens,
         searched=sum(map(len, problems.values())),
-        responses=decodes + recipe.search.k,
-        audited=len(problems["audit"]) * len(arms) * decodes,
+        responses=1 + recipe.search.k,
+        audited=len(problems["audit"]) * len(arms),
         exposures=sum(
             count * recipe.resolve_training(arm.condition).repetitions
             for arm, count in zip(arms, slots, strict=True)

@@ -167,16 +167,15 @@ def _count_responses(
     Returns:
         A line for each stage; the number of all responses.
     """
-    k, repeats = recipe.search.k, recipe.search.repeats
-    times = f" x {repeats} repeats" if repeats > 1 else ""
+    k = recipe.search.k
     n_searched = sum(sizes[split] for split in SPLITS)
     lines = [
-        f"search: {n_searched * (repeats + k):,} = {n_searched:,} problems x "
+        f"search: {n_searched * (1 + k):,} = {n_searched:,} problems x "
         f"({recipe.search.describe_deployment()} + {k} samples)"
     ]
-    n_audited, decodes = sizes["audit"], adapters * repeats
-    total = n_searched * (repeats + k) + n_audited * decodes
-    lines.append(f"audit:  {n_audited * decodes:,} = {n_audited:,} x {adapters} adapters{times}")
+    n_audited = sizes["audit"]
+    total = n_searched * (1 + k) + n_audited * adapters
+    lines.append(f"audit:  {n_audited * adapters:,} = {n_audited:,} x {adapters} adapters")
     for line, count in _count_rollouts(recipe):
         lines.append(line)
         total += count

@@ -65,14 +65,11 @@ def print_summary(
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     console = console or Console(highlight=False)
     source = results["source"]
-    is_small, deployment = source["n"] < STABLE_ITEMS, results.get("deployment")
-    solved = "solved in one decode"
-    if deployment:
-        solved = f"solved in {deployment['required_passes']} of {deployment['repeats']} decodes"
+    is_small = source["n"] < STABLE_ITEMS
     states = {name: f"{count:,}{_mark_unstable(count)}" for name, count in source["states"].items()}
     console.print(
         f"{results['task']}: {source['n']:,}{_mark_unstable(source['n'])} audit problems, "
-        f"K = {results['k']}; {solved} (G) {states['G']}, recovered by search (S) "
+        f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
         f"{states['S']}, missed (U) {states['U']}"
     )
     if judge := results.get("judged_by", {}).get("audit", {}).get("judge"):
@@ -97,7 +94,8 @@ def print_summary(
         )
         return
     changes = {c["a"]: c for c in results["contrasts"] if c["b"] == "source"}
-    rows = [SummaryRow("source" if deployment else "source, greedy", source, is_small)]
+    source_name = "source" if results.get("deployment") else "source, greedy"
+    rows = [SummaryRow(source_name, source, is_small)]
     for name, condition in results["conditions"].items():
         label = f"{name} {UNMATCHED_MARK}" if condition.get("own") else name
         rows.append(SummaryRow(label, condition, is_small, changes[name], results["k"]))

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from math import ceil
 from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
@@ -22,8 +20,7 @@ TokensFrom = Literal["generator", "retokenized", "none"]
 #: All statuses of a verdict.
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-#: Decode index of the greedy (deployment) response; samples are numbered from 0. If the deployment
-#: decode is sampled, its r repeats have the indices -r to -1.
+#: Index of the deployment decode, greedy or sampled; samples are numbered from 0.
 GREEDY = -1
 
 #: Samples are generated in blocks of this many indices (0 to 7, 8 to 15, ...); two blocks never
@@ -51,47 +48,17 @@ Gold = Any
 Turn = Mapping[str, str]
 
 
-def is_deployment(index: int) -> bool:
-    """Return whether a response is a deployment decode: the greedy one or a sampled repeat.
-
-    Args:
-        index: the response's decode index.
-    """
-    return index < 0
-
-
-def list_deployment_indices(repeats: int = 1) -> range:
-    """Return the indices -r to -1 of the deployment decodes; for one it is ``GREEDY`` alone."""
-    return range(-repeats, 0)
-
-
-def count_required_passes(repeats: int, solved: float | Fraction) -> int:
-    """Return how many of the deployment decodes must pass in state G.
-
-    Args:
-        repeats: r, the number of deployment decodes of a problem.
-        solved: the share that must pass, in (0, 1]. It is read as the decimal number that is
-            written in the recipe, so 0.1 of 10 repeats is exactly 1.
-    """
-    return ceil(Fraction(str(solved)) * repeats)
-
-
-def classify_state(
-    repeats_passed: Sequence[bool],
-    samples_passed: Sequence[bool],
-    solved: float | Fraction = Fraction(1, 2),
-) -> State:
+def classify_state(deployment_passed: bool, samples_passed: Sequence[bool]) -> State:
     """Classify one problem by its source verdicts (Section 3.2).
 
     Args:
-        repeats_passed: V(x, d_src(x)) of the greedy decode alone, or of each sampled repeat.
+        deployment_passed: V(x, d_src(x)).
         samples_passed: V(x, y_1), ..., V(x, y_K).
-        solved: the share of the repeats that must pass in state G (``search.deployment.solved``).
 
     Returns:
-        G if enough deployment decodes passed, else S if a sample passed, else U.
+        G if the deployment decode passed, else S if a sample passed, else U.
     """
-    if sum(repeats_passed) >= count_required_passes(len(repeats_passed), solved):
+    if deployment_passed:
         return "G"
     return "S" if any(samples_passed) else "U"
 
@@ -162,7 +129,7 @@ class Decoding:
 
     def for_index(self, index: int) -> Decoding:
         """Return the decoding of the response with this index; see ``samples_deployment``."""
-        if self.do_sample and is_deployment(index) and not self.samples_deployment:
+        if self.do_sample and index == GREEDY and not self.samples_deployment:
             return Decoding(False, self.max_gen_toks, self.until)
         return self
 
@@ -192,7 +159,7 @@ class Response:
 
     Attributes:
         problem_id: the id of the problem.
-        index: ``GREEDY``, a repeat's index below 0, or the sample number (from 0).
+        index: ``GREEDY``, or the sample number (from 0).
         text: the text that the verifier gets, without stop strings.
         token_ids: the generated ids that make up ``text``, without the end-of-sequence id.
             Empty if the backend has no tokenizer (``tokens_from`` is ``none``). Those of a separate
@@ -221,8 +188,8 @@ class Response:
 class Evidence:
     """A pool problem with its state and, for G and S, one selected verified response (Equation 6).
 
-    The selected response is the greedy one for G (of repeats, the first that passed), and a sample,
-    chosen by the frozen rule, for S.
+    The selected response is the deployment decode for G, and a sample, chosen by the frozen rule,
+    for S.
 
     Attributes:
         problem_id: the problem's id in its task.
@@ -236,8 +203,7 @@ class Evidence:
         samples: the number of drawn samples, K; None: unknown.
         max_gen_toks: the length limit of the response in tokens; None: unknown.
         read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
-        read_greedy: returns the source's greedy response, passed or not, to a problem id; or None.
-            Of repeats it returns the one with the index -1.
+        read_greedy: returns the source's deployment decode of a problem id, passed or not; or None.
         read_samples: the function that ``each_sample`` calls; None: the samples are unknown.
     """
 
@@ -264,15 +230,14 @@ class Evidence:
     def each_sample(self) -> tuple[tuple[Evidence, Status], ...]:
         """Return a copy of this evidence for each sample, passed or not, with its verdict's status.
 
-        Ordered by index, without deployment decodes. Every call reads the samples from disk.
+        Ordered by index, without the deployment decode. Every call reads the samples from disk.
         """
         return self.read_samples(self) if self.read_samples is not None else ()
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.
 
-        In state G the deployment decodes that passed are first; in the other states, where too few
-        repeats passed, they are left out. Every call reads the responses from disk.
+        In state G the deployment decode is first. Every call reads the responses from disk.
         """
         if self.read_verified is not None:
             return self.read_verified(self)
@@ -308,7 +273,7 @@ class Pool:
     """The evidence that a selector chooses from; each tuple is ordered by id.
 
     Attributes:
-        solved: problems in state G: the greedy decode passed, or enough of its sampled repeats.
+        solved: problems in state G: the deployment decode passed.
         recovered: problems in state S: not solved, and a sample passed.
         missed: problems in state U: not solved, and no sample passed; they have no response.
     """
@@ -371,7 +336,7 @@ class Example:
         state: that problem's state under the source, ``G``, ``S`` or ``U``.
         prompt_ids: the token ids of the prompt; they are not supervised.
         response_ids: the token ids of the response, without an end token.
-        response_index: ``GREEDY``, a repeat's index below 0, or the sample's number, from 0.
+        response_index: ``GREEDY``, or the sample's number, from 0.
         first_success: the index of the problem's first passing sample, or None.
         ended: whether an end-of-sequence token must follow the response; see ``Evidence.ended``.
         origin: the id of the problem that the response answers. It differs from ``problem_id`` only

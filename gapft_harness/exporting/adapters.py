@@ -159,7 +159,7 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
     seeds = wording.listed([str(seed) for seed in condition.seeds])
 
     def format_part(count: int, problems: int) -> str:
-        return f"{format_count(count)} of {format_count(parts.repeats * problems)}"
+        return f"{format_count(count)} of {format_count(problems)}"
 
     passed = f"{percent(parts.pass_at_1)} ({format_part(parts.correct, parts.n)})"
     rows = [
@@ -178,15 +178,14 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
         ("processed tokens L", format_count(budget.tokens)),
         ("optimizer steps J", format_count(budget.steps)),
     ]
-    decodes, solves = "Greedy decodes.", "solves in one decode"
-    if deployment := findings.source.deployment:
-        decodes, solves = f"{wording.describe_deployment(deployment)} Counts: decodes.", "solves"
+    deployment = findings.source.deployment
+    decodes = wording.describe_deployment(deployment) if deployment else "Greedy decodes."
     note = (
         f"{decodes} Intervals are for the mean over training seeds ({seeds}), not for this "
         "adapter alone; they resample seeds and problems jointly. G: problems that the base "
-        f"{solves}; S: only by one of its {inputs.k} samples; U: by none. K_eq: the largest "
-        "number of samples of the base, with a verifier to choose among them, that one decode of "
-        "the adapter matches."
+        f"solves in one decode; S: only by one of its {inputs.k} samples; U: by none. K_eq: the "
+        "largest number of samples of the base, with a verifier to choose among them, that one "
+        "decode of the adapter matches."
     )
     return Frame(REACHED, rows).table(note)
 

@@ -42,8 +42,7 @@ COLUMNS = {
     "origin": "the lm-eval task of the problem",
     "prompt": "as the task renders it, before any chat template",
     "gold": "the right answer, as JSON",
-    "state": "G: the deployment decode passes (of repeats, enough of them); S: else, a sample "
-    "passes; U: neither",
+    "state": "G: the deployment decode passes; S: else, a sample passes; U: neither",
     "samples": "the number of drawn samples",
     "passing_samples": "the number of samples that passed",
     "first_success": "the number of the first sample that passed; null: none",

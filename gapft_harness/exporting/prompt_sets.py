@@ -45,7 +45,7 @@ _EVIDENCE_COLUMNS = ("problem_id", "origin", "gold", "state", "samples", "passin
 FACTS = {
     **{name: COLUMNS[name] for name in _EVIDENCE_COLUMNS},
     "solve_rate": "passing_samples / samples",
-    "greedy_passed": "whether the greedy response passed; of sampled repeats, whether enough did",
+    "greedy_passed": "whether the deployment decode passed",
     "verifier": "the verifier's name, for gapft_harness.load_verifier",
     "verifier_params": "the verifier's parameters, as JSON",
 }

@@ -91,7 +91,8 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
     estimates = [pass_at_k(verdicts.passing, k, term) for term in ks]
     exact = [verdicts.compute_pass_at(term) for term in ks]
     total = len(states)
-    columns = [verdicts.success, *((states == state).astype(float) for state in "GSU")]
+    masks = [verdicts.deployed, *(states == state for state in "GSU")]
+    columns = [mask.astype(float) for mask in masks]
     values: list[Fraction | float] = [
         verdicts.pass_at_1,
         *(Fraction(round(column.sum()), total) for column in columns[1:]),
@@ -121,7 +122,7 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
 
 def _compute_bounds(verdicts: Verdicts, k: int) -> Bounds:
     """Compute bounds for a search with k samples."""
-    failed = verdicts.passing[~verdicts.solved]
+    failed = verdicts.passing[~verdicts.deployed]
     share = len(failed) / len(verdicts.passing)
     recovered = bound_pass_at_k(failed, verdicts.k, k) if share else Interval(0, 0)
     return Bounds(

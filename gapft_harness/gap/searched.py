@@ -128,14 +128,13 @@ def read_run(path: Path) -> SearchedRun:
 def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
     table = run.sealed(layout.responses_path(split))
     problems = run.sealed(layout.problems_path(split))
-    verdicts = read_verdicts(table, k, run.recipe.search.deployment)
+    verdicts = read_verdicts(table, k)
     if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")
     index, tokens = read_response_tokens(table)
     return SearchedSplit(
         *(verdicts.deployed, verdicts.passing, k, verdicts.passed),
         answers=verdicts.answers,
-        solved_share=verdicts.solved_share,
         tokens=count_generated(table),
         example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),
     )
@@ -150,7 +149,7 @@ def _mean_example_tokens(
     """Compute the mean tokens of a recovered problem's prompt with its shortest passing sample."""
     problem = np.cumsum(index == GREEDY) - 1
     is_sample = index >= 0
-    is_candidate = is_sample & ~verdicts.solved[problem]
+    is_candidate = is_sample & ~verdicts.deployed[problem]
     is_candidate[is_sample] &= verdicts.passed[problem[is_sample], index[is_sample]]
     if not is_candidate.any() or not tokens.any():
         return None

@@ -194,8 +194,7 @@ class Generated:
 class Request:
     """One prompt and the decode indices to generate.
 
-    Sample numbers are from 0; negative indices are deployment decodes: ``GREEDY`` alone, or sampled
-    repeats.
+    Sample numbers are from 0; ``GREEDY`` (-1) is the deployment decode.
 
     Attributes:
         problem_id: the problem.

@@ -70,7 +70,7 @@ def import_split(
         raise UserError(
             "search.deployment: is set, but files of responses are imported with one greedy "
             "response per problem; remove it, or search with gapft run (the backend 'recorded' "
-            "replays repeats from a file)"
+            "replays sampled decodes from a file)"
         )
     if (earlier_facts := read_finished_facts(run.path, split)) is not None:
         return earlier_facts

@@ -225,11 +225,11 @@ def _decompose_run(run: Run) -> DecompositionResult:
     require_sealed(run.directory)
     manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
     inputs = read_inputs(run.path, manifest)
-    states, source = inputs.audit.states, inputs.audit.deployed.passed
+    states = inputs.audit.states
     return DecompositionResult(
         {
             name: pool_counts(
-                [counts_of(states, arm.deployed.passed, source) for arm in inputs.find_arms(name)]
+                [counts_of(states, arm.deployed.passed) for arm in inputs.find_arms(name)]
             )
             for name in inputs.conditions
         }

@@ -54,10 +54,7 @@ class Run:
 
     @property
     def responses(self) -> pa.Table:
-        """The source model's responses with their verdicts; index -1 is the greedy decode.
-
-        The repeats of a sampled deployment decode have the indices -r to -1.
-        """
+        """The source model's responses with their verdicts; index -1 is the deployment decode."""
         return self.read("responses")
 
     @property

@@ -330,16 +330,10 @@ class Deployment(RecipeSection):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of the deployment decode")
     top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
-    repeats: int = Field(
-        4, ge=1, description="r, the deployment decodes per problem, each from its own stream"
-    )
-    solved: float = Field(
-        0.5, gt=0, le=1, description="share of the repeats that must pass in state G"
-    )
 
 
 class Search(RecipeSection):
-    """Deployment decodes and K samples per problem, on the pool and on the audit."""
+    """A deployment decode and K samples per problem, on the pool and on the audit."""
 
     k: int = Field(8, ge=1, description="K, the number of samples per problem")
     temperature: float = Field(0.7, gt=0, description="sampling temperature")
@@ -357,8 +351,7 @@ class Search(RecipeSection):
     )
     deployment: Deployment | None = Field(
         None,
-        description="sample the deployment decode, here and in the audit; default: one greedy "
-        "decode per problem",
+        description="sample the deployment decode, here and in the audit; default: it is greedy",
     )
 
     @model_serializer(mode="wrap")
@@ -369,26 +362,15 @@ class Search(RecipeSection):
             content.pop("deployment", None)
         return content
 
-    @property
-    def repeats(self) -> int:
-        """Number r of deployment decodes per problem; 1 for the greedy decode."""
-        return self.deployment.repeats if self.deployment else 1
-
-    @property
-    def solved(self) -> float:
-        """Share of the deployment decodes that must pass in state G."""
-        return self.deployment.solved if self.deployment else 1.0
-
     def describe_deployment(self, greedy: str = "1 greedy") -> str:
-        """Describe the deployment decodes of a problem: their number and temperature.
+        """Describe the deployment decode of a problem.
 
         Args:
             greedy: the words for a greedy decode.
         """
         if self.deployment is None:
             return greedy
-        decodes = "decode" if self.repeats == 1 else "decodes"
-        return f"{self.repeats} deployment {decodes} at temperature {self.deployment.temperature:g}"
+        return f"1 deployment decode at temperature {self.deployment.temperature:g}"
 
 
 class EpisodeChoice(RecipeSection):

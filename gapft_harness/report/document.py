@@ -190,17 +190,6 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         f"{percent(mean.kappa_s)} of the recovered failures and {percent(mean.kappa_u)} of the "
         "missed failures are corrected."
     )
-    counts = "The counts behind all figures above."
-    if mean.repeats > 1:
-        text = (
-            f"After {lead}, the mean success probability changes by: κ_S {percent(mean.kappa_s)} "
-            f"on recovered failures, κ_U {percent(mean.kappa_u)} on missed failures; the loss ρ_G "
-            f"on solved problems is {percent(mean.rho_g)}."
-        )
-        counts += (
-            f" They count deployment decodes, {mean.repeats} of each problem: gains minus losses "
-            "on S and U, losses minus gains on G."
-        )
     return [
         Figure(
             "flows",
@@ -210,7 +199,7 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         ),
         comparison.build_decomposition_table(findings),
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
-            counts, summary="Counts for every seed"
+            "The counts behind all figures above.", summary="Counts for every seed"
         ),
         *truncation.build_blocks(inputs),
     ]
@@ -221,7 +210,7 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
     attempts = inputs.task["episode"]["attempts"]
     final = f" Only the last of up to {attempts} attempts is shown." if attempts > 1 else ""
     mark = " Words that only one of the two responses contains are marked."
-    blocks: list[Block] = [Text(cases.describe_rule(inputs) + final + mark, "note")]
+    blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
     lead = findings.lead
     distinct = findings.distinct
     for condition in [lead, *(name for name in distinct if name != lead)]:

@@ -22,7 +22,6 @@ from gapft_harness.report.findings.computation import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
 from gapft_harness.report.sections import (
     comparison,
     other_rule,
@@ -126,10 +125,7 @@ def _build_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
 
 def _build_deployment(deployment: Deployment | None) -> dict[str, Any]:
     """Build the entry on sampled deployment decodes; empty if they are greedy."""
-    if deployment is None:
-        return {}
-    required = wording.find_required_passes(deployment)
-    return {"deployment": {**deployment.model_dump(mode="json"), "required_passes": required}}
+    return {"deployment": deployment.model_dump(mode="json")} if deployment else {}
 
 
 def _build_condition(condition: ConditionFindings, k: int) -> dict[str, Any]:

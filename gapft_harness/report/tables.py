@@ -99,30 +99,22 @@ def _build_training(inputs: ReportInputs, findings: Findings) -> Rows:
 
 def _build_problems(inputs: ReportInputs, findings: Findings) -> Rows:
     audit, deployed = inputs.audit, inputs.audit.deployed
-    has_repeats = deployed.repeats > 1
-    passes = ("passing_decodes",) if has_repeats else ()
-    yield "problem_id", "state", "passing_samples", *passes, "source_verdict", "gold", "prompt"
+    yield "problem_id", "state", "passing_samples", "source_verdict", "gold", "prompt"
     for position, problem_id in enumerate(audit.ids):
         yield (
             problem_id,
             audit.states[position],
             int(audit.verdicts.passing[position]),
-            *((int(deployed.passing[position]),) if has_repeats else ()),
-            STATUSES[int(deployed.shown_statuses[position])],
+            STATUSES[int(deployed.statuses[position])],
             format_gold(audit.golds[position]),
             audit.prompts[position],
         )
 
 
 def _build_items(inputs: ReportInputs, findings: Findings) -> Rows:
-    """Yield gained and lost problems of every arm, with the complete text before and after.
-
-    With several deployment decodes, also how many pass; the verdicts and texts are of those shown.
-    """
-    has_repeats = inputs.audit.deployed.repeats > 1
-    passes = ("passing_before", "passing_after") if has_repeats else ()
+    """Yield gained and lost problems of every arm, with the complete text before and after."""
     yield (
-        "condition", "seed", "problem_id", "state", "change", *passes, "verdict_before",
+        "condition", "seed", "problem_id", "state", "change", "verdict_before",
         "verdict_after", "before", "after",
     )  # fmt: skip
     audit = inputs.audit
@@ -135,11 +127,10 @@ def _build_items(inputs: ReportInputs, findings: Findings) -> Rows:
             audit.ids[position],
             audit.states[position],
             changed.change,
-            *(int(decodes.passing[position]) for decodes in (before, after) if has_repeats),
-            STATUSES[int(before.shown_statuses[position])],
-            STATUSES[int(after.shown_statuses[position])],
-            before.shown_texts[position],
-            after.shown_texts[position],
+            STATUSES[int(before.statuses[position])],
+            STATUSES[int(after.statuses[position])],
+            before.texts[position],
+            after.texts[position],
         )
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gapft_harness.core.records import GREEDY, Evidence, Response, Status, is_deployment
+from gapft_harness.core.records import GREEDY, Evidence, Response, Status
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import (
     parse_response,
@@ -60,8 +60,7 @@ class PoolResponses:
         return tuple(
             self._replace_response(evidence, row)
             for row in self._read_rows(evidence.problem_id)
-            if row["status"] == "pass"
-            and (evidence.state == "G" or not is_deployment(row["index"]))
+            if row["status"] == "pass" and (evidence.state == "G" or row["index"] != GREEDY)
         )
 
     def read_samples(self, evidence: Evidence) -> tuple[tuple[Evidence, Status], ...]:
@@ -69,7 +68,7 @@ class PoolResponses:
         return tuple(
             (self._replace_response(evidence, row), row["status"])
             for row in self._read_rows(evidence.problem_id, with_failed=True)
-            if not is_deployment(row["index"])
+            if row["index"] != GREEDY
         )
 
     def read_greedy(self, problem_id: str) -> Response | None:

@@ -2,7 +2,7 @@
 
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
-negative indices are deployment decodes (-1 alone if it is greedy), the only ones in decisions.
+index -1 is the deployment decode, the only one in decisions.
 ``SPLIT/states.parquet`` contains the states, ``selections/ARM.parquet`` a training set.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import Arm, Decoding, Gold, Problem, Verdict, is_deployment
+from gapft_harness.core.records import GREEDY, Arm, Decoding, Gold, Problem, Verdict
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -213,7 +213,7 @@ def _add_table(
                     for content in rows[problem.id]
                     if content.response.index in phase.indices
                 ]
-                is_repeated = times > 1 and any(map(is_deployment, phase.indices))
+                is_repeated = times > 1 and GREEDY in phase.indices
                 if phase_rows:
                     pairs = [
                         (content.response.index, content.verdict, content.answer)

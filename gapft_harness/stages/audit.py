@@ -1,6 +1,6 @@
 """Audit one arm: the function of the jobs that executors run for each arm.
 
-``audit_arm`` decodes the audit split with an arm's adapter, greedily or in sampled repeats
+``audit_arm`` decodes the audit split with an arm's adapter, greedily or sampled
 (``search.deployment``), and writes ``decisions/ARM.parquet`` (Section 3.4).
 Steps of experiments decode other problems, draw samples, or use a scaled adapter.
 """
@@ -21,7 +21,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
-    build_deployment_phases,
+    build_deployment_phase,
     build_sample_phases,
     build_sampled_decoding,
     generate_and_judge,
@@ -163,7 +163,7 @@ def decode_arm(
         problems,
         build_sample_phases(build_sampled_decoding(greedy, search), samples)
         if samples
-        else build_deployment_phases(greedy, search),
+        else [build_deployment_phase(greedy, search)],
         path,
         plugins,
         plugins.create_verifier(task["verifier"], task["verifier_params"]),

@@ -111,17 +111,16 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     if rule is None:
         return OtherRule(reason=f"the verifier {name} declares no other rule for these parameters")
     decodes = [inputs.audit.deployed, *(arm.deployed for arm in inputs.arms)]
-    shape = inputs.audit.deployed.statuses.shape
-    golds = [gold for text in inputs.audit.golds for gold in [json.loads(text)] * shape[1]]
+    golds = list(map(json.loads, inputs.audit.golds))
     texts = [text for item in decodes for text in item.texts]
     with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
         verdicts = verify_unique(verifier, texts, golds * len(decodes))
-    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), *shape)
+    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
     names = [item.arm.name for item in inputs.arms]
     arms = dict(zip(names, status_codes[1:], strict=True))
     with closing_verifier(plugins.create_verifier(name, params)) as verifier:
         answer_codes, has_openings = _read_answers(verifier, texts, golds * len(decodes))
-    by_model = answer_codes.reshape(len(decodes), *shape) if len(answer_codes) else ()
+    by_model = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
     return OtherRule(
         rule.name,
         rule.params,

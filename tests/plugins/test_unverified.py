@@ -42,7 +42,7 @@ def build_problem(
     name: str, statuses: list[Status], solved: bool, empty: frozenset[int] = frozenset()
 ) -> Evidence:
     """Build a problem with K samples; those with a number in ``empty`` have no tokens."""
-    state = classify_state([solved], [status == "pass" for status in statuses])
+    state = classify_state(solved, [status == "pass" for status in statuses])
     problem = replace(build_evidence(name, state), samples=K)
     samples = tuple(
         (

@@ -80,7 +80,7 @@ def test_rates_of_each_arm_match_planted_values(results, inputs):
     states = inputs.audit.states
     for arm in inputs.arms:
         seed = results["conditions"][arm.arm.condition]["seeds"][str(arm.arm.seed)]
-        right = arm.deployed.solved
+        right = arm.deployed.passed
         counts = {
             "correct": int(right.sum()),
             "S_corrected": int((right & (states == "S")).sum()),

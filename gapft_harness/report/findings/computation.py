@@ -65,11 +65,6 @@ class SourceFindings:
     deployment: Deployment | None = None
 
     @property
-    def repeats(self) -> int:
-        """The number r of deployment decodes of each problem."""
-        return self.deployment.repeats if self.deployment else 1
-
-    @property
     def unstable_states(self) -> tuple[State, ...]:
         """The states with too few problems for a stable rate."""
         return find_unstable_states(self.states["G"], self.states["S"], self.states["U"])
@@ -345,16 +340,15 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     )
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead)
-    passing = np.array([[arm.deployed.passing for arm in inputs.find_arms(name)] for name in names])
+    passed = np.array([[arm.deployed.passed for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
     replicates = draw_replicates(
-        passing,
-        audit.deployed.passing,
+        passed,
+        audit.deployed.passed,
         item_ids=audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
-        repeats=audit.deployed.repeats,
         nested=statistics.get("items") == "nested",
     )
     conditions = {
@@ -381,7 +375,7 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
-            decompose(inputs.audit.states, trained.deployed.passed, inputs.audit.deployed.passed),
+            decompose(inputs.audit.states, trained.deployed.passed),
             trained.budget,
             trained.problems,
             count_codes(trained.deployed.statuses),

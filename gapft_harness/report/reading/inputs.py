@@ -130,7 +130,7 @@ class ReportInputs:
 
     @property
     def deployment(self) -> Deployment | None:
-        """How the deployment decodes are sampled; None: they are greedy, one of each problem."""
+        """How the deployment decode is sampled; None: it is greedy."""
         return find_deployment(self.recipe)
 
     def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
@@ -167,8 +167,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
     k = recipe["search"]["k"]
-    deployment = find_deployment(recipe)
-    audit = read_audit(run_path, k, deployment=deployment)
+    audit = read_audit(run_path, k)
     # The time of this stage is unknown while it writes, and would change the page each time.
     stages = {name: item for name, item in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
@@ -185,9 +184,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         pool_states=pool_states,
         pool_recovered=pool_recovered,
         audit=audit,
-        arms=tuple(
-            read_arm(run_path, arm, budgets, audit.ids, deployment=deployment) for arm in arms
-        ),
+        arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
         judged_by={

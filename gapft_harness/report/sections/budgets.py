@@ -72,10 +72,7 @@ def list_arms(findings: Findings) -> list[TrainedSeed]:
 
 
 _MODEL = "the model"
-_COUNT = (
-    "the number of such problems, and the size of the state; with repeats, both count "
-    "deployment decodes"
-)
+_COUNT = "the number of such problems, and the size of the state"
 _EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
 _EXAMPLES = "examples in the training set, and distinct problems"
 
@@ -86,8 +83,8 @@ ARM: tuple[Column[TrainedSeed], ...] = (
 )
 
 
-def _format_part(parts: Decomposition, count: int, problems: int) -> str:
-    return f"{format_count(count)} of {format_count(parts.repeats * problems)}"
+def _format_part(count: int, problems: int) -> str:
+    return f"{format_count(count)} of {format_count(problems)}"
 
 
 COUNTS: tuple[Column[TrainedSeed], ...] = (
@@ -103,19 +100,19 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     Column(
         "",
         _COUNT,
-        lambda arm: _format_part(arm.parts, arm.parts.corrected_s, arm.parts.n_s),
+        lambda arm: _format_part(arm.parts.corrected_s, arm.parts.n_s),
         "S corrected",
     ),
     Column(
         "",
         _COUNT,
-        lambda arm: _format_part(arm.parts, arm.parts.corrected_u, arm.parts.n_u),
+        lambda arm: _format_part(arm.parts.corrected_u, arm.parts.n_u),
         "U corrected",
     ),
     Column(
         "",
         _COUNT,
-        lambda arm: _format_part(arm.parts, arm.parts.regressed_g, arm.parts.n_g),
+        lambda arm: _format_part(arm.parts.regressed_g, arm.parts.n_g),
         "G regressed",
     ),
     Column(

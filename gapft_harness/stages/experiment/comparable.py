@@ -60,24 +60,6 @@ def require_conditions(recipe: Recipe, key: str, names: Iterable[str]) -> None:
             )
 
 
-def require_one_decode(recipe: Recipe, name: str) -> None:
-    """Refuse several deployment decodes of each problem.
-
-    Args:
-        recipe: the recipe.
-        name: the experiment's name.
-
-    Raises:
-        UserError: the recipe samples several.
-    """
-    if recipe.search.repeats > 1:
-        raise UserError(
-            f"recipe {recipe.name}: key 'experiments.{name}': needs one decode of each problem, "
-            f"but search.deployment.repeats is {recipe.search.repeats}; set it to 1, or remove "
-            "the experiment"
-        )
-
-
 def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) -> None:
     """Require that conditions differ only in their training sets, as far as the recipe tells.
 

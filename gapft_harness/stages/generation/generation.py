@@ -18,14 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import (
-    BLOCK,
-    GREEDY,
-    Adapter,
-    Decoding,
-    Problem,
-    list_deployment_indices,
-)
+from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
@@ -108,17 +101,15 @@ def build_greedy_phase(decoding: Decoding) -> DecodePhase:
     return DecodePhase("greedy", decoding, (GREEDY,))
 
 
-def build_deployment_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
-    """Build the phases of the deployment decode alone.
-
-    Each sampled repeat is a phase of its own, so that more repeats keep the stored ones.
+def build_deployment_phase(greedy: Decoding, search: Search) -> DecodePhase:
+    """Build the phase of the deployment decode alone.
 
     Args:
         greedy: the greedy decode, with limit and stop strings.
         search: the recipe's section.
     """
     if (deployment := search.deployment) is None:
-        return [build_greedy_phase(greedy)]
+        return build_greedy_phase(greedy)
     decoding = Decoding(
         True,
         greedy.max_gen_toks,
@@ -128,8 +119,7 @@ def build_deployment_phases(greedy: Decoding, search: Search) -> list[DecodePhas
         deployment.top_k,
         samples_deployment=True,
     )
-    indices = reversed(list_deployment_indices(deployment.repeats))
-    return [DecodePhase(f"repeat{-index}", decoding, (index,)) for index in indices]
+    return DecodePhase("deployment", decoding, (GREEDY,))
 
 
 def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
@@ -158,7 +148,7 @@ def build_search_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
         search: the recipe's section.
     """
     return [
-        *build_deployment_phases(greedy, search),
+        build_deployment_phase(greedy, search),
         *build_sample_phases(build_sampled_decoding(greedy, search), search.k),
     ]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import Attempt, Response, Verdict, is_deployment
+from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Request
 from gapft_harness.run_directory.tables import parse_status
 from gapft_harness.store.store import damaged_file_error
@@ -394,6 +394,6 @@ def _keep_final(record: Record) -> Record:
     """Remove verdicts that were a timeout or an error from a line."""
     rows = [row for row in record["judged"] if row[1] not in _WITHOUT_VERDICT]
     filtered = {**record, "judged": rows}
-    if not any(is_deployment(row[0]) for row in rows):
+    if not any(row[0] == GREEDY for row in rows):
         filtered.pop("differing", None)
     return filtered

@@ -40,7 +40,7 @@ from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
-    build_deployment_phases,
+    build_deployment_phase,
     build_search_phases,
     count_reuse,
     generate_and_judge,
@@ -123,7 +123,7 @@ def search_split(
 def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
     greedy = read_decoding(task)
     if split == CALIBRATION:
-        return build_deployment_phases(greedy, recipe.search)
+        return [build_deployment_phase(greedy, recipe.search)]
     return build_search_phases(greedy, recipe.search)
 
 

@@ -14,10 +14,9 @@ from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Response, classify_state, list_deployment_indices
+from gapft_harness.core.records import GREEDY, Response, classify_state
 from gapft_harness.hooks.manager import Registration, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
-from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require_consistent
 from gapft_harness.run_directory.tables import (
@@ -83,17 +82,17 @@ def compute_states(
         UserError: the search has not drawn these samples, or the split is not searched.
         PluginError: the response rule failed, or chose something other than a passing sample.
     """
-    search, responses = run.recipe.search, run.sealed(layout.responses_path(split))
+    k, responses = run.recipe.search.k, run.sealed(layout.responses_path(split))
     keep = run.manifest()["task"]["keep"]
     rule = load_plugins(plugin_files).get("response rule", keep)
-    if window is not None and window.end > search.k:
+    if window is not None and window.end > k:
         raise UserError(
-            f"{split}: samples {window.range_text} are not available: the search drew {search.k} "
+            f"{split}: samples {window.range_text} are not available: the search drew {k} "
             "(search.k); use samples within them, or search with a larger search.k in a new run "
             "directory"
         )
     for problem_id, judged in read_judged(responses):
-        yield compute_state(problem_id, judged, search, rule, window)
+        yield compute_state(problem_id, judged, k, rule, window)
 
 
 def write_split_states(
@@ -143,21 +142,20 @@ def partition_window(
     return facts
 
 
-def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], search: Search) -> None:
+def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int) -> None:
     """Require all decodes of a problem."""
     indices = [j.response.index for j in judged]
-    deployment_indices = [*list_deployment_indices(search.repeats)]
     require_consistent(
-        indices == [*deployment_indices, *range(search.k)],
-        f"problem {problem_id}: expected the deployment responses {deployment_indices} and samples "
-        f"0 to {search.k - 1}, found {indices}",
+        indices == [GREEDY, *range(k)],
+        f"problem {problem_id}: expected the deployment response {GREEDY} and samples 0 to "
+        f"{k - 1}, found {indices}",
     )
 
 
 def compute_state(
     problem_id: str,
     judged: Sequence[JudgedResponse],
-    search: Search,
+    k: int,
     rule: Registration,
     window: Window | None = None,
 ) -> ProblemState:
@@ -165,25 +163,23 @@ def compute_state(
 
     Args:
         problem_id: the problem.
-        judged: its deployment responses and samples with their verdicts, in order.
-        search: the recipe's section.
+        judged: its deployment response and samples with their verdicts, in order.
+        k: the number of samples.
         rule: the response rule.
         window: the samples to use; None for all.
 
     Raises:
         PluginError: the rule failed, or chose something other than a passing sample.
     """
-    _check_samples(problem_id, judged, search)
-    repeats, samples = judged[: search.repeats], list(judged[search.repeats :])
+    _check_samples(problem_id, judged, k)
+    deployed, *samples = judged
     if window is not None:
         samples = samples[window.offset : window.end]
     passing = [j.response for j in samples if j.verdict.passed]
-    state = classify_state(
-        [j.verdict.passed for j in repeats], [j.verdict.passed for j in samples], search.solved
-    )
+    state = classify_state(deployed.verdict.passed, [j.verdict.passed for j in samples])
     kept_index: int | None = None
     if state == "G":
-        kept_index = next(j.response.index for j in repeats if j.verdict.passed)
+        kept_index = GREEDY
     elif state == "S":
         kept_index = _choose_response(rule, passing).index
     first_success = passing[0].index if passing else None

@@ -176,14 +176,12 @@ def check_states(
     assert place is not None
     split, window = place.split, Window(*place.window) if place.window else None
     keep = cast(str, manifest["task"].get("keep"))
-    rule, search = plugins.get("response rule", keep), run.recipe.search
+    rule, k = plugins.get("response rule", keep), run.recipe.search.k
     judged = read_judged(run.path / layout.responses_path(split))
     for (problem_id, responses), recorded_state in zip(
         judged, read_states(run.path / table), strict=True
     ):
-        for key, value in asdict(
-            compute_state(problem_id, responses, search, rule, window)
-        ).items():
+        for key, value in asdict(compute_state(problem_id, responses, k, rule, window)).items():
             if (recorded := getattr(recorded_state, key)) != value:
                 yield (
                     f"{table}: problem {problem_id} has {key} {recorded!r}, but its verdicts give "

@@ -12,9 +12,8 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import (
+    GREEDY,
     Gold,
-    is_deployment,
-    list_deployment_indices,
 )
 from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
 from gapft_harness.hooks.manager import Plugins
@@ -73,9 +72,7 @@ class TableJudge:
         place = layout.parse_path(relative)
         assert place is not None
         deployment_only = split == CALIBRATION or place.arm is not None
-        expected_indices = [*list_deployment_indices(run.recipe.search.repeats)]
-        if sampled:
-            expected_indices = []
+        expected_indices = [] if sampled else [GREEDY]
         difference_count = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(split)
@@ -116,7 +113,7 @@ class TableJudge:
                         )
                     counts["verdicts"][judged_response.verdict.status] += 1
                     counts["finish_reasons"][judged_response.response.finish_reason] += 1
-                    if not is_deployment(judged_response.response.index):
+                    if judged_response.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += count_tokens(judged_response.response)
             for line in self._judge_again(relative, batch, answers):

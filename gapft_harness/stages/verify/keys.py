@@ -17,7 +17,7 @@ from typing import Any
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import diff_values
-from gapft_harness.core.records import SOURCE, Arm, Example, list_deployment_indices
+from gapft_harness.core.records import GREEDY, SOURCE, Arm, Example
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
 from gapft_harness.hooks.manager import Plugins
@@ -31,7 +31,7 @@ from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     VERSION,
-    build_deployment_phases,
+    build_deployment_phase,
     build_sample_phases,
     build_sampled_decoding,
     build_search_phases,
@@ -317,7 +317,7 @@ class GeneratedTable:
             return build_search_phases(greedy, search)
         samples = int(self.facts["drawn"]["samples"])
         if self._arm is None or not samples:
-            return build_deployment_phases(greedy, search)
+            return [build_deployment_phase(greedy, search)]
         problems = len([*read_ids(self.run.path / self.relative)])
         return build_sample_phases(build_sampled_decoding(greedy, search), samples // problems)
 
@@ -417,13 +417,13 @@ class GeneratedTable:
         search, streams = self.run.recipe.search, self.build_streams()
         expected_indices = None
         if self._arm is None and self.split != CALIBRATION:
-            expected_indices = [*list_deployment_indices(search.repeats), *range(search.k)]
+            expected_indices = [GREEDY, *range(search.k)]
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]
             if expected_indices is not None and indices != expected_indices:
                 yield (
                     f"{self.relative}: problem {problem_id} has the samples {indices}, expected "
-                    f"{expected_indices} (an index below 0 is a deployment decode)"
+                    f"{expected_indices} ({GREEDY} is the deployment decode)"
                 )
                 return
             for judged_response in judged:

@@ -178,9 +178,9 @@ def test_builds_content_from_run_tables(tmp_path: Path) -> None:
     assert index["passing"] == audit.verdicts.passing.tolist()
     for packed_model, trained in zip(index["models"], inputs.arms, strict=True):
         right = ["ck".count(letter) == 1 for letter in packed_model["outcomes"]]
-        assert right == trained.deployed.solved.tolist()
+        assert right == trained.deployed.passed.tolist()
         was_right = ["kr".count(letter) == 1 for letter in packed_model["outcomes"]]
-        assert was_right == audit.verdicts.solved.tolist()
+        assert was_right == audit.verdicts.deployed.tolist()
     with pytest.raises(GapftError, match="expected rows of problem"):
         packing.render_explorer(
             collect_audit(
