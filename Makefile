@@ -41,7 +41,7 @@ test: $(VENV)/installed-test browser
 
 QUICK := analysis verdicts plugins report \
 	$(patsubst %,test_%.py,beyond_context boxes budgets choices conditions display \
-	documents early_stop executions generation groups halves identities journal layout \
+	documents executions generation groups halves identities journal layout \
 	matched_diversity origins plugin_manager recipe site states traits verification \
 	verified_responses windows) compare/test_comparison.py compare/test_words.py \
 	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \

@@ -34,7 +34,6 @@ from gapft_harness.core.records import (
     Response,
     State,
     Verdict,
-    is_deployment,
 )
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, replace_surrogates
@@ -142,9 +141,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.stages.experiment.comparable import (
         OfAdapters,
         find_no_backend,
-        find_setting_differences,
         require_conditions,
-        require_one_decode,
         require_same_settings,
     )
     from gapft_harness.stages.search.states import Window
@@ -199,7 +196,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Problem",  # one problem of a split: prompt, gold, the benchmark's record
     "Stream",  # random numbers that depend only on (seed, purpose, id)
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
-    "is_deployment",  # whether an index is that of a deployment decode, greedy or a sampled repeat
     "FINISH_REASONS",  # the ways in which a response can end
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers
@@ -295,9 +291,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
     "Cost",  # the estimated cost, for --dry-run
     "require_conditions",  # checks that names are conditions of the recipe
-    "require_one_decode",  # refuses several deployment decodes of each problem
     "require_same_settings",  # checks that conditions differ only in their training sets
-    "find_setting_differences",  # the same as a list of faults, also if another run chose the sets
     "find_no_backend",  # the fault of a backend that only replays responses
     "RegisterExperiment",  # the type of register in register_experiments
     "RecipeSection",  # the base class of settings (pydantic)
@@ -342,7 +336,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "PASS",  # the code of a verdict that passes
     "codes",  # converts statuses to codes
     "count_codes",  # counts verdicts by status
-    "read_decisions",  # reads codes of decisions by problem and repeat, and checks the problems
+    "read_decisions",  # reads codes of decisions by problem, and checks the problems
     "read_samples",  # reads which samples of a table passed
     "read_columns",  # reads columns of a sealed table as lists
     "read_states",  # reads a table of states
@@ -358,7 +352,7 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled
     "SCALED",  # the sentence of the report on scaled adapters
-    "read_decided",  # reads by arm which decodes of audit problems pass, by problem and repeat
+    "read_decided",  # reads by arm which decodes of audit problems pass
     "decided_tables",  # the paths of these decisions
     "stacked",  # stacks the arrays of a condition's arms by seed
     "Answers",  # the answers in responses to the audit, as codes

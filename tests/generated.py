@@ -40,7 +40,6 @@ def place_chunks(
         made_from = {
             "model": model,
             "decoding": repr(phase.decoding),
-            "unsolved": phase.only_unsolved,
             "streams": asdict(streams),
         }
         groups[phase] = store.find_group("generate", 1, made_from)

@@ -58,12 +58,11 @@ def test_run_reuses_added_work(finished_folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
-        ("demo", ("search.stop=first_pass", "evidence.keep=first")),
         ("demo", ("search.k=11",)),
         ("demo-code", ()),
-        ("demo-code", ("search.deployment={temperature: 0.8, repeats: 2}", "experiments={}")),
+        ("demo-code", ("search.deployment={temperature: 0.8}", "experiments={}")),
     ],
-    ids=["early stop", "a shorter block", "episodes and executions", "repeats of episodes"],
+    ids=["a shorter block", "episodes and executions", "sampled episodes"],
 )
 def test_added_searches_are_reused(recipe: str, settings: tuple[str, ...], tmp_path: Path) -> None:
     chosen = build_options(("data.pool_limit=12", "data.audit_limit=6", *settings))

@@ -11,7 +11,7 @@ from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, 
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.sealing import write_responses
-from tests.test_early_stop import (
+from tests.scripted import (
     PrefixVerifier,
     ScriptedSampler,
     build_problems,
@@ -44,9 +44,7 @@ class GenerousVerifier(PrefixVerifier):
 def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     script = [[True] * 6, [True] * 6]
     problems, verifier = build_problems(script), GenerousVerifier()
-    responses = draw(
-        tmp_path / "store", problems, CrampedSampler(script), build_recipe("never"), verifier
-    )
+    responses = draw(tmp_path / "store", problems, CrampedSampler(script), build_recipe(), verifier)
     facts = write_responses(
         tmp_path / "r.parquet", responses, problems, verifier, extra={}, executions=3
     )
@@ -68,9 +66,7 @@ def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:
     problems, verifier = build_problems(script, "twice"), PrefixVerifier()
     episodes = build_episodes(verifier, 3, "right")
     sampler = CrampedSampler(script)
-    responses = draw(
-        tmp_path / "store", problems, sampler, build_recipe("never"), verifier, episodes
-    )
+    responses = draw(tmp_path / "store", problems, sampler, build_recipe(), verifier, episodes)
     facts = write_responses(
         tmp_path / "r.parquet",
         responses,

@@ -20,7 +20,6 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, SamplerSettings, TrainingJob
 from gapft_harness.hooks.tracking import Tracking
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.recipe.sections import Search
 from gapft_harness.report.reading.columns import read_columns
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, response_schema
 from gapft_harness.stages.generation.episodes import build_episodes
@@ -194,7 +193,7 @@ def test_rejects_wrong_response_rule_result(tmp_path: Path, rule: str) -> None:
         JudgedResponse(replace(response, index=0), Verdict("pass")),
     ]
     with pytest.raises(PluginError) as caught:
-        compute_state("S000", judged, Search(k=1), False, loaded.get("response rule", "mine"))
+        compute_state("S000", judged, 1, loaded.get("response rule", "mine"))
     check_blame(caught, "response rule", "register_response_rules", path, True)
 
 

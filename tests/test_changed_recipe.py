@@ -619,7 +619,7 @@ EFFECTS = {
     "budget.token_tolerance": NOTHING, "budget.position_tolerance": NOTHING, "seeds": NOTHING,
     "statistics": NOTHING,
     "description": NOTHING, "executor": NOTHING, "trackers": NOTHING, "notes": NOTHING,
-    "paper": NOTHING, "experiments": NOTHING, "audits": NOTHING, "conditions": NOTHING,
+    "paper": NOTHING, "experiments": NOTHING, "conditions": NOTHING,
 }  # fmt: skip
 
 
@@ -657,7 +657,7 @@ def test_every_recipe_key_has_its_declared_effect() -> None:
             "data": {"task": "t"},
             "model": {"args": {"pretrained": "m"}, "chat_template": False, "start_tokens": 2},
             "training": {"trainer": "grpo", "start_tokens": 1},
-            "search": {"k": 4, "stop": "first_pass"},
+            "search": {"k": 4},
         },
         "test",
     )

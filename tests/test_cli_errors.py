@@ -245,10 +245,10 @@ def test_explains_wrong_recipe_argument(
 
 def test_stored_recipe_continues_the_run(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
-    recipe = check_recipe({**yaml.safe_load(TINY)}, "test").with_absolute_paths()
+    recipe = check_recipe({**yaml.safe_load(TINY)}, "test")
     run = RunDirectory.create_or_open(tmp_path / "r", recipe)
     recipe_file = find_recipe(str(run.path / "recipe.yaml"))
-    again = check_recipe(read_recipe(recipe_file), "test").with_absolute_paths()
+    again = check_recipe(read_recipe(recipe_file), "test")
     assert RunDirectory.create_or_open(run.path, again).recipe == recipe
 
 

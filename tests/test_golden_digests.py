@@ -54,7 +54,7 @@ def list_requests(folder: Path) -> Any:
     """Return chunks with their file names and the seed of each sample."""
     search = check_recipe(RECIPE, "test").search
     problems = [Problem(f"p{i}", "?" * (i % 3), "a", {}) for i in range(5)]
-    phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search, stop_early=False)
+    phases = generation.build_search_phases(Decoding(False, 12, ("\n",)), search)
     groups = {key: Store(folder).find_group("generate", 1, {"phase": key.name}) for key in phases}
     streams = SampleStreams(7, "search", "pool")
     return [

@@ -21,7 +21,6 @@ from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import Chunk
 from gapft_harness.stages.generation.episodes import build_episodes
-from gapft_harness.stages.generation.generation import build_search_phases
 from gapft_harness.stages.generation.made_from import describe_code
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.generation.stored_files import (
@@ -37,11 +36,11 @@ from gapft_harness.store.digests import Digests
 from tests.command import gapft
 from tests.generated import generate_missing, place_chunks
 from tests.recording_run import LettersTask, write_letters_task
-from tests.test_early_stop import (
-    ONE,
+from tests.scripted import (
     K,
     PrefixVerifier,
     ScriptedSampler,
+    build_phases,
     build_problems,
     build_recipe,
 )
@@ -332,16 +331,6 @@ def test_stored_greedy_timeouts_run_again(task: JudgedLetters) -> None:
     assert second.manifest()["executions"]["pool"]["episodes"] == POOL
 
 
-def test_early_stop_judges_each_response_once(task: JudgedLetters) -> None:
-    keys = {"search": {**SEARCH, "stop": "first_pass"}, "evidence": {"keep": "first"}}
-    first = task.search("first", **keys)
-    judged = task.take_judged()
-    assert len(judged) == len(set(judged)) == POOL * 2
-    second = task.search("second", **keys)
-    assert task.take_judged() == []
-    assert read_table(second) == read_table(first)
-
-
 def test_verdicts_are_listed_and_removed_with_their_run(task: JudgedLetters) -> None:
     runs = task.folder / "runs"
     runs.mkdir()
@@ -397,11 +386,10 @@ def judge_responses(
     return places
 
 
-@pytest.mark.parametrize(("stop", "executions"), [("never", 1), ("never", 3), ("first_pass", 1)])
-def test_stored_verdicts_give_the_same_table(tmp_path: Path, stop: str, executions: int) -> None:
+@pytest.mark.parametrize("executions", [1, 3])
+def test_stored_verdicts_give_the_same_table(tmp_path: Path, executions: int) -> None:
     script = [[i % 2 == 1, *(i * k % 7 == 3 for k in range(K))] for i in range(7)]
-    problems, recipe = build_problems(script, "twice"), build_recipe(stop)
-    phases = build_search_phases(ONE, recipe.search, stop == "first_pass")
+    problems, phases = build_problems(script, "twice"), build_phases(build_recipe())
     generating, direct, judging = PrefixVerifier(), WaveringVerifier(), WaveringVerifier()
     episodes = build_episodes(generating, 2, "right")
     keys: dict[str, Any] = {"episodes": episodes, "verifier": generating}

@@ -16,10 +16,9 @@ from gapft_harness.run_directory.layout import RunFile, parse_path
 conditions = st.text("aseed-_.0123", min_size=1, max_size=12) | st.sampled_from(
     ["gapft", "a-seed1", "a-seed1.b", "deltaX", "x.y", "-seed2", "seed", "a-seed01"]
 )
-variants = st.text("ab-_0@seed", max_size=8)
-arms = st.builds(Arm, conditions, st.integers(-9, 99), variants)
+arms = st.builds(Arm, conditions, st.integers(-9, 99))
 experiments = st.sampled_from(["exposed", "calibration-0.25", "scale-1e-05", "scale-0.75", "x.y.z"])
-splits = st.sampled_from(["pool", "audit", "calibration", "audit/whole", "audit/pooled"])
+splits = st.sampled_from(["pool", "audit", "calibration"])
 counts = st.tuples(st.integers(0, 99), st.integers(0, 99))
 
 #: Pairs of a written path and its parsed form.
@@ -30,8 +29,8 @@ places: st.SearchStrategy[tuple[str, RunFile]] = st.one_of(
     st.builds(
         lambda s, w: (layout.states_path(s, w), RunFile("states", s, window=w)), splits, counts
     ),
-    arms.map(lambda arm: (layout.selection_path(arm), RunFile("selections", arm=arm.on_own_audit))),
-    arms.map(lambda arm: (layout.adapter_path(arm), RunFile("adapters", arm=arm.on_own_audit))),
+    arms.map(lambda arm: (layout.selection_path(arm), RunFile("selections", arm=arm))),
+    arms.map(lambda arm: (layout.adapter_path(arm), RunFile("adapters", arm=arm))),
     arms.map(lambda arm: (layout.arm_path("scaled", arm), RunFile("scaled", arm=arm))),
     arms.map(lambda arm: (layout.decisions_path(arm), RunFile("decisions", arm=arm))),
     st.builds(
@@ -65,21 +64,13 @@ def test_paths_of_run_files() -> None:
     arm = Arm("gapft", 13)
     assert arm.name == "gapft-seed13"
     assert layout.problems_path("pool") == "pool/problems.parquet"
-    assert layout.responses_path("audit/other") == "audit/other/responses.parquet"
+    assert layout.responses_path("audit") == "audit/responses.parquet"
     assert layout.states_path("audit") == "audit/states.parquet"
     assert layout.selection_path(arm) == "selections/gapft-seed13.parquet"
     assert layout.adapter_path(arm) == "adapters/gapft-seed13"
     assert layout.decisions_path(arm) == "decisions/gapft-seed13.parquet"
     assert layout.decisions_path(arm, "exposed") == "decisions/gapft-seed13.exposed.parquet"
     assert layout.import_folder("pool") == "pool/.imported.partial"
-
-
-def test_arm_variant_follows_at_sign() -> None:
-    arm = Arm("gapft", 13, "whole")
-    assert layout.decisions_path(arm) == "decisions/gapft-seed13@whole.parquet"
-    assert parse_path("decisions/gapft-seed13@whole.scale-0.5.parquet") == RunFile(
-        "decisions", arm=arm, experiment="scale-0.5"
-    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +90,7 @@ def test_table_names_match_manifest() -> None:
     for path, name in {
         "pool/responses.parquet": "pool",
         "decisions/gapft-seed13.parquet": "gapft-seed13",
-        "decisions/gapft-seed13@whole.exposed.parquet": "gapft-seed13@whole.exposed",
+        "decisions/gapft-seed13.exposed.parquet": "gapft-seed13.exposed",
     }.items():
         place = parse_path(path)
         assert place is not None

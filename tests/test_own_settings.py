@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Arm, Budget, Example
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import TrainingJob
@@ -25,7 +25,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.tables import read_examples, read_states, write_examples
+from gapft_harness.run_directory.tables import read_examples, read_states
 from gapft_harness.stages.selection.budgets import group_by_budget
 from gapft_harness.stages.selection.choosing import (
     ConditionPools,
@@ -33,7 +33,6 @@ from gapft_harness.stages.selection.choosing import (
     count_slots,
     fill_slots,
 )
-from gapft_harness.stages.selection.other_runs import OtherRunSets
 from gapft_harness.stages.train.job import _complete_folder
 from gapft_harness.stages.train.stored import compute_groups, find_stale
 from gapft_harness.stages.verify.run import verify
@@ -310,30 +309,6 @@ def test_windows_replay_the_same_problems(folder: Path) -> None:
     assert [e.first_success for e in early] != [e.first_success for e in whole]
 
 
-def test_another_run_can_reuse_smaller_k_set(folder: Path, tmp_path: Path) -> None:
-    """The set is checked against the evidence in its condition's window."""
-    shutil.copytree(folder / "run", tmp_path / "source")
-    source = RunDirectory.open(tmp_path / "source")
-    early = add_condition(source, "early", Condition(selector="gapft", k=1))
-    RunDirectory(source.path, early.recipe).write_recipe()
-    examples = select_examples(early, "early", folder, 4)
-    assert any(e.state == "G" and e.first_success is None for e in examples)
-    plain = dict(zip(("n", "repetitions", "exposures", "tokens"), range(4), strict=True))
-    budget = Budget(**plain, supervised_tokens=4, steps=5)
-    write_examples(source.path / layout.selection_path(Arm("early", 13)), examples, budget)
-    early.seal(layout.selection_path(Arm("early", 13)))
-    recorded_condition = {"condition": early.recipe.conditions["early"].dump_settings("early")}
-    early.update_manifest(
-        lambda manifest: manifest["budgets"].update({"early-seed13": recorded_condition})
-    )
-    params = {"run": str(source.path), "condition": "early"}
-    reusing_condition = Condition(selector="training_set", params=params)
-    run = add_condition(RunDirectory.open(folder / "run"), "theirs", reusing_condition)
-    training_set = OtherRunSets(run, load_plugins()).read_set(Arm("theirs", 13))
-    assert [*map(build_example, training_set.evidence)] == examples
-    assert training_set.facts["k"] == 1
-
-
 def test_adapter_card_lists_its_own_settings(folder: Path, tmp_path: Path) -> None:
     plugins = (str(folder / "plugin.py"), str(folder / "online.py"))
     run = RunDirectory.open(folder / "run")
@@ -426,7 +401,7 @@ def test_budget_groups_share_settings(conditions: list[dict[str, Any]], data: An
         for name in group_recipe.conditions
     }
     groups = group_by_budget(
-        {Arm(name, 13): None for name in group_recipe.conditions}, slots, group_recipe, {}
+        {Arm(name, 13): None for name in group_recipe.conditions}, slots, group_recipe
     )
     for group in groups:
         assert len({settings[arm.condition] for arm in group}) == 1

@@ -253,14 +253,14 @@ def test_compares_figures_under_the_other_rule() -> None:
     """The other rule passes all of the source's responses, and a tenth of each arm's."""
     base = planted.build_inputs(("gapft", "uniform"))
     size = len(base.audit.ids)
-    few = np.where(np.arange(size)[:, None] < size // 10, PASS, STATUSES.index("fail"))
+    few = np.where(np.arange(size) < size // 10, PASS, STATUSES.index("fail"))
     names = [arm.arm.name for arm in base.arms]
-    valid = np.full((size, 1), VALID, dtype=np.uint8)
-    unread = np.where(np.arange(size)[:, None] < size // 4, INVALID, VALID).astype(np.uint8)
+    valid = np.full(size, VALID, dtype=np.uint8)
+    unread = np.where(np.arange(size) < size // 4, INVALID, VALID).astype(np.uint8)
     codes_by_name = {name: unread if "uniform" in name else valid for name in ("", *names)}
     rule = OtherRule(
         "permissive",
-        source=np.full((size, 1), PASS, dtype=np.uint8),
+        source=np.full(size, PASS, dtype=np.uint8),
         arms={name: few.astype(np.uint8) for name in names},
         answer_codes=codes_by_name,
     )
@@ -286,8 +286,8 @@ def test_compares_figures_of_the_scope_matrix() -> None:
     # every gold answer is 1, and a passing response gives 1: equal answers everywhere in a stratum
     answers = Answers(
         np.ones(size, dtype=np.int64),
-        base.audit.deployed.solved.astype(np.int64),
-        {trained.arm: trained.deployed.solved.astype(np.int64) for trained in base.arms},
+        base.audit.deployed.passed.astype(np.int64),
+        {trained.arm: trained.deployed.passed.astype(np.int64) for trained in base.arms},
     )
     decisions = {trained.arm: trained.deployed.passed for trained in base.arms}
     part = LoadedPart(ScopePart(), ScopeRead(decisions, answers, ""))

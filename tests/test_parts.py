@@ -87,16 +87,6 @@ def test_merges_files_in_index_order() -> None:
     assert (b.answers, b.differing) == ({0: "p", 1: None}, ("x",))
 
 
-def test_sampling_verdicts_precede_later_verdicts() -> None:
-    judged = [(GREEDY, Verdict("pass"), "p"), (0, Verdict("fail", "later"), None)]
-    with write_parts(build_file([build_verdict_record("a", judged)]), PART) as (late, part):
-        for order in ([late, part], [part, late]):
-            entry = read_entries(order)[0]
-            assert entry.verdicts[GREEDY] == Verdict("fail", "why")
-            assert entry.verdicts[0] == Verdict("fail", "later")
-            assert entry.answers == {GREEDY: "p", 0: None}
-
-
 def test_keeps_executions_with_verdicts_of_another_run() -> None:
     rows = [(GREEDY, Verdict("error", "?"), "p"), (0, Verdict("fail", "no"), "q")]
     content = build_file([build_verdict_record("a", rows, ["verdicts_differ"])], RUN)

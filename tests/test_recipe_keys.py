@@ -95,21 +95,6 @@ def test_evidence_keep_replaces_the_tasks_rule(
     assert {row["first_success"] for row in read_rows(run, "pool/states")} == {0}
 
 
-@pytest.mark.parametrize(("size", "drawn"), [(1, 1), (3, 3)])
-def test_search_stop_skips_pool_samples_only(task: LettersTask, size: int, drawn: int) -> None:
-    """Sample 0 is right, so one round is enough; the audit draws all samples."""
-    search = {**K, "stop": "first_pass", "round": size}
-    run = task.run(
-        "r", ["states"], splits=("pool", "audit"), search=search, evidence={"keep": "first"}
-    )
-    assert {row["samples"] for row in read_rows(run, "pool/states")} == {drawn}
-    assert {row["samples"] for row in read_rows(run, "audit/states")} == {4}
-    assert run.manifest()["drawn"]["pool"]["samples"] == 24 * drawn
-    with pytest.raises(GapftError, match="'shortest' compares all passing"):
-        task.run("refused", search=search)
-    assert not (task.folder / "refused.log").exists(), "no model was made"
-
-
 @pytest.mark.parametrize(
     ("verifier", "passing"),
     [

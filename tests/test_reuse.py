@@ -162,19 +162,6 @@ def test_generates_exactly_what_depends_on_a_change(
     assert len(read_rows(again)) == 24 * 5
 
 
-def test_other_verdicts_request_other_samples(task: LettersTask) -> None:
-    """With early stopping, other verdicts request other samples."""
-    early = {**SEARCH, "stop": "first_pass", "round": 1}
-    keys = {"search": early, "evidence": {"keep": "first"}}
-    search(task, "first", **keys)
-    search(task, "second", **keys)
-    assert read_requests(task, "second") == []
-    search(task, "third", **keys, verifier={"params": {"word": "so"}})
-    assert {index for _, index in read_requests(task, "third")} == {0}, (
-        "the greedy decode is no sample"
-    )
-
-
 def test_model_files_are_compared_by_content(task: LettersTask, tmp_path: Path) -> None:
     """A moved model is the same model; another tokenizer makes it a different one."""
     from tests.tiny_models import write_byte_llama

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import GapftError, PluginError
-from gapft_harness.core.records import (
-    GREEDY,
-    State,
-    classify_state,
-    count_required_passes,
-    is_deployment,
-    list_deployment_indices,
-)
+from gapft_harness.core.records import GREEDY, classify_state
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import response_schema
@@ -35,7 +28,7 @@ def test_each_problem_has_the_state_of_its_outcomes(
     outcomes: list[tuple[bool, list[bool]]], k: int
 ) -> None:
     for greedy, samples in outcomes:
-        state = classify_state([greedy], samples[:k])
+        state = classify_state(greedy, samples[:k])
         assert (state == "G") == greedy
         assert (state == "S") == (not greedy and True in samples[:k])
         assert (state == "U") == (not greedy and True not in samples[:k])
@@ -48,49 +41,11 @@ def test_more_samples_keep_recovered_problems(
     recovered: set[int] = set()
     missed = set(range(len(outcomes)))
     for k in range(9):
-        states = [classify_state([greedy], samples[:k]) for greedy, samples in outcomes]
+        states = [classify_state(greedy, samples[:k]) for greedy, samples in outcomes]
         assert recovered <= {i for i, state in enumerate(states) if state == "S"}
         assert {i for i, state in enumerate(states) if state == "U"} <= missed
         recovered = {i for i, state in enumerate(states) if state == "S"}
         missed = {i for i, state in enumerate(states) if state == "U"}
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=12), st.lists(st.booleans()), st.data())
-def test_enough_repeats_decide_in_any_order(
-    repeats: list[bool], samples: list[bool], data: st.DataObject
-) -> None:
-    hundredths = data.draw(st.integers(1, 100))
-    state = classify_state(repeats, samples, hundredths / 100)
-    assert (state == "G") == (100 * sum(repeats) >= hundredths * len(repeats))
-    assert state in ("G", classify_state([False], samples))
-    shuffled = data.draw(st.permutations(repeats)), data.draw(st.permutations(samples))
-    assert classify_state(*shuffled, hundredths / 100) == state
-
-
-@given(st.booleans(), st.lists(st.booleans()), st.floats(0, 1, exclude_min=True))
-def test_share_is_irrelevant_to_a_single_decode(
-    greedy: bool, samples: list[bool], solved: float
-) -> None:
-    expected: State = "G" if greedy else "S" if any(samples) else "U"
-    assert classify_state([greedy], samples, solved) == expected
-
-
-@pytest.mark.parametrize(
-    ("repeats", "solved", "required"),
-    [(3, 0.5, 2), (4, 0.5, 2), (5, 0.5, 3), (10, 0.1, 1), (10, 0.7, 7), (3, 1, 3), (8, 0.01, 1)],
-)
-def test_required_passes_are_exact(repeats: int, solved: float, required: int) -> None:
-    assert count_required_passes(repeats, solved) == required
-
-
-@given(st.integers(1, 20))
-def test_repeats_have_negative_indices(repeats: int) -> None:
-    indices = [*list_deployment_indices(repeats)]
-    assert len(indices) == repeats
-    assert indices == sorted(indices)
-    assert indices[-1] == GREEDY
-    assert all(map(is_deployment, indices))
-    assert not is_deployment(0)
 
 
 #: K = 4. Problem: (greedy passed, (passed, tokens) of each sample).

@@ -42,7 +42,7 @@ def write_plugin(folder: Path, kind: str, declared: str) -> str:
         ("verifier", "rejudges=False", "unknown option 'rejudges'; did you mean 'rejudge'?"),
         ("selector", "budget=['own']", "budget=['own']; expected 'matched' or 'own'"),
         ("selector", "repeats=1", "repeats=1; expected bool"),
-        ("response rule", "stops_early=None", "stops_early=None; expected bool"),
+        ("response rule", "last=True", "unknown option 'last'; known: (none)"),
         ("sampler", "operational='base_url'", "operational='base_url'; expected a list of strings"),
         ("sampler", "operational=[1]", "operational=[1]; expected a list of strings"),
         ("sampler", "check='yes'", "check='yes'; expected a function"),

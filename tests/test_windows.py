@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_states
 from gapft_harness.stages.search.states import (
@@ -42,14 +41,11 @@ def build_judged(greedy: bool, samples: list[tuple[bool, int]]) -> list[JudgedRe
     ]
 
 
-def build_state(
-    problem_outcomes: Any, rule: str, window: Window | None, *, stop: bool = False
-) -> ProblemState:
+def build_state(problem_outcomes: Any, rule: str, window: Window | None) -> ProblemState:
     return compute_state(
         "p",
         build_judged(*problem_outcomes),
-        Search(k=K),
-        stop,
+        K,
         load_plugins().get("response rule", rule),
         window,
     )
@@ -71,8 +67,7 @@ def test_window_equals_search_of_its_samples(
     alone = compute_state(
         "p",
         build_judged(problem_outcomes[0], problem_outcomes[1][offset : offset + k]),
-        Search(k=k),
-        False,
+        k,
         load_plugins().get("response rule", rule),
     )
     assert (window_state.state, window_state.samples) == (alone.state, k)
@@ -114,31 +109,6 @@ def test_adjacent_windows_recover_their_union(
     assert (whole.state == "S") == ("S" in {part.state for part in parts})
     assert (whole.state == "G") == all(part.state == "G" for part in parts)
     assert whole.passing_samples == sum(part.passing_samples for part in parts)
-
-
-@given(outcomes)
-def test_early_stopped_search_has_nested_budget_states(problem_outcomes: Any) -> None:
-    """Budgets that begin at sample 0 need only the drawn samples."""
-    solved = [problem_outcomes[0], *(passed for passed, _ in problem_outcomes[1])]
-    drawn = problem_outcomes[1][: solved.index(True)] if True in solved else problem_outcomes[1]
-    for k in range(1, K + 1):
-        early = build_state((problem_outcomes[0], drawn), "first", Window(0, k), stop=True)
-        whole = build_state(problem_outcomes, "first", Window(0, k))
-        assert early.state == whole.state
-        if whole.state != "G":
-            assert (early.kept_index, early.first_success) == (
-                whole.kept_index,
-                whole.first_success,
-            )
-
-
-def test_rejects_samples_left_out_by_early_stop() -> None:
-    problem_outcomes = (False, [(False, 1), (True, 1)])
-    with pytest.raises(UserError, match=r"problem p: samples 5–8 are not available: search "):
-        build_state(problem_outcomes, "first", Window(4, 4), stop=True)
-    with pytest.raises(UserError, match=r"stopped after 2 \(search\.stop: first_pass\)"):
-        build_state(problem_outcomes, "first", Window(1, 2), stop=True)
-    assert build_state(problem_outcomes, "first", Window(1, 1), stop=True).state == "S"
 
 
 def test_window_states_have_their_own_table(tmp_path: Path) -> None:

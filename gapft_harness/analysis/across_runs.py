@@ -134,19 +134,17 @@ class Cell:
     """Decisions of one cell. The order of seeds and items does not matter.
 
     Attributes:
-        passing: shape (C, S, P): condition, training seed, audit item: how many of the item's
-            deployment decodes passed.
-        source_passing: shape (P,): the same for the source.
+        passed: shape (C, S, P): condition, training seed, audit item: whether the item's
+            deployment decode passed.
+        source_passed: shape (P,): the same for the source.
         item_ids: shape (P,), distinct.
         seeds: shape (S,), distinct.
-        repeats: r, the deployment decodes of each item.
     """
 
-    passing: NDArray[np.bool_] | NDArray[np.int64]
-    source_passing: NDArray[np.bool_] | NDArray[np.int64]
+    passed: NDArray[np.bool_]
+    source_passed: NDArray[np.bool_]
     item_ids: NDArray[np.str_]
     seeds: NDArray[np.int64]
-    repeats: int = 1
 
 
 def draw_joint_replicates(
@@ -177,13 +175,12 @@ def draw_joint_replicates(
     }
     return tuple(
         draw_replicates(
-            cell.passing,
-            cell.source_passing,
+            cell.passed,
+            cell.source_passed,
             item_ids=cell.item_ids,
             seeds=cell.seeds,
             replicates=replicates,
             stream=stream,
-            repeats=cell.repeats,
             item_stream=streams[ids],
             nested=nested,
         )
@@ -202,7 +199,7 @@ def average_cells(
     Args:
         counts: for each cell its replicates, shape (B,): passing decodes, or a difference of two
             such counts.
-        decisions: for each cell S P r.
+        decisions: for each cell S P.
 
     Returns:
         The replicates of the mean, shape (B,).

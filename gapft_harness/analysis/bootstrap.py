@@ -145,28 +145,26 @@ def _find_zero_level(ordered: NDArray[np.number[Any]]) -> Fraction:
 
 
 def draw_replicates(
-    passing: NDArray[np.bool_] | NDArray[np.int64],
-    source_passing: NDArray[np.bool_] | NDArray[np.int64],
+    passed: NDArray[np.bool_],
+    source_passed: NDArray[np.bool_],
     *,
     item_ids: NDArray[np.str_],
     seeds: NDArray[np.int64],
     replicates: int,
     stream: Stream,
-    repeats: int = 1,
     item_stream: Stream | None = None,
     nested: bool = False,
 ) -> Replicates:
     """Draw bootstrap replicates. The order of items and of seeds does not matter.
 
     Args:
-        passing: shape (C, S, P): condition, training seed, audit item: how many of the item's
-            deployment decodes passed.
-        source_passing: shape (P,): the same for the source.
+        passed: shape (C, S, P): condition, training seed, audit item: whether the item's
+            deployment decode passed.
+        source_passed: shape (P,): the same for the source.
         item_ids: shape (P,), distinct; items are sorted by them before drawing.
         seeds: shape (S,), distinct; seeds are sorted before drawing.
         replicates: B.
         stream: the random stream.
-        repeats: r, the deployment decodes of each item; an item is drawn with all of them.
         item_stream: the random stream of the items, to share their draws with a different cell;
             default: a child of ``stream``.
         nested: draw items separately for every drawn seed; default: once for all seeds of a
@@ -175,17 +173,17 @@ def draw_replicates(
     Raises:
         ValueError: shapes do not match, or ids or seeds repeat.
     """
-    conditions, n_seeds, count = passing.shape
-    if source_passing.shape != (count,) or item_ids.shape != (count,) or seeds.shape != (n_seeds,):
+    conditions, n_seeds, count = passed.shape
+    if source_passed.shape != (count,) or item_ids.shape != (count,) or seeds.shape != (n_seeds,):
         raise ValueError(
-            f"shapes do not match: decisions {passing.shape}, source {source_passing.shape}, items "
+            f"shapes do not match: decisions {passed.shape}, source {source_passed.shape}, items "
             f"{item_ids.shape}, seeds {seeds.shape}"
         )
     if len(np.unique(item_ids)) != count or len(np.unique(seeds)) != n_seeds:
         raise ValueError("item ids and seeds must be distinct")
     by_id, by_seed = np.argsort(item_ids), np.argsort(seeds)
-    ordered = passing[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, count)
-    outcomes = np.vstack([ordered, source_passing[by_id][None]]).T.astype(np.float64)
+    ordered = passed[:, by_seed][:, :, by_id].reshape(conditions * n_seeds, count)
+    outcomes = np.vstack([ordered, source_passed[by_id][None]]).T.astype(np.float64)
 
     drawn = draw_seeds(n_seeds, replicates, stream)
     base_stream = item_stream or stream.child("items")
@@ -203,7 +201,7 @@ def draw_replicates(
         seed_counts = _count_draws(seeds_drawn, n_seeds)[:, None]
         correct += (by_arm * seed_counts).sum(axis=2).astype(np.int64)
         source_correct += (sums[:, -1] * seeds_drawn.shape[1]).astype(np.int64)
-    return Replicates(correct, source_correct, n_seeds * count * repeats)
+    return Replicates(correct, source_correct, n_seeds * count)
 
 
 def resample_means(

@@ -1,8 +1,7 @@
 """The exact decomposition of a Pass@1 change by source state (Equation 9 of the paper).
 
 A(post) - A(source) = p_S κ_S + p_U κ_U - p_G ρ_G is computed from counts in rational arithmetic, so
-it holds exactly on any audit. With r sampled deployment decodes of each problem, Pass@1 is the mean
-success probability, and κ and ρ are mean changes of that probability within a state.
+it holds exactly on any audit.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.core.records import State, count_required_passes
+from gapft_harness.core.records import State
 
 #: Rates over fewer items than this are marked as unstable.
 STABLE_ITEMS = 30
@@ -27,7 +26,7 @@ class Terms:
     Attributes:
         s: p_S κ_S, the gain on failures that search recovered.
         u: p_U κ_U, the gain on failures that search missed.
-        g: -p_G ρ_G, the loss on problems that the source solved; with one decode never positive.
+        g: -p_G ρ_G, the loss on problems that the source solved; never positive.
     """
 
     s: Fraction
@@ -45,36 +44,16 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class StateCounts:
-    """Deployment decodes that passed, by the source's state of their problems."""
-
-    g: int
-    s: int
-    u: int
-
-    @property
-    def total(self) -> int:
-        """The count over all states."""
-        return self.g + self.s + self.u
-
-
-@dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Changes by source state, for one trained model or summed over several.
-
-    A change counts deployment decodes: those that pass after training minus those that passed
-    before, of each problem's r. With r = 1 it counts problems and is not negative.
+    """Problems whose outcome changed, by source state, of one trained model or summed over several.
 
     Attributes:
         n_g: problems that the source solves.
         n_s: problems that search recovered.
         n_u: problems that search missed.
-        regressed_g: the loss on ``n_g``: passing decodes before minus after.
-        corrected_s: the gain on ``n_s``: passing decodes after minus before.
-        corrected_u: the gain on ``n_u``, likewise.
-        repeats: r, the deployment decodes of each problem.
-        before: the source's passing decodes, once for each model; None only where r = 1, for those
-            of ``n_g``.
+        regressed_g: those of ``n_g`` that fail after training.
+        corrected_s: those of ``n_s`` that pass after training.
+        corrected_u: those of ``n_u`` that pass after training.
     """
 
     n_g: int
@@ -83,40 +62,15 @@ class Decomposition:
     regressed_g: int
     corrected_s: int
     corrected_u: int
-    repeats: int = 1
-    before: StateCounts | None = None
 
     def __post_init__(self) -> None:
-        if self.before is None and self.repeats == 1:
-            object.__setattr__(self, "before", StateCounts(self.n_g, 0, 0))
-        after = self.after
         pairs = (
-            (self.source.g, after.g, self.n_g),
-            (self.source.s, after.s, self.n_s),
-            (self.source.u, after.u, self.n_u),
+            (self.regressed_g, self.n_g),
+            (self.corrected_s, self.n_s),
+            (self.corrected_u, self.n_u),
         )
-        if any(not 0 <= count <= self.repeats * total for *both, total in pairs for count in both):
+        if any(not 0 <= changed <= total for changed, total in pairs):
             raise ValueError(f"a state has more changed problems than problems: {self}")
-
-    @property
-    def source(self) -> StateCounts:
-        """The source's passing decodes.
-
-        Raises:
-            ValueError: they are not given.
-        """
-        if self.before is None:
-            raise ValueError(f"with {self.repeats} repeats, the source's passes must be given")
-        return self.before
-
-    @property
-    def after(self) -> StateCounts:
-        """The passing decodes of the trained model."""
-        return StateCounts(
-            self.source.g - self.regressed_g,
-            self.source.s + self.corrected_s,
-            self.source.u + self.corrected_u,
-        )
 
     @property
     def n(self) -> int:
@@ -126,123 +80,92 @@ class Decomposition:
     @property
     def correct(self) -> int:
         """The number of decodes of the trained model that pass."""
-        return self.after.total
+        return self.n_g - self.regressed_g + self.corrected_s + self.corrected_u
 
     @property
     def pass_at_1(self) -> Fraction:
         """A(post)."""
-        return Fraction(self.correct, self.repeats * self.n)
+        return Fraction(self.correct, self.n)
 
     @property
     def kappa_s(self) -> Fraction | None:
         """κ_S, the correction rate on recovered failures; None if there are none."""
-        return self._divide(self.corrected_s, self.n_s)
+        return Fraction(self.corrected_s, self.n_s) if self.n_s else None
 
     @property
     def kappa_u(self) -> Fraction | None:
         """κ_U, the correction rate on missed failures; None if there are none."""
-        return self._divide(self.corrected_u, self.n_u)
+        return Fraction(self.corrected_u, self.n_u) if self.n_u else None
 
     @property
     def rho_g(self) -> Fraction | None:
         """ρ_G, the regression rate on solved problems; None if there are none."""
-        return self._divide(self.regressed_g, self.n_g)
+        return Fraction(self.regressed_g, self.n_g) if self.n_g else None
 
     @property
     def terms(self) -> Terms:
         """The terms, from counts: an empty state contributes 0 although its rate is undefined."""
         return Terms(
-            Fraction(self.corrected_s, self.repeats * self.n),
-            Fraction(self.corrected_u, self.repeats * self.n),
-            Fraction(-self.regressed_g, self.repeats * self.n),
+            Fraction(self.corrected_s, self.n),
+            Fraction(self.corrected_u, self.n),
+            Fraction(-self.regressed_g, self.n),
         )
-
-    def _divide(self, changed: int, problems: int) -> Fraction | None:
-        return Fraction(changed, self.repeats * problems) if problems else None
 
 
 def partition(
-    repeats_passed: NDArray[np.bool_],
-    samples_passed: NDArray[np.bool_],
-    solved: float | Fraction = Fraction(1, 2),
+    deployment_passed: NDArray[np.bool_], samples_passed: NDArray[np.bool_]
 ) -> NDArray[np.str_]:
     """Partition problems by their source state (Equations 3 to 5); see ``classify_state``.
 
     Args:
-        repeats_passed: shape (P,), V of the source's greedy decode; or (P, r), V of each sampled
-            repeat of its deployment decode.
+        deployment_passed: shape (P,), V of the source's deployment decode.
         samples_passed: shape (P, K), V of the search samples.
-        solved: the share of the repeats that must pass in state G.
 
     Returns:
-        Shape (P,): ``G`` if enough deployment decodes passed, else ``S`` if a sample passed, else
+        Shape (P,): ``G`` if the deployment decode passed, else ``S`` if a sample passed, else
         ``U``.
 
     Raises:
         ValueError: shapes do not match.
     """
-    repeats = repeats_passed[:, None] if repeats_passed.ndim == 1 else repeats_passed
-    if samples_passed.ndim != 2 or repeats.ndim != 2 or len(samples_passed) != len(repeats):
+    if samples_passed.ndim != 2 or deployment_passed.shape != samples_passed.shape[:1]:
         raise ValueError(
             f"shapes do not match: samples {samples_passed.shape}, deployment decodes "
-            f"{repeats_passed.shape}"
+            f"{deployment_passed.shape}"
         )
-    is_solved = repeats.sum(axis=1) >= count_required_passes(repeats.shape[1], solved)
-    return np.where(is_solved, "G", np.where(samples_passed.any(axis=1), "S", "U"))
+    return np.where(deployment_passed, "G", np.where(samples_passed.any(axis=1), "S", "U"))
 
 
-def decompose(
-    states: NDArray[np.str_],
-    passed: NDArray[np.bool_],
-    source_passed: NDArray[np.bool_] | None = None,
-) -> Decomposition:
+def decompose(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> Decomposition:
     """Count the changes of one trained model by source state.
 
     Args:
         states: shape (P,), ``G``, ``S`` or ``U`` under the source model.
-        passed: shape (P,), V of the trained model's decode; or (P, r), V of each repeat.
-        source_passed: the same for the source; None with one decode: it passed in state G.
+        passed: shape (P,), V of the trained model's decode.
 
     Raises:
         ValueError: there is no problem, shapes differ, or a state is unknown.
     """
-    if source_passed is None and passed.shape == states.shape:
-        source_passed = states == "G"
-    if source_passed is None or states.shape != passed.shape[:1] or not passed.size:
+    if states.shape != passed.shape or not passed.size:
         raise ValueError(
             f"expected one state and one decision per problem, found shapes {states.shape} and "
             f"{passed.shape}"
         )
-    if source_passed.shape != passed.shape:
-        raise ValueError(
-            f"shapes do not match: decisions {passed.shape}, source {source_passed.shape}"
-        )
     members = {name: states == name for name in ("G", "S", "U")}
     if sum(int(mask.sum()) for mask in members.values()) != states.size:
         raise ValueError(f"states must be G, S or U, found {sorted(set(states.tolist()))}")
-    before = StateCounts(*(int(source_passed[mask].sum()) for mask in members.values()))
-    after = StateCounts(*(int(passed[mask].sum()) for mask in members.values()))
     return Decomposition(
         n_g=int(members["G"].sum()),
         n_s=int(members["S"].sum()),
         n_u=int(members["U"].sum()),
-        regressed_g=before.g - after.g,
-        corrected_s=after.s - before.s,
-        corrected_u=after.u - before.u,
-        repeats=passed.size // states.size,
-        before=before,
+        regressed_g=int((members["G"] & ~passed).sum()),
+        corrected_s=int((members["S"] & passed).sum()),
+        corrected_u=int((members["U"] & passed).sum()),
     )
 
 
 def pool_counts(parts: Sequence[Decomposition]) -> Decomposition:
-    """Sum counts over the seeds of a condition, so that rates and terms become their means.
-
-    Raises:
-        ValueError: the parts have different numbers of repeats, or there is no part.
-    """
-    repeats = {part.repeats for part in parts}
-    if len(repeats) != 1:
-        raise ValueError(f"expected parts with the same number of repeats, found {sorted(repeats)}")
+    """Sum counts over the seeds of a condition, so that rates and terms become their means."""
     return Decomposition(
         sum(part.n_g for part in parts),
         sum(part.n_s for part in parts),
@@ -250,12 +173,6 @@ def pool_counts(parts: Sequence[Decomposition]) -> Decomposition:
         sum(part.regressed_g for part in parts),
         sum(part.corrected_s for part in parts),
         sum(part.corrected_u for part in parts),
-        repeats.pop(),
-        StateCounts(
-            sum(part.source.g for part in parts),
-            sum(part.source.s for part in parts),
-            sum(part.source.u for part in parts),
-        ),
     )
 
 

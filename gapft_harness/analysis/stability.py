@@ -114,24 +114,18 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
 
 
 def decompose_partitions(
-    states: NDArray[np.str_],
-    passed: NDArray[np.bool_],
-    source_passed: NDArray[np.bool_] | None = None,
+    states: NDArray[np.str_], passed: NDArray[np.bool_]
 ) -> list[list[Decomposition]]:
     """Decompose the change of each trained model under every partition.
 
     Args:
         states: shape (W, P), the source states by partition.
-        passed: shape (S, P), V of each seed's decode; or (S, P, r), V of each repeat.
-        source_passed: the same for the source, without the first axis; None with one decode.
+        passed: shape (S, P), V of each seed's decode.
 
     Returns:
         The decompositions by partition, then by seed.
     """
-    return [
-        [decompose(partition, decisions, source_passed) for decisions in passed]
-        for partition in states
-    ]
+    return [[decompose(partition, decisions) for decisions in passed] for partition in states]
 
 
 def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
@@ -189,20 +183,14 @@ class ScopeRow:
         return find_unstable_states(*self.sizes)
 
 
-def compute_scope_row(
-    k: int,
-    states: NDArray[np.str_],
-    passed: NDArray[np.bool_],
-    source_passed: NDArray[np.bool_] | None = None,
-) -> ScopeRow:
+def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
     """Compute the row of one search budget.
 
     Args:
         k: K.
         states: shape (P,), the source states by the first K samples.
-        passed: shape (S, P), V of each seed's decode; or (S, P, r), V of each repeat.
-        source_passed: the same for the source, without the first axis; None with one decode.
+        passed: shape (S, P), V of each seed's decode.
     """
-    (by_seed,) = decompose_partitions(states[None], passed, source_passed)
+    (by_seed,) = decompose_partitions(states[None], passed)
     g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
     return ScopeRow(k, (g, s, u), pool_counts(by_seed))

@@ -17,12 +17,12 @@ from gapft_harness.core.records import STOP_STRING
 
 @dataclass(frozen=True, slots=True)
 class Decodes:
-    """The deployment decodes of one model on P problems, r of each.
+    """The deployment decodes of one model on P problems.
 
     Attributes:
-        passed: whether the response passed, shape (P, r).
-        endings: its ``finish_reason``, shape (P, r).
-        tokens: its length in tokens, shape (P, r); None: unknown.
+        passed: whether the response passed, shape (P,).
+        endings: its ``finish_reason``, shape (P,).
+        tokens: its length in tokens, shape (P,); None: unknown.
     """
 
     passed: NDArray[np.bool_]
@@ -82,10 +82,8 @@ class EndingSummary:
 class EndingChanges:
     """Changes of decisions between two models, by what happened to the ending of the response.
 
-    With r sampled decodes, each decode before is compared with each decode after.
-
     Attributes:
-        n: compared pairs of decodes, r² for each problem, summed over seeds.
+        n: compared pairs of decodes, summed over seeds.
         limit: gains where only the response before was cut at the token limit, minus losses where
             only the one after was.
         stop_string: gains where the response before was cut at a stop string and the one after is
@@ -134,16 +132,11 @@ def compare_endings(before: Decodes, after: Decodes) -> EndingChanges:
         before: the decodes of the source.
         after: the decodes of the trained model on the same problems, in the same order.
     """
-    passed, endings = before.passed[:, :, None], before.endings[:, :, None]
-    passed_after, endings_after = after.passed[:, None], after.endings[:, None]
-    gained, lost = ~passed & passed_after, passed & ~passed_after
+    gained, lost = ~before.passed & after.passed, before.passed & ~after.passed
 
     def count(cut_ending: str, *whole_endings: str) -> int:
-        cut_before, cut_after = endings == cut_ending, endings_after == cut_ending
-        whole_before = np.isin(endings, whole_endings)
-        whole_after = np.isin(endings_after, whole_endings)
-        gains = gained & cut_before & whole_after
-        losses = lost & whole_before & cut_after
+        gains = gained & (before.endings == cut_ending) & np.isin(after.endings, whole_endings)
+        losses = lost & np.isin(before.endings, whole_endings) & (after.endings == cut_ending)
         return int(gains.sum()) - int(losses.sum())
 
     limit, stop_string = count("length", "stop", STOP_STRING), count(STOP_STRING, "stop")

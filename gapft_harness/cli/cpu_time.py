@@ -71,7 +71,7 @@ class Work:
         prompt_tokens: mean number of tokens of a prompt.
         searched: problems of the search, each with ``responses`` responses.
         responses: responses of a problem.
-        audited: responses of all audits.
+        audited: responses of the audit.
         exposures: examples of all adapters, each as often as it is trained on.
         new_tokens: the limit of a response.
     """

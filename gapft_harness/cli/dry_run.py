@@ -43,21 +43,16 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, load_experiments
-from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     InputsChanged,
     compare_inputs,
     list_recorded_include_paths,
 )
-from gapft_harness.stages.integrity.subsets import describe_subset
-from gapft_harness.stages.rounds.merged_source import MergePlan, plan_merge
-from gapft_harness.stages.rounds.origin import check_start, open_start
 from gapft_harness.stages.search.data import check_splits, load_problems
 from gapft_harness.stages.search.stage import compare_with_paper, foresee_search
 from gapft_harness.stages.search.trainable import NotTrainable, check_trainable
 from gapft_harness.stages.selection.budgets import describe_planned_budget
-from gapft_harness.stages.selection.other_runs import check_source_runs
 from gapft_harness.stages.selection.stage import list_arms, list_replicate_warnings
 from gapft_harness.stages.train.job import list_missing_packages, read_searched_pool
 from gapft_harness.stages.train.online import list_reward_warnings
@@ -91,11 +86,6 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     run_folder = str(run_dir or Path("runs", recipe.name))
     plugins = load_plugins(choice.plugin_files)
     warnings: list[str] = []
-    if choice.start:
-        check_start(open_start(choice.start), recipe, Path(run_folder))
-    merge_plan = plan_merge(recipe, Path(run_folder))
-    if merge_plan is not None:
-        recipe = merge_plan.replace_source(recipe)
     try:
         recipe, template_note = resolve_chat_template(recipe, Path(run_folder), plugins)
         warnings += filter(None, [template_note])
@@ -120,7 +110,6 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *list_missing_packages(recipe, plugins),
     ]
     missing += [
-        *_check_foreign_sets(recipe, plugins, run_folder),
         *filter(None, [explain_refused_kernels(recipe, plugins)]),
     ]
     end_token_lines, end_token_faults = _describe_end_tokens(recipe, plugins, config)
@@ -132,13 +121,11 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
     work = _describe_work(
         extended_recipe, run, refusal, run_folder, plugins, choice, problems_by_split, task
     )
-    merge_lines = [] if merge_plan is None else [_describe_merge(merge_plan, size)]
     lines = [
         "# resolved recipe",
         yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False).rstrip(),
         "",
         "# stages",
-        *merge_lines,
         *_describe_stages(
             recipe, experiments, plugins, run_folder, task, end_token_lines, problems
         ),
@@ -171,15 +158,6 @@ def describe_dry_run(choice: Options, run_dir: Path | None) -> str:
         *(dict.fromkeys(missing) or [NOTHING_MISSING]),
     ]
     return "\n".join(lines)
-
-
-def _describe_merge(plan: MergePlan, size: ModelSize | None) -> str:
-    """Describe the merge of base and adapter, and the disk that it needs."""
-    source = f"{plan.adapter.path} into {plan.arguments['pretrained']}"
-    if plan.folder is not None and plan.folder.is_dir():
-        return f"merge   {source}: in the store, {plan.folder}"
-    disk = "unknown" if size is None else f"about {size.weights / 1e9:.3g} GB"
-    return f"merge   {source} -> the store beside the run; disk {disk}"
 
 
 def _describe_time(
@@ -230,12 +208,11 @@ def _describe_time(
         )[0] or 0
         for arm in arms
     ]  # fmt: skip
-    decodes = recipe.search.repeats
     work = Work(
         prompt_tokens=prompt_tokens,
         searched=sum(map(len, problems.values())),
-        responses=decodes + recipe.search.k,
-        audited=len(problems["audit"]) * len(arms) * decodes,
+        responses=1 + recipe.search.k,
+        audited=len(problems["audit"]) * len(arms),
         exposures=sum(
             count * recipe.resolve_training(arm.condition).repetitions
             for arm, count in zip(arms, slots, strict=True)
@@ -314,11 +291,10 @@ def _describe_searches(
         if layout.responses_path(split) in files:
             yield f"search {split}: in the run"
             continue
-        audit = task.get("audits", {}).get(layout.find_audit_name(split), task)
         if split not in problems or not task:
             yield f"search {split}: not known, because its problems cannot be read"
             continue
-        forecast = foresee_search(recipe, split, problems[split], audit, plugins, store)
+        forecast = foresee_search(recipe, split, problems[split], task, plugins, store)
         if forecast is None:
             yield (
                 f"search {split}: known once the model is loaded: its files are not on this machine"
@@ -393,7 +369,6 @@ def _read_splits(
 
     try:
         data_by_split, task, _ = check_splits(recipe, plugins, include_paths)
-        check_early_stop(recipe.search, plugins.get("response rule", task["keep"]), task)
         warning_lines = [
             f"{split}: {line}" for split, data in data_by_split.items() for line in data.warnings
         ]
@@ -584,8 +559,6 @@ def _describe_stages(
 ) -> list[str]:
     k, recipe_json = recipe.search.k, recipe.model_dump(mode="json")
     slots, exposures, steps = describe_planned_budget(recipe)
-    stop = recipe.search.stop == "first_pass"
-    early = "; on the pool, none after the first that passes" if stop else ""
     originals, deployment = recipe.map_replicates(), recipe.search.describe_deployment()
     condition_texts = []
     for name, condition in recipe.conditions.items():
@@ -600,15 +573,9 @@ def _describe_stages(
             details.append(describe_planned_budget(recipe, name)[-1])
         condition_texts.append(f"{name} ({', '.join(details)})" if details else name)
     return [
-        f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem"
-        f"{early}",
+        f"search  {recipe.data.task}: pool and audit, {deployment} + {k} samples per problem",
         f"        -> {run_dir}/{layout.responses_path('{pool,audit}')}",
         *_describe_calibration(recipe, run_dir),
-        *(
-            line
-            for name in recipe.further_audits
-            for line in _describe_further_audit(recipe, name, task, run_dir)
-        ),
         f"states  G, S, U -> {run_dir}/{layout.states_path('{pool,audit}')}",
         *(
             f"        pool, by the first {own} of the {k} samples -> "
@@ -623,14 +590,6 @@ def _describe_stages(
         *end_token_lines,
         f"audit   {recipe.search.describe_deployment('one greedy decode')} per adapter and audit "
         f"problem -> {run_dir}/{layout.DECISIONS}/",
-        *(
-            f"        -> {run_dir}/{layout.DECISIONS}/*@{name}.parquet"
-            for name in recipe.further_audits
-        ),
-        *(
-            f"        {name}: {describe_subset(choice)}, scored again"
-            for name, choice in recipe.subsets.items()
-        ),
         *_describe_experiments(recipe, experiments, task_sizes, run_dir),
         f"report  -> {run_dir}/{layout.REPORT}/index.html",
     ]
@@ -689,28 +648,6 @@ def _describe_online_training(recipe: Recipe) -> Iterator[str]:
             f"learning rate {settings.learning_rate:g}",
         ]
         yield f"        {name}: {', '.join(facts)}"
-
-
-def _describe_further_audit(
-    recipe: Recipe, name: str, task: Mapping[str, Any], run_dir: str
-) -> list[str]:
-    """Describe a further audit: its task, and its verifier if the task can be read."""
-    facts, search = task.get("audits", {}).get(name), recipe.search
-    verifier_text = f", verified by {facts['verifier']} {facts['verifier_params']}" if facts else ""
-    return [
-        f"        audit {name}: {recipe.audits[name].task}, {search.describe_deployment()} + "
-        f"{search.k} samples per problem{verifier_text}",
-        f"        -> {run_dir}/{layout.responses_path(layout.audit_split(name))}",
-    ]
-
-
-def _check_foreign_sets(recipe: Recipe, plugins: Plugins, run_dir: str) -> list[str]:
-    """Return why a training set of another run cannot be used; only the first such fault."""
-    try:
-        check_source_runs(RunDirectory(Path(run_dir), recipe), plugins, {})
-    except GapftError as error:
-        return [str(error)]
-    return []
 
 
 def _describe_start_tokens(recipe: Recipe) -> list[str]:

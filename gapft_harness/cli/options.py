@@ -30,7 +30,6 @@ class Options:
         alone: whether the task needs only ``splits``, as for ``gapft gap``.
         reuse_versions: whether work of other versions of libraries is accepted.
         searching: replaces the search of a split, as ``gapft import`` does.
-        start: the arm of an earlier run to start from, RUN:ARM.
     """
 
     recipe: str | None = None
@@ -45,7 +44,6 @@ class Options:
     alone: bool = False
     reuse_versions: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
-    start: str | None = None
 
 
 Form = Literal["terminal", "markdown", "json"]

@@ -125,16 +125,11 @@ def find_run_inputs(choice: Options, recipe: Recipe, place: Path) -> Watched:
         watched.folders.add(str(folder))
         if folder.parent.name == "snapshots":
             watched.folders.add(str(folder.parents[1] / "refs"))
-    if choice.start:
-        watched.folders.add(choice.start.rpartition(":")[0])
     if (place / layout.MANIFEST).is_file():
         manifest = RunDirectory.open(place).manifest()
-        if origin := manifest.get("origin"):
-            watched.folders.add(origin["pretrained"])
         files = _recorded_files(manifest)
         watched.files |= {*files, *map(os.path.dirname, files)}
         _watch_leaves(manifest.get("task", {}), watched)
-        _watch_leaves(manifest.get("audits", {}), watched)
     return watched
 
 

@@ -29,7 +29,6 @@ from gapft_harness.recipe.conditions import Condition
 from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import list_recipe_keys, load_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.recipe.sections import AuditChoice
 from gapft_harness.report.frame import Column, format_reference
 from gapft_harness.report.reading.published import (
     PublishedValue,
@@ -167,7 +166,6 @@ def build_recipe_page() -> str:
     parts += ["## Keys of experiments\n", _build_table(("key", "default", "meaning"), keys)]
     for part, model in (
         ("condition", Condition),
-        ("further audit", AuditChoice),
         ("study", StudyRecipe),
         ("cell of a study", CellChoice),
     ):

@@ -9,7 +9,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,24 +167,15 @@ def _count_responses(
     Returns:
         A line for each stage; the number of all responses.
     """
-    k, repeats = recipe.search.k, recipe.search.repeats
-    times = f" x {repeats} repeats" if repeats > 1 else ""
-    audits = {name: sizes[layout.audit_split(name)] for name in recipe.further_audits}
-    n_searched = sum(sizes[split] for split in SPLITS) + sum(audits.values())
+    k = recipe.search.k
+    n_searched = sum(sizes[split] for split in SPLITS)
     lines = [
-        f"search: {n_searched * (repeats + k):,} = {n_searched:,} problems x "
+        f"search: {n_searched * (1 + k):,} = {n_searched:,} problems x "
         f"({recipe.search.describe_deployment()} + {k} samples)"
     ]
-    if recipe.search.stop == "first_pass":
-        lines[0] += ", fewer in the pool where a sample passes"
-    n_audited, decodes = sizes["audit"], adapters * repeats
-    total = n_searched * (repeats + k) + n_audited * decodes
-    lines.append(f"audit:  {n_audited * decodes:,} = {n_audited:,} x {adapters} adapters{times}")
-    for name, size in audits.items():
-        lines.append(
-            f"        {size * decodes:,} = {size:,} of {name} x {adapters} adapters{times}"
-        )
-        total += size * decodes
+    n_audited = sizes["audit"]
+    total = n_searched * (1 + k) + n_audited * adapters
+    lines.append(f"audit:  {n_audited * adapters:,} = {n_audited:,} x {adapters} adapters")
     for line, count in _count_rollouts(recipe):
         lines.append(line)
         total += count
@@ -441,10 +431,6 @@ def _describe_progress(
     lines.append("selected: " + count_files(layout.selection_path))
     lines.append("trained:  " + count_files(layout.adapter_path))
     lines.append("audited:  " + count_files(layout.decisions_path))
-    for name in recipe.further_audits:
-        lines.append(
-            f"          {count_files(partial(layout.audit_decisions_path, audit=name))} on {name}"
-        )
     trained = [arm for arm in all_arms if layout.adapter_path(arm) in files]
     for experiment in experiments if trained else ():
         n_made, n_files = count_finished_steps(

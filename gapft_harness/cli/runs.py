@@ -38,8 +38,6 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
 from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
 from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
-from gapft_harness.stages.rounds.merged_source import merge_source
-from gapft_harness.stages.rounds.origin import check_start, open_start, record_origin
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.selection.stage import find_trained_conditions, list_arms
 from gapft_harness.stages.train.job import check_trackers
@@ -60,8 +58,7 @@ def resolve_recipe(choice: Options) -> Recipe:
     else:
         place = find_recipe(choice.recipe)
         source, content = f"recipe {place}", read_recipe(place)
-    recipe = check_recipe(content, source, _list_settings(choice, content))
-    return recipe.with_absolute_paths(load_plugins(choice.plugin_files))
+    return check_recipe(content, source, _list_settings(choice, content))
 
 
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
@@ -106,8 +103,6 @@ def map_keys_to_options(choice: Options) -> dict[str, str]:
 def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
     """List the settings of the command line and the options that set them; ``--set`` comes last."""
     settings = []
-    if choice.start:
-        settings += _list_start_settings(choice.start, content)
     if choice.task:
         settings.append(Setting("data.task", choice.task, f"--task {choice.task}"))
     if choice.conditions:
@@ -119,21 +114,6 @@ def _list_settings(choice: Options, content: dict[str, Any]) -> list[Setting]:
         settings.append(Setting("seeds", list(choice.seeds), option))
     settings += _parse_model_args(choice.model_args or "")
     return settings + [parse_override(text) for text in choice.overrides]
-
-
-def _list_start_settings(start: str, content: dict[str, Any]) -> list[Setting]:
-    """List the settings of ``--from``: base and adapter. The recipe's own base is removed."""
-    option, location = f"--from {start}", open_start(start).list_model_args()
-    model = content.get("model")
-    if isinstance(model, dict) and isinstance(arguments := model.get("args"), dict):
-        if arguments.get("peft"):
-            raise UserError(
-                f"{option}: the recipe sets model.args.peft too ({arguments['peft']}); leave one "
-                "out"
-            )
-        for key in ("pretrained", "revision", "subfolder"):
-            arguments.pop(key, None)
-    return [Setting(f"model.args.{key}", value, option) for key, value in location.items()]
 
 
 @contextlib.contextmanager
@@ -294,7 +274,7 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
     if choice.task and not stored.exists():
         return resolve_recipe(choice)
     RunDirectory.open(path)
-    if choice.task or choice.model_args or choice.overrides or choice.start:
+    if choice.task or choice.model_args or choice.overrides:
         return resolve_recipe(replace(choice, recipe=str(stored)))
     return None
 
@@ -302,12 +282,8 @@ def _change_recipe(path: Path, choice: Options) -> Recipe | None:
 def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequence[str]) -> Path:
     with _clean_up_folder(path), hold_run_lock(path), name_missing_plugins(path):
         plugins = load_plugins(choice.plugin_files)
-        template_note, origin, display = "", None, Display()
-        start = None if choice.start is None else open_start(choice.start)
+        template_note, display = "", Display()
         if recipe is not None:
-            if start is not None:
-                check_start(start, recipe, path)
-            recipe, origin = merge_source(recipe, path, display.print_message)
             recipe, template_note = resolve_chat_template(recipe, path, plugins)
         run = (
             RunDirectory.create_or_open(path, recipe, plugins)
@@ -325,7 +301,6 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
             _discard_on_error(run),
             open_context(run, choice, display, [*stages_to_check], stages) as context,
         ):
-            record_origin(run, origin, start)
             if "train" in stages:
                 require_trainable_run(context)
 
@@ -345,19 +320,15 @@ def _run_locked(path: Path, recipe: Recipe | None, choice: Options, stages: Sequ
 
 
 def _count_remaining(run: RunDirectory) -> dict[str, int]:
-    """Count the steps of training and the responses of audits that remain."""
+    """Count the steps of training and the responses of the audit that remain."""
     import pyarrow.parquet as pq
 
     manifest, all_arms = run.manifest(), list_arms(run.recipe)
     untrained_arms = [arm for arm in all_arms if layout.adapter_path(arm) not in manifest["files"]]
-    responses = 0
-    for audit in ("", *run.recipe.further_audits):
-        problems = run.path / layout.problems_path(layout.audit_split(audit) if audit else "audit")
-        if problems.exists():
-            open_arms = (
-                layout.audit_decisions_path(arm, audit) not in manifest["files"] for arm in all_arms
-            )
-            responses += pq.read_metadata(problems).num_rows * sum(open_arms)
+    responses, problems = 0, run.path / layout.problems_path("audit")
+    if problems.exists():
+        open_arms = (layout.decisions_path(arm) not in manifest["files"] for arm in all_arms)
+        responses = pq.read_metadata(problems).num_rows * sum(open_arms)
     steps = (manifest["budgets"].get(arm.name, {}).get("steps", 0) for arm in untrained_arms)
     return {"steps": sum(steps), "responses": responses}
 

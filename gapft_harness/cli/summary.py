@@ -65,14 +65,11 @@ def print_summary(
     results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     console = console or Console(highlight=False)
     source = results["source"]
-    is_small, deployment = source["n"] < STABLE_ITEMS, results.get("deployment")
-    solved = "solved in one decode"
-    if deployment:
-        solved = f"solved in {deployment['required_passes']} of {deployment['repeats']} decodes"
+    is_small = source["n"] < STABLE_ITEMS
     states = {name: f"{count:,}{_mark_unstable(count)}" for name, count in source["states"].items()}
     console.print(
         f"{results['task']}: {source['n']:,}{_mark_unstable(source['n'])} audit problems, "
-        f"K = {results['k']}; {solved} (G) {states['G']}, recovered by search (S) "
+        f"K = {results['k']}; solved in one decode (G) {states['G']}, recovered by search (S) "
         f"{states['S']}, missed (U) {states['U']}"
     )
     if judge := results.get("judged_by", {}).get("audit", {}).get("judge"):
@@ -82,11 +79,9 @@ def print_summary(
         for part in list_report_parts(load_all_experiments(load_plugins(plugin_files)))
         if part.name in results and (summary := part.summary(results[part.name]))
     ]
-    audit_sizes = [entry["source"]["n"] for entry in results.get("audits", {}).values()]
     counts = [
         source["n"],
         *source["states"].values(),
-        *audit_sizes,
         *(summary.problems for summary in summaries),
     ]
     if any(map(_mark_unstable, counts)):
@@ -99,7 +94,8 @@ def print_summary(
         )
         return
     changes = {c["a"]: c for c in results["contrasts"] if c["b"] == "source"}
-    rows = [SummaryRow("source" if deployment else "source, greedy", source, is_small)]
+    source_name = "source" if results.get("deployment") else "source, greedy"
+    rows = [SummaryRow(source_name, source, is_small)]
     for name, condition in results["conditions"].items():
         label = f"{name} {UNMATCHED_MARK}" if condition.get("own") else name
         rows.append(SummaryRow(label, condition, is_small, changes[name], results["k"]))
@@ -109,8 +105,6 @@ def print_summary(
             f"{UNMATCHED_MARK} different settings: not comparable with conditions that have other "
             "settings"
         )
-    for name, entry in results.get("audits", {}).items():
-        console.print(_format_audit(name, entry), markup=False)
     for summary in summaries:
         console.print(f"{summary.line}{_mark_unstable(summary.problems)}", markup=False)
 
@@ -178,18 +172,6 @@ SUMMARY_COLUMNS: tuple[Column[SummaryRow], ...] = (
     ),
     _build_change_column("steps", lambda line: str(line.budget["J"]), "optimizer steps"),
 )
-
-
-def _format_audit(name: str, audit: dict[str, Any]) -> str:
-    """Format Pass@1 by condition on a further audit in one line."""
-    n = audit["source"]["n"]
-    figures_by_condition = {"source": audit["source"], **audit["conditions"]}
-    rates = ", ".join(
-        f"{condition} {figures['pass_at_1']:.1%}"
-        for condition, figures in figures_by_condition.items()
-    )
-    origin = f"task {audit['task']}" if "task" in audit else f"{audit['of']}"
-    return f"audit {name}, {n}{_mark_unstable(n)} problems of {origin}: {rates}"
 
 
 def _mark_unstable(problems: int) -> str:

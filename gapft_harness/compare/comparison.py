@@ -268,9 +268,7 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
             )
         if choice.source_samples:
             source_counts = reader.read_option(choice.source_samples, "--source-samples")
-            samples = Verdicts(
-                (numbers.before == 1)[:, None], source_counts.passing, source_counts.k
-            )
+            samples = Verdicts(numbers.before == 1, source_counts.passing, source_counts.k)
         elif has_own_samples:
             source_counts = reader.read([source], before, may_be_before=True)
         if choice.tuned_samples or has_own_samples:

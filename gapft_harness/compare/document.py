@@ -105,7 +105,7 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
                 else {}
             ),
         },
-        explorers={"": explorer.render_explorer(build_explored(comparison))},
+        explorer=explorer.render_explorer(build_explored(comparison)),
     ).write(folder)
 
 

@@ -37,8 +37,7 @@ def list_endings(comparison: Comparison) -> Iterator[ModelEndings]:
 
 def _select_decodes(rows: RunRows, by_item: NDArray[np.int64]) -> Decodes:
     """Select the responses of the compared items, in their order."""
-    one_each = by_item[:, None]
-    passed = np.frombuffer(rows.values, dtype=np.float64)[one_each] == 1
-    endings = np.array(rows.endings, dtype=np.str_)[one_each]
-    tokens = np.frombuffer(rows.tokens, dtype=np.int64)[one_each]
+    passed = np.frombuffer(rows.values, dtype=np.float64)[by_item] == 1
+    endings = np.array(rows.endings, dtype=np.str_)[by_item]
+    tokens = np.frombuffer(rows.tokens, dtype=np.int64)[by_item]
     return Decodes(passed, endings, None if (tokens < 0).any() else tokens)

@@ -7,14 +7,11 @@ Symbols follow the paper *Learning from the Gap Between Pass@K and Pass@1*: stat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from math import ceil
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gapft_harness.core.errors import PoolTooSmallError
 from gapft_harness.core.streams import Stream
-from gapft_harness.core.thoughts import ReasoningCut
 
 Status = Literal["pass", "fail", "timeout", "error"]
 State = Literal["G", "S", "U"]
@@ -23,8 +20,7 @@ TokensFrom = Literal["generator", "retokenized", "none"]
 #: All statuses of a verdict.
 STATUSES: tuple[Status, ...] = get_args(Status)
 
-#: Decode index of the greedy (deployment) response; samples are numbered from 0. If the deployment
-#: decode is sampled, its r repeats have the indices -r to -1.
+#: Index of the deployment decode, greedy or sampled; samples are numbered from 0.
 GREEDY = -1
 
 #: Samples are generated in blocks of this many indices (0 to 7, 8 to 15, ...); two blocks never
@@ -52,47 +48,17 @@ Gold = Any
 Turn = Mapping[str, str]
 
 
-def is_deployment(index: int) -> bool:
-    """Return whether a response is a deployment decode: the greedy one or a sampled repeat.
-
-    Args:
-        index: the response's decode index.
-    """
-    return index < 0
-
-
-def list_deployment_indices(repeats: int = 1) -> range:
-    """Return the indices -r to -1 of the deployment decodes; for one it is ``GREEDY`` alone."""
-    return range(-repeats, 0)
-
-
-def count_required_passes(repeats: int, solved: float | Fraction) -> int:
-    """Return how many of the deployment decodes must pass in state G.
-
-    Args:
-        repeats: r, the number of deployment decodes of a problem.
-        solved: the share that must pass, in (0, 1]. It is read as the decimal number that is
-            written in the recipe, so 0.1 of 10 repeats is exactly 1.
-    """
-    return ceil(Fraction(str(solved)) * repeats)
-
-
-def classify_state(
-    repeats_passed: Sequence[bool],
-    samples_passed: Sequence[bool],
-    solved: float | Fraction = Fraction(1, 2),
-) -> State:
+def classify_state(deployment_passed: bool, samples_passed: Sequence[bool]) -> State:
     """Classify one problem by its source verdicts (Section 3.2).
 
     Args:
-        repeats_passed: V(x, d_src(x)) of the greedy decode alone, or of each sampled repeat.
+        deployment_passed: V(x, d_src(x)).
         samples_passed: V(x, y_1), ..., V(x, y_K).
-        solved: the share of the repeats that must pass in state G (``search.deployment.solved``).
 
     Returns:
-        G if enough deployment decodes passed, else S if a sample passed, else U.
+        G if the deployment decode passed, else S if a sample passed, else U.
     """
-    if sum(repeats_passed) >= count_required_passes(len(repeats_passed), solved):
+    if deployment_passed:
         return "G"
     return "S" if any(samples_passed) else "U"
 
@@ -163,7 +129,7 @@ class Decoding:
 
     def for_index(self, index: int) -> Decoding:
         """Return the decoding of the response with this index; see ``samples_deployment``."""
-        if self.do_sample and is_deployment(index) and not self.samples_deployment:
+        if self.do_sample and index == GREEDY and not self.samples_deployment:
             return Decoding(False, self.max_gen_toks, self.until)
         return self
 
@@ -193,7 +159,7 @@ class Response:
 
     Attributes:
         problem_id: the id of the problem.
-        index: ``GREEDY``, a repeat's index below 0, or the sample number (from 0).
+        index: ``GREEDY``, or the sample number (from 0).
         text: the text that the verifier gets, without stop strings.
         token_ids: the generated ids that make up ``text``, without the end-of-sequence id.
             Empty if the backend has no tokenizer (``tokens_from`` is ``none``). Those of a separate
@@ -217,38 +183,13 @@ class Response:
     context_ids: tuple[int, ...] = ()
     reasoning: str = ""
 
-    @property
-    def generated_tokens(self) -> int:
-        """The number of tokens that were generated for it, without earlier attempts."""
-        return len(self.token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerOnly(Response):
-    """A response to train on without its reasoning (``evidence.keep_reasoning: false``).
-
-    Its ``token_ids`` are a suffix of the generated ones; ``text`` is unchanged.
-
-    Attributes:
-        removed: the number of generated ids before ``token_ids``.
-        reasoning_cut: see ``core.thoughts.find_answer_ids``.
-    """
-
-    removed: int = 0
-    reasoning_cut: ReasoningCut = "none"
-
-    @property
-    def generated_tokens(self) -> int:
-        """The number of tokens that were generated for it, with the removed ones."""
-        return self.removed + len(self.token_ids)
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A pool problem with its state and, for G and S, one selected verified response (Equation 6).
 
-    The selected response is the greedy one for G (of repeats, the first that passed), and a sample,
-    chosen by the frozen rule, for S.
+    The selected response is the deployment decode for G, and a sample, chosen by the frozen rule,
+    for S.
 
     Attributes:
         problem_id: the problem's id in its task.
@@ -259,11 +200,10 @@ class Evidence:
         first_success: the index of the first passing sample (from 0), or None.
         document: the benchmark's own record.
         gold: the reference for the task's verifier.
-        samples: the number of drawn samples: K, or fewer if search stopped early; None: unknown.
+        samples: the number of drawn samples, K; None: unknown.
         max_gen_toks: the length limit of the response in tokens; None: unknown.
         read_verified: the function that ``each_verified`` calls; None: only ``response`` is known.
-        read_greedy: returns the source's greedy response, passed or not, to a problem id; or None.
-            Of repeats it returns the one with the index -1.
+        read_greedy: returns the source's deployment decode of a problem id, passed or not; or None.
         read_samples: the function that ``each_sample`` calls; None: the samples are unknown.
     """
 
@@ -290,15 +230,14 @@ class Evidence:
     def each_sample(self) -> tuple[tuple[Evidence, Status], ...]:
         """Return a copy of this evidence for each sample, passed or not, with its verdict's status.
 
-        Ordered by index, without deployment decodes. Every call reads the samples from disk.
+        Ordered by index, without the deployment decode. Every call reads the samples from disk.
         """
         return self.read_samples(self) if self.read_samples is not None else ()
 
     def each_verified(self) -> tuple[Evidence, ...]:
         """Return a copy of this evidence for each response that passed, ordered by index.
 
-        In state G the deployment decodes that passed are first; in the other states, where too few
-        repeats passed, they are left out. Every call reads the responses from disk.
+        In state G the deployment decode is first. Every call reads the responses from disk.
         """
         if self.read_verified is not None:
             return self.read_verified(self)
@@ -320,7 +259,7 @@ class Evidence:
             return False
         if self.response.finish_reason == "unknown":
             limit = self.max_gen_toks
-            return limit is not None and self.response.generated_tokens < limit
+            return limit is not None and len(self.response.token_ids) < limit
         return self.response.finish_reason in ("stop", STOP_STRING)
 
     @property
@@ -331,21 +270,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The evidence that a selector chooses from; each tuple but ``foreign`` is ordered by id.
+    """The evidence that a selector chooses from; each tuple is ordered by id.
 
     Attributes:
-        solved: problems in state G: the greedy decode passed, or enough of its sampled repeats.
+        solved: problems in state G: the deployment decode passed.
         recovered: problems in state S: not solved, and a sample passed.
         missed: problems in state U: not solved, and no sample passed; they have no response.
-        foreign: the training set of a different run, in its order, for a selector that is
-            registered with ``responses="foreign"``: problems of this pool with that run's states
-            and verified responses.
     """
 
     solved: tuple[Evidence, ...]
     recovered: tuple[Evidence, ...]
     missed: tuple[Evidence, ...]
-    foreign: tuple[Evidence, ...] = ()
 
     @property
     def verified(self) -> tuple[Evidence, ...]:
@@ -401,7 +336,7 @@ class Example:
         state: that problem's state under the source, ``G``, ``S`` or ``U``.
         prompt_ids: the token ids of the prompt; they are not supervised.
         response_ids: the token ids of the response, without an end token.
-        response_index: ``GREEDY``, a repeat's index below 0, or the sample's number, from 0.
+        response_index: ``GREEDY``, or the sample's number, from 0.
         first_success: the index of the problem's first passing sample, or None.
         ended: whether an end-of-sequence token must follow the response; see ``Evidence.ended``.
         origin: the id of the problem that the response answers. It differs from ``problem_id`` only
@@ -429,26 +364,15 @@ class Arm:
     Attributes:
         condition: the condition's name in the recipe.
         seed: the training seed.
-        variant: the name of the additional audit that the arm is evaluated on, without ``.`` and
-            ``/``; empty for the run's own audit.
     """
 
     condition: str
     seed: int
-    variant: str = ""
 
     @property
     def name(self) -> str:
-        """The stem of the arm's files, e.g. ``gapft-seed13`` or ``gapft-seed13@other``.
-
-        ``layout.parse_arm`` is the inverse.
-        """
-        return f"{self.condition}-seed{self.seed}{'@' if self.variant else ''}{self.variant}"
-
-    @property
-    def on_own_audit(self) -> Arm:
-        """The same arm on the run's own audit."""
-        return replace(self, variant="")
+        """The stem of the arm's files, e.g. ``gapft-seed13``; see ``layout.parse_arm``."""
+        return f"{self.condition}-seed{self.seed}"
 
 
 @dataclass(frozen=True, slots=True)

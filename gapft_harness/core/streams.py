@@ -56,8 +56,8 @@ class SampleStreams:
         Args:
             problem_id: the problem.
             attempt: the number of the attempt in an episode, from 1.
-            indices: the samples' numbers, from 0; a negative index is a deployment decode.
-            samples_deployment: whether deployment decodes are sampled; otherwise they are greedy,
+            indices: the samples' numbers, from 0; -1 is the deployment decode.
+            samples_deployment: whether the deployment decode is sampled; otherwise it is greedy,
                 with seed 0.
         """
         parts = (self.seed, self.purpose, self.split, problem_id, attempt, self.training_seed)

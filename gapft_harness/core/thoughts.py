@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 #: Version of these rules, recorded so that a verdict that changed with them can be traced.
 THOUGHT_RULES = 1
@@ -31,14 +29,14 @@ class ThoughtScan:
         parts: start and end of each part of the text outside of the blocks; empty parts included.
         is_found: whether there is a block, complete or not.
         is_open: whether the last block is not closed.
-        last_close: the start and the end of the last closing tag; None without one.
+        is_closed: whether there is a closing tag.
         began_before: whether a closing tag ends a block that the text did not open.
     """
 
     parts: tuple[tuple[int, int], ...]
     is_found: bool
     is_open: bool
-    last_close: tuple[int, int] | None
+    is_closed: bool
     began_before: bool
 
 
@@ -49,13 +47,13 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
         text: a response, or the end of a prompt.
         think_end_token: the end of the model's reasoning, besides the known tags.
     """
-    start, last_close, began_before = 0, None, False
+    start, is_closed, began_before = 0, False, False
     if think_end_token and (place := text.rfind(think_end_token)) >= 0:
         start = place + len(think_end_token)
-        last_close = (place, start)
+        is_closed = True
     parts: list[tuple[int, int]] = []
     position, open_kind = start, ""
-    is_found = last_close is not None
+    is_found = is_closed
     for tag in _TAG.finditer(text, start):
         if tag["quote"]:
             continue
@@ -63,17 +61,17 @@ def scan_thoughts(text: str, think_end_token: str | None = None) -> ThoughtScan:
         if open_kind:
             if not (closes and kind == open_kind):
                 continue
-            open_kind, last_close = "", tag.span()
+            open_kind, is_closed = "", True
         elif closes:
             parts, began_before = [], True  # the block began in the prompt
-            last_close = tag.span()
+            is_closed = True
         else:
             parts.append((position, tag.start()))
             open_kind = kind
         is_found, position = True, tag.end()
     if not open_kind:
         parts.append((position, len(text)))
-    return ThoughtScan(tuple(parts), is_found, bool(open_kind), last_close, began_before)
+    return ThoughtScan(tuple(parts), is_found, bool(open_kind), is_closed, began_before)
 
 
 def remove_thoughts(response: str, think_end_token: str | None = None) -> str:
@@ -119,76 +117,13 @@ def _read_tag(tag: re.Match[str]) -> tuple[str, bool]:
     return "THINK", bool(tag["mistral_end"])
 
 
-#: What ``find_answer_ids`` found: reasoning before the answer; no block; or a block that cannot be
-#: separated from the answer.
-ReasoningCut = Literal["removed", "none", "inseparable"]
-
-
-def find_answer_ids(
-    ids: Sequence[int],
-    decode: Callable[[Sequence[int]], str],
-    opened_by_prompt: bool = False,
-    think_end_token: str | None = None,
-) -> tuple[int, ReasoningCut]:
-    """Find where the answer begins in the token ids of a response with reasoning before it.
-
-    No text is tokenized: the answer's ids are a suffix of the generated ones. White space between
-    the block and the answer belongs to neither, so the suffix begins at the last token boundary
-    from the end of the block to the answer's first character. If the prompt opened the block, the
-    suffix begins with the closing tag, so that prompt and answer together are an empty block.
-
-    Args:
-        ids: the generated ids.
-        decode: returns the text of ids, with special tokens.
-        opened_by_prompt: whether the prompt ends inside a block (``opens_thought``).
-        think_end_token: the end of the model's reasoning, besides the known tags.
-
-    Returns:
-        The number of ids before the answer, and what was found. The number is 0 except for
-        ``removed``. ``inseparable``: text precedes the block, no answer follows it, or no token
-        begins where the answer may begin.
-    """
-    text = decode(ids)
-    scan = scan_thoughts(text, think_end_token)
-    if not scan.is_found:
-        return 0, "none"
-    visible = [(start, end) for start, end in scan.parts if text[start:end].strip()]
-    if scan.is_open or len(visible) != 1 or scan.last_close is None:
-        return 0, "inseparable"
-    (first, last), (close_start, close_end) = visible[0], scan.last_close
-    if last != len(text) or first != close_end:
-        return 0, "inseparable"
-    if opened_by_prompt:
-        earliest = latest = close_start
-    else:
-        leading = _LEADING.match(text, close_end)
-        earliest, latest = close_end, leading.end() if leading else close_end
-    low, high = 0, len(ids)
-    while low < high:  # the longest prefix that does not reach into the answer
-        middle = (low + high + 1) // 2
-        if len(decode(ids[:middle])) <= latest:
-            low = middle
-        else:
-            high = middle - 1
-    prefix = decode(ids[:low])
-    if low and earliest <= len(prefix) <= latest and text.startswith(prefix):
-        return low, "removed"
-    return 0, "inseparable"
-
-
-def opens_thought(prompt: str, think_end_token: str | None = None) -> bool:
+def opens_thought(prompt: str) -> bool:
     """Return whether a prompt ends with the opening tag of a reasoning block.
 
     Args:
         prompt: the text of the prompt, with special tokens.
-        think_end_token: a closing tag such as ``</reason>``, whose opening tag then also counts.
     """
-    end = prompt.rstrip()
-    if think_end_token and "/" in think_end_token:
-        opening = think_end_token.replace("/", "", 1)
-        if end.endswith(opening):
-            return True
-    tail = end[-40:]
+    tail = prompt.rstrip()[-40:]
     return any(
         not tag["quote"] and tag.end() == len(tail) and not _read_tag(tag)[1]
         for tag in _TAG.finditer(tail)

@@ -21,22 +21,6 @@ _SMALL = (
 )  # fmt: skip
 
 
-#: In a model folder that is a base merged with an adapter: the hashes of both.
-MERGED = "merged.json"
-
-
-def read_merged_facts(folder: Path) -> dict[str, Any] | None:
-    """Read which base and adapter a merged model folder was made from; None for another model."""
-    path = folder / MERGED
-    if not path.is_file():
-        return None
-    try:
-        facts = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}; remove the folder") from error
-    return dict(facts)
-
-
 def find_model_files(folder: Path) -> tuple[set[Path], set[Path]]:
     """Find the files that determine a model's output.
 

@@ -266,7 +266,6 @@ class MatchedDiversity(api.Experiment):
     def faults(self, view: api.View) -> Iterator[str]:
         """Report training sets whose strata differ from GapFT's by more than one problem."""
         if view.arms():
-            yield from api.find_setting_differences(view, self.name, self.conditions(view.recipe))
             matching = read_matching(view.run.path, self._find_compared(view.recipe), view.arms())
             for arm, strata in matching.items():
                 yield from strata.faults(arm.name)

@@ -48,13 +48,11 @@ class RedistributionExperiment(api.Experiment):
         """See ``Experiment.settings``.
 
         Raises:
-            UserError: the settings ask for scaled adapters, and the run has none, or the run has
-                several deployment decodes.
+            UserError: the settings ask for scaled adapters, and the run has none.
         """
         settings: RedistributionSettings | None = super().settings(recipe, options)
         if settings is not None:
             settings.require_scales(recipe, self.name)
-            api.require_one_decode(recipe, self.name)
         return settings
 
     def faults(self, view: api.View) -> Iterator[str]:

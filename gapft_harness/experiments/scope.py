@@ -96,7 +96,7 @@ class ScopeRead:
     """The inputs of the matrix.
 
     Attributes:
-        decisions: by arm, shape (P, r), whether its responses to each audit problem passed.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
         answers: the answers of the source and the arms; None: they cannot be redistributed.
         reason: the reason why not; empty: they can.
     """
@@ -208,9 +208,7 @@ class ScopePart(api.Part):
                 if answers is not None:
                     arm_answers = api.stacked(answers.arms, name)
                     null = compute_null_rates(arm_answers, answers.golds, answers.source, states)
-                lines.append(
-                    ScopeLine(name, compute_scope_row(k, states, passed, audit.deployed), null)
-                )
+                lines.append(ScopeLine(name, compute_scope_row(k, states, passed), null))
         return ScopeFindings(tuple(lines), read.reason, settings.adapters)
 
     def sections(

@@ -113,7 +113,7 @@ class StabilityRead:
     """Verdicts of the trained models, and of further samples of the source.
 
     Attributes:
-        decisions: by arm, shape (P, r), whether its responses to each audit problem passed.
+        decisions: by arm, shape (P,), whether its response to each audit problem passed.
         further_samples: shape (P, samples), whether each further sample passed; no columns if the
             search drew enough.
     """
@@ -310,19 +310,13 @@ class StabilityPart(api.Part):
         windows = settings.list_windows()
         states = np.array(
             [
-                partition(
-                    verdicts.deployed,
-                    passed[:, window.offset : window.end],
-                    verdicts.solved_share,
-                )
+                partition(verdicts.deployed, passed[:, window.offset : window.end])
                 for window in windows
             ]
         )
         conditions = {}
         for name in inputs.conditions:
-            decompositions = decompose_partitions(
-                states, api.stacked(read.decisions, name), verdicts.deployed
-            )
+            decompositions = decompose_partitions(states, api.stacked(read.decisions, name))
             ranges = [
                 compute_spreads([[window] for window in seed])["S_flow"].range
                 for seed in zip(*decompositions, strict=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gapft_harness.core.files import not_writable_error, write_text
-from gapft_harness.core.records import SOURCE, Adapter, Arm
+from gapft_harness.core.records import SOURCE, Arm
 from gapft_harness.exporting.cards import (
     build_card,
     build_hash_table,
@@ -18,7 +18,6 @@ from gapft_harness.exporting.cards import (
 )
 from gapft_harness.exporting.formats import select_arms
 from gapft_harness.exporting.tables import compute_report
-from gapft_harness.recipe.recipe import resolve_model_args
 from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -63,8 +62,6 @@ def write_adapters(
     """
     arms = select_arms(run, conditions, seeds, layout.ADAPTERS)
     folders = [run.sealed(layout.adapter_path(arm)) for arm in arms]
-    for arm, folder in zip(arms, folders, strict=True):
-        _check_base(run, arm, folder)
     inputs, findings = compute_report(run, plugin_files)
     for arm, folder in zip(arms, folders, strict=True):
         try:
@@ -74,37 +71,6 @@ def write_adapters(
             raise not_writable_error(out / arm.name, error) from error
         write_text(out / arm.name / _CARD, _build_model_card(run, arm, inputs, findings))
     return [path for arm in arms for path in sorted((out / arm.name).rglob("*")) if path.is_file()]
-
-
-def _check_base(run: RunDirectory, arm: Arm, folder: Path) -> None:
-    """Check that the base of a run's adapter, if it is a merged model, is unchanged.
-
-    Raises:
-        UserError: its weights differ from those that the adapter was trained on.
-    """
-    from gapft_harness.lm_eval_bridge.samplers.adapter_fit import require_merged_base
-
-    arguments = resolve_model_args(run.recipe)
-    if Path(arguments["pretrained"]).is_dir():
-        require_merged_base(Adapter(arm, str(folder)), arguments)
-
-
-def _describe_merged_base(run: RunDirectory) -> list[str]:
-    """Describe a base that was merged from a base and an adapter; empty for another one."""
-    origin = run.manifest().get("origin")
-    if origin is None:
-        return []
-    base, rounds = origin["base"], origin["rounds"]
-    name = base["pretrained"]
-    name = Path(name).name if Path(name).is_absolute() else name
-    adapter = f"an adapter (weights_sha256 {origin['adapter']['weights_sha256']})"
-    if rounds:
-        adapter = f"{rounds[-1]['arm']} of the run {rounds[-1]['recipe']}, {adapter}"
-    return [
-        f"The base is {name} (weights_sha256 {base['weights_sha256']}) merged with {adapter}. The "
-        "merged weights are those under weights_sha256 below. gapft eval refuses this adapter on "
-        "other weights."
-    ]
 
 
 def _build_model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, findings: Findings) -> str:
@@ -126,7 +92,6 @@ def _build_model_card(run: RunDirectory, arm: Arm, inputs: ReportInputs, finding
     task = inputs.task["name"]
     remarks = [
         f"{description}. Trained for {task} by GapFT Harness.",
-        *_describe_merged_base(run),
         *inputs.recipe.get("notes", ()),
     ]
     if run.recipe.calibration is not None:
@@ -194,7 +159,7 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
     seeds = wording.listed([str(seed) for seed in condition.seeds])
 
     def format_part(count: int, problems: int) -> str:
-        return f"{format_count(count)} of {format_count(parts.repeats * problems)}"
+        return f"{format_count(count)} of {format_count(problems)}"
 
     passed = f"{percent(parts.pass_at_1)} ({format_part(parts.correct, parts.n)})"
     rows = [
@@ -213,15 +178,14 @@ def _build_results_table(arm: Arm, inputs: ReportInputs, findings: Findings) -> 
         ("processed tokens L", format_count(budget.tokens)),
         ("optimizer steps J", format_count(budget.steps)),
     ]
-    decodes, solves = "Greedy decodes.", "solves in one decode"
-    if deployment := findings.source.deployment:
-        decodes, solves = f"{wording.describe_deployment(deployment)} Counts: decodes.", "solves"
+    deployment = findings.source.deployment
+    decodes = wording.describe_deployment(deployment) if deployment else "Greedy decodes."
     note = (
         f"{decodes} Intervals are for the mean over training seeds ({seeds}), not for this "
         "adapter alone; they resample seeds and problems jointly. G: problems that the base "
-        f"{solves}; S: only by one of its {inputs.k} samples; U: by none. K_eq: the largest "
-        "number of samples of the base, with a verifier to choose among them, that one decode of "
-        "the adapter matches."
+        f"solves in one decode; S: only by one of its {inputs.k} samples; U: by none. K_eq: the "
+        "largest number of samples of the base, with a verifier to choose among them, that one "
+        "decode of the adapter matches."
     )
     return Frame(REACHED, rows).table(note)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple
@@ -25,10 +24,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     RunDirectory,
     Split,
-    list_state_splits,
     require_consistent,
 )
-from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.parquet import Values, read_rows, write_batches
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_states
 
@@ -45,8 +42,7 @@ COLUMNS = {
     "origin": "the lm-eval task of the problem",
     "prompt": "as the task renders it, before any chat template",
     "gold": "the right answer, as JSON",
-    "state": "G: the deployment decode passes (of repeats, enough of them); S: else, a sample "
-    "passes; U: neither",
+    "state": "G: the deployment decode passes; S: else, a sample passes; U: neither",
     "samples": "the number of drawn samples",
     "passing_samples": "the number of samples that passed",
     "first_success": "the number of the first sample that passed; null: none",
@@ -89,21 +85,15 @@ def write_dataset(run: RunDirectory, out: Path) -> list[Path]:
     """
     sealed_files = run.manifest()["files"]
     splits = [
-        split
-        for split in list_state_splits(run.recipe)
-        if layout.states_path(split) in sealed_files
+        split for split in ("pool", "audit") if layout.states_path(split) in sealed_files
     ] or ["pool"]
     for place in _list_tables(splits):
         run.sealed(place)
     files: dict[str, Path] = {}
     counts = {}
     for split in splits:
-        name = re.sub(r"\W", "_", split)
-        require_consistent(
-            name not in files, f"two splits of the dataset would have the name {name!r}"
-        )
-        files[name] = Path("data") / f"{name}.parquet"
-        counts[split] = _write_split(run, split, out / files[name])
+        files[split] = Path("data") / f"{split}.parquet"
+        counts[split] = _write_split(run, split, out / files[split])
     write_text(out / "README.md", _build_evidence_card(run, files, counts))
     return [*(out / file for file in files.values()), out / "README.md"]
 
@@ -130,7 +120,7 @@ def _list_tables(splits: Iterable[Split]) -> list[str]:
 
 def _read_rows(run: RunDirectory, split: Split) -> Iterator[Values]:
     problems, states, responses = map(run.sealed, _list_tables([split]))
-    task = find_task(run.manifest(), split)["name"]
+    task = run.manifest()["task"]["name"]
     table_rows = zip(
         read_rows(problems, BATCH_SIZE), read_states(states), read_judged(responses), strict=True
     )
@@ -178,7 +168,7 @@ def _build_evidence_card(
     ]
     search = run.recipe.search
     text = (
-        f"Problems of {', '.join(sorted(_find_tasks(run, counts)))} with the responses of "
+        f"Problems of {run.manifest()['task']['name']} with the responses of "
         f"{find_model_name(run.recipe)} ({search.describe_deployment('one greedy response')} "
         f"and up to {search.k} samples each), their verdicts, and the resulting states. The "
         "problems come from the benchmark and have its licence."
@@ -252,7 +242,3 @@ MEANINGS: tuple[Column[tuple[str, str]], ...] = (
     Column("", _DATASET_COLUMN, lambda row: row[0], "column"),
     Column("", _DATASET_COLUMN, lambda row: row[1], "meaning"),
 )
-
-
-def _find_tasks(run: RunDirectory, splits: dict[Split, Counter[str]]) -> set[str]:
-    return {find_task(run.manifest(), split)["name"] for split in splits}

@@ -98,9 +98,9 @@ def read_text_examples(run: RunDirectory, arm: Arm) -> Iterator[TextExample]:
     """Yield an arm's examples as texts, in their order.
 
     Raises:
-        UserError: an example follows a conversation (episodes), is not a complete response
-            (``evidence.keep_reasoning: false``) or has separate reasoning, so its texts would
-            differ from the tokens that the arm was trained on.
+        UserError: an example follows a conversation (episodes), is not a response of this run or
+            has separate reasoning, so its texts would differ from the tokens that the arm was
+            trained on.
     """
     path = run.sealed(layout.selection_path(arm))
     examples = read_examples(path)
@@ -124,7 +124,7 @@ def read_text_examples(run: RunDirectory, arm: Arm) -> Iterator[TextExample]:
         if prompt_ids != example.prompt_ids:
             reason = "its prompt includes earlier attempts of an episode"
         elif response is None or response.token_ids != example.response_ids:
-            reason = "it is not a complete response of this run"
+            reason = "it is not a response of this run"
         elif response.reasoning:
             reason = "its reasoning came apart from its text"
         elif chat[-1]["role"] == "assistant":

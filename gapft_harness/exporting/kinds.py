@@ -11,6 +11,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.exporting.dataset import write_dataset
 from gapft_harness.exporting.formats import FORMATS, write_training_sets
+from gapft_harness.exporting.merged import write_merged_model
 from gapft_harness.exporting.preference_pairs import write_preference_pairs
 from gapft_harness.exporting.problem_choice import ProblemChoice, SolveRateBand
 from gapft_harness.exporting.prompt_sets import PROMPT_FORMATS, write_prompt_set
@@ -32,6 +33,7 @@ class ExportChoice:
         states: only problems in these states; empty: all.
         plugin_files: files given by ``--plugin``.
         solve_rates: only problems whose solve rate is in this band; None: all.
+        arm: the arm to merge; empty: none.
     """
 
     out: Path
@@ -40,6 +42,7 @@ class ExportChoice:
     states: Sequence[str] = ()
     plugin_files: Sequence[str] = ()
     solve_rates: SolveRateBand | None = None
+    arm: str = ""
 
     @property
     def problems(self) -> ProblemChoice:
@@ -53,6 +56,7 @@ _OPTIONS = {
     "seeds": "--seed",
     "states": "--states",
     "solve_rates": "--solve-rate",
+    "arm": "--arm",
 }
 _ARM_OPTIONS = ("conditions", "seeds")
 _SET_OPTIONS = (*_ARM_OPTIONS, "solve_rates")
@@ -153,6 +157,10 @@ def _export_adapters(run: RunDirectory, choice: ExportChoice) -> list[Path]:
     return write_adapters(run, choice.out, choice.conditions, choice.seeds, choice.plugin_files)
 
 
+def _export_merged(run: RunDirectory, choice: ExportChoice) -> list[Path]:
+    return write_merged_model(run, choice.out, choice.arm)
+
+
 def _export_dataset(run: RunDirectory, choice: ExportChoice) -> list[Path]:
     return write_dataset(run, choice.out)
 
@@ -165,4 +173,5 @@ KINDS = {
     "tables": ExportKind(_export_tables),
     "adapters": ExportKind(_export_adapters, _ARM_OPTIONS),
     "dataset": ExportKind(_export_dataset),
+    "merged": ExportKind(_export_merged, ("arm",)),
 }

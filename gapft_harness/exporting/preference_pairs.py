@@ -16,7 +16,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_text
-from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Status, is_deployment
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Response, Status
 from gapft_harness.exporting.cards import find_model_name
 from gapft_harness.exporting.dataset import (
     COLUMNS,
@@ -139,8 +139,7 @@ def _collect_texts(judged: Sequence[JudgedResponse], status: Status) -> dict[str
     texts: dict[str, Response] = {}
     for item in judged:
         response = item.response
-        is_sample = not is_deployment(response.index)
-        is_usable = is_sample and response.finish_reason != CONTEXT_EXCEEDED
+        is_usable = response.index != GREEDY and response.finish_reason != CONTEXT_EXCEEDED
         if is_usable and item.verdict.status == status:
             texts.setdefault(response.text, response)
     return texts
@@ -201,7 +200,7 @@ def _build_facts(
         "state": state.state,
         "samples": state.samples,
         "passing_samples": state.passing_samples,
-        "solve_rate": compute_solve_rate(state, run.recipe.search.k),
+        "solve_rate": compute_solve_rate(state),
         "pair": number,
         "chosen_index": chosen.index,
         "rejected_index": rejected.index,

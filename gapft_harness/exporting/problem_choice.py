@@ -1,8 +1,7 @@
 """Choose problems of the pool by their state and by their solve rate.
 
 The solve rate of a problem is the share of its K samples that passed. The greedy response does not
-count. A problem whose search stopped before K samples has no solve rate: its last sample is a pass
-because the search stopped there, so the share of passes would be too high.
+count.
 """
 
 from __future__ import annotations
@@ -80,22 +79,17 @@ class ProblemChoice:
         return band is None or band.contains(state.passing_samples, state.samples)
 
 
-def compute_solve_rate(state: ProblemState, k: int) -> float | None:
-    """Compute a problem's solve rate; None if its search stopped before K samples.
-
-    Args:
-        state: the problem's state.
-        k: K, the number of samples of a complete search.
-    """
-    return state.passing_samples / state.samples if state.samples == k else None
+def compute_solve_rate(state: ProblemState) -> float:
+    """Compute a problem's solve rate."""
+    return state.passing_samples / state.samples
 
 
 def count_chosen(run: RunDirectory, choice: ProblemChoice) -> Counter[str]:
     """Count the chosen problems of a run's pool by state.
 
     Raises:
-        UserError: a state is unknown, no problem is chosen, a problem in the chosen states has no
-            solve rate, the pool has no states yet, or the table was changed after it was sealed.
+        UserError: a state is unknown, no problem is chosen, the pool has no states yet, or the
+            table was changed after it was sealed.
     """
     for item in choice.states:
         if item not in STATES:
@@ -110,27 +104,14 @@ def count_chosen(run: RunDirectory, choice: ProblemChoice) -> Counter[str]:
             f"in these states; it has {numbers}"
         )
     chosen = [state for state in candidates if choice.includes(state)]
-    if choice.solve_rates is not None:
-        _check_solve_rates(run, choice.solve_rates, candidates, len(chosen))
-    return Counter(state.state for state in chosen)
-
-
-def _check_solve_rates(
-    run: RunDirectory, band: SolveRateBand, candidates: Sequence[ProblemState], chosen: int
-) -> None:
-    k = run.recipe.search.k
-    rates = [rate for state in candidates if (rate := compute_solve_rate(state, k)) is not None]
-    if len(rates) < len(candidates):
-        raise UserError(
-            f"--solve-rate {band}: {len(candidates) - len(rates)} of {len(candidates)} problems of "
-            f"{run.path} have no solve rate, because their search stopped before {k} samples; "
-            "search with search.stop: never, or choose problems by --states"
-        )
     if not chosen:
+        rates = [compute_solve_rate(state) for state in candidates]
         raise UserError(
-            f"--solve-rate {band}: none of {len(candidates)} problems of {run.path} has such a "
-            f"solve rate; their solve rates are from {min(rates):.3g} to {max(rates):.3g}"
+            f"--solve-rate {choice.solve_rates}: none of {len(candidates)} problems of {run.path} "
+            f"has such a solve rate; their solve rates are from {min(rates):.3g} to "
+            f"{max(rates):.3g}"
         )
+    return Counter(state.state for state in chosen)
 
 
 def describe_choice(choice: ProblemChoice) -> str:

@@ -44,8 +44,8 @@ _EVIDENCE_COLUMNS = ("problem_id", "origin", "gold", "state", "samples", "passin
 #: Facts on the problem in every row, in all formats.
 FACTS = {
     **{name: COLUMNS[name] for name in _EVIDENCE_COLUMNS},
-    "solve_rate": "passing_samples / samples; null where the search stopped before K samples",
-    "greedy_passed": "whether the greedy response passed; of sampled repeats, whether enough did",
+    "solve_rate": "passing_samples / samples",
+    "greedy_passed": "whether the deployment decode passed",
     "verifier": "the verifier's name, for gapft_harness.load_verifier",
     "verifier_params": "the verifier's parameters, as JSON",
 }
@@ -158,7 +158,7 @@ def _read_prompts(
             "state": state.state,
             "samples": state.samples,
             "passing_samples": state.passing_samples,
-            "solve_rate": compute_solve_rate(state, recipe.search.k),
+            "solve_rate": compute_solve_rate(state),
             "greedy_passed": state.state == "G",
             "verifier": task["verifier"],
             "verifier_params": params,

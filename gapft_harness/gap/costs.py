@@ -18,9 +18,8 @@ class Costs:
 
     Attributes:
         search: generated tokens of the search over all splits, and its wall time.
-        deeper: by k, a new run's search with k samples of every problem and the deployment decodes
-            (search.k cannot change within a run). Unknown if this search stopped early: its
-            number of samples depends on when they pass.
+        deeper: by k, a new run's search with k samples of every problem and the deployment decode
+            (search.k cannot change within a run).
         arms: number of adapters that the recipe trains: conditions times seeds.
         training: training of all adapters at their conditions' budgets, where n may be |S|.
         audit: the deployment decodes of every audit item by each adapter; unknown without the
@@ -37,13 +36,12 @@ class Costs:
 def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     """Sum up what was spent, and estimate the costs of the plan."""
     total, rate = run.generated_tokens, run.rate
-    repeats = (run.recipe["search"].get("deployment") or {}).get("repeats", 1)
     problems = {split: len(searched.passing) for split, searched in run.splits.items()}
-    is_complete = total is not None and all(searched.complete for searched in run.splits.values())
+    is_complete = total is not None
 
     def estimate_search(k: int) -> float | None:
         tokens_by_split = {
-            split: k * searched.tokens.mean_sample + repeats * searched.tokens.mean_decode
+            split: k * searched.tokens.mean_sample + searched.tokens.mean_decode
             for split, searched in run.splits.items()
             if searched.tokens is not None
         }
@@ -64,7 +62,7 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
         arms=arms,
         training=_estimate_training(run, seeds),
         audit=Spending.from_rate(
-            None if decode is None or items is None else decode * repeats * items * arms, rate
+            None if decode is None or items is None else decode * items * arms, rate
         ),
     )
 

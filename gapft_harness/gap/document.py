@@ -77,7 +77,7 @@ def build_document(
             "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
             "items.csv": _list_item_rows(search, findings),
         },
-        explorers={"": explorer.render_explorer(build_explored(search, findings))},
+        explorer=explorer.render_explorer(build_explored(search, findings)),
     )
 
 
@@ -135,10 +135,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
         if count < STABLE_ITEMS:
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
             yield Text(f"{few}: their shares are unstable", "warning")
-        if not split_findings.pass_at:
-            early = f"{split}: its search stopped early (search.stop)"
-            yield Text(f"{early}, so Pass@k is unknown")
-        elif fault := split_findings.verdicts.voting_fault:
+        if fault := split_findings.verdicts.voting_fault:
             yield Text(f"{split}: maj@k is not shown, since {fault} (verifier {run.verifier})")
 
 
@@ -180,22 +177,18 @@ def _count_responses(verdicts: Verdicts) -> int:
 def _format_lead(
     task: str, split: str, findings: GapFindings, judge: str, recipe: Mapping[str, Any]
 ) -> str:
-    problems, repeats = findings.verdicts.deployed.shape
-    decodes = f"{repeats} sampled deployment decode{'s' * (repeats > 1)}"
-    if find_deployment(recipe) is None:
-        decodes = "one greedy decode"
+    decode = "one sampled deployment decode" if find_deployment(recipe) else "one greedy decode"
     return (
-        f"{task}, {split}: {format_count(problems)} problems, {decodes} and "
+        f"{task}, {split}: {format_count(len(findings.verdicts.passing))} problems, {decode} and "
         f"{findings.verdicts.k} samples of each; {judge}."
     )
 
 
 def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFindings) -> Section:
-    repeats = findings.verdicts.deployed.shape[1]
-    fails = "the greedy decode fails" if repeats == 1 else "too few deployment decodes pass"
     bound = (
-        f"On {_format_percent(findings.shares['S'])} of all problems {fails} and one of {k} "
-        "samples passes. This is p_S, the largest gain from correcting recovered problems."
+        f"On {_format_percent(findings.shares['S'])} of all problems the greedy decode fails and "
+        f"one of {k} samples passes. This is p_S, the largest gain from correcting recovered "
+        "problems."
     )
     if findings.gains:
         bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
@@ -254,8 +247,7 @@ class Rate:
         interval: its 95% interval.
         gain: the accuracy minus Pass@1.
         majority: maj@k for the same k; None if unknown.
-        rule: ``Pass``, or ``maj`` for a row of its own; for k = 0 ``greedy``, or ``deployment`` if
-            it has repeats.
+        rule: ``Pass``, or ``maj`` for a row of its own; ``greedy`` for k = 0.
     """
 
     filter: str
@@ -276,9 +268,8 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
     """List the greedy decode and every k for each filter."""
     rows = []
     for name, filter_findings in findings.items():
-        greedy, has_repeats = filter_findings.greedy, filter_findings.verdicts.deployed.shape[1] > 1
-        rule = "deployment" if has_repeats else "greedy"
-        rows.append(Rate(name, 0, greedy.value, greedy.interval, rule=rule))
+        greedy = filter_findings.greedy
+        rows.append(Rate(name, 0, greedy.value, greedy.interval, rule="greedy"))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
         votes = dict(enumerate(filter_findings.majority, 1))
         rows += [
@@ -358,18 +349,13 @@ def _build_table(
     return Frame(columns, [*findings.items()]).table(note, fill={"Pass@K": f"Pass@{k}"})
 
 
-def _value_if_complete(value: Callable[[GapFindings], Any]) -> Callable[[FilterRow], Any]:
-    """Return a function that reads a value; None if samples were left out."""
-    return lambda row: value(row[1]) if row[1].pass_at else None
-
-
 _FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, lambda row: row[1].greedy.value, "greedy", percent),
-    Column("", _BY, _value_if_complete(lambda one: one.pass_at[0].value), "Pass@1", percent),
-    Column("", _BY, _value_if_complete(lambda one: one.pass_at[-1].value), "Pass@K", percent),
-    Column("", _BY, _value_if_complete(lambda one: one.gains[-1].value), "gap (points)", points),
+    Column("", _BY, lambda row: row[1].pass_at[0].value, "Pass@1", percent),
+    Column("", _BY, lambda row: row[1].pass_at[-1].value, "Pass@K", percent),
+    Column("", _BY, lambda row: row[1].gains[-1].value, "gap (points)", points),
     Column(
-        "", _BY, _value_if_complete(lambda one: one.gains[-1].interval), "95% interval",
+        "", _BY, lambda row: row[1].gains[-1].interval, "95% interval",
         points_interval, missing="",
     ),
     Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", format_count),
@@ -403,8 +389,6 @@ def _build_cost_table(costs: Costs) -> Table:
         unmeasured.append("no training of this run has recorded its seconds")
     if costs.search.tokens is None:
         unmeasured.append("the backend returned no token ids to count")
-    elif any(cost.tokens is None for cost in costs.deeper.values()):
-        unmeasured.append("the number of samples of a search that stops early is unknown")
     note = (
         "Search and audit: generated tokens, at the rate of this run's search (wall time, "
         "including the start). Training: processed tokens, every condition at the recipe's matched "
@@ -498,7 +482,7 @@ def _list_item_rows(
         verdicts = search.verdicts[name]
         columns = (
             filter_findings.verdicts.states.tolist(),
-            verdicts.solved.tolist(),
+            verdicts.deployed.tolist(),
             verdicts.passing.tolist(),
         )
         for (problem, row), state, greedy, passing in zip(
@@ -520,10 +504,7 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
         noun="problem",
         before="greedy",
         ids=list(search.rows_by_id),
-        verdicts=[
-            greedy[place]
-            for (greedy, _), place in zip(words, _find_shown(first.verdicts), strict=True)
-        ],
+        verdicts=[greedy for (greedy,), _ in words],
         models=[],
         states="".join(first.verdicts.states.tolist()),
         k=search.k,
@@ -533,7 +514,7 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
             f"state by {name}": filter_findings.verdicts.states.tolist()
             for name, filter_findings in others
         },
-        entries=lambda: map(_build_entry, _read_pairs(search, chosen), _find_shown(first.verdicts)),
+        entries=lambda: map(_build_entry, _read_pairs(search, chosen)),
     )
 
 
@@ -547,17 +528,11 @@ def _list_words(row: LogRow) -> list[str]:
     return [format_verdict(status) for status in row.statuses or ()]
 
 
-def _find_shown(verdicts: Verdicts) -> list[int]:
-    """Find for each problem the first deployment decode with the problem's outcome."""
-    positions: list[int] = (verdicts.deployed == verdicts.solved[:, None]).argmax(axis=1).tolist()
-    return positions
-
-
-def _build_entry(pair: _Pair, shown: int) -> ProblemTexts:
+def _build_entry(pair: _Pair) -> ProblemTexts:
     greedy, samples = pair
     return ProblemTexts(
         prompt=greedy.prompt,
         gold=greedy.gold,
-        responses=[greedy.texts[shown], *samples.texts],
+        responses=[*greedy.texts, *samples.texts],
         document=greedy.document,
     )

@@ -58,14 +58,13 @@ class GapFindings:
 
     Attributes:
         greedy: accuracy of the greedy decode.
-        pass_at: Pass@k for k = 1, ..., K; empty if samples were left out.
+        pass_at: Pass@k for k = 1, ..., K.
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
         beyond: bounds by k > K; empty if samples were left out.
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
         errors: number of responses that neither passed nor failed; they count as not passed.
-        majority: maj@k for k = 1, ..., K; empty if answers cannot be compared or samples were left
-            out.
+        majority: maj@k for k = 1, ..., K; empty if answers cannot be compared.
         majority_gain: maj@K minus Pass@1; None without ``majority``.
     """
 
@@ -80,27 +79,27 @@ class GapFindings:
     majority_gain: ShareEstimate | None = None
 
 
-def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = True) -> GapFindings:
+def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
     """Compute all findings from verdicts.
 
     Args:
         verdicts: verdicts of one filter or one split.
         errors: number of responses that neither passed nor failed.
-        is_complete: whether all K samples of every problem were drawn.
     """
     states, k = verdicts.states, verdicts.k
-    ks = range(1, k + 1) if is_complete else ()
+    ks = range(1, k + 1)
     estimates = [pass_at_k(verdicts.passing, k, term) for term in ks]
     exact = [verdicts.compute_pass_at(term) for term in ks]
     total = len(states)
-    columns = [verdicts.success, *((states == state).astype(float) for state in "GSU")]
+    masks = [verdicts.deployed, *(states == state for state in "GSU")]
+    columns = [mask.astype(float) for mask in masks]
     values: list[Fraction | float] = [
         verdicts.pass_at_1,
         *(Fraction(round(column.sum()), total) for column in columns[1:]),
     ]
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
-    votes = [*verdicts.compute_majority().T] if is_complete else []
+    votes = [*verdicts.compute_majority().T]
     voted = [*votes, *(term - estimates[0] for term in votes[-1:])]
     values += [float(column.mean()) for column in voted]
     intervals = [*_compute_intervals(columns), *(_compute_intervals(voted) if voted else ())]
@@ -112,7 +111,7 @@ def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = Tr
         greedy=shares[0],
         pass_at=tuple(shares[4 : 4 + len(ks)]),
         gains=tuple(shares[4 + len(ks) : before_votes]),
-        beyond={n * k: _compute_bounds(verdicts, n * k) for n in MULTIPLES} if is_complete else {},
+        beyond={n * k: _compute_bounds(verdicts, n * k) for n in MULTIPLES},
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
@@ -123,7 +122,7 @@ def compute_findings(verdicts: Verdicts, errors: int = 0, is_complete: bool = Tr
 
 def _compute_bounds(verdicts: Verdicts, k: int) -> Bounds:
     """Compute bounds for a search with k samples."""
-    failed = verdicts.passing[~verdicts.solved]
+    failed = verdicts.passing[~verdicts.deployed]
     share = len(failed) / len(verdicts.passing)
     recovered = bound_pass_at_k(failed, verdicts.k, k) if share else Interval(0, 0)
     return Bounds(

@@ -97,7 +97,7 @@ def write_rows(
     target: str,
     options: Mapping[str, Mapping[str, Any]],
     filter: str,
-    deployed: Sequence[Judgement],
+    deployed: Judgement,
     samples: Sequence[Judgement],
 ) -> None:
     """Write a document's row under one filter to both logs.
@@ -109,13 +109,12 @@ def write_rows(
         target: its gold answer as text.
         options: generation options by kind of log.
         filter: the filter's name.
-        deployed: the greedy response, or the repeats of the deployment decode.
+        deployed: the deployment decode.
         samples: the samples.
     """
-    for kind, responses in ((GREEDY_LOG, deployed), (SAMPLES_LOG, samples)):
+    for kind, responses in ((GREEDY_LOG, [deployed]), (SAMPLES_LOG, samples)):
         passing = sum(response.verdict.passed for response in responses) / len(responses)
-        has_own_metrics = kind == GREEDY_LOG and len(responses) == 1
-        metrics = dict(responses[0].metrics) if has_own_metrics else {"pass@1": passing}
+        metrics = dict(deployed.metrics) if kind == GREEDY_LOG else {"pass@1": passing}
         row = {
             "doc_id": number,
             "doc": problem.document,

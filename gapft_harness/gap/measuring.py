@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import CONTEXT_EXCEEDED, Problem, Verdict, is_deployment
+from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
 from gapft_harness.gap.logs import (
     GREEDY_LOG,
     SAMPLES_LOG,
@@ -22,7 +22,6 @@ from gapft_harness.gap.logs import (
     write_results,
     write_rows,
 )
-from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
@@ -78,26 +77,23 @@ class _Tally:
     """The results under one filter: for each problem, whether each response passed.
 
     Attributes:
-        search: the recipe's section: the deployment decodes come first.
-        passed: by problem, whether each response passed.
+        passed: by problem, whether each response passed; the deployment decode is first.
         answers: by problem, the answer of each sample; None without one.
         errors: number of responses without a verdict.
     """
 
-    search: Search
     passed: list[list[bool]] = field(default_factory=list)
     answers: list[list[str | None]] = field(default_factory=list)
     errors: int = 0
 
     def add(self, judged: Sequence[Judgement], answers: Sequence[str | None]) -> None:
         self.passed.append([judgement.verdict.passed for judgement in judged])
-        self.answers.append([*answers[self.search.repeats :]])
+        self.answers.append([*answers[1:]])
         self.errors += sum(judgement.verdict.status in ("error", "timeout") for judgement in judged)
 
     def build_verdicts(self) -> Verdicts:
-        passed, repeats = np.array(self.passed), self.search.repeats
-        answers = encode_answers(self.answers)
-        return Verdicts.of(passed[:, :repeats], passed[:, repeats:], answers, self.search.solved)
+        passed = np.array(self.passed)
+        return Verdicts.of(passed[:, 0], passed[:, 1:], encode_answers(self.answers))
 
 
 def measure_search(
@@ -126,7 +122,7 @@ def measure_search(
     stock = _load_stock_task(task)
     filters = [_NO_FILTER] if stock is None else stock.filters
     chosen = _NO_FILTER if stock is None else stock.filter
-    tallies = {name: _Tally(search) for name in sorted(filters, key=lambda name: name != chosen)}
+    tallies = {name: _Tally() for name in sorted(filters, key=lambda name: name != chosen)}
     responses_path = run.sealed(layout.responses_path(split))
     place = LogPlace(folder, loaded.name, datetime.fromtimestamp(responses_path.stat().st_mtime))
     options = _format_options(run, task)
@@ -143,8 +139,7 @@ def measure_search(
                     number = measured_rows.setdefault(problem.id, rows_by_id[problem.id])
                     rows = [judgement for judgement, _ in problem_judgements]
                     tally.add(rows, _read_answers(stock, name, responses, rows))
-                    split_rows = rows[: search.repeats], rows[search.repeats :]
-                    write_rows(files, problem, number, target, options, name, *split_rows)
+                    write_rows(files, problem, number, target, options, name, rows[0], rows[1:])
     verdicts = {name: tally.build_verdicts() for name, tally in tallies.items()}
     metric = _DECISION if stock is None or stock.pass_at is not None else stock.metric
     facts = {
@@ -158,10 +153,9 @@ def measure_search(
             "search": search.model_dump(mode="json"),
         },
     }
-    logged = metric if search.repeats == 1 else _DECISION
     rates = {
         GREEDY_LOG: {
-            f"{logged},{name}": float(filter_verdicts.pass_at_1)
+            f"{metric},{name}": float(filter_verdicts.pass_at_1)
             for name, filter_verdicts in verdicts.items()
         },
         SAMPLES_LOG: {
@@ -201,7 +195,7 @@ def _load_stock_task(task: Mapping[str, Any]) -> StockTask | None:
 def _iterate_problems(
     run: RunDirectory, split: str
 ) -> Iterator[tuple[Problem, list[JudgedResponse]]]:
-    """Yield each problem with its judged responses, deployment decodes first, ordered by ids."""
+    """Yield each problem with its judged responses, the deployment decode first, ordered by ids."""
     problems = read_problems(run.sealed(layout.problems_path(split)))
     judged = read_judged(run.sealed(layout.responses_path(split)))
     for (problem, _), (_, responses) in zip(problems, judged, strict=True):
@@ -274,7 +268,7 @@ def _judge_problems(
                     is_changed,
                 )
             )
-        assert is_deployment(responses[0].response.index)
+        assert responses[0].response.index == GREEDY
         yield row
 
 

@@ -28,16 +28,14 @@ from gapft_harness.verdicts.table import Verdicts
 
 @dataclass(frozen=True, slots=True)
 class SearchedSplit(Verdicts):
-    """A searched split; a sample that was not drawn counts as not passed.
+    """A searched split.
 
     Attributes:
-        complete: whether all K samples of every problem were drawn.
         tokens: generated tokens; None if the backend returns no token ids.
         example: mean tokens of a recovered problem's prompt with its shortest passing sample, as
             in a training set; None without recovered problems.
     """
 
-    complete: bool = True
     tokens: GeneratedTokens | None = None
     example: float | None = None
 
@@ -130,15 +128,13 @@ def read_run(path: Path) -> SearchedRun:
 def _read_split(run: RunDirectory, split: str, k: int) -> SearchedSplit:
     table = run.sealed(layout.responses_path(split))
     problems = run.sealed(layout.problems_path(split))
-    verdicts = read_verdicts(table, k, run.recipe.search.deployment)
+    verdicts = read_verdicts(table, k)
     if not len(verdicts.passing):
         raise UserError(f"{table}: no responses found")
     index, tokens = read_response_tokens(table)
     return SearchedSplit(
         *(verdicts.deployed, verdicts.passing, k, verdicts.passed),
         answers=verdicts.answers,
-        solved_share=verdicts.solved_share,
-        complete=int((index >= 0).sum()) == verdicts.passed.size,
         tokens=count_generated(table),
         example=_mean_example_tokens(verdicts, index, tokens, read_prompt_tokens(problems)),
     )
@@ -153,7 +149,7 @@ def _mean_example_tokens(
     """Compute the mean tokens of a recovered problem's prompt with its shortest passing sample."""
     problem = np.cumsum(index == GREEDY) - 1
     is_sample = index >= 0
-    is_candidate = is_sample & ~verdicts.solved[problem]
+    is_candidate = is_sample & ~verdicts.deployed[problem]
     is_candidate[is_sample] &= verdicts.passed[problem[is_sample], index[is_sample]]
     if not is_candidate.any() or not tokens.any():
         return None

@@ -194,8 +194,7 @@ class Generated:
 class Request:
     """One prompt and the decode indices to generate.
 
-    Sample numbers are from 0; negative indices are deployment decodes: ``GREEDY`` alone, or sampled
-    repeats.
+    Sample numbers are from 0; ``GREEDY`` (-1) is the deployment decode.
 
     Attributes:
         problem_id: the problem.
@@ -400,18 +399,13 @@ class RegisterSelector(Protocol):
     * ``repeats=True``: may return a problem more than once.
     * ``responses="kept"``: returns problems with their kept responses. ``"verified"``: may use any
       verified response of a problem (``Evidence.each_verified``). ``"unverified"``: may use any
-      sample of a problem, passed or not (``Evidence.each_sample``); such a condition needs
-      ``search.stop: never``. ``"borrowed"``: may also pair a
+      sample of a problem, passed or not (``Evidence.each_sample``). ``"borrowed"``: may also pair a
       problem, even a missed one, with a verified response to another problem, recorded as the
-      example's ``origin``. ``"foreign"``: returns examples of ``Pool.foreign``, the training set of
-      the same seed in another run; its parameters ``run`` and ``condition`` name that run's folder
-      and condition.
+      example's ``origin``.
     * ``check_gold(gold)``: describes the fault of a gold answer of the pool, or returns ``""``.
       Called before anything is generated.
     * ``same_as(params, k)``: names another selector, with parameters, that chooses the same
       examples. A dry run counts adapters by it.
-    * ``files``: the parameters that are paths. A recipe may give them relative to the command's
-      working directory.
     """
 
     def __call__(
@@ -421,21 +415,16 @@ class RegisterSelector(Protocol):
         *,
         budget: Literal["matched", "own"] = "matched",
         repeats: bool = False,
-        responses: Literal["kept", "verified", "unverified", "borrowed", "foreign"] = "kept",
+        responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept",
         check_gold: Callable[[Gold], str] | None = None,
         same_as: SameChoice | None = None,
-        files: tuple[str, ...] = (),
     ) -> None: ...
 
 
 class RegisterResponseRule(Protocol):
-    """Registers a response rule under a name.
+    """Registers a response rule under a name."""
 
-    ``stops_early=True``: its choice depends only on the samples up to the first passing one, so
-    that the search may stop after it (``search.stop: first_pass``).
-    """
-
-    def __call__(self, name: str, rule: ResponseRule, *, stops_early: bool = False) -> None: ...
+    def __call__(self, name: str, rule: ResponseRule) -> None: ...
 
 
 # Trainers

@@ -55,10 +55,9 @@ class SelectorTraits(Traits):
 
     budget: Literal["matched", "own"] = "matched"
     repeats: bool = False
-    responses: Literal["kept", "verified", "unverified", "borrowed", "foreign"] = "kept"
+    responses: Literal["kept", "verified", "unverified", "borrowed"] = "kept"
     check_gold: Callable[[Gold], str] | None = None
     same_as: SameChoice | None = None
-    files: tuple[str, ...] = ()
 
     @property
     def has_own_budget(self) -> bool:
@@ -71,11 +70,6 @@ class SelectorTraits(Traits):
         return self.responses == "borrowed"
 
     @property
-    def is_foreign(self) -> bool:
-        """Whether it returns examples of another run's training set (``Pool.foreign``)."""
-        return self.responses == "foreign"
-
-    @property
     def can_use_other_responses(self) -> bool:
         """Whether it may return responses other than the kept ones."""
         return self.responses != "kept"
@@ -84,13 +78,6 @@ class SelectorTraits(Traits):
     def can_use_samples(self) -> bool:
         """Whether it may return any sample of a problem, passed or not."""
         return self.responses == "unverified"
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseRuleTraits(Traits):
-    """Traits of a response rule; see ``RegisterResponseRule``."""
-
-    stops_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +128,6 @@ class LogReaderTraits(Traits):
 TRAIT_CLASSES: Mapping[str, type[Traits]] = {
     "verifier": VerifierTraits,
     "selector": SelectorTraits,
-    "response rule": ResponseRuleTraits,
     "sampler": SamplerTraits,
     "trainer": TrainerTraits,
     "tracker": TrackerTraits,

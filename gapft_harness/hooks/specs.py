@@ -38,7 +38,7 @@ def register_selectors(register: RegisterSelector) -> None:
 
 @hookspec
 def register_response_rules(register: RegisterResponseRule) -> None:
-    """``register(name, rule, stops_early=False)``: ``rule(passing)`` -> response to keep."""
+    """``register(name, rule)``: ``rule(passing)`` -> response to keep."""
 
 
 @hookspec

@@ -70,7 +70,7 @@ def import_split(
         raise UserError(
             "search.deployment: is set, but files of responses are imported with one greedy "
             "response per problem; remove it, or search with gapft run (the backend 'recorded' "
-            "replays repeats from a file)"
+            "replays sampled decodes from a file)"
         )
     if (earlier_facts := read_finished_facts(run.path, split)) is not None:
         return earlier_facts
@@ -81,14 +81,12 @@ def import_split(
         require_same_inputs(run, input_facts)
         _require_single(task, import_choice)
         if import_choice.judge and not plugins.can_rejudge(task["verifier"]):
-            description = read_description(verifier)
-            require_same_rules(run.manifest(), split, task["verifier"], description)
+            require_same_rules(run.manifest(), split, read_description(verifier))
         k = 0 if split == CALIBRATION else run.recipe.search.k
         gathering = Gathering(import_choice, problems, split, k, plugin_files)
         source, tokenizer = _describe_source(run)
         require_same_model(run.manifest(), split, source)
         total = len(problems) * (1 + k)
-        further_audit = run.recipe.audits.get(layout.find_audit_name(split))
         with _keep_parts(run.path / layout.import_folder(split)) as (keep, responses):
             gathering.gather(keep, tokenizer, lambda done: progress(done, total))
             write_problems(
@@ -102,9 +100,6 @@ def import_split(
                 extra={
                     "task": task,
                     "source": source,
-                    **(
-                        {} if further_audit is None else {"settings": further_audit.dump_set_keys()}
-                    ),
                     "imported": _build_facts(gathering),
                     "warnings": _build_warnings(gathering),
                 },

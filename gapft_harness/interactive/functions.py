@@ -108,8 +108,8 @@ def pass_at_k(
         split: the split of a run.
 
     Raises:
-        UserError: the stage ``states`` has not run, the search stopped early, an array has another
-            shape or values other than 0 and 1, or k is not a whole number from 1 to n.
+        UserError: the stage ``states`` has not run, an array has another shape or values other
+            than 0 and 1, or k is not a whole number from 1 to n.
     """
     passing, samples = (
         _read_counts(source, split) if isinstance(source, Run) else _count_passing(source)
@@ -171,13 +171,7 @@ def _list_places(places: Place | Sequence[Place]) -> list[str]:
 
 def _read_counts(run: Run, split: str) -> tuple[NDArray[np.int64], int]:
     table = read_split_states(run, split)
-    k = run.directory.recipe.search.k
-    if {*table["samples"].to_pylist()} != {k}:
-        raise UserError(
-            f"{run.path}: the search of {split} stopped early, so some problems have fewer than "
-            f"{k} samples; the unbiased Pass@k needs all of them (search.stop: never)"
-        )
-    return table["passing_samples"].to_numpy().astype(np.int64), k
+    return table["passing_samples"].to_numpy().astype(np.int64), run.directory.recipe.search.k
 
 
 def _count_passing(array: ArrayLike) -> tuple[NDArray[np.int64], int]:
@@ -231,11 +225,11 @@ def _decompose_run(run: Run) -> DecompositionResult:
     require_sealed(run.directory)
     manifest = run.directory.manifest() | {"recipe": run.directory.recipe.model_dump(mode="json")}
     inputs = read_inputs(run.path, manifest)
-    states, source = inputs.audit.states, inputs.audit.deployed.passed
+    states = inputs.audit.states
     return DecompositionResult(
         {
             name: pool_counts(
-                [counts_of(states, arm.deployed.passed, source) for arm in inputs.find_arms(name)]
+                [counts_of(states, arm.deployed.passed) for arm in inputs.find_arms(name)]
             )
             for name in inputs.conditions
         }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, list_splits, list_state_splits
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory, list_splits
 from gapft_harness.run_directory.layout import RunFile
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class Run:
 
     @property
     def responses(self) -> pa.Table:
-        """The source model's responses with their verdicts; index -1 is the greedy decode.
-
-        The repeats of a sampled deployment decode have the indices -r to -1.
-        """
+        """The source model's responses with their verdicts; index -1 is the deployment decode."""
         return self.read("responses")
 
     @property
@@ -74,9 +71,8 @@ class Run:
     def decisions(self) -> pa.Table:
         """Deployment decodes with verdicts of the trained models that are audited so far.
 
-        ``audit`` is the name of a further audit, empty for the run's own audit. ``of`` names other
-        settings of a decode, such as ``scale-0.75``. In the rows that the report compares, both are
-        empty.
+        ``of`` names other settings of a decode, such as ``scale-0.75``. In the rows that the report
+        compares, it is empty.
         """
         return self.read("decisions")
 
@@ -157,7 +153,7 @@ class Run:
         if place.arm is not None:
             added_columns = {"condition": place.arm.condition, "training_seed": place.arm.seed}
             if place.kind == "decisions":
-                added_columns |= {"audit": place.arm.variant, "of": place.experiment}
+                added_columns["of"] = place.experiment
         for position, (name, value) in enumerate(added_columns.items()):
             column = pa.repeat(pa.scalar(value), len(table))
             table = table.add_column(position, name, column)
@@ -182,9 +178,8 @@ def read_split_states(run: Run, split: str) -> pa.Table:
     Raises:
         UserError: the split is unknown, only decoded greedily, or not searched yet.
     """
-    splits = list_state_splits(run.directory.recipe)
-    if split not in splits:
+    if split not in SPLITS:
         raise UserError(
-            f"{run.path}: {split!r} is not a split with states; {did_you_mean(split, splits)}"
+            f"{run.path}: {split!r} is not a split with states; {did_you_mean(split, SPLITS)}"
         )
     return run.read("states", split=split)

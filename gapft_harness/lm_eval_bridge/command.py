@@ -118,14 +118,8 @@ def check_model(parsed: Namespace) -> None:
         parsed: lm-eval's parsed arguments; those of a subcommand without a model are not checked.
 
     Raises:
-        UserError: the folder does not exist, or it has no config.json; or ``peft`` was trained on
-            a merged base with other weights.
+        UserError: the folder does not exist, or it has no config.json.
     """
-    from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
-        NamedAdapter,
-        require_merged_base,
-    )
-
     if not hasattr(parsed, "model_args"):
         return
     options = _read_config_file(parsed) | {
@@ -139,8 +133,6 @@ def check_model(parsed: Namespace) -> None:
     if options.get("model", "hf") not in _TRANSFORMERS or not isinstance(arguments, Mapping):
         return
     pretrained = arguments.get("pretrained")
-    if isinstance(pretrained, str) and isinstance(arguments.get("peft"), str):
-        require_merged_base(NamedAdapter("--model_args peft", arguments["peft"]), arguments)
     if not isinstance(pretrained, str) or any(arguments.get(key) for key in _CONFIG_ELSEWHERE):
         return
     folder = Path(pretrained)

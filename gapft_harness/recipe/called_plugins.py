@@ -95,23 +95,6 @@ def find_selector(
             f"key {f'conditions.{condition}.params'!r}, for selector {settings.selector!r}: {fault}"
         )
     traits = entry.require_traits(SelectorTraits)
-    required = ("run", "condition") if traits.is_foreign else ()
-    for key in (*required, *traits.files):
-        value = settings.params.get(key, None if key in required else "")
-        if not isinstance(value, str):
-            raise UserError(
-                f"key {f'conditions.{condition}.params.{key}'!r}: expected text, found {value!r}"
-            )
-    if settings.k is not None and traits.is_foreign:
-        raise UserError(
-            f"key {f'conditions.{condition}.k'!r}: selector {settings.selector!r} returns the "
-            "training set of another run, which has its own K; remove k"
-        )
-    if traits.can_use_samples and recipe.search.stop != "never":
-        raise UserError(
-            f"key 'search.stop': is {recipe.search.stop}, but selector {settings.selector!r} of "
-            f"condition {condition!r} draws from all K samples of a problem; set search.stop: never"
-        )
     if settings.n is not None and traits.has_own_budget:
         raise UserError(
             f"key {f'conditions.{condition}.n'!r}: selector {settings.selector!r} has its own "

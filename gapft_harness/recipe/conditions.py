@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter
@@ -46,19 +45,6 @@ class Condition(RecipeSection):
         "training sets and seeds, and each is trained; default: 0",
     )
 
-    def with_absolute_paths(self, files: Collection[str]) -> Condition:
-        """Make the paths among the selector's parameters absolute.
-
-        Args:
-            files: the parameters that are paths.
-        """
-        absolute = {
-            key: str(Path(value).resolve())
-            for key, value in self.params.items()
-            if key in files and isinstance(value, str)
-        }
-        return self.model_copy(update={"params": {**self.params, **absolute}})
-
     def dump_settings(self, name: str) -> dict[str, Any]:
         """Return the settings that a recipe must state under this name, without defaults."""
         settings = self.model_dump(mode="json", exclude_defaults=True)
@@ -95,28 +81,23 @@ def conditions_of(recipe: Mapping[str, Any]) -> Mapping[str, Condition]:
     return {name: build_condition(name, settings or {}) for name, settings in mapping.items()}
 
 
-def find_own_settings(
-    recipe: Mapping[str, Any], foreign_sets: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, dict[str, Any]]:
+def find_own_settings(recipe: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return each condition's own settings that differ from the run's.
 
     Conditions with different own settings are never called matched, whatever their budgets.
 
     Args:
         recipe: the recipe in a manifest.
-        foreign_sets: for conditions with training sets of another run, by name, the facts of that
-            run in ``budgets``; before selection its K and replay are not known.
 
     Returns:
-        Values by condition and dotted key (``k``, ``replay``, ``training.learning_rate``); values
-        equal to the run's are omitted.
+        Values by condition and dotted key (``k``, ``training.learning_rate``); values equal to the
+        run's are omitted.
     """
-    run = {"k": recipe["search"]["k"], "replay": recipe["budget"]["replay"]}
+    run = {"k": recipe["search"]["k"]}
     run |= {f"training.{key}": value for key, value in recipe["training"].items()}
     settings_by_condition = {}
     for name, condition in conditions_of(recipe).items():
-        facts = (foreign_sets or {}).get(name, {"k": condition.k})
-        settings = {key: facts[key] for key in ("k", "replay") if facts.get(key) is not None}
+        settings = {} if condition.k is None else {"k": condition.k}
         settings |= {f"training.{key}": value for key, value in condition.training.items()}
         settings_by_condition[name] = {
             key: value for key, value in settings.items() if value != run.get(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -17,7 +16,6 @@ from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.hooks.thoughts import THINK_END_TOKEN
 from gapft_harness.recipe.conditions import Condition, Conditions, find_replicates
 from gapft_harness.recipe.sections import (
-    AuditChoice,
     BudgetChoice,
     Data,
     EpisodeChoice,
@@ -48,11 +46,8 @@ def select_fixed_args(backend: str, args: Mapping[str, Any], plugins: Plugins) -
 
 
 #: Marks on a field: the search depends on it, or only training sets and adapters do. Changes of
-#: conditions and audits are found separately (``run_directory/recipe_changes.py``).
+#: conditions are found separately (``run_directory/recipe_changes.py``).
 _SEARCH_INPUT, _ADAPTER_INPUT = "search input", "adapter input"
-
-#: Names of audits. They become file names, where a dot would begin a variant of an arm.
-_AUDIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 #: Separates the two conditions in the name of a figure about their difference.
 MINUS = " minus "
@@ -87,9 +82,6 @@ def check_figures(tables: Mapping[str, Mapping[str, float]]) -> Mapping[str, Map
     return tables
 
 
-#: Names that an audit must not have, because they mean other splits or files.
-_RESERVED_AUDIT_NAMES = ("audit", "calibration", "pool", "states")
-
 #: The selectors of the paper's main comparison.
 _DEFAULT_SELECTORS = ("gapft", "uniform", "replay", "all_verified")
 
@@ -117,12 +109,6 @@ class Recipe(RecipeSection):
     )
     budget: Annotated[BudgetChoice, _ADAPTER_INPUT] = Field(default_factory=BudgetChoice)
     training: Annotated[Training, _ADAPTER_INPUT] = Field(default_factory=Training)
-    audits: Mapping[str, AuditChoice] = Field(
-        default_factory=dict,
-        description="further audits, and named subsets of an audit, each reported separately; see "
-        "[its section](recipes.md#several-audits)",
-        examples=[{"name": {"of": "audit", "items": "ids.txt"}}],
-    )
     experiments: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="experiments by name, each with [its own settings](#keys-of-experiments)",
@@ -158,33 +144,12 @@ class Recipe(RecipeSection):
     def _check_condition_names(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
         """Check the names of conditions, which become file names (``run_directory/layout.py``)."""
         for name in conditions:
-            if characters := {*"@/"}.intersection(name):
+            if "/" in name:
                 raise ValueError(
-                    f"{name!r} contains {' and '.join(sorted(characters))}, but conditions name "
-                    "files, where @ begins the name of a variant and / separates folders; register "
-                    "the selector under another name"
+                    f"{name!r} contains /, but conditions name files, where / separates folders; "
+                    "register the selector under another name"
                 )
         return conditions
-
-    @field_validator("audits")
-    @classmethod
-    def _check_audits(cls, audits: Mapping[str, AuditChoice]) -> Mapping[str, AuditChoice]:
-        """Check the audits and their names, which become folders (``run_directory/layout.py``)."""
-        audit_names = ["audit", *(name for name, choice in audits.items() if choice.of is None)]
-        for name, choice in audits.items():
-            if not _AUDIT_NAME.fullmatch(name) or name in _RESERVED_AUDIT_NAMES:
-                raise ValueError(
-                    f"{name!r} cannot name an audit; expected letters, digits, '_' and '-', but "
-                    f"not {', '.join(_RESERVED_AUDIT_NAMES)}"
-                )
-            if fault := choice.find_fault():
-                raise ValueError(f"{name!r} {fault}")
-            if choice.of is not None and choice.of not in audit_names:
-                raise ValueError(
-                    f"{name!r}: unknown audit {choice.of!r} in `of`; "
-                    f"known: {', '.join(audit_names)}"
-                )
-        return audits
 
     @field_validator("paper")
     @classmethod
@@ -198,28 +163,6 @@ class Recipe(RecipeSection):
         """Calibration problems: a number of training problems, or the validation split; or None."""
         return self.experiments.get("scaling", {}).get("calibration")
 
-    @property
-    def further_audits(self) -> tuple[str, ...]:
-        """Names of the further audits."""
-        return tuple(name for name, choice in self.audits.items() if choice.of is None)
-
-    @property
-    def subsets(self) -> dict[str, AuditChoice]:
-        """The named subsets of audits."""
-        return {name: choice for name, choice in self.audits.items() if choice.of is not None}
-
-    def for_audit(self, audit: str) -> Recipe:
-        """Return this recipe with the task, limit and verifier of a further audit.
-
-        Args:
-            audit: its name; empty: the main audit, which changes nothing.
-        """
-        if not audit:
-            return self
-        choice = self.audits[audit]
-        data = self.data.model_copy(update={"task": choice.task, "audit_limit": choice.limit})
-        return self.model_copy(update={"data": data, "verifier": choice.verifier})
-
     def add_think_end_token(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a verifier's parameters with the model's ``think_end_token``, unless they set it.
 
@@ -228,35 +171,13 @@ class Recipe(RecipeSection):
         token = self.model.args.get(THINK_END_TOKEN)
         return dict(params) if token is None else {THINK_END_TOKEN: token, **params}
 
-    def with_audits_of(self, other: Recipe) -> Recipe:
-        """Return this recipe with the audits of another, and its experiment ``scaling``."""
+    def with_scaling_of(self, other: Recipe) -> Recipe:
+        """Return this recipe with the experiment ``scaling`` of another."""
         experiments = self.without_experiment("scaling").experiments
         experiments |= {
             name: settings for name, settings in other.experiments.items() if name == "scaling"
         }
-        return self.model_copy(update={"experiments": experiments, "audits": other.audits})
-
-    def with_absolute_paths(self, plugins: Plugins | None = None) -> Recipe:
-        """Make the paths in the recipe absolute: id files of subsets, and selectors' parameters.
-
-        Args:
-            plugins: the plugins with the selectors, which declare the parameters that are paths
-                (``files``); None: the bundled and installed plugins.
-        """
-        plugins = plugins or load_plugins()
-        audits = {
-            name: choice.model_copy(update={"items": str(Path(choice.items).resolve())})
-            if isinstance(choice.items, str)
-            else choice
-            for name, choice in self.audits.items()
-        }
-        conditions = {
-            name: condition.with_absolute_paths(
-                plugins.find_selector_traits(condition.selector).files
-            )
-            for name, condition in self.conditions.items()
-        }
-        return self.model_copy(update={"audits": audits, "conditions": conditions})
+        return self.model_copy(update={"experiments": experiments})
 
     def find_selection_seed(self, seed: int) -> int:
         """Return the seed that draws the training sets of a training seed."""

@@ -253,8 +253,7 @@ class Model(RecipeSection):
 
     backend: str = Field("hf", description="sampler: hf, recorded, or a plugin's")
     args: dict[str, Any] = Field(
-        description="lm-eval model_args; `pretrained` names the base model of search and training; "
-        "`peft`, an adapter that is [merged into it](recipes.md#rounds) before"
+        description="lm-eval model_args; `pretrained` names the base model of search and training"
     )
     chat_template: bool | None = Field(
         None,
@@ -331,16 +330,10 @@ class Deployment(RecipeSection):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus mass of the deployment decode")
     top_k: int = Field(0, ge=0, description="top-k cut of the deployment decode; 0 means none")
-    repeats: int = Field(
-        4, ge=1, description="r, the deployment decodes per problem, each from its own stream"
-    )
-    solved: float = Field(
-        0.5, gt=0, le=1, description="share of the repeats that must pass in state G"
-    )
 
 
 class Search(RecipeSection):
-    """Deployment decodes and K samples per problem, on the pool and on the audit."""
+    """A deployment decode and K samples per problem, on the pool and on the audit."""
 
     k: int = Field(8, ge=1, description="K, the number of samples per problem")
     temperature: float = Field(0.7, gt=0, description="sampling temperature")
@@ -356,18 +349,9 @@ class Search(RecipeSection):
         description="problems per stored chunk, the unit of resumption; eight times as many "
         "if each problem gets a single response",
     )
-    stop: Literal["never", "first_pass"] = Field(
-        "never",
-        description="first_pass: a solved pool problem gets no further samples; the audit always "
-        "gets all K",
-    )
-    round: int = Field(
-        1, ge=1, description="samples per problem drawn between two checks of `stop`"
-    )
     deployment: Deployment | None = Field(
         None,
-        description="sample the deployment decode, here and in the audit; default: one greedy "
-        "decode per problem",
+        description="sample the deployment decode, here and in the audit; default: it is greedy",
     )
 
     @model_serializer(mode="wrap")
@@ -378,35 +362,15 @@ class Search(RecipeSection):
             content.pop("deployment", None)
         return content
 
-    @property
-    def repeats(self) -> int:
-        """Number r of deployment decodes per problem; 1 for the greedy decode."""
-        return self.deployment.repeats if self.deployment else 1
-
-    @property
-    def solved(self) -> float:
-        """Share of the deployment decodes that must pass in state G."""
-        return self.deployment.solved if self.deployment else 1.0
-
     def describe_deployment(self, greedy: str = "1 greedy") -> str:
-        """Describe the deployment decodes of a problem: their number and temperature.
+        """Describe the deployment decode of a problem.
 
         Args:
             greedy: the words for a greedy decode.
         """
         if self.deployment is None:
             return greedy
-        decodes = "decode" if self.repeats == 1 else "decodes"
-        return f"{self.repeats} deployment {decodes} at temperature {self.deployment.temperature:g}"
-
-    @field_validator("round")
-    @classmethod
-    def _check_round(cls, size: int, info: ValidationInfo) -> int:
-        if size > 1 and info.data.get("stop") == "never":
-            raise ValueError(
-                "has an effect only with search.stop: first_pass; remove it, or set search.stop"
-            )
-        return size
+        return f"1 deployment decode at temperature {self.deployment.temperature:g}"
 
 
 class EpisodeChoice(RecipeSection):
@@ -440,11 +404,6 @@ class EvidenceChoice(RecipeSection):
         "conversation",
         description="training prompt of an episode's final attempt: the complete conversation "
         "before it, or the problem's prompt alone",
-    )
-    keep_reasoning: bool = Field(
-        True,
-        description="train on a response with its reasoning, as generated; false: only on the "
-        "answer after the [reasoning block](samplers.md#models-that-reason-before-they-answer)",
     )
 
 
@@ -561,60 +520,6 @@ class ExecutorChoice(RecipeSection):
     def local_processes(self) -> int:
         """Worker processes known to share one machine's memory."""
         return self.workers if self.address is None else 1
-
-
-class AuditChoice(RecipeSection):
-    """A further audit of another task, or a named subset of an audit, which decodes nothing."""
-
-    task: str | None = Field(
-        None,
-        description="a further audit: the lm-eval task whose audit problems are also searched with "
-        "the source and decoded by every adapter; with `of`: the subset of problems that are also "
-        "in that task's audit",
-    )
-    limit: int | None = Field(
-        None,
-        ge=1,
-        description="with `task`: number of its problems to use, drawn by a fixed hash of their "
-        "ids",
-    )
-    verifier: VerifierChoice = Field(
-        default_factory=VerifierChoice,
-        description="with `task`: its `name` and `params` override that task's verifier or its "
-        "rule; the recipe's section `verifier` is for `data.task` alone",
-    )
-    of: str | None = Field(
-        None,
-        description="a named subset: the audit that it is a subset of, `audit` or the name of a "
-        "further audit",
-    )
-    items: str | tuple[str, ...] | None = Field(
-        None,
-        description="with `of`: the problems' ids, a list or the path of a text file with one id "
-        "per line",
-    )
-
-    @field_validator("items")
-    @classmethod
-    def _check_items(cls, items: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-        if items is not None and not items:
-            raise ValueError("is empty; expected the path of a file, or ids")
-        if isinstance(items, tuple) and (repeated := [i for i in items if items.count(i) > 1]):
-            raise ValueError(f"contains {repeated[0]!r} twice")
-        return items
-
-    def find_fault(self) -> str:
-        """Describe keys that contradict each other; return ``""`` if there are none."""
-        has_task_keys = self.limit is not None or self.verifier != VerifierChoice()
-        if self.of is None and (self.task is None or self.items is not None):
-            return "has no problems: expected `task`, or `of` with `items` or `task`"
-        if self.of is not None and (has_task_keys or (self.task is None) == (self.items is None)):
-            return "is a subset: expected `of` with either `items` or `task`, and no other key"
-        return ""
-
-    def dump_set_keys(self) -> dict[str, Any]:
-        """Return the keys that differ from their defaults."""
-        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Statistics(RecipeSection):

@@ -8,7 +8,6 @@ all. Importing this package does not load numpy, because the command line import
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +24,8 @@ __all__ = ["FILES", "replace_folder", "require_replaceable", "write_report"]
 
 #: The pages and results of a report.
 FILES = ("results.json", "report.md", "index.html")
-#: Other names that its folder may contain, besides the explorer's pages.
-_REPORT_ENTRIES = {*FILES, "tables", "figures", ".DS_Store"}
-_EXPLORER_NAME = re.compile(r"explorer(-.+)?\.html")
+#: All names that its folder may contain.
+_REPORT_ENTRIES = {*FILES, "explorer.html", "tables", "figures", ".DS_Store"}
 
 #: A plugin's report section: its name, and a function from results.json's content to Markdown.
 ReportSection = tuple[str, Callable[[Mapping[str, Any]], str]]
@@ -54,7 +52,7 @@ def write_report(
     """
     from gapft_harness.report import document, figures, results, tables
     from gapft_harness.report.explorer import packing as explorer
-    from gapft_harness.report.explorer.run_content import collect_audits
+    from gapft_harness.report.explorer.run_content import collect_audit
     from gapft_harness.report.findings import computation as findings
     from gapft_harness.report.rendering.document import Document
     from gapft_harness.report.rendering.wording import describe_days
@@ -76,10 +74,7 @@ def write_report(
             f"tables/{name}": rows for name, rows in tables.build_tables(inputs, report_findings)
         },
         drawings=figures.draw_figures(report_findings),
-        explorers={
-            name: explorer.render_explorer(explored)
-            for name, explored in collect_audits(inputs, title)
-        },
+        explorer=explorer.render_explorer(collect_audit(inputs, title)),
     )
     _check_figures(document_parts.sections, [drawing.name for drawing in document_parts.drawings])
     replace_folder(folder, document_parts.build_files())
@@ -133,9 +128,7 @@ def require_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: a file is in the place of the report's folder; move it")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if unknown_names := sorted(
-        name for name in names - _REPORT_ENTRIES if not _EXPLORER_NAME.fullmatch(name)
-    ):
+    if unknown_names := sorted(names - _REPORT_ENTRIES):
         raise UserError(
             f"{folder}: the report would replace this folder, but it contains files that do not "
             f"belong to a report: {', '.join(unknown_names[:3])}; move them elsewhere"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.contrasts import select_principal
@@ -17,11 +15,10 @@ from gapft_harness.report.findings.computation import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.part import Opening
-from gapft_harness.report.reading.inputs import FurtherAudit, ReportInputs
+from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import (
     Block,
-    Bullets,
     Cases,
     Figure,
     Section,
@@ -48,7 +45,6 @@ from gapft_harness.report.sections import (
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
-from gapft_harness.report.sections import rounds as rounds_section
 
 
 def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
@@ -80,10 +76,6 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
             ),
             Section("Where the change comes from", _build_decomposition(inputs, findings)),
         ]
-    if inputs.rounds is not None:
-        sections.append(
-            Section(rounds_section.TITLE, rounds_section.build_blocks(inputs.rounds, inputs))
-        )
     sections += [
         Section("What search reaches", search.build_reached(inputs, findings)),
         Section("Evidence states", search.build_states(inputs, findings)),
@@ -101,12 +93,6 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
         sections.append(Section(other_rule.TITLE, other_rule.build_blocks(inputs, findings, rule)))
     if inputs.episodes is not None:
         sections.append(Section("Episodes", episodes_section.build_blocks(inputs.episodes)))
-    sections += [
-        Section(
-            f"Audit {entry.name}", _build_further_audit(inputs, entry, findings.further[entry.name])
-        )
-        for entry in inputs.further
-    ]
     for entry in findings.parts:
         titles = [section.title for section in sections]
         part_sections = [*entry.part.sections(inputs, findings, entry.findings)]
@@ -204,17 +190,6 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         f"{percent(mean.kappa_s)} of the recovered failures and {percent(mean.kappa_u)} of the "
         "missed failures are corrected."
     )
-    counts = "The counts behind all figures above."
-    if mean.repeats > 1:
-        text = (
-            f"After {lead}, the mean success probability changes by: κ_S {percent(mean.kappa_s)} "
-            f"on recovered failures, κ_U {percent(mean.kappa_u)} on missed failures; the loss ρ_G "
-            f"on solved problems is {percent(mean.rho_g)}."
-        )
-        counts += (
-            f" They count deployment decodes, {mean.repeats} of each problem: gains minus losses "
-            "on S and U, losses minus gains on G."
-        )
     return [
         Figure(
             "flows",
@@ -224,7 +199,7 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         ),
         comparison.build_decomposition_table(findings),
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
-            counts, summary="Counts for every seed"
+            "The counts behind all figures above.", summary="Counts for every seed"
         ),
         *truncation.build_blocks(inputs),
     ]
@@ -235,7 +210,7 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
     attempts = inputs.task["episode"]["attempts"]
     final = f" Only the last of up to {attempts} attempts is shown." if attempts > 1 else ""
     mark = " Words that only one of the two responses contains are marked."
-    blocks: list[Block] = [Text(cases.describe_rule(inputs) + final + mark, "note")]
+    blocks: list[Block] = [Text(cases.RULE + final + mark, "note")]
     lead = findings.lead
     distinct = findings.distinct
     for condition in [lead, *(name for name in distinct if name != lead)]:
@@ -266,55 +241,6 @@ def _build_cases(inputs: ReportInputs, findings: Findings) -> list[Block]:
                 ]
             else:
                 blocks.append(Text(f"{name} {change} no problem."))
-    return blocks
-
-
-def _describe_audit(inputs: ReportInputs, audit: FurtherAudit) -> str:
-    """Describe the problems of a further audit, and what is compared on them."""
-    n, task = format_count(len(audit.inputs.audit.ids)), audit.inputs.task
-    if not audit.parent:
-        return (
-            f"A further audit: {n} problems of task {task['name']}, version {task['version']}, "
-            f"verified by {other_rule.format_verifier(task['verifier'], task['verifier_params'])}. "
-            "The source was sampled and every adapter was decoded on them, as on the run's own "
-            "audit. Figures of different audits are not compared."
-        )
-    parent = next((f.inputs for f in inputs.further if f.name == audit.parent), inputs)
-    which = "the audit" if audit.parent == "audit" else f"the audit {audit.parent}"
-    return (
-        f"A named subset: {n} of the {format_count(len(parent.audit.ids))} problems of {which}. "
-        "Nothing was decoded for it: the same decisions are scored on these problems only, and are "
-        "never compared with decisions on other problems."
-    )
-
-
-def _build_further_audit(
-    inputs: ReportInputs, audit: FurtherAudit, findings: Findings
-) -> list[Block]:
-    source, names = findings.source, wording.name_states(inputs.deployment)
-    states = [
-        (f"{format_count(count)} {names[state]} ({state}, {percent(Fraction(count, source.n))})")
-        for state, count in source.states.items()
-    ]
-    blocks: list[Block] = [
-        Text(f"{_describe_audit(inputs, audit)} Under the source model: {listed(states)}.")
-    ]
-    if not audit.parent and (dropped := audit.inputs.task.get("dropped", ())):
-        blocks.append(Bullets(list(dropped)))
-    if source.n < STABLE_ITEMS:
-        warning = f"Its rates are based on fewer than {STABLE_ITEMS} problems: they are unstable."
-        blocks.append(Text(warning, "warning"))
-    note = "Columns as in the table of conditions above. * Not budget-matched."
-    if all(condition.matched for condition in findings.conditions.values()):
-        note = note.partition(" *")[0]
-    blocks.append(
-        Frame(comparison.ACCURACY, comparison.list_models(findings, inputs.k)).table(note)
-    )
-    if findings.conditions:
-        blocks += [
-            *comparison.build_contrast_tables(audit.inputs, findings, explain=False),
-            comparison.build_decomposition_table(findings, explain=False),
-        ]
     return blocks
 
 

@@ -22,15 +22,12 @@ from gapft_harness.report.findings.computation import (
 )
 from gapft_harness.report.frame import Frame
 from gapft_harness.report.reading.inputs import ReportInputs
-from gapft_harness.report.rendering import wording
 from gapft_harness.report.sections import (
-    budgets,
     comparison,
     other_rule,
     paper,
     provenance,
     replicates,
-    rounds,
     truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
@@ -39,10 +36,10 @@ from gapft_harness.run_directory.manifest import ImportFacts
 
 #: Keys of the report itself: an experiment cannot have one of these names.
 RESERVED_KEYS = (
-    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
+    "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
-    "truncation", "deployment", "rounds",
+    "truncation", "deployment",
 )  # fmt: skip
 
 
@@ -68,16 +65,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         },
         **audit_results,
     }
-    if inputs.further:
-        content["audits"] = {
-            entry.name: {
-                **({"of": entry.parent} if entry.parent else {"task": entry.inputs.task["name"]}),
-                **_build_audit(entry.inputs, findings.further[entry.name]),
-            }
-            for entry in inputs.further
-        }
-    if budgets.is_stopped_early(inputs):
-        content["pool"]["drawn"] = budgets.count_pool_draws(inputs)
     for entry in findings.parts:
         part_results = entry.part.results(entry.findings)
         if part_results is not None:
@@ -87,8 +74,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["ledger"] = ledger.build_content(inputs, findings)
     if findings.replicates:
         content["replicates"] = replicates.build_content(findings)
-    if inputs.rounds is not None:
-        content["rounds"] = rounds.build_content(inputs.rounds, inputs.conditions)
     if inputs.decodes:
         content["truncation"] = truncation.build_content(inputs)
     if inputs.endings:
@@ -140,10 +125,7 @@ def _build_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
 
 def _build_deployment(deployment: Deployment | None) -> dict[str, Any]:
     """Build the entry on sampled deployment decodes; empty if they are greedy."""
-    if deployment is None:
-        return {}
-    required = wording.find_required_passes(deployment)
-    return {"deployment": {**deployment.model_dump(mode="json"), "required_passes": required}}
+    return {"deployment": deployment.model_dump(mode="json")} if deployment else {}
 
 
 def _build_condition(condition: ConditionFindings, k: int) -> dict[str, Any]:
@@ -174,18 +156,7 @@ def _build_seed(seed: SeedFindings) -> dict[str, Any]:
         "budget": _build_budget(seed.budget) | {"problems": seed.problems},
         **({"trained_as": seed.trained_as} if seed.trained_as else {}),
         **({"unverified": seed.unverified} if seed.unverified else {}),
-        **({"reasoning": dict(seed.reasoning)} if seed.reasoning else {}),
-        **_build_foreign_set(seed.foreign_set),
     }
-
-
-def _build_foreign_set(foreign_set: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Build the entry of a training set from another run: arm, hash, K and replay, but no path."""
-    return (
-        {}
-        if foreign_set is None
-        else {"taken": {k: v for k, v in foreign_set.items() if k != "run"}}
-    )
 
 
 def _build_rates(parts: Decomposition) -> dict[str, Any]:

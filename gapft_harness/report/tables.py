@@ -22,16 +22,9 @@ def build_tables(inputs: ReportInputs, findings: Findings) -> Iterator[tuple[str
     Raises:
         PluginError: two tables have the same name.
     """
-    audits = [
-        (further.name, further.inputs, findings.further[further.name]) for further in inputs.further
-    ]
     names = set(_CELL_TABLES | _RUN_TABLES)
     for name, table in (_CELL_TABLES | _RUN_TABLES).items():
         yield name, table(inputs, findings)
-    for name, table in (_CELL_TABLES | _RUN_TABLES).items():
-        if audits and name not in _NOT_PER_AUDIT:
-            names.add(f"audits_{name}")
-            yield f"audits_{name}", _join_tables("audit", table, audits)
     if findings.replicates:
         names.add("replicates.csv")
         yield "replicates.csv", replicates.frame_seeds(findings).csv()
@@ -48,17 +41,15 @@ def build_cell_tables(
 ) -> Iterator[tuple[str, Rows]]:
     """Yield the tables of several runs, joined, with a column ``cell`` for the run's cell."""
     for name, table in _CELL_TABLES.items():
-        yield name, _join_tables("cell", table, cells)
+        yield name, _join_tables(table, cells)
 
 
-def _join_tables(
-    column: str, table: TableBuilder, audits: Iterable[tuple[str, ReportInputs, Findings]]
-) -> Rows:
-    """Join the rows of one table for several audits or cells; the first column has the name."""
-    for number, (name, inputs, findings) in enumerate(audits):
+def _join_tables(table: TableBuilder, cells: Iterable[tuple[str, ReportInputs, Findings]]) -> Rows:
+    """Join the rows of one table for several cells; the first column has the cell's name."""
+    for number, (name, inputs, findings) in enumerate(cells):
         header, *rows = table(inputs, findings)
         if not number:
-            yield column, *header
+            yield "cell", *header
         yield from ((name, *row) for row in rows)
 
 
@@ -108,30 +99,22 @@ def _build_training(inputs: ReportInputs, findings: Findings) -> Rows:
 
 def _build_problems(inputs: ReportInputs, findings: Findings) -> Rows:
     audit, deployed = inputs.audit, inputs.audit.deployed
-    has_repeats = deployed.repeats > 1
-    passes = ("passing_decodes",) if has_repeats else ()
-    yield "problem_id", "state", "passing_samples", *passes, "source_verdict", "gold", "prompt"
+    yield "problem_id", "state", "passing_samples", "source_verdict", "gold", "prompt"
     for position, problem_id in enumerate(audit.ids):
         yield (
             problem_id,
             audit.states[position],
             int(audit.verdicts.passing[position]),
-            *((int(deployed.passing[position]),) if has_repeats else ()),
-            STATUSES[int(deployed.shown_statuses[position])],
+            STATUSES[int(deployed.statuses[position])],
             format_gold(audit.golds[position]),
             audit.prompts[position],
         )
 
 
 def _build_items(inputs: ReportInputs, findings: Findings) -> Rows:
-    """Yield gained and lost problems of every arm, with the complete text before and after.
-
-    With several deployment decodes, also how many pass; the verdicts and texts are of those shown.
-    """
-    has_repeats = inputs.audit.deployed.repeats > 1
-    passes = ("passing_before", "passing_after") if has_repeats else ()
+    """Yield gained and lost problems of every arm, with the complete text before and after."""
     yield (
-        "condition", "seed", "problem_id", "state", "change", *passes, "verdict_before",
+        "condition", "seed", "problem_id", "state", "change", "verdict_before",
         "verdict_after", "before", "after",
     )  # fmt: skip
     audit = inputs.audit
@@ -144,11 +127,10 @@ def _build_items(inputs: ReportInputs, findings: Findings) -> Rows:
             audit.ids[position],
             audit.states[position],
             changed.change,
-            *(int(decodes.passing[position]) for decodes in (before, after) if has_repeats),
-            STATUSES[int(before.shown_statuses[position])],
-            STATUSES[int(after.shown_statuses[position])],
-            before.shown_texts[position],
-            after.shown_texts[position],
+            STATUSES[int(before.statuses[position])],
+            STATUSES[int(after.statuses[position])],
+            before.texts[position],
+            after.texts[position],
         )
 
 
@@ -166,6 +148,3 @@ _RUN_TABLES: dict[str, TableBuilder] = {
     "problems.csv": _build_problems,
     "items.csv": _build_items,
 }
-#: Tables that do not depend on an audit. The others are repeated for further audits, as
-#: ``audits_NAME``.
-_NOT_PER_AUDIT = ("states.csv", "training.csv")

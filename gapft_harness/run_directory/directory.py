@@ -51,7 +51,7 @@ from gapft_harness.run_directory.recipe_changes import (
 )
 from gapft_harness.store.store import Store
 
-#: ``pool``, ``audit``, ``calibration``, or ``audit/NAME`` for a further audit.
+#: ``pool``, ``audit`` or ``calibration``.
 Split = str
 #: The splits that every run searches.
 SPLITS: tuple[Split, ...] = ("pool", "audit")
@@ -227,17 +227,7 @@ class RunDirectory:
         again.
         """
         manifest, old_manifest = new_manifest(self.recipe), self.manifest()
-        kept_names: tuple[str, ...] = _KEPT_NAMES
-        origin = old_manifest.get("origin")
-        if origin and origin["pretrained"] == self.recipe.model.args["pretrained"]:
-            kept_names += (layout.ROUNDS,)
-            manifest["origin"] = origin
-            manifest["files"] = {
-                file: digest
-                for file, digest in old_manifest["files"].items()
-                if layout.find_top_folder(file) == layout.ROUNDS
-            }
-        self._remove_paths(path for path in self.path.iterdir() if path.name not in kept_names)
+        self._remove_paths(path for path in self.path.iterdir() if path.name not in _KEPT_NAMES)
         manifest["warnings"] = [
             line for line in old_manifest["warnings"] if line.startswith(LATE_PREFIX)
         ]
@@ -366,7 +356,7 @@ class RunDirectory:
         manifest = self.read_or_new_manifest()
         names = filter(depends_on_adapters, manifest["files"])
         places = [layout.parse_path(name) for name in names if (self.path / name).exists()]
-        arms = dict.fromkeys(place.arm.on_own_audit for place in places if place and place.arm)
+        arms = dict.fromkeys(place.arm for place in places if place and place.arm)
         return {
             arm: find_condition(manifest, arm) for arm in arms if arm.name in manifest["budgets"]
         }
@@ -467,12 +457,7 @@ class RunDirectory:
 def list_splits(recipe: Recipe) -> tuple[Split, ...]:
     """List the splits that a recipe's search stage covers."""
     calibration = () if recipe.calibration is None else (CALIBRATION,)
-    return (*SPLITS, *calibration, *map(layout.audit_split, recipe.further_audits))
-
-
-def list_state_splits(recipe: Recipe) -> tuple[Split, ...]:
-    """List the splits whose problems have states: all except the calibration split."""
-    return tuple(split for split in list_splits(recipe) if split != CALIBRATION)
+    return (*SPLITS, *calibration)
 
 
 def require_consistent(condition: bool, message: str) -> None:

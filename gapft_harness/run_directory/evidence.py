@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
-from gapft_harness.core.records import GREEDY, Evidence, Response, Status, is_deployment
+from gapft_harness.core.records import GREEDY, Evidence, Response, Status
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import (
     parse_response,
@@ -19,19 +19,6 @@ from gapft_harness.run_directory.tables import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class ReasoningCutter(Protocol):
-    """Removes the reasoning of responses (``evidence.keep_reasoning: false``)."""
-
-    def cut(self, response: Response, prompt_ids: tuple[int, ...]) -> Response:
-        """Return a response with the ids of its answer only.
-
-        Args:
-            response: the response as generated.
-            prompt_ids: the ids of the prompt that it is trained on.
-        """
-        ...
 
 
 #: Row groups of the table that are kept in memory, each of about a thousand problems.
@@ -50,7 +37,6 @@ class PoolResponses:
         conversation: whether an episode's last attempt is paired with the conversation that it
             answered, instead of the problem's prompt.
         window: first sample number and number of samples to use; None for all samples.
-        cut: removes the reasoning of responses; None: it is kept.
     """
 
     def __init__(
@@ -59,26 +45,22 @@ class PoolResponses:
         prompts: Mapping[str, tuple[int, ...]],
         conversation: bool,
         window: tuple[int, int] | None = None,
-        cut: ReasoningCutter | None = None,
     ) -> None:
         self._path, self._prompts, self._conversation = path, prompts, conversation
-        self._window, self._cut = window, cut
+        self._window = window
         self._group = lru_cache(maxsize=_MAX_GROUPS)(self._read_group)
         self._ends: list[tuple[str, str]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only: a selector's worker processes read the table themselves."""
-        return PoolResponses, (
-            self._path, self._prompts, self._conversation, self._window, self._cut,
-        )  # fmt: skip
+        return PoolResponses, (self._path, self._prompts, self._conversation, self._window)
 
     def read_verified(self, evidence: Evidence) -> tuple[Evidence, ...]:
         """Return the problem's verified responses by index; see ``Evidence.each_verified``."""
         return tuple(
             self._replace_response(evidence, row)
             for row in self._read_rows(evidence.problem_id)
-            if row["status"] == "pass"
-            and (evidence.state == "G" or not is_deployment(row["index"]))
+            if row["status"] == "pass" and (evidence.state == "G" or row["index"] != GREEDY)
         )
 
     def read_samples(self, evidence: Evidence) -> tuple[tuple[Evidence, Status], ...]:
@@ -86,7 +68,7 @@ class PoolResponses:
         return tuple(
             (self._replace_response(evidence, row), row["status"])
             for row in self._read_rows(evidence.problem_id, with_failed=True)
-            if not is_deployment(row["index"])
+            if row["index"] != GREEDY
         )
 
     def read_greedy(self, problem_id: str) -> Response | None:
@@ -96,10 +78,7 @@ class PoolResponses:
 
     def _replace_response(self, evidence: Evidence, row: Mapping[str, Any]) -> Evidence:
         response = parse_response(row)
-        prompt_ids = self._find_prompt(response)
-        if self._cut is not None:
-            response = self._cut.cut(response, prompt_ids)
-        return replace(evidence, response=response, prompt_ids=prompt_ids)
+        return replace(evidence, response=response, prompt_ids=self._find_prompt(response))
 
     def _find_prompt(self, response: Response) -> tuple[int, ...]:
         context_ids = response.context_ids if self._conversation else ()
@@ -161,7 +140,6 @@ def read_evidence(
     context: Literal["conversation", "problem"] = "conversation",
     max_gen_toks: int | None = None,
     window: tuple[int, int] | None = None,
-    cut: ReasoningCutter | None = None,
 ) -> list[Evidence]:
     """Join a split's problems, responses and states into evidence, ordered by problem id.
 
@@ -173,7 +151,6 @@ def read_evidence(
         max_gen_toks: the length limit of the split's responses, in tokens; see
             ``Evidence.ended``.
         window: first sample number and number of samples of the states to read; None for all.
-        cut: removes the reasoning of responses; None: it is kept.
     """
     evidence = []
     prompts: dict[str, tuple[int, ...]] = {}
@@ -182,7 +159,6 @@ def read_evidence(
         prompts,
         conversation=context == "conversation",
         window=window,
-        cut=cut,
     )
     rows = zip(
         read_problems(run_path / layout.problems_path(split)),
@@ -195,8 +171,6 @@ def read_evidence(
         kept_responses = [j.response for j in judged if j.response.index == state.kept_index]
         if context == "conversation" and kept_responses and kept_responses[0].context_ids:
             prompt_ids = kept_responses[0].context_ids
-        if cut is not None:
-            kept_responses = [cut.cut(response, prompt_ids) for response in kept_responses]
         evidence.append(
             Evidence(
                 problem.id,

@@ -1,14 +1,13 @@
 """All paths of a run directory: a function builds each, and ``parse_path`` reads them back.
 
 Paths are relative to the run directory and use ``/`` on every system, as in ``manifest.json``. A
-*split* is a folder that was searched: ``pool``, ``audit``, ``calibration``, or a further audit
-(``audit/NAME``).
+*split* is a folder that was searched: ``pool``, ``audit`` or ``calibration``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
@@ -23,20 +22,12 @@ ADAPTERS = "adapters"
 SCALED = "scaled"
 DECISIONS = "decisions"
 REPORT = "report"
-#: Copies of tables of earlier rounds.
-ROUNDS = "rounds"
-#: The tables of a round: states and responses of its source on the audit, decisions of its arm.
-ROUND_TABLES = ("states", "responses", "decisions")
 
-#: A subset of an audit's problems.
-ITEMS = "items"
-
-_AUDIT = "audit"
 _PROBLEMS, _RESPONSES, STATES = "problems", "responses", "states"
-_TABLE, _SUBSET = ".parquet", f"{ITEMS}.json"
+_TABLE = ".parquet"
 
-#: Seeds have no leading zeros and conditions no ``@``, so that the name of an arm is unique.
-_ARM = re.compile(r"(?P<condition>[^@/]+)-seed(?P<seed>0|-?[1-9][0-9]*)(?:@(?P<variant>[^/.]+))?")
+#: Seeds have no leading zeros, so that the name of an arm is unique.
+_ARM = re.compile(r"(?P<condition>[^/]+)-seed(?P<seed>0|-?[1-9][0-9]*)")
 _WINDOW = re.compile(r"(?P<offset>0|[1-9][0-9]*)-(?P<k>0|[1-9][0-9]*)")
 
 
@@ -64,31 +55,6 @@ def states_path(split: str, window: tuple[int, int] | None = None) -> str:
     return f"{split}/{name}{_TABLE}"
 
 
-def audit_split(name: str = "") -> str:
-    """Return the split of an audit: the run's own, or a further one by name."""
-    return f"{_AUDIT}/{name}" if name else _AUDIT
-
-
-def find_audit_name(split: str) -> str:
-    """Return the name of a further audit's split; empty for any other split."""
-    return split.removeprefix(f"{_AUDIT}/") if split.startswith(f"{_AUDIT}/") else ""
-
-
-def find_table_audit(name: str) -> str:
-    """Return the further audit that a table belongs to; empty for any other table.
-
-    Args:
-        name: the table's name in the manifest, of a split or an arm.
-    """
-    arm, _ = _split_arm_name(name)
-    return arm.variant if arm else find_audit_name(name)
-
-
-def items_path(split: str) -> str:
-    """Return the path of the problem ids of a split that is a subset of an audit."""
-    return f"{split}/{_SUBSET}"
-
-
 def import_folder(split: str) -> str:
     """Return the folder that keeps responses during an import."""
     return f"{split}/.imported.partial"
@@ -99,12 +65,12 @@ def import_folder(split: str) -> str:
 
 def selection_path(arm: Arm) -> str:
     """Return the path of an arm's training set."""
-    return f"{SELECTIONS}/{arm.on_own_audit.name}{_TABLE}"
+    return f"{SELECTIONS}/{arm.name}{_TABLE}"
 
 
 def adapter_path(arm: Arm) -> str:
     """Return the folder of an arm's adapter."""
-    return arm_path(ADAPTERS, arm.on_own_audit)
+    return arm_path(ADAPTERS, arm)
 
 
 def arm_path(folder: str, arm: Arm) -> str:
@@ -116,7 +82,7 @@ def decisions_path(arm: Arm, experiment: str = "") -> str:
     """Return the path of an arm's deployment decodes.
 
     Args:
-        arm: the arm; ``ARM@NAME`` for a variant, such as another audit.
+        arm: the arm.
         experiment: the name of an experiment's decodes besides the audit, such as ``scale-0.5``;
             it contains no seed.
     """
@@ -134,21 +100,6 @@ def scaled_decisions_path(arm: Arm, scale: float) -> str:
     return decisions_path(arm, "" if scale == 1 else f"scale-{scale:g}")
 
 
-def audit_decisions_path(arm: Arm, audit: str) -> str:
-    """Return the path of an arm's deployment decodes on a further audit, or on the run's own."""
-    return decisions_path(replace(arm, variant=audit))
-
-
-def round_path(number: int, table: str) -> str:
-    """Return the path of the copy of an earlier round's table.
-
-    Args:
-        number: the round, from 1.
-        table: one of ``ROUND_TABLES``.
-    """
-    return f"{ROUNDS}/{number}/{table}{_TABLE}"
-
-
 # Reading paths
 
 
@@ -157,9 +108,9 @@ class RunFile:
     """A file or folder of a run directory, parsed from its path.
 
     Attributes:
-        kind: ``problems``, ``responses``, ``states``, ``items``, ``selections``, ``adapters`` or
+        kind: ``problems``, ``responses``, ``states``, ``selections``, ``adapters`` or
             ``decisions``; for an experiment's file of an arm, its folder.
-        split: the split of problems, responses, states or items; else empty.
+        split: the split of problems, responses or states; else empty.
         window: first sample number and number of samples, for states of some samples.
         arm: the arm of a training set, adapter or decisions; None for a split's table.
         experiment: the experiment of decisions that are not on the audit.
@@ -180,17 +131,13 @@ class RunFile:
 
 
 def parse_path(path: str) -> RunFile | None:
-    """Parse a path of a run directory; return None for an unknown one, and for copies of rounds."""
-    if find_top_folder(path) == ROUNDS:
-        return None
+    """Parse a path of a run directory; return None for an unknown one."""
     folder, _, last = path.rpartition("/")
     stem = last.removesuffix(_TABLE)
     if folder in (SELECTIONS, DECISIONS):
         arm, experiment = _split_arm_name(stem) if stem != last else (None, "")
         is_valid = arm is not None and (not experiment or folder == DECISIONS)
         return RunFile(folder, arm=arm, experiment=experiment) if is_valid else None
-    if last == _SUBSET and folder:
-        return RunFile(ITEMS, folder)
     if stem == last:
         arm = parse_arm(last)
         return RunFile(folder, arm=arm) if arm and folder and "/" not in folder else None
@@ -230,9 +177,9 @@ def judged_table_path(name: str) -> str:
 
 
 def parse_arm(name: str) -> Arm | None:
-    """Parse an arm's name, ``CONDITION-seedS`` or ``CONDITION-seedS@VARIANT``; else return None."""
+    """Parse an arm's name, ``CONDITION-seedS``; else return None."""
     match = _ARM.fullmatch(name)
-    return Arm(match["condition"], int(match["seed"]), match["variant"] or "") if match else None
+    return Arm(match["condition"], int(match["seed"])) if match else None
 
 
 def _split_arm_name(stem: str) -> tuple[Arm | None, str]:

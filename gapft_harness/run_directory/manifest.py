@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NotRequired, TypedDict, cast
 
@@ -51,35 +51,6 @@ class TaskFacts(TypedDict, total=False):
     episode: dict[str, int]  # attempts and executions
 
 
-class ForeignSetFacts(TypedDict):
-    """The source of a training set imported from another run: folder, arm, the file's hash.
-
-    ``k`` and ``replay`` are the values in that run: K of its condition, or of the run.
-    """
-
-    run: str
-    arm: str
-    sha256: str
-    k: int
-    replay: int
-
-
-class ReasoningFacts(TypedDict):
-    """Reasoning that is not trained on (``evidence.keep_reasoning: false``), counted over examples.
-
-    Attributes:
-        removed: examples without their reasoning.
-        none: examples whose response had no reasoning block.
-        inseparable: examples that keep it (``core.thoughts.find_answer_ids``).
-        tokens: the removed tokens, each example counted once.
-    """
-
-    removed: int
-    none: int
-    inseparable: int
-    tokens: int
-
-
 class BudgetFacts(TypedDict, total=False):
     """An entry of ``budgets``, by arm, written by the selection: ``records.Budget`` and more."""
 
@@ -92,20 +63,7 @@ class BudgetFacts(TypedDict, total=False):
     matched: bool
     ends_unknown: int
     unverified: int
-    reasoning: ReasoningFacts
     condition: dict[str, Any]
-    taken: ForeignSetFacts
-
-
-class AuditFacts(TypedDict):
-    """An entry of ``audits``, by name, written by the search of a further audit.
-
-    Attributes:
-        settings: the recipe's settings of the audit, without defaults.
-    """
-
-    task: TaskFacts
-    settings: Mapping[str, Any]
 
 
 class ImportFacts(TypedDict):
@@ -170,52 +128,6 @@ class StepFacts(TypedDict):
     key: str
 
 
-class RoundFacts(TypedDict):
-    """One earlier round: the arm of another run from which the next round started.
-
-    Attributes:
-        run: the other run's folder, resolved.
-        recipe: the name of its recipe.
-        arm: the arm's name.
-        base_sha256: the hash of the weights of that run's source.
-        adapter_sha256: the hash of the weights of the arm's adapter.
-        search: the section ``search`` of that run's recipe.
-        sealed: the hashes of that run's sealed tables that this run has copies of, by
-            ``layout.ROUND_TABLES``.
-    """
-
-    run: str
-    recipe: str
-    arm: str
-    base_sha256: str
-    adapter_sha256: str
-    search: dict[str, Any]
-    sealed: dict[str, str]
-
-
-class MergedSource(TypedDict):
-    """Section ``origin`` of a run whose source is a base merged with an adapter.
-
-    Attributes:
-        pretrained: the merged model's folder.
-        weights_sha256: the hash of its weights.
-        stored: its group in the store.
-        base: ``pretrained`` as in the recipe, ``revision`` and ``subfolder`` if any, and
-            ``weights_sha256``.
-        adapter: ``path`` and ``weights_sha256``.
-        rounds: the earlier rounds, oldest first; empty if the adapter is not that of a run.
-        inputs: task and audit of the earlier run, as in its section ``rests_on``.
-    """
-
-    pretrained: str
-    weights_sha256: str
-    stored: str
-    base: dict[str, str]
-    adapter: dict[str, str]
-    rounds: list[RoundFacts]
-    inputs: NotRequired[dict[str, Any]]
-
-
 class Manifest(TypedDict, total=False):
     """``manifest.json``. Sections by split and arm have the keys of ``layout.RunFile.name``."""
 
@@ -224,7 +136,6 @@ class Manifest(TypedDict, total=False):
     recipe: dict[str, Any]
     task: TaskFacts
     source: dict[str, Any]
-    origin: MergedSource
     files: dict[str, str]
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of the plugins of its commands
     rests_on: dict[str, Any]  # inputs; their format: stages/integrity/inputs.py
@@ -236,7 +147,6 @@ class Manifest(TypedDict, total=False):
     history: str  # the hash of the last line of history.jsonl
     n: int
     budgets: dict[str, BudgetFacts]
-    audits: dict[str, AuditFacts]
     training: dict[str, dict[str, Any]]
     steps: dict[str, StepFacts]  # of experiments, by the file that each makes
     verdict_counts: dict[str, dict[str, int]]
@@ -307,33 +217,15 @@ def new_manifest(recipe: Recipe) -> Manifest:
 
 
 def has_results(manifest: Manifest) -> bool:
-    """Return whether a run has sealed files of its own, besides copies from earlier rounds."""
-    return any(layout.find_top_folder(f) != layout.ROUNDS for f in manifest.get("files", ()))
+    """Return whether a run has sealed files."""
+    return bool(manifest.get("files"))
 
 
 def has_reused_responses(manifest: Manifest) -> bool:
     """Return whether any response of a run's search was generated for another run."""
-    splits = ("pool", layout.audit_split())
+    splits = ("pool", "audit")
     reused_tables = manifest.get("reused", {})
     return any(runs for name, runs in reused_tables.items() if name.split("/")[0] in splits)
-
-
-def find_task(manifest: Manifest, split: str) -> TaskFacts:
-    """Return the facts of the task that a split's problems come from.
-
-    Raises:
-        UserError: the split is a further audit that has not been searched.
-    """
-    name = layout.find_audit_name(split)
-    if name and name not in manifest.get("audits", {}):
-        raise UserError(f"audit {name!r}: not searched yet; search it first (--only search)")
-    return manifest["audits"][name]["task"] if name else manifest["task"]
-
-
-def find_verifier(manifest: Manifest, name: str) -> str | None:
-    """Return the name of the verifier of a table, by the table's name in the manifest."""
-    audit = manifest.get("audits", {}).get(layout.find_table_audit(name))
-    return (audit["task"] if audit else manifest["task"]).get("verifier")
 
 
 def remove_entries(manifest: Manifest, relative: str) -> None:
@@ -381,15 +273,6 @@ def find_condition(manifest: Manifest, arm: Arm) -> Condition:
     return build_condition(
         arm.condition, manifest["budgets"].get(arm.name, {}).get("condition", {})
     )
-
-
-def list_foreign_sets(manifest: Manifest) -> dict[str, ForeignSetFacts]:
-    """Map each condition with training sets of another run to their source."""
-    sets_by_condition = {}
-    for name, entry in manifest["budgets"].items():
-        if (arm := layout.parse_arm(name)) and "taken" in entry:
-            sets_by_condition[arm.condition] = entry["taken"]
-    return sets_by_condition
 
 
 def read_manifest(run_path: Path) -> Manifest:
@@ -456,6 +339,4 @@ def has_no_work(path: Path, run_path: Path) -> bool:
             return "gapft_harness" in manifest and not has_results(manifest)
         return False
     parts = path.relative_to(run_path).parts
-    if parts[0] == layout.ROUNDS and path.suffix == ".parquet":
-        return True  # copies of another run's files
     return any(part.startswith(".") and part.endswith(PARTIAL) for part in parts)

@@ -18,7 +18,7 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manifest
 
 #: Folders that exist before training; sealed files in any other folder depend on adapters.
-_UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS, layout.ROUNDS)
+_UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS)
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
 _IGNORED_SECTIONS = ("executor", "trackers", "notes", "description", "paper", "model")
@@ -92,9 +92,6 @@ def find_changes(
     )
     if earlier.evidence.keep is not None and recipe.evidence.keep is None:
         search.append(describe_change("evidence.keep", earlier.evidence.keep, None))
-    for name, audit in run_manifest.get("audits", {}).items():
-        if (choice := recipe.audits.get(name)) is not None:
-            search += list_differences(audit["settings"], choice.dump_set_keys(), f"audits.{name}")
     selection = list_differences(
         earlier.build_training_identity(), recipe.build_training_identity()
     )

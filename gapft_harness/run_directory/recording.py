@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, SPLITS
 from gapft_harness.run_directory.manifest import (
-    AuditFacts,
     Manifest,
     TaskFacts,
-    find_verifier,
     record_warnings,
 )
 
@@ -22,8 +19,7 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
     Args:
         split: the split's name.
-        facts: the results of its search; for a further audit also ``settings``, the settings that
-            the recipe gives for it.
+        facts: the results of its search.
 
     Raises:
         UserError: when the change is applied, if another split was searched with a different
@@ -31,14 +27,9 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
     """
 
     def apply_search(manifest: Manifest) -> None:
-        task, name = cast(TaskFacts, dict(facts["task"])), layout.find_audit_name(split)
+        task = cast(TaskFacts, dict(facts["task"]))
         record_warnings(manifest, task.pop("warnings", []))
-        if name:
-            audit: AuditFacts = {"task": task, "settings": facts["settings"]}
-            record_warnings(manifest, _list_rule_warnings(manifest, name, task))
-            manifest.setdefault("audits", {})[name] = audit
-        else:
-            _record_task(manifest, task)
+        _record_task(manifest, task)
         require_same_model(manifest, split, facts["source"])
         if "imported" in facts:
             manifest.setdefault("imported", {})[split] = facts["imported"]
@@ -50,24 +41,12 @@ def record_search(split: str, facts: dict[str, Any]) -> Callable[[Manifest], Non
 
 
 def _record_task(manifest: Manifest, task: TaskFacts) -> None:
-    """Record the run's own task, which the pool, audit and calibration splits come from."""
+    """Record the run's task."""
     earlier = manifest["task"].get("dropped", [])
     task["dropped"] = earlier + [line for line in task["dropped"] if line not in earlier]
     if "keep" in manifest["task"]:  # another response rule may have made the states since
         task["keep"] = manifest["task"]["keep"]
     manifest["task"] = task
-
-
-def _list_rule_warnings(manifest: Manifest, name: str, task: TaskFacts) -> list[str]:
-    """Warn if an audit uses the run's verifier with different parameters."""
-    own = manifest["task"]
-    key: Final = "verifier_params"
-    if own.get("verifier") != task["verifier"] or own[key] == task[key]:
-        return []
-    return [
-        f"audit {name}: verified by {task['verifier']} with {task[key]}, but the run's own task "
-        f"with {own[key]}; to change it, set audits.{name}.verifier in a new run directory"
-    ]
 
 
 def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]) -> None:
@@ -109,9 +88,7 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
             )
 
 
-def require_same_rules(
-    manifest: Manifest, name: str, verifier: str, judge_facts: Mapping[str, Any]
-) -> None:
+def require_same_rules(manifest: Manifest, name: str, judge_facts: Mapping[str, Any]) -> None:
     """Require that new responses will be judged by the rules of the responses judged earlier.
 
     This applies to verifiers whose verdicts are not recomputed (``rejudge=False``): ``gapft
@@ -120,16 +97,13 @@ def require_same_rules(
     Args:
         manifest: the run's manifest.
         name: the split or arm to judge.
-        verifier: the name of its verifier; tables of other verifiers are not compared.
         judge_facts: the verifier's description, with its ``rules``.
 
     Raises:
         UserError: an earlier table was judged by different rules.
     """
     for other, recorded_judge in manifest["judged_by"].items():
-        if other == name or find_verifier(manifest, other) != verifier:
-            continue
-        if recorded_judge.get("rules") != judge_facts.get("rules"):
+        if other != name and recorded_judge.get("rules") != judge_facts.get("rules"):
             raise UserError(
                 f"{name}: would be judged by different rules than {other}: "
                 f"{judge_facts.get('rules')}, expected "

@@ -2,9 +2,8 @@
 
 ``SPLIT/problems.parquet`` has one row for each problem, ordered by id. ``SPLIT/responses.parquet``
 and ``decisions/ARM.parquet`` contain responses with verdicts, ordered by problem id, then index;
-negative indices are deployment decodes (-1 alone if it is greedy), the only ones in decisions.
-``SPLIT/states.parquet`` contains the states, ``selections/ARM.parquet`` a training set,
-``audit/NAME/items.json`` a named subset of an audit.
+index -1 is the deployment decode, the only one in decisions.
+``SPLIT/states.parquet`` contains the states, ``selections/ARM.parquet`` a training set.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.files import replace_file, write_json
+from gapft_harness.core.files import replace_file
 from gapft_harness.core.records import (
     STATUSES,
     Attempt,
@@ -238,7 +237,7 @@ class ProblemState:
     """A problem's state and the sample counts that it follows from.
 
     Attributes:
-        samples: how many samples were drawn: K, or fewer if search stopped early at a success.
+        samples: how many samples were drawn.
         first_success: number of the first sample that passed, or None.
         kept_index: index of the evidence's response: of a deployment decode, a sample's number, or
             None for U.
@@ -318,33 +317,3 @@ def read_examples(path: Path) -> list[Example]:
         )
         for row in read_rows(path)
     ]
-
-
-def write_items(path: Path, audit: str, items: Sequence[str], task: str | None = None) -> None:
-    """Write the problem ids of a subset of an audit.
-
-    Args:
-        path: the file.
-        audit: the name of the audit; ``audit`` for the run's own.
-        items: the problem ids.
-        task: the task that defines the subset, if one does: its audit has the same problems.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    task_entry = {} if task is None else {"task": task}
-    write_json(path, {"of": audit, **task_entry, "items": sorted(items)})
-
-
-def read_items(path: Path) -> tuple[str, list[str], str | None]:
-    """Read a subset of an audit.
-
-    Returns:
-        The audit's name, the problem ids, and the task that defines the subset, if one does.
-
-    Raises:
-        GapftError: the file is not a subset of an audit.
-    """
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        return str(content["of"]), [str(i) for i in content["items"]], content.get("task")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise GapftError(f"{path}: not a valid subset of an audit ({error!r})") from error

@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.identities import canonical_json
-from gapft_harness.core.records import Arm, Decoding, Gold, Problem, Verdict, is_deployment
+from gapft_harness.core.records import GREEDY, Arm, Decoding, Gold, Problem, Verdict
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import (
     Generated,
@@ -27,7 +27,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, find_task
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.stages.generation.chunks import Chunk
@@ -174,7 +174,7 @@ def _add_table(
     problems = {
         problem.id: (problem, ids) for problem, ids in stored_problems if problem.id in rows
     }
-    episode = find_task(manifest, split)["episode"]
+    episode = manifest["task"]["episode"]
     attempts = episode["attempts"]
     replay = _Replay(rows, problems, attempts)
     size = count_chunk_problems(run.recipe.search, [*groups])
@@ -187,9 +187,7 @@ def _add_table(
             group.create({"source": facts["source"]})
     origin = str(run.path.resolve())
     episodes = Episodes(attempts, replay.feedback)
-    generator = ChunkGenerator(
-        replay, table.build_streams(), episodes, replay, origin, run.recipe.search.solved
-    )
+    generator = ChunkGenerator(replay, table.build_streams(), episodes, replay, origin)
     missing = [chunk.list_missing() for chunk in chunks]
     try:
         generate_chunks(chunks, lambda: generator, report_nothing, attempts)
@@ -215,7 +213,7 @@ def _add_table(
                     for content in rows[problem.id]
                     if content.response.index in phase.indices
                 ]
-                is_repeated = times > 1 and any(map(is_deployment, phase.indices))
+                is_repeated = times > 1 and GREEDY in phase.indices
                 if phase_rows:
                     pairs = [
                         (content.response.index, content.verdict, content.answer)

@@ -1,8 +1,7 @@
 """Audit one arm: the function of the jobs that executors run for each arm.
 
-``audit_arm`` decodes the audit split with an arm's adapter, greedily or in sampled repeats
-(``search.deployment``), and writes ``decisions/ARM.parquet`` (Section 3.4), or
-``decisions/ARM@NAME.parquet`` for a further audit.
+``audit_arm`` decodes the audit split with an arm's adapter, greedily or sampled
+(``search.deployment``), and writes ``decisions/ARM.parquet`` (Section 3.4).
 Steps of experiments decode other problems, draw samples, or use a scaled adapter.
 """
 
@@ -20,10 +19,9 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import find_task
 from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.generation.generation import (
-    build_deployment_phases,
+    build_deployment_phase,
     build_sample_phases,
     build_sampled_decoding,
     generate_and_judge,
@@ -60,7 +58,7 @@ def audit_arm(
         plugin_files: files given by ``--plugin``.
         progress: called with (0, 0) before the model is loaded, then with the numbers of finished
             and of all responses.
-        split: the split to decode; ``audit/NAME`` for a further audit.
+        split: the split to decode.
         file: the table to write, relative to the run directory; empty for the arm's decisions.
         ids: the problems to decode; None for all problems of the split.
         samples: number of samples of each problem instead of its deployment decode, drawn as in the
@@ -74,7 +72,7 @@ def audit_arm(
         UserError: a plugin was changed since the search.
     """
     run, arm = RunDirectory.open(run_path), Arm(condition, seed)
-    path = run.path / (file or layout.audit_decisions_path(arm, layout.find_audit_name(split)))
+    path = run.path / (file or layout.decisions_path(arm))
     copy = run.path / layout.SCALED / f".{arm.name}-{scale:g}"
     if path.exists():
         shutil.rmtree(copy, ignore_errors=True)  # from a command killed after it wrote the table
@@ -139,7 +137,7 @@ def decode_arm(
         plugin_files: files given by ``--plugin``.
         progress: called with (0, 0) before the model is loaded, then as by ``generate``.
         adapter: the adapter; default: the arm's sealed adapter, or none for ``SOURCE``.
-        split: the split of the problems: a further audit has its own task.
+        split: the split of the problems.
         samples: number of samples of each problem instead of its deployment decode, drawn as in the
             search. Arms of the same training seed use the same random streams.
 
@@ -148,7 +146,7 @@ def decode_arm(
     """
     progress(0, 0)
     plugins = load_plugins(plugin_files)
-    task = find_task(run.manifest(), split)
+    task = run.manifest()["task"]
     require_same_inputs(
         run, {"plugins": hash_components(plugins, list_search_components(run.recipe, task))}
     )
@@ -165,7 +163,7 @@ def decode_arm(
         problems,
         build_sample_phases(build_sampled_decoding(greedy, search), samples)
         if samples
-        else build_deployment_phases(greedy, search),
+        else [build_deployment_phase(greedy, search)],
         path,
         plugins,
         plugins.create_verifier(task["verifier"], task["verifier_params"]),

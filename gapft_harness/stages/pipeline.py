@@ -11,14 +11,13 @@ from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import list_splits, list_state_splits
+from gapft_harness.run_directory.directory import SPLITS, list_splits
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.recipe_changes import RecipeChanges
 from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
 from gapft_harness.stages.experiment.driver import seal_decisions
-from gapft_harness.stages.generation.generation import check_early_stop
 from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts, describe_tables
 from gapft_harness.stages.integrity.inputs import (
     SECTION,
@@ -97,10 +96,10 @@ def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequen
 
 
 def run_states_stage(context: Context) -> None:
-    """Compute the states (G, S, U) of pool and audits, and the evidence kept for each problem."""
+    """Compute the states (G, S, U) of pool and audit, and the evidence kept for each problem."""
     run = context.run
     _unseal_states_of_other_rule(context)
-    for split in list_state_splits(run.recipe):
+    for split in SPLITS:
         if not run.is_sealed(layout.states_path(split)):
             write_split_states(str(run.path), split, context.plugin_files)
         run.seal(layout.states_path(split))
@@ -117,10 +116,9 @@ def _unseal_states_of_other_rule(context: Context) -> None:
     keep = run.recipe.evidence.keep
     if keep is None or keep == task.get("keep", keep):
         return
-    check_early_stop(run.recipe.search, context.plugins.get("response rule", keep), task)
     places = {name: layout.parse_path(name) for name in run.manifest()["files"]}
     windows = [name for name, place in places.items() if place and place.window]
-    run.unseal([*(layout.states_path(split) for split in list_state_splits(run.recipe)), *windows])
+    run.unseal([*map(layout.states_path, SPLITS), *windows])
     run.update_manifest(lambda manifest: manifest["task"].update({"keep": keep}))
 
 
@@ -167,44 +165,24 @@ def _describe_budgets(context: Context) -> Iterator[str]:
 
 
 def run_audit_stage(context: Context) -> None:
-    """Decode each audit greedily with every arm's adapter."""
+    """Decode the audit with every arm's adapter."""
     run = context.run
     require_selected(run)
     arms, reusing_arms = context.list_trainable_arms(), map_originals(run.manifest())
-    foreseen: dict[str, list[ReuseCounts]] = {}
+    foreseen: list[ReuseCounts] = []
     # arms that reuse an adapter come after its owner and find the responses in the store
     for arm_group in (
         [arm for arm in arms if arm not in reusing_arms],
         [arm for arm in arms if arm in reusing_arms],
     ):
-        jobs = [
-            (
-                layout.audit_decisions_path(arm, audit),
-                context.build_arm_job(
-                    f"audit {audit}," if audit else "audit",
-                    partial(audit_arm, split=layout.audit_split(audit)),
-                    arm,
-                ),
-            )
-            for audit in ("", *run.recipe.further_audits)
-            for arm in arm_group
-        ]
-        results = context.executor.run([job for _, job in jobs], context.progress)
-        for (file, _), facts in zip(jobs, results, strict=True):
+        jobs = [context.build_arm_job("audit", audit_arm, arm) for arm in arm_group]
+        results = context.executor.run(jobs, context.progress)
+        for arm, facts in zip(arm_group, results, strict=True):
             if REUSE_KEY in facts:
-                foreseen.setdefault(_name_table_group(file), []).append(
-                    ReuseCounts(**facts.pop(REUSE_KEY))
-                )
-            seal_decisions(context, file, facts)
-    for group, group_tables in foreseen.items():
-        context.report_line(f"{group}: {describe_tables(group_tables, run.path)}")
-
-
-def _name_table_group(file: str) -> str:
-    """Return the name under which tables of decisions are reported together: that of the audit."""
-    place = layout.parse_path(file)
-    variant = place.arm.variant if place is not None and place.arm else ""
-    return f"audit {variant}".strip()
+                foreseen.append(ReuseCounts(**facts.pop(REUSE_KEY)))
+            seal_decisions(context, layout.decisions_path(arm), facts)
+    if foreseen:
+        context.report_line(f"audit: {describe_tables(foreseen, run.path)}")
 
 
 def _run_search_stage(context: Context) -> None:

@@ -12,7 +12,7 @@ from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory, list_state_splits
+from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recipe_changes import require_recorded_recipe, restrict_recipe
 from gapft_harness.stages.alternatives import list_alternatives
 from gapft_harness.stages.context import Context, require_selected
@@ -85,19 +85,13 @@ def require_sealed(run: RunDirectory) -> None:
         UserError: a file is missing or was changed.
     """
     require_selected(run)
-    for split in list_state_splits(run.recipe):
+    for split in SPLITS:
         for table in (layout.problems_path, layout.responses_path, layout.states_path):
             run.sealed(table(split))
     budgets = run.manifest()["budgets"]
     for arm in (arm for arm in list_arms(run.recipe) if arm.name in budgets):
         run.sealed(layout.selection_path(arm))
-        for audit in ("", *run.recipe.further_audits):
-            run.sealed(layout.audit_decisions_path(arm, audit))
-    for file in run.manifest()["files"]:
-        if layout.find_top_folder(file) == layout.ROUNDS:
-            run.sealed(file)
-    for name in run.recipe.subsets:
-        run.sealed(layout.items_path(layout.audit_split(name)))
+        run.sealed(layout.decisions_path(arm))
 
 
 def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
@@ -117,17 +111,16 @@ def judge_by_other_rule(inputs: ReportInputs, plugins: Plugins) -> OtherRule:
     if rule is None:
         return OtherRule(reason=f"the verifier {name} declares no other rule for these parameters")
     decodes = [inputs.audit.deployed, *(arm.deployed for arm in inputs.arms)]
-    shape = inputs.audit.deployed.statuses.shape
-    golds = [gold for text in inputs.audit.golds for gold in [json.loads(text)] * shape[1]]
+    golds = list(map(json.loads, inputs.audit.golds))
     texts = [text for item in decodes for text in item.texts]
     with closing_verifier(plugins.create_verifier(rule.name, rule.params)) as verifier:
         verdicts = verify_unique(verifier, texts, golds * len(decodes))
-    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), *shape)
+    status_codes = codes([v.status for v in verdicts]).reshape(len(decodes), -1)
     names = [item.arm.name for item in inputs.arms]
     arms = dict(zip(names, status_codes[1:], strict=True))
     with closing_verifier(plugins.create_verifier(name, params)) as verifier:
         answer_codes, has_openings = _read_answers(verifier, texts, golds * len(decodes))
-    by_model = answer_codes.reshape(len(decodes), *shape) if len(answer_codes) else ()
+    by_model = answer_codes.reshape(len(decodes), -1) if len(answer_codes) else ()
     return OtherRule(
         rule.name,
         rule.params,

@@ -50,8 +50,6 @@ class GroupSummary:
             return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
         if "responses" in self.made_from:
             return f"verdicts of {self.made_from['verifier']['name']}"
-        if self.folder.parent.name == "merge":
-            return "merged model"
         decoding = self.made_from.get("decoding", {})
         streams = self.made_from.get("streams")
         if streams is None:
@@ -76,7 +74,6 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
         manifest = _read_object(run / _MANIFEST)
         keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
         keys += [facts.get("stored", "") for facts in manifest.get("training", {}).values()]
-        keys += [origin.get("stored", "") for origin in (manifest.get("origin"),) if origin]
         for key in keys:
             users_by_group.setdefault(key, set()).add(run.name)
     summaries = []

@@ -115,7 +115,7 @@ def _read_cell(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> 
     recipe = run.recipe
     reduced = restrict_recipe(recipe, study.conditions, study.seeds)
     ordered = {compared: reduced.conditions[compared] for compared in study.conditions}
-    reduced = reduced.model_copy(update={"audits": {}, "experiments": {}, "conditions": ordered})
+    reduced = reduced.model_copy(update={"experiments": {}, "conditions": ordered})
     run = RunDirectory(run.path, reduced)
     require_sealed(run)
     arms = [Arm(condition, seed) for condition in study.conditions for seed in study.seeds]

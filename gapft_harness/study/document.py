@@ -366,18 +366,10 @@ def _build_decomposition(findings: StudyFindings) -> list[Block]:
             for name in findings.study.conditions
             if name != reference
         ]
-    rates = (
-        "κ_S, κ_U: share of the failures recovered by search, and of the failures missed by it, "
-        "that are right after training. ρ_G: share of the solved problems that are wrong after "
-        "training."
-    )
-    if findings.deployment and findings.deployment.repeats > 1:
-        rates = (
-            "κ_S, κ_U: mean gain of the success probability on the failures recovered by search, "
-            "and on those missed by it. ρ_G: its mean loss on the solved problems."
-        )
     note = (
-        f"p: share of the audit in each state of the source, in percent. {rates} The terms "
+        "p: share of the audit in each state of the source, in percent. κ_S, κ_U: share of the "
+        "failures recovered by search, and of the failures missed by it, that are right after "
+        "training. ρ_G: share of the solved problems that are wrong after training. The terms "
         "S = p_S κ_S, U = p_U κ_U and G = −p_G ρ_G are computed from counts, and add up exactly to "
         "the change of Pass@1."
     )
@@ -449,11 +441,6 @@ TERM_DIFFERENCES: tuple[Column[CellContrast], ...] = (
 
 def _describe_flow(cell: CellFindings, lead: str) -> str:
     mean = cell.findings.conditions[lead].mean
-    if mean.repeats > 1:
-        return (
-            f"{cell.name}: κ_S {percent(mean.kappa_s)}, κ_U {percent(mean.kappa_u)}, ρ_G "
-            f"{percent(mean.rho_g)}"
-        )
     return (
         f"{cell.name}: of the solved {percent(mean.rho_g)} are lost, of the recovered "
         f"{percent(mean.kappa_s)} corrected, of the missed {percent(mean.kappa_u)}"

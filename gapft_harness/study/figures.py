@@ -71,6 +71,5 @@ def _draw_flows(findings: StudyFindings) -> Figure:
     for cell_axes in axes:
         cell_axes.set_xlim(0, widest)
     style: Any = {"fontsize": 8.5, "handlelength": 0.9, "handleheight": 0.9, "columnspacing": 1.2}
-    handles = build_outcome_handles(findings.cells[0].findings.source.repeats)
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, **style)
+    figure.legend(handles=build_outcome_handles(), loc="outside lower center", ncols=4, **style)
     return figure

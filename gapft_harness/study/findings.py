@@ -166,13 +166,12 @@ def _compute_means(
 
 def _stack_decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
     return Cell(
-        passing=np.array(
-            [[arm.deployed.passing for arm in inputs.find_arms(name)] for name in conditions]
+        passed=np.array(
+            [[arm.deployed.passed for arm in inputs.find_arms(name)] for name in conditions]
         ),
-        source_passing=inputs.audit.deployed.passing,
+        source_passed=inputs.audit.deployed.passed,
         item_ids=inputs.audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
-        repeats=inputs.audit.deployed.repeats,
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.study.cells import CollectedCell
@@ -119,14 +118,8 @@ def _select_recipe_protocol(conditions: Sequence[str], recipe: Recipe) -> dict[s
     for key in (*OWN_KEYS, "episode.attempts", "episode.executions", "evidence.keep"):
         section, _, name = key.partition(".")
         del protocol[section][name]
-    plugins = load_plugins()
     for name in conditions:
-        condition = recipe.conditions[name]
-        file_params = plugins.find_selector_traits(
-            condition.selector
-        ).files  # each cell has its own
-        params = {key: value for key, value in condition.params.items() if key not in file_params}
-        protocol[f"conditions.{name}"] = condition.model_dump(mode="json") | {"params": params}
+        protocol[f"conditions.{name}"] = recipe.conditions[name].model_dump(mode="json")
     return protocol
 
 

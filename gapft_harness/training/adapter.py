@@ -248,20 +248,12 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         shutil.copyfile(folder / "adapter_config.json", partial / "adapter_config.json")
         written = {
             **facts,
-            **_read_merged_base(folder),
             "adapter_sha256": weights_hash(partial),
         }
         (partial / "scaling.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
         if "base_model" in facts:
             card = _SCALED_CARD.format(**facts, base=_format_base_argument(facts))
             (partial / "README.md").write_text(card, encoding="utf-8")
-
-
-def _read_merged_base(folder: Path) -> dict[str, Any]:
-    """Return the facts on a merged base in an adapter's ``training.json``; empty without one."""
-    path = folder / "training.json"
-    facts = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return {key: facts[key] for key in ("merged_base",) if key in facts}
 
 
 def _is_lora_b(name: str, folder: Path) -> bool:

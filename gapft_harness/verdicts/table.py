@@ -1,4 +1,4 @@
-"""Verdicts on problems under one rule: of deployment decodes, and of K samples each."""
+"""Verdicts on problems under one rule: of the deployment decode, and of K samples each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ class Verdicts:
     """P problems under one rule, in the reader's order: in a run's tables by id.
 
     Attributes:
-        deployed: shape (P, r), whether each deployment decode passed: the greedy one, or the r
-            sampled repeats.
+        deployed: shape (P,), whether the deployment decode passed.
         passing: shape (P,), how many of the K samples passed: c of the Pass@k estimator.
         k: K.
         passed: shape (P, K), whether each sample passed; empty if only the counts are known.
         answers: shape (P, K), the code of each sample's answer, as ``encode_answers`` returns it;
             None if answers are unknown.
-        solved_share: the share of the deployment decodes that pass on a solved problem.
     """
 
     deployed: NDArray[np.bool_]
@@ -36,7 +34,6 @@ class Verdicts:
     k: int
     passed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
     answers: NDArray[np.int64] | None = field(default=None, kw_only=True)
-    solved_share: float | Fraction = field(default=Fraction(1), kw_only=True)
 
     @classmethod
     def of(
@@ -44,46 +41,25 @@ class Verdicts:
         deployed: NDArray[np.bool_],
         passed: NDArray[np.bool_],
         answers: NDArray[np.int64] | None = None,
-        solved_share: float | Fraction = Fraction(1),
     ) -> Verdicts:
         """Build verdicts from the outcome of each decode, and from samples' answers if known.
 
         Args:
-            deployed: shape (P, r); or (P,) with one deployment decode.
+            deployed: shape (P,).
             passed: shape (P, K).
             answers: see ``Verdicts``.
-            solved_share: see ``Verdicts``.
         """
         passing = passed.sum(axis=1, dtype=np.int64)
-        return Verdicts(
-            deployed if deployed.ndim == 2 else deployed[:, None],
-            passing,
-            passed.shape[1],
-            passed,
-            answers=answers,
-            solved_share=solved_share,
-        )
+        return Verdicts(deployed, passing, passed.shape[1], passed, answers=answers)
 
     @property
     def states(self) -> NDArray[np.str_]:
         """Evidence states, shape (P,): ``G``, ``S`` or ``U`` (Equations 3 to 5)."""
-        return partition(self.deployed, (self.passing > 0)[:, None], self.solved_share)
-
-    @property
-    def solved(self) -> NDArray[np.bool_]:
-        """Shape (P,), whether the model solves the problem: state ``G``."""
-        solved: NDArray[np.bool_] = self.states == "G"
-        return solved
-
-    @property
-    def success(self) -> NDArray[np.float64]:
-        """Shape (P,), the share of the deployment decodes that passed."""
-        success: NDArray[np.float64] = self.deployed.mean(axis=1)
-        return success
+        return partition(self.deployed, (self.passing > 0)[:, None])
 
     @property
     def pass_at_1(self) -> Fraction:
-        """Pass@1, the exact mean share of the deployment decodes that passed."""
+        """Pass@1, the exact share of the deployment decodes that passed."""
         return Fraction(int(self.deployed.sum()), self.deployed.size)
 
     @property
@@ -117,7 +93,7 @@ class Verdicts:
         """Select k samples from number ``first`` on: for nested budgets, or independent sets."""
         answers = None if self.answers is None else self.answers[:, first : first + k]
         passed = self.passed[:, first : first + k]
-        return Verdicts.of(self.deployed, passed, answers, self.solved_share)
+        return Verdicts.of(self.deployed, passed, answers)
 
 
 def encode_answers(rows: Iterable[Sequence[str | None]]) -> NDArray[np.int64]:

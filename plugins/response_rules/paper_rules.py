@@ -30,4 +30,4 @@ def first(passing: Sequence[Response]) -> Response:
 def register_response_rules(register: RegisterResponseRule) -> None:
     """Register both rules."""
     register("shortest", shortest)
-    register("first", first, stops_early=True)
+    register("first", first)

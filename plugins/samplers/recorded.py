@@ -33,7 +33,6 @@ from gapft_harness.api import (
     UserError,
     did_you_mean,
     hookimpl,
-    is_deployment,
     parse_object,
     read_lines,
     replace_surrogates,
@@ -53,7 +52,7 @@ class Record:
         arm: the trained model that responded; None for the source.
         key_kind: ``id`` or ``prompt``: the content of ``problem``.
         problem: a problem's id, or its exact prompt before any chat template.
-        index: ``GREEDY``, a repeat's index below 0, or the sample number.
+        index: ``GREEDY``, or the sample number.
         attempt: the attempt of an episode, from 1.
         text: the response.
         finish_reason: one of ``FINISH_REASONS``; ``unknown`` if the file has none.
@@ -149,11 +148,8 @@ class RecordedSampler:
             )
         record = by_id or by_prompt
         if record is None:
-            remedy = (
-                "add it, or lower search.k"
-                if attempt == 1 and not is_deployment(index)
-                else "add it"
-            )
+            may_lower_k = attempt == 1 and index != GREEDY
+            remedy = "add it, or lower search.k" if may_lower_k else "add it"
             raise UserError(
                 f"{self._path}: no record for {self._describe_request(request, index)}, neither by "
                 f"its id nor by its exact prompt; {remedy}"
@@ -162,8 +158,7 @@ class RecordedSampler:
 
     def _describe_request(self, request: Request, index: int) -> str:
         model_name = f"the trained model {self._arm.name}" if self._arm else "the source model"
-        name = "greedy response" if index == GREEDY else f"repeat {index} of the deployment decode"
-        response_name = name if is_deployment(index) else f"sample {index}"
+        response_name = "greedy response" if index == GREEDY else f"sample {index}"
         attempt = f", attempt {len(request.attempts) + 1}" if request.attempts else ""
         return f"problem {request.problem_id!r}: {response_name}{attempt} of {model_name}"
 
@@ -224,13 +219,8 @@ def _parse_record(line: str, place: str) -> Record:
         _expect(isinstance(record.get(key), str), place, record, key, "a string")
     index: Any = record.get("index")
     greedy = index == "greedy"
-    _expect(
-        greedy or (isinstance(index, int) and not isinstance(index, bool)),
-        place,
-        record,
-        "index",
-        "'greedy', a sample's number from 0, or a repeat's index below 0",
-    )
+    expected = "'greedy', or a sample's number from 0"
+    _expect(greedy or _is_count(index), place, record, "index", expected)
     attempt = record.get("attempt", 1)
     _expect(_is_count(attempt) and attempt > 0, place, record, "attempt", "a number from 1")
     finish = record.get("finish_reason", "unknown")

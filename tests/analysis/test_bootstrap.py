@@ -188,34 +188,3 @@ def test_rejects_bad_shapes_ids_and_seeds():
         draw_with_defaults(passed, ids=np.array(["a", "a", "b", "c", "d"]))
     with pytest.raises(ValueError, match="distinct"):
         draw_with_defaults(passed, seeds=np.array([13, 13]))
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-@settings(max_examples=20, deadline=None)
-def test_an_item_is_drawn_with_all_its_repeats(number, repeats):
-    """Replicates of counts are the sums of the replicates of each repeat alone."""
-    rng = np.random.default_rng(number)
-    passed, source = rng.random((2, 3, 23, repeats)) < 0.6, rng.random((23, repeats)) < 0.5
-    options = {
-        "item_ids": np.array([f"q{i}" for i in range(23)]),
-        "seeds": np.array([13, 21, 73]),
-        "replicates": 50,
-        "stream": Stream(0, "test"),
-    }
-    counted = draw_replicates(passed.sum(axis=3), source.sum(axis=1), repeats=repeats, **options)
-    parts = [draw_replicates(passed[..., j], source[:, j], **options) for j in range(repeats)]
-    assert (counted.conditions == sum(part.conditions for part in parts)).all()
-    assert (counted.source == sum(part.source for part in parts)).all()
-    assert counted.decisions == sum(part.decisions for part in parts)
-
-
-def test_repeats_of_an_item_are_not_independent():
-    """Equal repeats give the interval of one decode, not of four times as many items."""
-    outcomes = np.tile([True, False], 50)[None, None]
-    options = {
-        "item_ids": np.array([f"q{i:03}" for i in range(100)]), "seeds": np.array([1]),
-        "replicates": 400, "stream": Stream(0, "test"),
-    }  # fmt: skip
-    once = draw_replicates(outcomes, outcomes[0, 0], **options)
-    four = draw_replicates(4 * outcomes, 4 * outcomes[0, 0], repeats=4, **options)
-    assert four.pass_at_1(0) == once.pass_at_1(0)

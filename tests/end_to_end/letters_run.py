@@ -74,7 +74,7 @@ def register_samplers(register):
 
 @hookimpl
 def register_response_rules(register):
-    register("slow_first", slow_first, stops_early=True)
+    register("slow_first", slow_first)
 
 
 @hookimpl

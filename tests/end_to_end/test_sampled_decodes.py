@@ -1,4 +1,4 @@
-"""A demo run with repeats of a sampled deployment decode, from search to results.json."""
+"""A demo run with a sampled deployment decode holds the laws of a greedy one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 from gapft_harness.interactive.functions import decompose
 from gapft_harness.interactive.runs import open_run
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
+from gapft_harness.study.verify import verify_study
+from tests.command import succeed
 
-REPEATS, REQUIRED, K = 3, 2, 4
+K = 4
 CONDITIONS, SEEDS = ("gapft", "uniform"), (13, 21)
 RECIPE = f"""
 name: sampled
@@ -28,7 +29,7 @@ search:
   k: {K}
   temperature: 1.0
   chunk: 200
-  deployment: {{temperature: 0.8, repeats: {REPEATS}}}
+  deployment: {{temperature: 0.8}}
 conditions: [{", ".join(CONDITIONS)}]
 seeds: [{", ".join(map(str, SEEDS))}]
 budget: {{n: 8}}
@@ -63,61 +64,49 @@ def read_passes(table: Path) -> dict[tuple[str, int], bool]:
 
 
 def classify_problems(passes: dict[tuple[str, int], bool], k: int) -> dict[str, str]:
-    """Classify problems by their repeats, and by the first k samples."""
+    """Classify problems by their deployment decode, and by the first k samples."""
     return {
-        problem: "G"
-        if sum(passes[problem, index] for index in range(-REPEATS, 0)) >= REQUIRED
+        problem: "G" if passes[problem, -1]
         else "SU"[not any(passes[problem, index] for index in range(k))]
         for problem, _ in passes
-    }
+    }  # fmt: skip
 
 
-def compute_changes(
-    before: dict[tuple[str, int], bool], after: dict[tuple[str, int], bool], states: dict[str, str]
-) -> Counter[str]:
-    """Count, by state, the passing decodes after training minus those before."""
-    changes: Counter[str] = Counter()
-    for (problem, index), passed in after.items():
-        changes[states[problem]] += int(passed) - int(before[problem, index])
-    return changes
+def count_passes(passes: dict[tuple[str, int], bool], states: dict[str, str]) -> Counter[str]:
+    """Count the deployment decodes that pass, by the problem's state under the source."""
+    return Counter(states[problem] for (problem, index), passed in passes.items() if passed)
 
 
-def test_results_follow_from_the_tables(run: Path, results: dict[str, Any]) -> None:
+def test_change_is_decomposed_exactly(run: Path, results: dict[str, Any]) -> None:
     before = read_passes(run / "audit/responses.parquet")
     states = classify_problems(before, K)
-    decodes = REPEATS * len(states)
-    assert len(before) == (REPEATS + K) * 40
-    source = Fraction(sum(passed for (_, i), passed in before.items() if i < 0), decodes)
-    assert results["source"]["pass_at_1"] == float(source)
+    assert len(before) == (1 + K) * 40
     sizes = Counter(states.values())
     assert results["source"]["states"] == {state: sizes[state] for state in "GSU"}
+    assert all(sizes.values())
+    source = Fraction(sizes["G"], 40)
+    assert results["source"]["pass_at_1"] == float(source)
     recorded = pq.read_table(run / "audit/states.parquet").to_pylist()
     assert {row["problem_id"]: row["state"] for row in recorded} == states
     decomposed = decompose(open_run(run))
     for name in CONDITIONS:
-        total: Counter[str] = Counter()
-        accuracies = []
+        condition = results["conditions"][name]
+        total = Counter[str]()
         for seed in SEEDS:
             after = read_passes(run / f"decisions/{name}-seed{seed}.parquet")
-            assert {index for _, index in after} == {-3, -2, -1}
-            changes, entry = (
-                compute_changes(before, after, states),
-                results["conditions"][name]["seeds"][str(seed)],
-            )
-            accuracy = Fraction(sum(after.values()), decodes)
-            assert accuracy - source == Fraction(changes.total(), decodes)
-            assert entry["pass_at_1"] == float(accuracy)
-            for key, state, sign in (("kappa_S", "S", 1), ("kappa_U", "U", 1), ("rho_G", "G", -1)):
-                rate = Fraction(sign * changes[state], REPEATS * sizes[state])
-                assert entry[key] == float(rate)
-            total.update(changes)
-            accuracies.append(accuracy)
-        condition = results["conditions"][name]
-        assert condition["pass_at_1"] == float(sum(accuracies) / len(SEEDS))
-        terms = {state: Fraction(total[state], decodes * len(SEEDS)) for state in "SUG"}
-        assert condition["terms"] == {state: float(term) for state, term in terms.items()}
-        assert decomposed[name].terms.total == sum(terms.values())
-        assert decomposed[name].pass_at_1 - source == sum(terms.values())
+            assert {index for _, index in after} == {-1}
+            passing, entry = count_passes(after, states), condition["seeds"][str(seed)]
+            assert entry["pass_at_1"] == passing.total() / 40
+            assert entry["kappa_S"] == passing["S"] / sizes["S"]
+            assert entry["kappa_U"] == passing["U"] / sizes["U"]
+            assert entry["rho_G"] == (sizes["G"] - passing["G"]) / sizes["G"]
+            total.update(passing)
+        decodes = 40 * len(SEEDS)
+        terms = {state: Fraction(total[state], decodes) for state in "SU"}
+        terms["G"] = Fraction(total["G"] - len(SEEDS) * sizes["G"], decodes)
+        assert condition["terms"] == {state: float(terms[state]) for state in "SUG"}
+        gain = Fraction(total.total(), decodes) - source
+        assert sum(terms.values()) == gain == decomposed[name].terms.total
         check_scope(results["scope"]["lines"], name, before, run)
 
 
@@ -131,10 +120,9 @@ def check_scope(
     for line in own_lines:
         states, total = classify_problems(before, line["K"]), Counter[str]()
         for seed in SEEDS:
-            after = read_passes(run / f"decisions/{name}-seed{seed}.parquet")
-            total.update(compute_changes(before, after, states))
+            total += count_passes(read_passes(run / f"decisions/{name}-seed{seed}.parquet"), states)
         size = [*states.values()].count("S")
-        assert line["kappa_S"] == float(Fraction(total["S"], REPEATS * size * len(SEEDS)))
+        assert line["kappa_S"] == total["S"] / (size * len(SEEDS))
 
 
 def test_stability_keeps_gain_and_regression(results: dict[str, Any]) -> None:
@@ -149,26 +137,24 @@ def test_run_is_verified(run: Path) -> None:
     assert verify(run).differences == []
 
 
-def test_report_does_not_call_the_decode_greedy(run: Path) -> None:
+def test_study_has_the_figures_of_its_run(run: Path, results: dict[str, Any]) -> None:
+    study = {
+        "name": "study", "conditions": CONDITIONS, "reference": "uniform", "seeds": SEEDS,
+        "cells": {"Sampled": {"run": "run"}},
+    }  # fmt: skip
+    (run.parent / "study.yaml").write_text(json.dumps(study))
+    succeed("study", "study.yaml", "--run-dir", "study", cwd=run.parent)
+    content = json.loads((run.parent / "study/report/results.json").read_text("utf-8"))
+    assert content["cells"]["Sampled"]["source"] == results["source"]
+    for name in CONDITIONS:
+        own = content["cells"]["Sampled"]["conditions"][name]
+        assert own["pass_at_1"] == results["conditions"][name]["pass_at_1"]
+        assert own["terms"] == results["conditions"][name]["terms"]
+    assert verify_study(run.parent / "study").differences == []
+
+
+def test_report_does_not_call_the_decode_greedy(run: Path, results: dict[str, Any]) -> None:
+    assert results["deployment"] == {"temperature": 0.8, "top_p": 1.0, "top_k": 0}
     page = (run / "report/report.md").read_text("utf-8")
-    assert page.count("sampled at temperature 0.8, 3 repeats of each problem") == 1
-    assert page.count("solved: at least 2 of 3 pass") == 1
-    sections = page.partition("## Settings")[0]
-    assert "greedy" not in sections.lower()
-
-
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("redistribution", "{}"),
-        ("scaling", "{calibration: 10}"),
-        ("allocation", "{diffuse: gapft, concentrated: uniform}"),
-    ],
-)
-def test_refuses_experiments_that_need_one_decode(tmp_path: Path, name: str, settings: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    done = gapft("run", "recipe.yaml", "--set", f"experiments={{{name}: {settings}}}", cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"experiments.{name}" in done.stderr
-    assert "search.deployment.repeats" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert page.count("sampled once at temperature 0.8.") == 1
+    assert "greedy" not in page.partition("## Settings")[0].lower()

@@ -22,7 +22,6 @@ from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import JudgedResponse
-from tests.command import gapft
 from tests.recording_run import LettersTask, write_letters_task
 from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
@@ -135,43 +134,6 @@ def test_card_describes_pairs(run: RunDirectory, tmp_path: Path) -> None:
         assert f"| {name} | {meaning} |" in card.text
     place = layout.responses_path("pool")
     assert f"| {place} | {run.manifest()['files'][place]} |" in card.text
-
-
-def test_no_pair_is_one_clear_error(task: LettersTask, tmp_path: Path) -> None:
-    stopped = task.run(
-        "stopped",
-        ["states"],
-        ("pool", "audit"),
-        search={"k": 4, "stop": "first_pass"},
-        evidence={"keep": "first"},
-    )
-    command = ["export", str(stopped.path), "--to", "trl-dpo", "--out", str(tmp_path / "out")]
-    done = gapft(*command, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "no preference pair" in done.stderr
-    assert "of 24 chosen problems, 24 have a sample that passed and 0 one that failed" in (
-        " ".join(done.stderr.split())
-    )
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_early_stopped_search_has_no_band_of_solve_rates(task: LettersTask, tmp_path: Path) -> None:
-    """A round has three samples, of which the last fails, so that pairs exist."""
-    stopped = task.run(
-        "stopped-late",
-        ["states"],
-        ("pool", "audit"),
-        search={"k": 4, "stop": "first_pass", "round": 3},
-        evidence={"keep": "first"},
-    )
-    (row, *_) = export_pairs(stopped, tmp_path / "pairs")
-    assert (row["chosen_index"], row["rejected_index"], row["solve_rate"]) == (0, 2, None)
-    band = parse_solve_rate_band("0:1")
-    for to in ("trl-dpo", "verl"):
-        with pytest.raises(UserError, match=r"24 of 24 problems .* no solve rate"):
-            export(stopped, to, ExportChoice(tmp_path / to, solve_rates=band))
-        assert not (tmp_path / to).exists()
 
 
 def test_rejects_episodes(run: RunDirectory, tmp_path: Path) -> None:

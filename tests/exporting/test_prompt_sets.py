@@ -179,16 +179,6 @@ def test_exports_only_band_of_solve_rates(mixed_run: RunDirectory, tmp_path: Pat
     assert "solve rate from 0.25 to 0.75, bounds included" in card
 
 
-def test_early_stopped_search_has_no_solve_rate(tmp_path: Path) -> None:
-    task = write_letters_task(tmp_path)
-    keys = {"search": {"k": 4, "stop": "first_pass"}, "evidence": {"keep": "first"}}
-    run = task.run("run", ["states"], ("pool", "audit"), **keys)
-    for to in PROMPT_FORMATS:
-        rows = [get_facts(to, row) for row in export_and_load(run, to, tmp_path / to)]
-        assert {(row["samples"], row["passing_samples"]) for row in rows} == {(1, 1)}
-        assert {row["solve_rate"] for row in rows} == {None}
-
-
 def test_card_is_valid_for_hub(run: RunDirectory, tmp_path: Path) -> None:
     export(run, "verl", ExportChoice(tmp_path / "out"))
     card = DatasetCard.load(tmp_path / "out" / "README.md")

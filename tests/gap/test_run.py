@@ -35,17 +35,16 @@ RECIPE = {
 }
 
 
-def build_split(greedy: object, passed: object, complete: bool = True) -> SearchedSplit:
+def build_split(greedy: object, passed: object) -> SearchedSplit:
     outcomes = np.array(passed, dtype=bool)
     count = len(outcomes)
     tokens = GeneratedTokens(10 * count, 20 * outcomes.size, count, outcomes.size)
     passing = outcomes.sum(axis=1)
     return SearchedSplit(
-        np.array(greedy, dtype=bool).reshape(count, -1),
+        np.array(greedy, dtype=bool),
         passing,
         outcomes.shape[1],
         outcomes,
-        complete,
         tokens,
         50.0,
     )
@@ -200,10 +199,7 @@ def build_document(run: SearchedRun, **choice: object) -> Document:
 
 
 def compute_split_findings(run: SearchedRun) -> dict[str, GapFindings]:
-    return {
-        name: compute_findings(split, is_complete=split.complete)
-        for name, split in run.splits.items()
-    }
+    return {name: compute_findings(split) for name, split in run.splits.items()}
 
 
 def assess_run(run: SearchedRun, **choice: object) -> Prospects | None:
@@ -243,18 +239,6 @@ def test_advice_matches_published_cases() -> None:
     assert build_document(build_case(362, 688)).results["prospects"]["detectable"][3] == least
 
 
-def test_early_stopped_pool_has_states_only() -> None:
-    stopped = replace(draw_split(90, 0.6, 2), complete=False)
-    run = build_run(pool=stopped, audit=draw_split(60, 0.6, 1))
-    document = build_document(run)
-    split_results = document.results["splits"]
-    assert split_results["pool"]["pass_at_k"] == split_results["pool"]["beyond_k"] == {}
-    assert split_results["audit"]["beyond_k"].keys() == {"16", "32"}
-    assert split_results["pool"]["states"]["S"] == count_recovered(stopped)
-    assert any("search.stop" in note for note in document.results["notes"])
-    assert "Pass@16" not in build_document(build_run(pool=stopped)).to_markdown()
-
-
 def test_votes_need_answers_of_all_samples() -> None:
     split = draw_split(60, 0.6, 1)
     answers = np.where(split.passed, 0, 1 + np.arange(8))
@@ -268,8 +252,6 @@ def test_votes_need_answers_of_all_samples() -> None:
         assert document.results["splits"]["audit"]["maj_at_k"] is None
         assert "maj@8" not in document.to_markdown()
         assert any("no answer was extracted" in note for note in document.results["notes"])
-    (stopped,) = compute_split_findings(build_run(pool=replace(voted, complete=False))).values()
-    assert not stopped.majority
 
 
 def test_half_search_bounds_cover_full_search() -> None:
@@ -312,9 +294,6 @@ def test_costs_follow_from_tokens_and_rates() -> None:
     ), "of a condition its own K and n count"
     assert costs.training.seconds == pytest.approx(costs.training.tokens * 4 / 1000)
     assert costs.audit.tokens == 6 * 50 * 10
-    stopped = estimate_run_costs(build_run(pool=replace(pool, complete=False), audit=audit))
-    assert stopped.deeper[32].tokens is stopped.deeper[32].seconds is None
-    assert stopped.training.tokens == costs.training.tokens
     assert estimate_run_costs(build_run(pool=pool)).audit.tokens is None, (
         "of how many items nobody said"
     )

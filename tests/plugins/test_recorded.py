@@ -113,14 +113,6 @@ def test_reports_missing_response(write_records, model):
         generate_all(arm, [make_request("b", "Second?", (GREEDY,))], DECODE, 0)
 
 
-def test_replays_repeats_of_deployment_decode(write_records, model):
-    repeat = {"id": "a", "index": -2, "text": "It is C"}
-    sampler = recorded(build_settings(write_records(*RECORDS, repeat), model), None)
-    assert generate_texts(sampler, make_request("a", "First?", (-2, -1))) == [["It is C", "A"]]
-    with pytest.raises(UserError, match="'a': repeat -3 of the deployment decode of the source"):
-        generate_all(sampler, [make_request("a", "First?", (-3,))], DECODE, 0)
-
-
 def test_distinguishes_attempts_of_episode(write_records, model):
     later = {**RECORDS[0], "attempt": 2, "text": "again"}
     sampler = recorded(build_settings(write_records(*RECORDS, later), model), None)

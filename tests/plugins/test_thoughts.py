@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from lm_eval.models.utils import postprocess_generated_text
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.thoughts import find_answer_ids, opens_thought, remove_thoughts
+from gapft_harness.core.thoughts import opens_thought, remove_thoughts
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval
@@ -256,75 +255,6 @@ def test_rejects_think_end_token_that_is_not_text(token: Any) -> None:
         load_plugins().create_verifier("option_letter", {"think_end_token": token})
 
 
-# The answer's token ids
-
-_words = st.lists(st.sampled_from(["4", "2", "x", " ", "\n", "é"]), max_size=6).map("".join)
-_answers = _words.filter(lambda text: bool(text.strip()))
-
-
-def split_text(text: str, cuts: list[int]) -> list[str]:
-    """Split a text into tokens at the given places."""
-    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    return [text[start:end] for start, end in itertools.pairwise(places)]
-
-
-@example("x", "\n\n4", [8, 16, 17, 18], False)
-@given(_words, _answers, st.lists(st.integers(0, 60), max_size=40), st.booleans())
-def test_answer_ids_are_the_longest_clean_suffix(
-    thought: str, answer: str, cuts: list[int], opened: bool
-) -> None:
-    """With any tokens, the answer's ids are found exactly where a token begins with it."""
-    start = thought if opened else f"<think>{thought}"
-    text = f"{start}</think>{answer}"
-    tokens = split_text(text, cuts)
-    count, found = find_answer_ids(
-        range(len(tokens)), lambda ids: "".join(tokens[i] for i in ids), opened
-    )
-    first_character = len(text) - len(remove_thoughts(text) + text[len(text.rstrip()) :])
-    allowed = (
-        range(len(start), len(start) + 1)
-        if opened
-        else range(len(start) + len("</think>"), first_character + 1)
-    )
-    clean_places = [n for n in range(len(tokens)) if len("".join(tokens[:n])) in allowed]
-    if not clean_places or not clean_places[-1]:
-        assert (count, found) == (0, "inseparable")
-        return
-    assert (count, found) == (clean_places[-1], "removed")
-    suffix = "".join(tokens[count:])
-    if opened:  # after the prompt's opening tag, an empty block and the answer
-        assert suffix == f"</think>{answer}"
-        assert remove_thoughts(f"<think>{suffix}") == remove_thoughts(text)
-    else:
-        assert suffix.strip() == remove_thoughts(text).strip()
-        assert "think" not in suffix
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("4", "none"),
-        ("so <think>x</think>4", "inseparable"),
-        ("<think>x</think>4<think>y</think>", "inseparable"),
-        ("<think>x</think>", "inseparable"),
-        ("<think>x", "inseparable"),
-        ("<think>x</think><think>y</think>4", "removed"),
-    ],
-)
-def test_keeps_responses_without_a_separable_answer(text: str, found: str) -> None:
-    count, reason = find_answer_ids(range(len(text)), lambda ids: "".join(text[i] for i in ids))
-    assert reason == found
-    assert text[count:] == ("4" if found == "removed" else text)
-
-
-def test_finds_the_end_of_other_reasoning() -> None:
-    text = "<reason>x</reason> 4"
-    decode = lambda ids: "".join(text[i] for i in ids)  # noqa: E731
-    assert find_answer_ids(range(len(text)), decode) == (0, "none")
-    count, _ = find_answer_ids(range(len(text)), decode, think_end_token="</reason>")
-    assert text[count:] == "4"
-
-
 @pytest.mark.parametrize(
     ("prompt", "is_open"),
     [
@@ -340,8 +270,3 @@ def test_finds_the_end_of_other_reasoning() -> None:
 )
 def test_opens_thought(prompt: str, is_open: bool) -> None:
     assert opens_thought(prompt) is is_open
-
-
-def test_opening_tag_follows_from_think_end_token() -> None:
-    assert opens_thought("assistant\n<reason>\n", "</reason>")
-    assert not opens_thought("assistant\n<reason>\n")

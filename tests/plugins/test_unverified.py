@@ -22,17 +22,12 @@ from gapft_harness.core.records import (
     Status,
     classify_state,
 )  # fmt: skip
-from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.called_plugins import check_names
-from gapft_harness.recipe.reading import Setting
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_judged
 from gapft_harness.stages.selection.choosing import group_by_state
 from tests.plugins.test_replacing_replay import select_examples
 from tests.pools import build_evidence
 from tests.test_changed_recipe import ChangingLetters, write_task
-from tests.test_conditions import build_recipe
 from tests.verify.tampering import seal_again
 
 K = 4
@@ -47,7 +42,7 @@ def build_problem(
     name: str, statuses: list[Status], solved: bool, empty: frozenset[int] = frozenset()
 ) -> Evidence:
     """Build a problem with K samples; those with a number in ``empty`` have no tokens."""
-    state = classify_state([solved], [status == "pass" for status in statuses])
+    state = classify_state(solved, [status == "pass" for status in statuses])
     problem = replace(build_evidence(name, state), samples=K)
     samples = tuple(
         (
@@ -212,22 +207,3 @@ def test_verify_detects_exchanged_sample(
     seal_again(run, relative)
     differences = forged.find_differences()
     assert any("slot 0" in line and rows[0]["problem_id"] in line for line in differences)
-
-
-def test_rejects_early_stop() -> None:
-    recipe = build_recipe(
-        CONDITIONS,
-        Setting("search.stop", "first_pass", "--set"),
-        Setting("evidence.keep", "first", "--set"),
-    )
-    with pytest.raises(UserError, match=r"'search\.stop'.*selector 'unverified'"):
-        check_names(recipe, load_plugins())
-
-
-def test_other_runs_cannot_use_the_set(finished_run: ChangingLetters, tmp_path: Path) -> None:
-    letters_run = write_task(tmp_path)
-    source = {"run": str(finished_run.folder / "r"), "condition": "wrong"}
-    conditions = {"gapft": {}, "theirs": {"selector": "training_set", "params": source}}
-    with pytest.raises(UserError, match="verified responses"):
-        letters_run.change(conditions=conditions, budget={"n": 8}, search={"k": 3, "chunk": 20})
-    assert RunDirectory.open(tmp_path / "r").manifest()["budgets"] == {}

@@ -98,7 +98,7 @@ def write_thinker(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the model, the task, and runs that train with and without reasoning."""
+    """A folder with the model, the task and a run."""
     run_folder = tmp_path_factory.mktemp("thinking")
     write_thinker(run_folder / "thinker")
     (run_folder / "larger.yaml").write_text(TASK, "utf-8")
@@ -109,17 +109,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pairs = [sorted(draw_pair(draws), reverse=True) for _ in range(count)]
         rows = [json.dumps({"first": a, "second": b, "answer": max(a, b)}) for a, b in pairs]
         (run_folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
-    for name, keep in (("reasoning", "true"), ("answers", "false")):
-        succeed(
-            "run", "recipe.yaml", "--include-path", ".", "--run-dir", name,
-            "--set", f"evidence.keep_reasoning={keep}", cwd=run_folder,
-        )  # fmt: skip
+    succeed("run", "recipe.yaml", "--include-path", ".", "--run-dir", "run", cwd=run_folder)
     return run_folder
 
 
 @pytest.fixture(scope="module")
-def runs(folder: Path) -> dict[str, Run]:
-    return {name: gapft_harness.open_run(folder / name) for name in ("reasoning", "answers")}
+def run(folder: Path) -> Run:
+    return gapft_harness.open_run(folder / "run")
 
 
 @pytest.fixture(scope="module")
@@ -141,15 +137,15 @@ def read_rows(run: Run) -> list[dict[str, Any]]:
     return [row | {"gold": golds[row["problem_id"]]} for row in rows]
 
 
-def test_model_reasons_before_it_answers(runs: dict[str, Run]) -> None:
-    texts = [row["text"] for row in read_rows(runs["reasoning"])]
+def test_model_reasons_before_it_answers(run: Run) -> None:
+    texts = [row["text"] for row in read_rows(run)]
     reasoning = [text for text in texts if text.startswith("<think>") and "</think>" in text]
     assert len(reasoning) > len(texts) / 2
 
 
-def test_verdicts_read_only_the_answer(runs: dict[str, Run]) -> None:
+def test_verdicts_read_only_the_answer(run: Run) -> None:
     """The right number is in nearly every thought, also of responses that answer the other one."""
-    rows = read_rows(runs["reasoning"])
+    rows = read_rows(run)
     tempting = 0
     for row in rows:
         thought, end, answer = row["text"].rpartition("</think>")
@@ -163,51 +159,10 @@ def test_verdicts_read_only_the_answer(runs: dict[str, Run]) -> None:
     assert tempting
 
 
-def test_training_without_reasoning_supervises_a_suffix(
-    runs: dict[str, Run], tokenizer: Any
-) -> None:
-    whole, answers = (
-        {row["problem_id"]: row for row in runs[name].selections.to_pylist()}
-        for name in ("reasoning", "answers")
-    )
-    assert whole.keys() == answers.keys()
-    assert whole
-    removed = 0
-    for problem, row in answers.items():
-        ids, all_ids = row["response_ids"], whole[problem]["response_ids"]
-        assert row["prompt_ids"] == whole[problem]["prompt_ids"]
-        assert all_ids[len(all_ids) - len(ids) :] == ids
-        removed += len(all_ids) - len(ids)
-        assert "think" in tokenizer.decode(all_ids)
-        assert tokenizer.decode(ids).strip().isdigit()
-    budgets = [
-        runs[name].directory.manifest()["budgets"]["gapft-seed13"]
-        for name in ("reasoning", "answers")
-    ]
-    assert budgets[1]["reasoning"] == {
-        "removed": len(answers), "none": 0, "inseparable": 0, "tokens": removed
-    }  # fmt: skip
-    assert budgets[0]["tokens"] - budgets[1]["tokens"] == budgets[0]["repetitions"] * removed
-    assert "reasoning" not in budgets[0]
+def test_trains_on_responses_as_generated(run: Run, tokenizer: Any) -> None:
+    texts = [tokenizer.decode(row["response_ids"]) for row in run.selections.to_pylist()]
+    assert any("<think>" in text for text in texts)
 
 
-def test_runs_share_the_search(folder: Path) -> None:
-    stored = [
-        json.loads((folder / name / "manifest.json").read_text())["stored"]
-        for name in ("reasoning", "answers")
-    ]
-    assert stored[0]["pool"] == stored[1]["pool"]
-    assert stored[0]["audit"] == stored[1]["audit"]
-
-
-def test_report_counts_removed_reasoning(folder: Path) -> None:
-    results = json.loads((folder / "answers" / "report" / "results.json").read_text("utf-8"))
-    [seed] = results["conditions"]["gapft"]["seeds"].values()
-    assert seed["reasoning"]["removed"] == 2
-    page = (folder / "answers" / "report" / "report.md").read_text("utf-8")
-    assert "evidence.keep_reasoning" in page
-
-
-@pytest.mark.parametrize("name", ["reasoning", "answers"])
-def test_verify_finds_no_differences(folder: Path, name: str) -> None:
-    succeed("verify", name, cwd=folder)
+def test_verify_finds_no_differences(folder: Path) -> None:
+    succeed("verify", "run", cwd=folder)

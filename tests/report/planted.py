@@ -11,7 +11,6 @@ from gapft_harness.report.reading.inputs import (
     STATUSES,
     Audit,
     DeploymentDecodes,
-    FurtherAudit,
     LoadedPart,
     ReportInputs,
     TrainedArm,
@@ -76,7 +75,7 @@ def build_audit(sizes=(446, 280, 274), k=8, seed=0):
         prompts=tuple(f"Find {a} +{b} -{c}." for a, b, c in numbers),
         golds=tuple(f'"{a + b - c}"' for a, b, c in numbers),
         deployed=DeploymentDecodes(
-            greedy[order, None],
+            greedy[order],
             tuple(
                 f"By eye; \\boxed{{{a + b - c if right else a + c}}}"
                 for (a, b, c), right in zip(numbers, greedy[order] == PASS, strict=True)
@@ -95,7 +94,7 @@ def build_arm(audit, condition, seed, flows=None, n=134):
     """Build an arm in which exactly the planted share of each state changes."""
     rng = np.random.default_rng([seed, *condition.encode()])
     kappa_s, kappa_u, rho_g = flows or FLOWS[condition]
-    passed = audit.deployed.solved.copy()
+    passed = audit.deployed.passed.copy()
     for state, share, outcome in (("S", kappa_s, True), ("U", kappa_u, True), ("G", rho_g, False)):
         members = np.flatnonzero(audit.states == state)
         changed = round(len(members) * min(1, share * (1 + 0.04 * rng.standard_normal())))
@@ -104,7 +103,7 @@ def build_arm(audit, condition, seed, flows=None, n=134):
     return TrainedArm(
         arm=Arm(condition, seed),
         deployed=DeploymentDecodes(
-            statuses[:, None],
+            statuses,
             tuple(
                 f"steps of {condition}; \\boxed{{{'right' if right else 'wrong'}}}"
                 for right in passed
@@ -204,43 +203,20 @@ def build_inputs(
     return ReportInputs(**{**fields, **changes})
 
 
-def build_audited_inputs(sizes=(446, 280, 274), **changes):
-    """Build a run with a further audit, a subset of it, and a subset of the run's own audit."""
-    base = build_inputs(sizes=sizes, **changes)
-    other = build_audit((70, 30, 12), seed=3)
-    further = replace(
-        base.select_problems([]),
-        task={**base.task, "name": "gapft_other", "verifier_params": {"rule": "strict"}},
-        audit=other,
-        arms=tuple(build_arm(other, arm.arm.condition, arm.arm.seed) for arm in base.arms),
-    )
-    return replace(
-        base,
-        further=(
-            FurtherAudit("other", "", further),
-            FurtherAudit("deduplicated", "audit", base.select_problems(base.audit.ids[::3])),
-            FurtherAudit("hard", "other", further.select_problems(other.ids[other.states != "G"])),
-        ),
-    )
-
-
-def sample_decodes(inputs, repeats=3, solved=0.5, number=5):
-    """Return the inputs with several sampled deployment decodes of each problem."""
+def sample_decodes(inputs, number=5):
+    """Return the inputs with sampled deployment decodes."""
     rng = np.random.default_rng(number)
     ability = rng.beta(0.7, 0.7, len(inputs.audit.ids))
 
     def draw_decodes(name, gain):
-        passed = rng.random((len(ability), repeats)) < np.clip(ability + gain, 0, 1)[:, None]
+        passed = rng.random(len(ability)) < np.clip(ability + gain, 0, 1)
         texts = tuple(
-            f"decode {number} of {name} on problem {place}, {'right' if outcome else 'wrong'}"
-            for place, row in enumerate(passed)
-            for number, outcome in enumerate(row)
+            f"{name} on problem {place}, {'right' if outcome else 'wrong'}"
+            for place, outcome in enumerate(passed)
         )
-        return DeploymentDecodes(np.where(passed, PASS, FAIL).astype(np.uint8), texts, solved)
+        return DeploymentDecodes(np.where(passed, PASS, FAIL).astype(np.uint8), texts)
 
-    deployment = {
-        "temperature": 0.6, "top_p": 0.95, "top_k": 0, "repeats": repeats, "solved": solved,
-    }  # fmt: skip
+    deployment = {"temperature": 0.6, "top_p": 0.95, "top_k": 0}
     search = {**inputs.recipe["search"], "deployment": deployment}
     return replace(
         inputs,

@@ -16,7 +16,6 @@ from gapft_harness.report.reading.inputs import ReportInputs
 from tests.report.chromium import show_page
 from tests.report.planted import (
     build_allocation_inputs,
-    build_audited_inputs,
     build_inputs,
     replace_decodes,
 )
@@ -42,7 +41,6 @@ def build_long_inputs() -> ReportInputs:
 KINDS = {
     "plain": build_long_inputs,
     "allocation": build_allocation_inputs,
-    "audits": build_audited_inputs,
 }
 
 

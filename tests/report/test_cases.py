@@ -100,11 +100,11 @@ def inputs() -> ReportInputs:
 
 
 def list_seeds_with_change(inputs: ReportInputs, condition: str, position: int) -> list[int]:
-    before = inputs.audit.verdicts.solved
+    before = inputs.audit.verdicts.deployed
     return [
         arm.arm.seed
         for arm in inputs.find_arms(condition)
-        if arm.deployed.solved[position] != before[position]
+        if arm.deployed.passed[position] != before[position]
     ]
 
 
@@ -119,7 +119,7 @@ def test_results_select_cases_by_printed_rule(
         for change, right_before in (("gained", False), ("lost", True)):
             candidates = [
                 position
-                for position, right in enumerate(inputs.audit.verdicts.solved)
+                for position, right in enumerate(inputs.audit.verdicts.deployed)
                 if right == right_before and list_seeds_with_change(inputs, name, position)
             ]
             candidates.sort(

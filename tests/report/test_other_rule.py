@@ -26,7 +26,7 @@ GOLD = '{"answer": "B", "options": ["one", "two", "three"]}'
 
 
 def build_status_codes(passed):
-    return codes(["pass" if is_pass else "fail" for is_pass in passed])[:, None]
+    return codes(["pass" if is_pass else "fail" for is_pass in passed])
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_excludes_and_counts_unjudged_responses(inputs):
     assert (gapft["unjudged"], audit["source"]["unjudged"]) == (2, 0)
     assert (gapft["run_rule"], gapft["other_rule"]) == (3 / 6, 4 / 6)
     assert (gapft["only_run_rule"], gapft["only_other_rule"]) == (0, 1)
-    lost = {name: codes(["error"] * 4)[:, None] for name in rule.arms}
+    lost = {name: codes(["error"] * 4) for name in rule.arms}
     read = replace(inputs, other_rule=replace(rule, arms=lost))
     audit = build_results(read, computation.compute_findings(read))["verifier_audit"]
     assert "none" in audit

@@ -29,18 +29,9 @@ def build_response(problem_id, index, text, status):
     }  # fmt: skip
 
 
-def build_decodes(problem_id, deployed, place):
-    """Build the rows of a problem's deployment decodes, with the indices -r to -1."""
-    repeats = deployed.repeats
-    return [
-        build_response(
-            problem_id,
-            number - repeats,
-            deployed.texts[place * repeats + number],
-            STATUSES[deployed.statuses[place, number]],
-        )
-        for number in range(repeats)
-    ]
+def build_decode(problem_id, deployed, place):
+    """Build the row of a problem's deployment decode."""
+    return build_response(problem_id, -1, deployed.texts[place], STATUSES[deployed.statuses[place]])
 
 
 def write_rows(path, rows, schema, facts=None):
@@ -107,7 +98,7 @@ def write_run(folder, inputs):
     write_rows(folder / "audit/problems.parquet", problems, problem_schema())
     responses = []
     for place, problem_id in enumerate(ids):
-        responses += build_decodes(problem_id, audit.deployed, place)
+        responses.append(build_decode(problem_id, audit.deployed, place))
         responses += [
             build_response(problem_id, number, f"sample {number}", STATUSES[code])
             for number, code in enumerate(audit.samples[place])
@@ -127,9 +118,8 @@ def write_run(folder, inputs):
         write_rows(folder / split / "states.parquet", rows, state_schema())
     for trained in inputs.arms:
         rows = [
-            row
+            build_decode(problem_id, trained.deployed, place)
             for place, problem_id in enumerate(ids)
-            for row in build_decodes(problem_id, trained.deployed, place)
         ]
         write_rows(folder / f"decisions/{trained.arm.name}.parquet", rows, response_schema())
         chosen = [f"pool{slot % trained.problems}" for slot in range(trained.budget.n)]
@@ -141,7 +131,6 @@ def write_run(folder, inputs):
         "task": dict(inputs.task),
         "source": dict(inputs.source),
         "verdict_counts": dict(inputs.verdict_counts),
-        "drawn": dict(inputs.drawn),
         "judged_by": dict(inputs.judged_by),
         "executions": {},
         "training": dict(inputs.training),

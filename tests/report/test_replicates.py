@@ -72,7 +72,7 @@ def test_counts_decisions_in_both_directions() -> None:
     (replicate,) = build_results(inputs, findings)["replicates"]
     assert (replicate["condition"], replicate["original"]) == ("uniform", "gapft")
     first, second = (
-        np.array([trained.deployed.solved for trained in inputs.find_arms(name)])
+        np.array([trained.deployed.passed for trained in inputs.find_arms(name)])
         for name in ("gapft", "uniform")
     )
     assert replicate["n"] == first.size

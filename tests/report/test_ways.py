@@ -30,7 +30,7 @@ def report_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = planted.build_inputs(sizes=(40, 35, 25), days=("2026-11-20", "2026-11-23"))
     ids = base.audit.ids.tolist()
     changed = [i for i, (a, b) in enumerate(zip(
-        base.audit.verdicts.solved, base.find_arms("gapft")[0].deployed.solved, strict=True
+        base.audit.verdicts.deployed, base.find_arms("gapft")[0].deployed.passed, strict=True
     )) if b and not a]  # fmt: skip
     for place, name in zip(changed, ODD, strict=False):
         ids[place] = name

@@ -241,18 +241,6 @@ def test_replicates_repeat_lowest_number() -> None:
     assert recipe.map_replicates() == {"second": "gapft", "third": "gapft", "late": "lone"}
 
 
-def test_sets_of_other_runs_can_have_replicates() -> None:
-    def build_condition(run: str) -> dict[str, Any]:
-        return {"selector": "training_set", "params": {"run": run, "condition": "gold"}}
-
-    recipe = build_recipe(
-        theirs=build_condition("runs/a"),
-        gold=build_condition("runs/a") | {"replicate": 1},
-        other=build_condition("runs/b") | {"replicate": 1},
-    )
-    assert recipe.map_replicates() == {"gold": "theirs"}
-
-
 @pytest.mark.parametrize("number", [-1, 1.5, True, "1"])
 def test_rejects_replicate_that_is_not_a_count(number: Any) -> None:
     with pytest.raises(UserError, match=r"conditions\.again\.replicate"):

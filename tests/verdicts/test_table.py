@@ -24,7 +24,7 @@ def test_window_uses_only_its_samples(
     greedy, passed = map(np.array, zip(*problem_verdicts, strict=True))
     table = Verdicts.of(greedy, passed).select_samples(first, k)
     states = [
-        classify_state([greedy_passed], samples[first : first + k])
+        classify_state(greedy_passed, samples[first : first + k])
         for greedy_passed, samples in problem_verdicts
     ]
     assert table.states.tolist() == states

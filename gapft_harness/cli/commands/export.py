@@ -24,7 +24,8 @@ def command(
             help="trl, axolotl or llama-factory: training sets; verl, prime-rl, nemo-gym "
             "or trl-grpo: prompts of the pool for online training; trl-dpo: pairs of a sample "
             "that passed and one that failed; dataset: the evidence; "
-            "adapters: adapters with model cards; tables: the report's tables",
+            "adapters: adapters with model cards; merged: a model folder with an arm's adapter in "
+            "its weights; tables: the report's tables",
         ),
     ],
     out: Annotated[
@@ -37,6 +38,9 @@ def command(
     seed: Annotated[
         list[int], typer.Option("--seed", metavar="N", help="only this training seed; repeatable")
     ] = [],
+    arm: Annotated[
+        str, typer.Option("--arm", metavar="ARM", help="for merged: e.g. gapft-seed13")
+    ] = "",
     states: Annotated[
         str,
         typer.Option(
@@ -63,7 +67,7 @@ def command(
 
     chosen_states = [state.strip() for state in states.split(",")] if states else []
     band = None if solve_rate is None else parse_solve_rate_band(solve_rate)
-    request = ExportChoice(out, condition, seed, chosen_states, plugin, band)
+    request = ExportChoice(out, condition, seed, chosen_states, plugin, band, arm)
     if is_study(run_dir):
         from gapft_harness.study.document import read_sections
 

@@ -350,10 +350,7 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     if out is not None:
         require_folder(out)
     run = read_run(Path(place))
-    findings = {
-        split: compute_findings(split_data, is_complete=split_data.complete)
-        for split, split_data in run.splits.items()
-    }
+    findings = {split: compute_findings(split_data) for split, split_data in run.splits.items()}
     prospects = assess(plan, findings, len(run.recipe["seeds"]))
     page = build_run_document(run, findings, prospects, estimate_costs(run, plan))
     lines = []

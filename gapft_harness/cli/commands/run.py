@@ -66,19 +66,9 @@ def command(
         typer.Option(
             "--split",
             metavar="NAME",
-            help="with --only search: only this split (pool, audit, audit/NAME, calibration); "
-            "repeatable",
+            help="with --only search: only this split (pool, audit, calibration); repeatable",
         ),
     ] = [],
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="RUN:ARM",
-            help="start from the result of an arm of a finished run, e.g. "
-            "runs/demo:gapft-seed13; sets pretrained and peft in model.args",
-        ),
-    ] = None,
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
@@ -98,10 +88,7 @@ def command(
     if not (only or split or dry_run):
         from gapft_harness.cli.unchanged import describe_run_command
 
-        options = Options(
-            *(recipe, task, model_args, settings, condition, seed, plugin, include_path),
-            start=start,
-        )
+        options = Options(recipe, task, model_args, settings, condition, seed, plugin, include_path)
         recorded_command = describe_run_command("run", options, recipe, run_dir)
         if (output := recorded_command.recall_output()) is not None:
             print_stored_output(output)
@@ -113,7 +100,6 @@ def command(
         *(recipe_name, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
         reuse_versions=reuse_versions,
-        start=start,
     )
     if split and "search" not in only:
         raise UserError("--split: needs --only search")

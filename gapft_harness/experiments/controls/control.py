@@ -154,7 +154,6 @@ class Control(api.Experiment, ABC):
     def faults(self, view: api.View) -> Iterator[str]:
         """Report differences in training settings, and training sets that do not match."""
         if view.arms():
-            yield from api.find_setting_differences(view, self.name, self.conditions(view.recipe))
             yield from self.find_mismatches(view.run, view.arms())
 
     def find_mismatches(self, run: api.RunDirectory, arms: Sequence[api.Arm]) -> Iterable[str]:

@@ -59,20 +59,18 @@ class TestedPart(ControlPart):
     def test_pairs(
         self, inputs: api.ReportInputs, pairs: Sequence[tuple[ControlStep, ControlStep]]
     ) -> tuple[ContrastTest, ...]:
-        """Test each step of a pair against the other; no test with several decodes of a problem.
+        """Test each step of a pair against the other.
 
         Args:
             inputs: the inputs of the report.
             pairs: steps, each with the step that it is compared with.
         """
-        if inputs.audit.deployed.repeats > 1:
-            return ()
         statistics = inputs.recipe["statistics"]
         settings = inputs.recipe["experiments"][self.name] or {}
         default = PermutationSettings().permutations
 
         def read_passed(step: ControlStep) -> Any:
-            return np.array([arm.deployed.solved for arm in inputs.find_arms(step.condition)])
+            return np.array([arm.deployed.passed for arm in inputs.find_arms(step.condition)])
 
         return tuple(
             ContrastTest(
@@ -97,8 +95,6 @@ class TestedPart(ControlPart):
     def write_remark(self, findings: api.ReportFindings, part_findings: Any) -> str:
         """Describe the tests."""
         tests: tuple[ContrastTest, ...] = part_findings.tests
-        if not tests:
-            return _NO_TESTS
         test_texts = [
             f"{test.step.label} minus {test.against.label}, p "
             f"{_format_p_value(test.permutation_test)}"
@@ -133,17 +129,7 @@ class TestedPart(ControlPart):
         """Return CSV tables of the steps and of the tests."""
         yield from super().tables(inputs, findings, part_findings)
         tests = self.results(part_findings)["permutation_tests"]
-        if tests:
-            yield (
-                f"{self.name}_test.csv",
-                iter([[*tests[0]], *([*test.values()] for test in tests)]),
-            )
-
-
-_NO_TESTS = (
-    " The permutation test needs one decode of each problem; with several, the intervals and p of "
-    "the contrasts are from the bootstrap."
-)
+        yield f"{self.name}_test.csv", iter([[*tests[0]], *([*test.values()] for test in tests)])
 
 
 def _format_p_value(permutation_test: PairedPermutation) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gapft_harness import api
 from gapft_harness.analysis.scaling import SCALES
@@ -34,17 +34,6 @@ class ScalingExperiment(api.Experiment):
         from gapft_harness.experiments.scaling.report import ScalingPart
 
         return ScalingPart()
-
-    def settings(self, recipe: api.Recipe, options: Mapping[str, str] | None = None) -> Any:
-        """See ``Experiment.settings``.
-
-        Raises:
-            UserError: the run has several deployment decodes.
-        """
-        settings = super().settings(recipe, options)
-        if settings is not None:
-            api.require_one_decode(recipe, self.name)
-        return settings
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""

@@ -162,7 +162,7 @@ def choose_arm_scale(
 
     def read_passed(table: Path) -> NDArray[np.bool_]:
         statuses = api.read_decisions(table, ids, "the calibration split")
-        passed: NDArray[np.bool_] = statuses[:, 0] == api.PASS
+        passed: NDArray[np.bool_] = statuses == api.PASS
         return passed
 
     solved_mask = read_passed(source)

@@ -28,7 +28,7 @@ from gapft_harness.api import (
 )
 from gapft_harness.experiments.scaling.job import CalibratedScale, ScaleChoice
 from gapft_harness.report.reading.adapters import read_choice
-from gapft_harness.report.reading.audits import find_deployment, read_verdicts
+from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.results import to_float
 from gapft_harness.stages.train.stored import TRAINED_AS
 
@@ -90,14 +90,14 @@ def read_scaled_run(
     if "scaling" not in recipe["experiments"] or not arms:
         return None
     table, k = run_path / layout.responses_path("audit"), recipe["search"]["k"]
-    audit = read_verdicts(table, k, find_deployment(recipe))
+    audit = read_verdicts(table, k)
     ids = api.read_columns(run_path / layout.problems_path("audit"), ("problem_id",))["problem_id"]
 
     def read_at_scale(arm: api.Arm, scale: float) -> NDArray[np.bool_]:
         if not scale:
-            return audit.solved
+            return audit.deployed
         table = run_path / layout.scaled_decisions_path(arm, scale)
-        passed: NDArray[np.bool_] = api.read_decisions(table, ids)[:, 0] == api.PASS
+        passed: NDArray[np.bool_] = api.read_decisions(table, ids) == api.PASS
         return passed
 
     checkpoints, condition_names = [], list(dict.fromkeys(arm.condition for arm in arms))
@@ -114,7 +114,7 @@ def read_scaled_run(
                 copied,
             )
         )
-    audit_arrays = np.array(ids, dtype=np.str_), audit.solved, audit.states
+    audit_arrays = np.array(ids, dtype=np.str_), audit.deployed, audit.states
     return ScaledRun(recipe["name"], *audit_arrays, tuple(checkpoints))
 
 

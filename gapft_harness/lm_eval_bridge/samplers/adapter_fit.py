@@ -11,9 +11,7 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Adapter
-from gapft_harness.core.weights import find_weights_folder
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
-from gapft_harness.store.digests import Digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,6 @@ def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
         UserError: the folder is not a LoRA adapter, or it belongs to a different model.
     """
     folder = require_peft_folder(adapter)
-    require_merged_base(adapter, arguments)
     try:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         kind = config.get("peft_type")
@@ -110,61 +107,6 @@ def require_peft_folder(adapter: AdapterFolder) -> Path:
             "expected a PEFT folder"
         )
     return folder
-
-
-def require_merged_base(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> None:
-    """Require the recorded base of an adapter that was trained on a merged model.
-
-    The shapes of its original base are the same, but without the merged adapter it would answer
-    differently. ``training.json`` records such a base under ``merged_base``.
-
-    Args:
-        adapter: the adapter.
-        arguments: model arguments; ``pretrained`` is the base model.
-
-    Raises:
-        UserError: the base has other weights.
-    """
-    recorded = read_training_facts(Path(adapter.path)).get("merged_base")
-    if isinstance(recorded, Mapping):
-        _require_base(adapter, arguments, str(recorded.get("weights_sha256")), "the merged base")
-
-
-def require_trained_base(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> None:
-    """Require the base that an adapter's ``training.json`` records, if it has one.
-
-    Args:
-        adapter: the adapter.
-        arguments: model arguments; ``pretrained`` is the base model, on this machine.
-
-    Raises:
-        UserError: the base has other weights.
-    """
-    if recorded := read_training_facts(Path(adapter.path)).get("base_sha256"):
-        _require_base(adapter, arguments, str(recorded), "a base")
-
-
-def _require_base(
-    adapter: AdapterFolder, arguments: Mapping[str, Any], recorded: str, base: str
-) -> None:
-    try:
-        digest = Digests().hash_weights(find_weights_folder(arguments))
-    except (OSError, ValueError) as error:
-        raise misfit_error(adapter, arguments["pretrained"], summarize_error(error)) from error
-    if digest != recorded:
-        reason = f"it was trained on {base} {recorded[:12]}…; the weights' hash is {digest[:12]}…"
-        raise misfit_error(adapter, arguments["pretrained"], reason)
-
-
-def read_training_facts(folder: Path) -> dict[str, Any]:
-    """Read an adapter's ``training.json``, or a scaled adapter's ``scaling.json``; else empty."""
-    for name in ("training.json", "scaling.json"):
-        try:
-            facts = json.loads((folder / name).read_text("utf-8"))
-        except (OSError, ValueError):
-            continue
-        return facts if isinstance(facts, dict) else {}
-    return {}
 
 
 def misfit_error(adapter: AdapterFolder, model: str, reason: str) -> UserError:

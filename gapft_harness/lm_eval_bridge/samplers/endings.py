@@ -127,7 +127,7 @@ def separate_open_thought(generation: Generation, opened_by_prompt: bool) -> Gen
         generation: the response.
         opened_by_prompt: whether the prompt ends with the opening tag of a block.
     """
-    if not opened_by_prompt or scan_thoughts(generation.text).last_close is not None:
+    if not opened_by_prompt or scan_thoughts(generation.text).is_closed:
         return generation
     return replace(generation, text="", reasoning=generation.text)
 

@@ -22,7 +22,7 @@ from transformers import GenerationConfig
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
 from gapft_harness.core.gguf import looks_like_hub_name
 from gapft_harness.core.progress_bars import hide_progress_bars
-from gapft_harness.core.records import BLOCK, Adapter, Decoding, is_deployment
+from gapft_harness.core.records import BLOCK, Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.core.turn_end import check_vocabulary
 from gapft_harness.hooks.protocols import (
@@ -68,7 +68,7 @@ DEFAULT_BATCH_SIZE = 64
 
 #: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
-    "peft": "gapft run merges it before the search",
+    "peft": "give the folder of a merged model as pretrained",
     "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation": "prompts are never cut silently",
     "tp_plan": "several processes for one model are not supported",
@@ -355,7 +355,7 @@ def _build_rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
     return [
         Row(
             prompt,
-            index if is_deployment(index) else index // BLOCK,
+            index // BLOCK,
             np.random.Generator(np.random.PCG64(seed)).random(decoding.max_gen_toks)
             if decoding.for_index(index).do_sample
             else None,

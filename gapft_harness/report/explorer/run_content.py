@@ -1,8 +1,8 @@
-"""Collect the explorer's content of a run: each audit under the source and all trained models."""
+"""Collect the explorer's content of a run: the audit under the source and all trained models."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
@@ -21,61 +21,33 @@ from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.reading.texts import JudgedText
 from gapft_harness.report.rendering.wording import (
     condition_name,
-    find_required_passes,
     name_source,
 )
 from gapft_harness.run_directory.directory import require_consistent
 
 
-def collect_audits(inputs: ReportInputs, title: str) -> Iterator[tuple[str, ExplorerContent]]:
-    """Yield the content of the run's audit, and of each further audit with its name.
-
-    Subsets have no page of their own; they are filters.
-    """
-    yield "", collect_audit(inputs, title, _find_subsets(inputs, "audit"))
-    for further in inputs.further:
-        if not further.parent:
-            yield (
-                further.name,
-                collect_audit(
-                    further.inputs, f"{title}: {further.name}", _find_subsets(inputs, further.name)
-                ),
-            )
-
-
-def _find_subsets(inputs: ReportInputs, audit: str) -> dict[str, set[str]]:
-    return {
-        further.name: {*further.inputs.audit.ids.tolist()}
-        for further in inputs.further
-        if further.parent == audit
-    }
-
-
-def collect_audit(
-    inputs: ReportInputs, title: str, subsets: Mapping[str, Container[str]] | None = None
-) -> ExplorerContent:
-    """Collect the content of an audit's page.
+def collect_audit(inputs: ReportInputs, title: str) -> ExplorerContent:
+    """Collect the content of the audit's page.
 
     Args:
-        inputs: the run on this audit.
+        inputs: the run.
         title: the page's title.
-        subsets: ids of problems by the name of a subset; each subset becomes a filter.
     """
-    audit, solved = inputs.audit, inputs.audit.deployed.solved.tolist()
+    audit, passed = inputs.audit, inputs.audit.deployed.passed.tolist()
     return ExplorerContent(
         title=title,
         remark=_describe_responses(inputs),
         noun="problem",
         before=name_source(inputs.deployment),
         ids=[str(name) for name in audit.ids],
-        verdicts=_format_codes(audit.deployed.shown_statuses),
+        verdicts=_format_codes(audit.deployed.statuses),
         models=[
             ExplorerModel(
                 condition=trained.arm.condition,
                 label=condition_name(trained.arm.condition),
                 seed=str(trained.arm.seed),
-                verdicts=_format_codes(trained.deployed.shown_statuses),
-                outcomes="".join(map(classify_outcome, solved, trained.deployed.solved.tolist())),
+                verdicts=_format_codes(trained.deployed.statuses),
+                outcomes="".join(map(classify_outcome, passed, trained.deployed.passed.tolist())),
             )
             for trained in inputs.arms
         ],
@@ -83,13 +55,6 @@ def collect_audit(
         k=inputs.k,
         passing=audit.verdicts.passing.tolist(),
         samples=[_format_codes(row) for row in audit.samples],
-        fields={
-            **_list_passes(inputs),
-            **{
-                name: ["yes" if problem in ids else "no" for problem in audit.ids.tolist()]
-                for name, ids in (subsets or {}).items()
-            },
-        },
         entries=lambda: _read_entries(inputs),
         report=True,
     )
@@ -97,45 +62,23 @@ def collect_audit(
 
 def _describe_responses(inputs: ReportInputs) -> str:
     """Describe which response of a model is shown; empty if it has only one."""
-    attempts, repeats = inputs.task["episode"]["attempts"], inputs.audit.deployed.repeats
-    remarks = []
-    if inputs.deployment and repeats > 1:
-        remarks.append(
-            f"Right: at least {find_required_passes(inputs.deployment)} of {repeats} deployment "
-            "decodes pass. The first decode with this outcome is shown."
-        )
-    if attempts > 1:
-        remarks.append(
-            f"The last of up to {attempts} attempts is shown; earlier attempts can be unfolded."
-        )
-    return " ".join(remarks)
-
-
-def _list_passes(inputs: ReportInputs) -> dict[str, list[str]]:
-    """List how many deployment decodes of the source pass, a field to filter by, if several."""
-    deployed = inputs.audit.deployed
-    if deployed.repeats == 1:
-        return {}
-    passes = [f"{count} of {deployed.repeats}" for count in deployed.passing.tolist()]
-    return {"source decodes that pass": passes}
+    attempts = inputs.task["episode"]["attempts"]
+    if attempts == 1:
+        return ""
+    return f"The last of up to {attempts} attempts is shown; earlier attempts can be unfolded."
 
 
 def _read_entries(inputs: ReportInputs) -> Iterator[ProblemTexts]:
-    audit, repeats = inputs.audit, inputs.audit.deployed.repeats
+    audit = inputs.audit
     decodes = [audit.deployed, *(item.deployed for item in inputs.arms)]
-    shown, shown_texts = [item.shown for item in decodes], [item.shown_texts for item in decodes]
     for position, (document, by_model) in enumerate(_read_texts(inputs)):
-        samples = by_model[0][repeats:]
-        first_responses = [
-            item
-            for responses, places in zip(by_model, shown, strict=True)
-            for item in responses[places[position] : places[position] + 1]
-        ]
+        samples = by_model[0][1:]
+        first_responses = [item for responses in by_model for item in responses[:1]]
         yield ProblemTexts(
             prompt=audit.prompts[position],
             gold=format_gold(audit.golds[position]),
             responses=(
-                *(texts[position] for texts in shown_texts),
+                *(item.texts[position] for item in decodes),
                 *(text for text, _ in samples),
             ),
             document=document,

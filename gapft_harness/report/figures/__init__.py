@@ -53,33 +53,22 @@ def draw_flows(findings: Findings) -> Figure:
     """Draw the outcomes of each source state, as shares of the audit and as rates."""
     figure, (above, below) = panels(5.0, height_ratios=[1, 1.15])
     draw_outcomes(above, findings)
-    repeats = findings.source.repeats
-    subject = "Every audit problem" if repeats == 1 else "Deployment decodes"
-    above.set_title(f"{subject} after {wording.condition_name(findings.lead)}", x=0)
-    legend_below(above, build_outcome_handles(repeats))
+    above.set_title(f"Every audit problem after {wording.condition_name(findings.lead)}", x=0)
+    legend_below(above, build_outcome_handles())
     _draw_rates(below, findings)
     return figure
 
 
 def draw_outcomes(axes: Axes, findings: Findings) -> None:
-    """Draw stacked bars of the lead condition: each state's decodes, right and wrong after it.
-
-    With one decode, the colours are those of what happened to the problem; with several, only those
-    of right and wrong, since some of a problem's decodes were right before.
-    """
+    """Draw stacked bars of the lead condition: what happened to the problems of each state."""
     mean = findings.conditions[findings.lead].mean
-    lost, kept = palette.WRONG, palette.RIGHT_PALE
-    gained, missed = palette.RIGHT, palette.WRONG_PALE
-    if mean.repeats > 1:
-        lost, kept = missed, gained
     bars = [
-        ("G", mean.after.g, kept, mean.n_g, lost),
-        ("S", mean.after.s, gained, mean.n_s, missed),
-        ("U", mean.after.u, gained, mean.n_u, missed),
+        (mean.n_g - mean.regressed_g, palette.RIGHT_PALE, mean.regressed_g, palette.WRONG),
+        (mean.corrected_s, palette.RIGHT, mean.n_s - mean.corrected_s, palette.WRONG_PALE),
+        (mean.corrected_u, palette.RIGHT, mean.n_u - mean.corrected_u, palette.WRONG_PALE),
     ]
-    for y, (_, right, right_colour, problems, wrong_colour) in enumerate(bars):
-        decodes = mean.repeats * problems
-        shares = [100 * count / (mean.repeats * mean.n) for count in (right, decodes - right)]
+    for y, (right, right_colour, wrong, wrong_colour) in enumerate(bars):
+        shares = [100 * count / mean.n for count in (right, wrong)]
         axes.barh(y, shares[0], color=right_colour, height=0.62)
         axes.barh(y, shares[1], left=shares[0], color=wrong_colour, height=0.62)
         axes.annotate(
@@ -90,8 +79,7 @@ def draw_outcomes(axes: Axes, findings: Findings) -> None:
             va="center",
             fontsize=8.5,
         )
-    names = wording.name_states(findings.source.deployment)
-    axes.set_yticks(range(3), [f"{state}  {name}" for state, name in names.items()])
+    axes.set_yticks(range(3), [f"{state}  {name}" for state, name in wording.STATE_NAMES.items()])
     axes.invert_yaxis()
     widest = max(mean.n_g, mean.n_s, mean.n_u) * 100 / mean.n
     limit = widest * 2.05  # space for the words
@@ -103,13 +91,10 @@ def draw_outcomes(axes: Axes, findings: Findings) -> None:
     axes.set_xlabel("share of the audit, %")
 
 
-def build_outcome_handles(repeats: int = 1) -> list[Patch]:
+def build_outcome_handles() -> list[Patch]:
     """Build the legend's entries for the colours of ``draw_outcomes``."""
     from matplotlib.patches import Patch
 
-    if repeats > 1:
-        names = {"right": palette.RIGHT, "wrong": palette.WRONG_PALE}
-        return [Patch(color=colour, label=name) for name, colour in names.items()]
     names = {
         "stays right": palette.RIGHT_PALE,
         "corrected": palette.RIGHT,
@@ -122,16 +107,15 @@ def build_outcome_handles(repeats: int = 1) -> list[Patch]:
 def _draw_rates(axes: Axes, findings: Findings) -> None:
     """Draw the rates within each state, one marker for each condition."""
     means = {name: value.mean for name, value in findings.distinct.items()}
-    words = ("of recovered, corrected", "of missed, corrected", "of solved, lost")
-    if findings.source.repeats > 1:
-        words = ("gain on recovered", "gain on missed", "loss on solved")
     condition_rows(
         axes,
         list(findings.conditions),
         {
-            rf"$\kappa_S$  {words[0]}": {n: [value.kappa_s] for n, value in means.items()},
-            rf"$\kappa_U$  {words[1]}": {n: [value.kappa_u] for n, value in means.items()},
-            rf"$\rho_G$  {words[2]}": {n: [value.rho_g] for n, value in means.items()},
+            r"$\kappa_S$  of recovered, corrected": {
+                n: [value.kappa_s] for n, value in means.items()
+            },
+            r"$\kappa_U$  of missed, corrected": {n: [value.kappa_u] for n, value in means.items()},
+            r"$\rho_G$  of solved, lost": {n: [value.rho_g] for n, value in means.items()},
         },
     )
     axes.set_xlabel("rate within the state, %")

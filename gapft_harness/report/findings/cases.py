@@ -16,11 +16,6 @@ from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Case
 from gapft_harness.report.rendering.wording import condition_name, listed
 
-#: The rule of the outcome and of the shown response, where several decodes are sampled.
-SAMPLED_RULE = (
-    " Right: solved, as defined at the top; the shown response is the first decode that passes on "
-    "a solved problem, and the first that fails on another."
-)
 #: Cases of each kind that are shown: of the lead condition, and of every other.
 LEAD_CASES, OTHER_CASES = 4, 1
 
@@ -66,9 +61,9 @@ class ChosenCase:
 
 def find_changes(inputs: ReportInputs) -> Iterator[ChangedProblem]:
     """Yield every gained and lost problem of every arm, by arm and problem id."""
-    before = inputs.audit.deployed.solved
+    before = inputs.audit.deployed.passed
     for trained in inputs.arms:
-        for position in np.flatnonzero(before != trained.deployed.solved):
+        for position in np.flatnonzero(before != trained.deployed.passed):
             yield ChangedProblem(trained, int(position), "lost" if before[position] else "gained")
 
 
@@ -100,7 +95,7 @@ def choose_cases(
 def build_content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
     """Build the entry for results.json: the rule, and the chosen problems by condition."""
     return {
-        "rule": describe_rule(inputs),
+        "rule": RULE,
         "conditions": {
             name: {
                 change: [
@@ -119,11 +114,6 @@ def build_content(inputs: ReportInputs, lead: str) -> dict[str, Any]:
     }
 
 
-def describe_rule(inputs: ReportInputs) -> str:
-    """Describe the choice of the cases, and which response is shown."""
-    return RULE + SAMPLED_RULE * (inputs.audit.deployed.repeats > 1)
-
-
 def count_cases(condition: str, lead: str) -> int:
     """Return the number of cases of each kind that are shown for a condition."""
     return LEAD_CASES if condition == lead else OTHER_CASES
@@ -133,13 +123,10 @@ def build_case(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[str] =
     """Build the block of a chosen problem, with its outcome in the conditions ``others``."""
     audit, position, shown_arm = inputs.audit, chosen.position, chosen.arms[0]
     before, after = audit.deployed, shown_arm.deployed
-    status = STATUSES[int(after.shown_statuses[position])]
+    status = STATUSES[int(after.statuses[position])]
     seeds = len(inputs.seeds)
     seed_text = f"{len(chosen.arms)} of {seeds} seeds" if seeds > 1 else "the seed"
     verdict = "" if status in ("pass", "fail") else f", verdict {status}"
-    if after.repeats > 1:
-        passes = f"{before.passing[position]} to {after.passing[position]} of {after.repeats}"
-        verdict += f" · passes from {passes}"
     return Case(
         heading=(
             f"state {audit.states[position]} · {chosen.change} under {seed_text} · text of seed "
@@ -149,8 +136,8 @@ def build_case(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[str] =
         link=page.problem_link(name),
         prompt=audit.prompts[position],
         gold=format_gold(audit.golds[position]),
-        before=before.shown_texts[position],
-        after=after.shown_texts[position],
+        before=before.texts[position],
+        after=after.texts[position],
         gained=chosen.change == "gained",
         others=_describe_others(inputs, chosen, others),
     )
@@ -158,9 +145,9 @@ def build_case(inputs: ReportInputs, chosen: ChosenCase, others: Iterable[str] =
 
 def _find_changed_seeds(inputs: ReportInputs, condition: str, change: Change) -> NDArray[np.bool_]:
     """Find where a condition's arms changed the outcome in this way, shape (seeds, P)."""
-    before = inputs.audit.deployed.solved
-    solved = np.array([trained.deployed.solved for trained in inputs.find_arms(condition)])
-    changed: NDArray[np.bool_] = solved & ~before if change == "gained" else ~solved & before
+    before = inputs.audit.deployed.passed
+    after = np.array([trained.deployed.passed for trained in inputs.find_arms(condition)])
+    changed: NDArray[np.bool_] = after & ~before if change == "gained" else ~after & before
     return changed
 
 

@@ -65,11 +65,6 @@ class SourceFindings:
     deployment: Deployment | None = None
 
     @property
-    def repeats(self) -> int:
-        """The number r of deployment decodes of each problem."""
-        return self.deployment.repeats if self.deployment else 1
-
-    @property
     def unstable_states(self) -> tuple[State, ...]:
         """The states with too few problems for a stable rate."""
         return find_unstable_states(self.states["G"], self.states["S"], self.states["U"])
@@ -86,9 +81,7 @@ class SeedFindings:
         verdicts: deployment decodes by status.
         trained_as: the arm whose adapter it reuses, because both have the same training set; else
             empty.
-        foreign_set: for a training set of another run, its origin; see ``TrainedArm``.
         unverified: examples of its training set whose response did not pass.
-        reasoning: counts of reasoning that is not trained on; see ``TrainedArm``.
     """
 
     decomposition: Decomposition
@@ -96,9 +89,7 @@ class SeedFindings:
     problems: int
     verdicts: Mapping[str, int]
     trained_as: str = ""
-    foreign_set: Mapping[str, Any] | None = None
     unverified: int = 0
-    reasoning: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +208,6 @@ class Findings:
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
         parts: the experiments with their findings; ``find_part(name)`` returns those of one.
-        further: the findings of each further audit, by its name in the recipe.
         replicates: conditions that repeat the training of another condition.
     """
 
@@ -227,7 +217,6 @@ class Findings:
     contrasts: tuple[Contrast, ...]
     lead: str
     parts: tuple[PartFindings, ...] = ()
-    further: Mapping[str, Findings] = field(default_factory=dict)
     replicates: tuple[RepeatedCondition, ...] = ()
 
     def is_replicate(self, a: str, b: str) -> bool:
@@ -349,19 +338,17 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
         voting_fault=audit.verdicts.voting_fault,
         deployment=inputs.deployment,
     )
-    further = {entry.name: compute_findings(entry.inputs, ordered) for entry in inputs.further}
     if not names:
-        return Findings(source, inputs.pool_states, {}, (), lead, further=further)
-    passing = np.array([[arm.deployed.passing for arm in inputs.find_arms(name)] for name in names])
+        return Findings(source, inputs.pool_states, {}, (), lead)
+    passed = np.array([[arm.deployed.passed for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
     replicates = draw_replicates(
-        passing,
-        audit.deployed.passing,
+        passed,
+        audit.deployed.passed,
         item_ids=audit.ids,
         seeds=np.array(inputs.seeds, dtype=np.int64),
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
-        repeats=audit.deployed.repeats,
         nested=statistics.get("items") == "nested",
     )
     conditions = {
@@ -374,7 +361,7 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     )
     repeated_conditions = compare_replicates(inputs)
     return Findings(
-        source, inputs.pool_states, conditions, contrasts, lead, parts, further, repeated_conditions
+        source, inputs.pool_states, conditions, contrasts, lead, parts, repeated_conditions
     )
 
 
@@ -388,20 +375,17 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
-            decompose(inputs.audit.states, trained.deployed.passed, inputs.audit.deployed.passed),
+            decompose(inputs.audit.states, trained.deployed.passed),
             trained.budget,
             trained.problems,
             count_codes(trained.deployed.statuses),
             inputs.training.get(trained.arm.name, {}).get("trained_as", ""),
-            trained.foreign_set,
             trained.unverified,
-            trained.reasoning,
         )
         for trained in arms
     }
     mean = pool_counts([seed.decomposition for seed in seeds.values()])
-    foreign_set = next((trained.foreign_set for trained in arms if trained.foreign_set), None)
-    own = find_own_settings(inputs.recipe, {name: foreign_set} if foreign_set else None)[name]
+    own = find_own_settings(inputs.recipe)[name]
     own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,

@@ -84,7 +84,7 @@ def _compare_arms(
     texts = zip(first.deployed.texts, second.deployed.texts, strict=True)
     return Retraining(
         seed=second.arm.seed,
-        changes=count_changes(first.deployed.passed.ravel(), second.deployed.passed.ravel()),
+        changes=count_changes(first.deployed.passed, second.deployed.passed),
         reworded=sum(before != after for before, after in texts),
         same_weights=None
         if first_hash is None or second_hash is None

@@ -55,9 +55,8 @@ def read_answers(
             mapping also has their tables, as ``adapters.find_tables`` returns them.
 
     Raises:
-        NoAnswersError: the verifier gives no answers, gold answers are not texts, a problem has
-            several deployment decodes, or a verdict differs from the comparison of the answer with
-            the gold answer.
+        NoAnswersError: the verifier gives no answers, gold answers are not texts, or a verdict
+            differs from the comparison of the answer with the gold answer.
         GapftError: the tables contain different problems.
     """
     problems = read_columns(run_path / layout.problems_path("audit"), ("problem_id", "gold"))
@@ -72,8 +71,6 @@ def read_answers(
         table_columns = read_columns(path, ("problem_id", "status", "answer"), DEPLOYED)
         if table == source and not any(table_columns["answer"]):
             raise NoAnswersError(_describe_no_answers(task))
-        if table == source and len(table_columns["answer"]) > len(ids):
-            raise NoAnswersError("each problem has several deployment decodes, not one answer")
         require_consistent(
             table_columns["problem_id"] == ids, f"{path}: contains other problems than the audit"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.records import (
+    GREEDY,
     Arm,
     Budget,
-    count_required_passes,
-    list_deployment_indices,
 )
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.columns import DEPLOYED, PASS, codes, read_columns
@@ -33,68 +32,21 @@ def find_deployment(recipe: Mapping[str, Any]) -> Deployment | None:
 
 @dataclass(frozen=True)
 class DeploymentDecodes:
-    """The deployment decodes of one model on P problems, r of each; one if they are greedy.
+    """The deployment decodes of one model on P problems.
 
     Attributes:
-        statuses: shape (P, r), status codes.
-        texts: P r responses, ordered as the statuses.
-        solved_share: the share of a problem's decodes that must pass, so that it is solved.
+        statuses: shape (P,), status codes.
+        texts: P responses.
     """
 
     statuses: NDArray[np.uint8]
     texts: tuple[str, ...]
-    solved_share: float = 1.0
-
-    def select_problems(self, positions: NDArray[np.intp]) -> DeploymentDecodes:
-        """Return the decodes of some of the problems, by their positions."""
-        rows = np.arange(self.statuses.size).reshape(self.statuses.shape)[positions]
-        return replace(
-            self, statuses=self.statuses[positions], texts=_select_items(self.texts, rows.ravel())
-        )
-
-    @property
-    def repeats(self) -> int:
-        """The number r of decodes of each problem."""
-        return int(self.statuses.shape[1])
 
     @cached_property
     def passed(self) -> NDArray[np.bool_]:
-        """Whether each decode passed (V), shape (P, r)."""
+        """Whether each decode passed (V), shape (P,)."""
         passed: NDArray[np.bool_] = self.statuses == PASS
         return passed
-
-    @cached_property
-    def passing(self) -> NDArray[np.int64]:
-        """How many decodes of each problem passed, shape (P,)."""
-        passing: NDArray[np.int64] = self.passed.sum(axis=1, dtype=np.int64)
-        return passing
-
-    @cached_property
-    def solved(self) -> NDArray[np.bool_]:
-        """Whether the model solves each problem, shape (P,): enough of its decodes passed."""
-        required = count_required_passes(self.repeats, self.solved_share)
-        solved: NDArray[np.bool_] = self.passing >= required
-        return solved
-
-    @cached_property
-    def shown(self) -> NDArray[np.intp]:
-        """The decode of each problem that is shown, shape (P,).
-
-        It is the first that passed on a solved problem, and the first that did not on another.
-        """
-        shown: NDArray[np.intp] = (self.passed == self.solved[:, None]).argmax(axis=1)
-        return shown
-
-    @cached_property
-    def shown_statuses(self) -> NDArray[np.uint8]:
-        """The status codes of the shown decodes, shape (P,)."""
-        statuses: NDArray[np.uint8] = self.statuses[np.arange(len(self.statuses)), self.shown]
-        return statuses
-
-    @cached_property
-    def shown_texts(self) -> tuple[str, ...]:
-        """The P shown responses."""
-        return _select_items(self.texts, np.arange(len(self.statuses)) * self.repeats + self.shown)
 
 
 @dataclass(frozen=True)
@@ -118,24 +70,10 @@ class Audit:
     samples: NDArray[np.uint8]
     answers: NDArray[np.int64] | None = None
 
-    def select_problems(self, positions: NDArray[np.intp]) -> Audit:
-        """Return the audit on some of its problems, by their positions."""
-        return Audit(
-            ids=self.ids[positions],
-            prompts=_select_items(self.prompts, positions),
-            golds=_select_items(self.golds, positions),
-            deployed=self.deployed.select_problems(positions),
-            samples=self.samples[positions],
-            answers=None if self.answers is None else self.answers[positions],
-        )
-
     @cached_property
     def verdicts(self) -> Verdicts:
         """Whether each deployment decode and each sample passed."""
-        deployed = self.deployed
-        return Verdicts.of(
-            deployed.passed, self.samples == PASS, self.answers, deployed.solved_share
-        )
+        return Verdicts.of(self.deployed.passed, self.samples == PASS, self.answers)
 
     @cached_property
     def states(self) -> NDArray[np.str_]:
@@ -153,10 +91,7 @@ class TrainedArm:
         budget: the budget of its training set.
         matched: whether the budget is matched with the comparison's, not a reference's own.
         problems: distinct problems in the budget's n example slots.
-        foreign_set: for a training set of another run: that ``run`` and ``arm``, the file's
-            ``sha256``, and the ``k`` and ``replay`` of that run; else None.
         unverified: examples whose response did not pass.
-        reasoning: counts of reasoning that is not trained on (``ReasoningFacts``); None if it is.
     """
 
     arm: Arm
@@ -164,40 +99,30 @@ class TrainedArm:
     budget: Budget
     matched: bool
     problems: int
-    foreign_set: Mapping[str, Any] | None = None
     unverified: int = 0
-    reasoning: Mapping[str, int] | None = None
-
-    def select_problems(self, positions: NDArray[np.intp]) -> TrainedArm:
-        """Return the arm on some of the audit's problems, by their positions."""
-        return replace(self, deployed=self.deployed.select_problems(positions))
 
 
-def read_audit(
-    run_path: Path, k: int, split: str = "audit", deployment: Deployment | None = None
-) -> Audit:
-    """Read an audit's problems, the source's responses and their states.
+def read_audit(run_path: Path, k: int) -> Audit:
+    """Read the audit's problems, the source's responses and their states.
 
     Args:
         run_path: the run directory.
         k: samples of each problem.
-        split: the audit's split.
-        deployment: how the deployment decodes are sampled; None: one greedy decode.
 
     Raises:
         GapftError: the tables contradict each other.
     """
     table, states_table = (
-        run_path / layout.responses_path(split),
-        run_path / layout.states_path(split),
+        run_path / layout.responses_path("audit"),
+        run_path / layout.states_path("audit"),
     )
     problems = read_columns(
-        run_path / layout.problems_path(split), ("problem_id", "prompt", "gold")
+        run_path / layout.problems_path("audit"), ("problem_id", "prompt", "gold")
     )
     states = read_columns(states_table, ("problem_id", "state"))
     responses = read_columns(table, ("problem_id", "index", "status", "answer"))
     deployed = read_columns(table, ("text",), DEPLOYED)
-    ids, indices = problems["problem_id"], [*_list_indices(deployment), *range(k)]
+    ids, indices = problems["problem_id"], [GREEDY, *range(k)]
     require_consistent(
         ids == sorted({*ids}), f"{table.parent}: the problems are not ordered by their ids"
     )
@@ -209,14 +134,13 @@ def read_audit(
         "order",
     )
     statuses = codes(responses["status"]).reshape(len(ids), len(indices))
-    repeats = len(indices) - k
     audit = Audit(
         ids=np.array(ids, dtype=np.str_),
         prompts=tuple(problems["prompt"]),
         golds=tuple(problems["gold"]),
-        deployed=_build_decodes(statuses[:, :repeats], deployed["text"], deployment),
-        samples=statuses[:, repeats:],
-        answers=_encode_samples(responses["answer"], repeats, k),
+        deployed=DeploymentDecodes(statuses[:, 0], tuple(deployed["text"])),
+        samples=statuses[:, 1:],
+        answers=_encode_samples(responses["answer"], k),
     )
     require_consistent(
         audit.states.tolist() == states["state"],
@@ -225,50 +149,36 @@ def read_audit(
     return audit
 
 
-def _list_indices(deployment: Deployment | None) -> range:
-    return list_deployment_indices(deployment.repeats if deployment else 1)
-
-
-def _build_decodes(
-    statuses: NDArray[np.uint8], texts: Sequence[str], deployment: Deployment | None
-) -> DeploymentDecodes:
-    return DeploymentDecodes(statuses, tuple(texts), deployment.solved if deployment else 1.0)
-
-
-def _encode_samples(answers: Sequence[str | None], repeats: int, k: int) -> NDArray[np.int64]:
-    """Encode the samples' answers of a complete table: deployment decodes, then K samples."""
-    starts = range(repeats, len(answers), repeats + k)
+def _encode_samples(answers: Sequence[str | None], k: int) -> NDArray[np.int64]:
+    """Encode the samples' answers of a complete table: the deployment decode, then K samples."""
+    starts = range(1, len(answers), 1 + k)
     return encode_answers(answers[start : start + k] for start in starts)
 
 
-def read_verdicts(table: Path, k: int, deployment: Deployment | None = None) -> Verdicts:
-    """Read a split's verdicts in the table's order; samples that were not drawn did not pass.
-
-    The answers are read if all samples were drawn.
+def read_verdicts(table: Path, k: int) -> Verdicts:
+    """Read a split's verdicts in the table's order.
 
     Args:
         table: the split's responses.
         k: samples of each problem.
-        deployment: how the deployment decodes are sampled; None: one greedy decode.
+
+    Raises:
+        GapftError: a problem does not have all decodes.
     """
     table_columns = read_columns(table, ("index", "status", "answer"))
-    index, passed = (
-        np.array(table_columns["index"], dtype=np.int64),
-        codes(table_columns["status"]) == PASS,
+    indices = [GREEDY, *range(k)]
+    problems = len(table_columns["index"]) // len(indices)
+    require_consistent(
+        table_columns["index"] == indices * problems,
+        f"{table}: expected the decodes {indices} of each problem, in order",
     )
-    indices = _list_indices(deployment)
-    starts, is_sample = index == indices[0], ~np.isin(index, indices)
-    problems, repeats = int(starts.sum()), len(indices)
-    samples = np.zeros((problems, k), dtype=np.bool_)
-    samples[(np.cumsum(starts) - 1)[is_sample], index[is_sample]] = passed[is_sample]
-    is_complete = len(index) == problems * (repeats + k)
-    answers = _encode_samples(table_columns["answer"], repeats, k) if is_complete else None
-    deployed = passed[~is_sample].reshape(problems, repeats)
-    return Verdicts.of(deployed, samples, answers, deployment.solved if deployment else 1.0)
+    passed = (codes(table_columns["status"]) == PASS).reshape(problems, len(indices))
+    answers = _encode_samples(table_columns["answer"], k)
+    return Verdicts.of(passed[:, 0], passed[:, 1:], answers)
 
 
 def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") -> NDArray[np.uint8]:
-    """Read the status codes of a table's deployment decodes, shape (P, r).
+    """Read the status codes of a table's deployment decodes, shape (P,).
 
     Args:
         table: a table of decisions, or of a split's responses.
@@ -279,12 +189,10 @@ def read_decisions(table: Path, ids: Sequence[str], owner: str = "the audit") ->
         GapftError: the table contains other problems.
     """
     table_columns = read_columns(table, ("problem_id", "status"), DEPLOYED)
-    repeats = len(table_columns["problem_id"]) // max(1, len(ids))
     require_consistent(
-        table_columns["problem_id"] == [name for name in ids for _ in range(repeats)],
-        f"{table}: contains other problems than {owner}",
+        table_columns["problem_id"] == [*ids], f"{table}: contains other problems than {owner}"
     )
-    return codes(table_columns["status"]).reshape(len(ids), repeats)
+    return codes(table_columns["status"])
 
 
 def read_samples(table: Path, ids: Sequence[str], k: int) -> NDArray[np.bool_]:
@@ -313,28 +221,23 @@ def read_arm(
     arm: Arm,
     budgets: Mapping[str, Mapping[str, Any]],
     ids: NDArray[np.str_],
-    audit: str = "",
-    deployment: Deployment | None = None,
 ) -> TrainedArm:
-    """Read an arm's decisions on an audit, and its budget.
+    """Read an arm's decisions on the audit, and its budget.
 
     Args:
         run_path: the run directory.
         arm: condition and training seed.
         budgets: the manifest's budgets by arm.
         ids: the audit's problems, shape (P,).
-        audit: the name of a further audit; empty: the run's audit.
-        deployment: how the deployment decodes are sampled; None: one greedy decode.
 
     Raises:
         GapftError: the decisions are on other problems, or the budget differs from the sealed one.
     """
-    path = run_path / layout.audit_decisions_path(arm, audit)
+    path = run_path / layout.decisions_path(arm)
     table_columns = read_columns(path, ("problem_id", "index", "text", "status"))
-    indices = _list_indices(deployment)
     require_consistent(
-        table_columns["problem_id"] == [name for name in ids.tolist() for _ in indices]
-        and table_columns["index"] == [*indices] * len(ids),
+        table_columns["problem_id"] == ids.tolist()
+        and table_columns["index"] == [GREEDY] * len(ids),
         f"{path}: contains other problems than the audit",
     )
     entry = budgets[arm.name]
@@ -347,17 +250,11 @@ def read_arm(
     )
     return TrainedArm(
         arm=arm,
-        deployed=_build_decodes(
-            codes(table_columns["status"]).reshape(len(ids), len(indices)),
-            table_columns["text"],
-            deployment,
-        ),
+        deployed=DeploymentDecodes(codes(table_columns["status"]), tuple(table_columns["text"])),
         budget=budget,
         matched=entry.get("matched", True),
         problems=len(set(slot_ids)),
-        foreign_set=entry.get("taken"),
         unverified=entry.get("unverified", 0),
-        reasoning=entry.get("reasoning"),
     )
 
 
@@ -395,10 +292,10 @@ class OtherRule:
         params: the verifier's parameters.
         permissive: whether it accepts more forms of answers than the run's verifier, or fewer.
         reason: the reason where no other verifier is available.
-        source: codes of its verdicts on the source's responses, shape (P, r).
-        arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P, r).
+        source: codes of its verdicts on the source's responses, shape (P,).
+        arms: codes of its verdicts on an arm's responses, by the arm's name, shape (P,).
         answer_codes: whether the run's rule finds an answer, for the source (under an empty name)
-            and each arm, shape (P, r): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
+            and each arm, shape (P,): ``VALID``, ``INVALID`` or ``OPENS_RIGHT``. Empty where the
             verifier gives no answers.
         reads_openings: whether the verifier can read the beginning of a response.
     """
@@ -407,7 +304,7 @@ class OtherRule:
     params: Mapping[str, Any] = field(default_factory=dict)
     permissive: bool = True
     reason: str = ""
-    source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 1), dtype=np.uint8))
+    source: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
     arms: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     answer_codes: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     reads_openings: bool = False

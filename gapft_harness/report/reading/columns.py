@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gapft_harness.core.records import GREEDY
 from gapft_harness.core.records import STATUSES as STATUSES
 from gapft_harness.run_directory.tables import parse_status
 
@@ -19,13 +20,8 @@ PASS = STATUSES.index("pass")
 #: Characters shown of a gold answer that is not plain text.
 MAX_GOLD_CHARS = 2000
 
-#: The filter that selects the deployment decodes of a table (``records.is_deployment``).
-DEPLOYED: list[tuple[str, str, Any]] = [("index", "<", 0)]
-
-
-def find_deployed(index: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which responses are deployment decodes, by their indices."""
-    return index < 0
+#: The filter that selects the deployment decode of each problem of a table.
+DEPLOYED: list[tuple[str, str, Any]] = [("index", "==", GREEDY)]
 
 
 def read_columns(
@@ -64,9 +60,9 @@ def count_codes(status_codes: NDArray[np.uint8]) -> dict[str, int]:
     """Count the codes of each status, by the name of the status.
 
     Args:
-        status_codes: codes of verdicts, of any shape.
+        status_codes: codes of verdicts, shape (P,).
     """
-    counts = np.bincount(status_codes.ravel(), minlength=len(STATUSES))
+    counts = np.bincount(status_codes, minlength=len(STATUSES))
     return {name: int(count) for name, count in zip(STATUSES, counts, strict=True)}
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.truncation import Decodes
-from gapft_harness.report.reading.columns import DEPLOYED, find_deployed, read_columns
+from gapft_harness.core.records import GREEDY
+from gapft_harness.report.reading.columns import DEPLOYED, read_columns
 from gapft_harness.report.reading.tokens import read_response_tokens
 
 
@@ -48,13 +49,13 @@ def read_decodes(table: Path, passed: NDArray[np.bool_]) -> Decodes:
 
     Args:
         table: a table of decisions, or of a split's responses.
-        passed: whether each decode passed, in the table's order, shape (P, r).
+        passed: whether each decode passed, in the table's order, shape (P,).
     """
     endings = np.array(
         read_columns(table, ("finish_reason",), DEPLOYED)["finish_reason"], dtype=np.str_
-    ).reshape(passed.shape)
+    )
     index, tokens = read_response_tokens(table)
-    counts = tokens[find_deployed(index)].reshape(passed.shape)
+    counts = tokens[index == GREEDY]
     return Decodes(passed, endings, counts if counts.any() else None)
 
 

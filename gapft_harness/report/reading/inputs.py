@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from gapft_harness.report.reading.endings import EndingCounts, read_decodes, rea
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
-from gapft_harness.report.reading.rounds import Rounds, read_rounds
 from gapft_harness.report.reading.texts import AuditTexts
 from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
 from gapft_harness.run_directory import layout
@@ -36,11 +35,9 @@ from gapft_harness.run_directory.history import LATE_PREFIX
 from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
-    find_task,
     has_reused_responses,
     list_toolchains,
 )
-from gapft_harness.run_directory.tables import read_items
 
 __all__ = [
     "PASS",
@@ -59,21 +56,6 @@ class LoadedPart:
 
     part: Any
     data: Any
-
-
-@dataclass(frozen=True, slots=True)
-class FurtherAudit:
-    """The run on problems other than its own audit; these are never compared with the audit.
-
-    Attributes:
-        name: the name in the recipe.
-        parent: the audit of which the problems are a subset; empty: they belong to their own task.
-        inputs: the run's inputs, with only these problems in ``audit`` and ``arms``.
-    """
-
-    name: str
-    parent: str
-    inputs: ReportInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +85,6 @@ class ReportInputs:
         toolchains: libraries and devices by step, of every arm and of ``SOURCE``.
         days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
-        drawn: for ``pool`` and ``audit``, the ``samples`` drawn and their ``tokens``.
         generated: tokens of the responses of every split and arm; only where the backend gave token
             ids.
         endings: how the responses of ``pool``, ``audit`` and every arm ended.
@@ -112,9 +93,7 @@ class ReportInputs:
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
-        further: the recipe's ``audits``, in its order.
         paper: the paper's figures in the recipe with the search's values.
-        rounds: the earlier rounds; None if the run did not start from another run's arm.
         texts: reads the texts of the audit; None: no texts are available.
         other_rule: the audit's responses under another rule; None: they were not judged.
     """
@@ -139,49 +118,19 @@ class ReportInputs:
     toolchains: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
     endings: Mapping[str, EndingCounts] = field(default_factory=dict)
     decodes: Mapping[str, Decodes] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
-    further: tuple[FurtherAudit, ...] = ()
     other_rule: OtherRule | None = None
     paper: tuple[PublishedValue, ...] = ()
-    rounds: Rounds | None = None
     texts: AuditTexts | None = None
-
-    def select_problems(self, ids: Sequence[str]) -> ReportInputs:
-        """Return the inputs with only some of the audit's problems.
-
-        Raises:
-            GapftError: a problem is not in the audit.
-        """
-        positions = np.flatnonzero(np.isin(self.audit.ids, ids))
-        require_consistent(
-            len(positions) == len(ids),
-            f"expected {len(ids)} problems of the audit, found {len(positions)} of them in it",
-        )
-        return replace(
-            self,
-            audit=self.audit.select_problems(positions),
-            arms=tuple(trained.select_problems(positions) for trained in self.arms),
-            endings={},
-            decodes={name: decodes.select(positions) for name, decodes in self.decodes.items()},
-            episodes=None,
-            parts=(),
-            failures=(),
-            further=(),
-            other_rule=None,
-            paper=(),
-            rounds=None,
-            texts=None,
-        )
 
     @property
     def deployment(self) -> Deployment | None:
-        """How the deployment decodes are sampled; None: they are greedy, one of each problem."""
+        """How the deployment decode is sampled; None: it is greedy."""
         return find_deployment(self.recipe)
 
     def find_arms(self, condition: str) -> tuple[TrainedArm, ...]:
@@ -218,14 +167,13 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     """
     recipe, budgets = manifest["recipe"], manifest["budgets"]
     k = recipe["search"]["k"]
-    deployment = find_deployment(recipe)
-    audit = read_audit(run_path, k, deployment=deployment)
+    audit = read_audit(run_path, k)
     # The time of this stage is unknown while it writes, and would change the page each time.
     stages = {name: item for name, item in manifest["stages"].items() if name != "report"}
     conditions, seeds = tuple(recipe["conditions"]), tuple(sorted(recipe["seeds"]))
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     imported = manifest.get("imported", {})
-    splits = ("pool", "audit", "calibration", *map(layout.audit_split, recipe.get("audits", {})))
+    splits = ("pool", "audit", "calibration")
     pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
@@ -236,9 +184,7 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         pool_states=pool_states,
         pool_recovered=pool_recovered,
         audit=audit,
-        arms=tuple(
-            read_arm(run_path, arm, budgets, audit.ids, deployment=deployment) for arm in arms
-        ),
+        arms=tuple(read_arm(run_path, arm, budgets, audit.ids) for arm in arms),
         source=manifest["source"],
         verdict_counts=manifest["verdict_counts"],
         judged_by={
@@ -255,7 +201,6 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         },
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
-        drawn=manifest["drawn"],
         generated=read_generated(run_path, manifest.get("files", ())),
         endings=read_endings(
             {
@@ -272,31 +217,27 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         ),
         failures=read_failures(run_path, manifest["verdict_counts"], [arm.name for arm in arms]),
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
-        rounds=read_rounds(run_path, manifest, audit.ids.tolist(), arms),
         texts=AuditTexts(run_path),
     )
     inputs = replace(inputs, decodes=_read_audit_decodes(run_path, inputs))
     _check_slots(inputs)
     _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
-    return replace(inputs, further=tuple(_read_further_audits(run_path, manifest, inputs)))
+    return inputs
 
 
-def _read_audit_decodes(
-    run_path: Path, inputs: ReportInputs, audit: str = ""
-) -> dict[str, Decodes]:
-    """Read how the deployment decodes of an audit ended, of the source and every arm.
+def _read_audit_decodes(run_path: Path, inputs: ReportInputs) -> dict[str, Decodes]:
+    """Read how the deployment decodes of the audit ended, of the source and every arm.
 
     Args:
         run_path: the run directory.
         inputs: the audit and its arms.
-        audit: the name of a further audit; empty: the run's audit.
     """
-    source_table = layout.responses_path(layout.audit_split(audit) if audit else "audit")
+    source_table = layout.responses_path("audit")
     return {
         SOURCE: read_decodes(run_path / source_table, inputs.audit.deployed.passed),
         **{
             trained.arm.name: read_decodes(
-                run_path / layout.audit_decisions_path(trained.arm, audit), trained.deployed.passed
+                run_path / layout.decisions_path(trained.arm), trained.deployed.passed
             )
             for trained in inputs.arms
         },
@@ -344,43 +285,6 @@ def _check_counts(run_path: Path, manifest: Manifest, names: Sequence[str]) -> N
             f"manifest.json: verdict_counts of {name} are {recorded}, but {table} has {counted}; "
             "restore the manifest",
         )
-
-
-def _read_further_audits(
-    run_path: Path, manifest: Manifest, inputs: ReportInputs
-) -> Iterator[FurtherAudit]:
-    """Read further audits and subsets, in the recipe's order."""
-    audits, subsets = manifest["recipe"].get("audits", {}), []
-    inputs_by_audit = {"audit": inputs}
-    for name, settings in audits.items():
-        split = layout.audit_split(name)
-        if settings["of"] is not None:
-            subsets.append((name, *read_items(run_path / layout.items_path(split))))
-            continue
-        audit = read_audit(run_path, inputs.k, split, inputs.deployment)
-        audit_inputs = replace(
-            inputs.select_problems([]),
-            task=find_task(manifest, split),
-            audit=audit,
-            arms=tuple(
-                read_arm(
-                    *(run_path, source.arm, manifest["budgets"], audit.ids, name),
-                    inputs.deployment,
-                )
-                for source in inputs.arms
-            ),
-            texts=AuditTexts(run_path, split),
-        )
-        decodes = _read_audit_decodes(run_path, audit_inputs, name)
-        inputs_by_audit[name] = replace(audit_inputs, decodes=decodes)
-    audits_by_name = {
-        name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()
-    }
-    audits_by_name |= {
-        name: FurtherAudit(name, source, inputs_by_audit[source].select_problems(ids))
-        for name, source, ids, _ in subsets
-    }
-    return (audits_by_name[name] for name in audits)
 
 
 def _read_pool(path: Path, k: int) -> tuple[dict[State, int], tuple[int, ...]]:

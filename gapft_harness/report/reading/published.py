@@ -15,7 +15,7 @@ from typing import Any
 from gapft_harness.analysis.pass_at_k import format_k
 from gapft_harness.core.records import SOURCE
 from gapft_harness.recipe.recipe import MINUS
-from gapft_harness.report.reading.audits import find_deployment, read_verdicts
+from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.report.rendering.wording import points
 from gapft_harness.run_directory import layout
@@ -228,7 +228,7 @@ def measure_search(run_path: Path, recipe: Mapping[str, Any], split: str) -> lis
     if all(figure.reason for figure in figures):
         return figures
     table, k = run_path / layout.responses_path(split), recipe["search"]["k"]
-    verdicts = read_verdicts(table, k, find_deployment(recipe))
+    verdicts = read_verdicts(table, k)
     return [value if value.reason else _measure(value, verdicts) for value in figures]
 
 

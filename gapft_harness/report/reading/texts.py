@@ -40,34 +40,28 @@ JudgedText = tuple[str, Judging]
 
 @dataclass(frozen=True, slots=True)
 class AuditTexts:
-    """An audit's records and all responses to it, in the order of the sealed tables.
+    """The audit's records and all responses to it, in the order of the sealed tables.
 
     Attributes:
         run_path: the run directory; the caller has checked the hashes of the tables.
-        split: the name of the audit's split.
     """
 
     run_path: Path
-    split: str = "audit"
 
     @property
     def folder(self) -> Path:
         """The folder of the tables, for messages."""
-        return self.run_path / self.split
+        return self.run_path / "audit"
 
     def read_documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield problem ids with the benchmark's records."""
         columns = ["problem_id", "document"]
-        for name, document in self._read_rows(
-            layout.problems_path(self.split), columns, _DOCUMENTS
-        ):
+        for name, document in self._read_rows(layout.problems_path("audit"), columns, _DOCUMENTS):
             yield name, json.loads(document)
 
     def read_responses(self, arm: Arm | None = None) -> Iterator[tuple[str, list[JudgedText]]]:
         """Yield problem ids with an arm's responses; without an arm the source's, samples last."""
-        table = layout.responses_path(self.split)
-        if arm is not None:
-            table = layout.audit_decisions_path(arm, layout.find_audit_name(self.split))
+        table = layout.responses_path("audit") if arm is None else layout.decisions_path(arm)
         columns = ["problem_id", "text", "reason", "answer", "attempts", "reasoning"]
         for name, rows in groupby(self._read_rows(table, columns, _RESPONSES), key=itemgetter(0)):
             yield (

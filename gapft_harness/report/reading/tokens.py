@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.report.reading.columns import find_deployed
+from gapft_harness.core.records import GREEDY
 from gapft_harness.run_directory import layout
 
 
@@ -62,7 +62,7 @@ def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, GeneratedT
 def count_generated(table: Path) -> GeneratedTokens | None:
     """Count the tokens of a table of responses; return None where it has no token ids."""
     index, tokens = read_response_tokens(table)
-    deployed = find_deployed(index)
+    deployed = index == GREEDY
     generated = GeneratedTokens(
         int(tokens[deployed].sum()),
         int(tokens[~deployed].sum()),

@@ -31,7 +31,7 @@ class Document:
         results: the content of the JSON file.
         tables: rows of CSV files by file name.
         drawings: the figures that sections show.
-        explorers: pages with every problem, by the audit's name; "" is the document's own.
+        explorer: a page with every problem; may be empty.
         subtitle: a line below the title; may be empty.
         date_note: a sentence with the dates; may be empty.
     """
@@ -42,7 +42,7 @@ class Document:
     results: Any = None
     tables: Mapping[str, Iterable[Sequence[object]]] = field(default_factory=dict)
     drawings: Sequence[Drawing] = ()
-    explorers: Mapping[str, str] = field(default_factory=dict)
+    explorer: str = ""
     subtitle: str = ""
     date_note: str = ""
 
@@ -68,7 +68,7 @@ class Document:
         return format_json(replace_surrogates(self.results))
 
     def _render_files(self) -> Iterator[tuple[str, Content]]:
-        places = {name: page.explorer_filename(name) for name in self.explorers}
+        place = page.EXPLORER if self.explorer else ""
         for name in self.names:
             match Path(name).suffix:
                 case ".json":
@@ -77,14 +77,15 @@ class Document:
                     yield name, self.to_markdown()
                 case _:
                     has_tables = any("/" in table for table in self.tables)
-                    page_content = self.title, self.subtitle, self.sections, self.drawings, places
+                    page_content = self.title, self.subtitle, self.sections, self.drawings, place
                     yield (
                         name,
                         page.render_page(
                             *page_content, tables=has_tables, date_note=self.date_note
                         ),
                     )
-        yield from ((places[name], text) for name, text in self.explorers.items())
+        if self.explorer:
+            yield place, self.explorer
         yield from self.tables.items()
         for drawing in self.drawings:
             yield f"figures/{drawing.name}.svg", drawing.svg

@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 #: Sections from which a page has a list of contents.
 _MIN_LISTED = 3
 
+#: The file name of the page with every problem.
+EXPLORER = "explorer.html"
+
 
 def render_page(
     title: str,
     subtitle: str,
     sections: Sequence[Section],
     drawings: Sequence[Drawing],
-    explorers: Mapping[str, str],
+    explorer: str,
     *,
     tables: bool = True,
     date_note: str = "",
@@ -41,7 +44,7 @@ def render_page(
         subtitle: a line below it; may be empty.
         sections: the blocks, by section.
         drawings: the figures that sections show.
-        explorers: file names of the pages with every problem, by the audit's name.
+        explorer: the file name of the page with every problem; empty: there is none.
         tables: whether the page is next to a folder of tables.
         date_note: a sentence with the dates; may be empty.
     """
@@ -54,7 +57,7 @@ def render_page(
         made=date_note,
         long=sum(bool(section.title) for section in sections) >= _MIN_LISTED,
         figures={drawing.name: _encode_pictures(drawing) for drawing in drawings},
-        explorers=explorers,
+        explorer=explorer,
         tables=tables,
     )
 
@@ -145,12 +148,7 @@ def _encode_base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-def explorer_filename(audit: str = "") -> str:
-    """Return the file name of an audit's explorer; the run's own audit has an empty name."""
-    return f"explorer{audit and '-'}{audit}.html"
-
-
-def problem_link(name: str, audit: str = "") -> str:
+def problem_link(name: str) -> str:
     """Return the address that opens a problem in the explorer, by its name on that page."""
     fragment = urlencode({"open": replace_text_surrogates(make_visible(name))})
-    return f"{explorer_filename(audit)}#{fragment}"
+    return f"{EXPLORER}#{fragment}"

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.core.records import State, count_required_passes
+from gapft_harness.core.records import State
 from gapft_harness.recipe.sections import Deployment
 
 #: The paper's states in plain words.
@@ -45,28 +45,12 @@ def name_decode(deployment: Deployment | None) -> str:
     return "deployment decode" if deployment else "greedy decode"
 
 
-def name_states(deployment: Deployment | None) -> dict[State, str]:
-    """Name the paper's states in plain words."""
-    names = {**STATE_NAMES}
-    return names | {"G": "solved"} if deployment else names
-
-
 def describe_deployment(deployment: Deployment) -> str:
-    """Describe how deployment decodes are sampled, and which problems count as solved."""
+    """Describe how deployment decodes are sampled."""
     cuts = {"top_p": (deployment.top_p, 1), "top_k": (deployment.top_k, 0)}
     settings = [f"temperature {deployment.temperature:g}"]
     settings += [f"{name} {value:g}" for name, (value, none) in cuts.items() if value != none]
-    repeats, required = deployment.repeats, find_required_passes(deployment)
-    rule = f"at least {required} of {repeats} pass" if repeats > 1 else "it passes"
-    return (
-        f"Deployment decode: sampled at {', '.join(settings)}, {repeats} repeat"
-        f"{'s' * (repeats > 1)} of each problem; solved: {rule}."
-    )
-
-
-def find_required_passes(deployment: Deployment) -> int:
-    """Find how many deployment decodes of a solved problem pass."""
-    return count_required_passes(deployment.repeats, deployment.solved)
+    return f"Deployment decode: sampled once at {', '.join(settings)}."
 
 
 def format_condition_label(name: str, own: Mapping[str, Any], k: int) -> str:

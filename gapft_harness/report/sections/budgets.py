@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from gapft_harness.analysis.decomposition import Decomposition
 from gapft_harness.report.findings.computation import ConditionFindings, Findings, SeedFindings
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
 from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Block, Bullets, Text
+from gapft_harness.report.rendering.blocks import Block, Text
 from gapft_harness.report.rendering.wording import condition_name, format_count, percent
 
 
@@ -41,11 +40,10 @@ def build_blocks(inputs: ReportInputs, findings: Findings) -> list[Block]:
     if tolerance is not None:
         note += f" Their supervised tokens differ by at most {percent(tolerance)} within a seed."
     note += _describe_repeated_problems(findings) + _describe_shared_training(findings)
-    note += _describe_unverified(findings) + _describe_reasoning(findings)
+    note += _describe_unverified(findings)
     frame = Frame([*ARM, *BUDGET], list_arms(findings))
     return [
         Text(note),
-        *_describe_foreign_sets(findings),
         frame.table(summary="Every condition and seed"),
     ]
 
@@ -74,10 +72,7 @@ def list_arms(findings: Findings) -> list[TrainedSeed]:
 
 
 _MODEL = "the model"
-_COUNT = (
-    "the number of such problems, and the size of the state; with repeats, both count "
-    "deployment decodes"
-)
+_COUNT = "the number of such problems, and the size of the state"
 _EXPOSURES = "exposures, processed tokens, optimizer steps (Equation 7)"
 _EXAMPLES = "examples in the training set, and distinct problems"
 
@@ -88,8 +83,8 @@ ARM: tuple[Column[TrainedSeed], ...] = (
 )
 
 
-def _format_part(parts: Decomposition, count: int, problems: int) -> str:
-    return f"{format_count(count)} of {format_count(parts.repeats * problems)}"
+def _format_part(count: int, problems: int) -> str:
+    return f"{format_count(count)} of {format_count(problems)}"
 
 
 COUNTS: tuple[Column[TrainedSeed], ...] = (
@@ -105,19 +100,19 @@ COUNTS: tuple[Column[TrainedSeed], ...] = (
     Column(
         "",
         _COUNT,
-        lambda arm: _format_part(arm.parts, arm.parts.corrected_s, arm.parts.n_s),
+        lambda arm: _format_part(arm.parts.corrected_s, arm.parts.n_s),
         "S corrected",
     ),
     Column(
         "",
         _COUNT,
-        lambda arm: _format_part(arm.parts, arm.parts.corrected_u, arm.parts.n_u),
+        lambda arm: _format_part(arm.parts.corrected_u, arm.parts.n_u),
         "U corrected",
     ),
     Column(
         "",
         _COUNT,
-        lambda arm: _format_part(arm.parts, arm.parts.regressed_g, arm.parts.n_g),
+        lambda arm: _format_part(arm.parts.regressed_g, arm.parts.n_g),
         "G regressed",
     ),
     Column(
@@ -158,24 +153,6 @@ def measure_token_spread(group: Sequence[ConditionFindings]) -> tuple[int, int, 
     return low, high, Fraction(high - low, max(low, 1))
 
 
-def _describe_foreign_sets(findings: Findings) -> list[Block]:
-    """Describe the training sets that come from another run, with their hashes."""
-    lines = [
-        f"{condition_name(name)}, seed {seed}: {seed_findings.foreign_set['arm']} of "
-        f"{seed_findings.foreign_set['run']}, SHA-256 {seed_findings.foreign_set['sha256']}"
-        for name, condition in findings.conditions.items()
-        for seed, seed_findings in condition.seeds.items()
-        if seed_findings.foreign_set
-    ]
-    if not lines:
-        return []
-    text = (
-        "These training sets come from another run; its tables record that each response passed "
-        "(gapft verify judges them again, if that run is on this machine):"
-    )
-    return [Text(text), Bullets(lines)]
-
-
 def _describe_repeated_problems(findings: Findings) -> str:
     """Describe the conditions that have fewer distinct problems than slots."""
     names = [
@@ -212,38 +189,6 @@ def _describe_unverified(findings: Findings) -> str:
     return f" Conditions that train on responses that did not pass: {'; '.join(descriptions)}."
 
 
-def _describe_reasoning(findings: Findings) -> str:
-    """Describe the conditions that train on answers without reasoning, with counts by seed."""
-    parts = []
-    for name, condition in findings.conditions.items():
-        counts = {seed: model.reasoning for seed, model in condition.seeds.items()}
-        rows = [row for row in counts.values() if row is not None]
-        if not rows:
-            continue
-        removed, none, inseparable, tokens = (
-            wording.listed([format_count(row[key]) for row in rows])
-            for key in ("removed", "none", "inseparable", "tokens")
-        )
-        slots = format_count(next(iter(condition.seeds.values())).budget.n)
-        seeds = wording.listed([str(seed) for seed, row in counts.items() if row is not None])
-        part = f"{condition_name(name)}, seed {seeds}: removed from {removed} of {slots} slots"
-        if not any(row["removed"] + row["inseparable"] for row in rows):
-            part = f"{condition_name(name)}, seed {seeds}: no response had a reasoning block"
-        else:
-            part += f" ({tokens} tokens)"
-            if any(row["none"] for row in rows):
-                part += f", no reasoning block in {none}"
-            if any(row["inseparable"] for row in rows):
-                part += f", kept in {inseparable}, because no token begins where the answer begins"
-        parts.append(part)
-    if not parts:
-        return ""
-    return (
-        " Reasoning is not trained on (evidence.keep_reasoning: false), and L does not count it. "
-        f"{'; '.join(parts)}."
-    )
-
-
 def _describe_shared_training(findings: Findings) -> str:
     """Describe the arms that share an adapter, because their training sets are equal."""
     pairs: dict[tuple[str, str], list[str]] = {}
@@ -268,70 +213,3 @@ def _describe_shared_training(findings: Findings) -> str:
 def format_group(group: Sequence[ConditionFindings]) -> str:
     """Format the conditions of a comparison group for people."""
     return wording.listed([condition.label for condition in group])
-
-
-def is_stopped_early(inputs: ReportInputs) -> bool:
-    """Whether the pool's search stopped early."""
-    return bool(inputs.recipe["search"].get("stop", "never") != "never")
-
-
-def count_pool_draws(inputs: ReportInputs) -> dict[str, Any]:
-    """Count for results.json: samples and tokens drawn on the pool, and K times its problems."""
-    drawn = inputs.drawn.get("pool", {})
-    return {**drawn, "full_search": inputs.k * sum(inputs.pool_states.values())}
-
-
-def describe_early_stop(inputs: ReportInputs) -> list[Block]:
-    """Build a table of the drawn samples and a note on their use; empty without an early stop."""
-    if not is_stopped_early(inputs):
-        return []
-    problems = {"pool": sum(inputs.pool_states.values()), "audit": len(inputs.audit.ids)}
-    rows = [
-        SplitDraws(split, inputs.k * count, count, **inputs.drawn[split])
-        for split, count in problems.items()
-    ]
-    return [
-        Frame(DRAWN, rows).table(
-            "The pool's search stopped early (search.stop: first_pass): no more samples were drawn "
-            "for a problem after it was solved or a sample had passed. Tokens are those of "
-            "samples, without deployment decodes."
-        ),
-        Text(
-            f"The pool still shows which problems are in G, S and U with K = {inputs.k} samples or "
-            "fewer, because the first success of every recovered problem is known. It does not "
-            "show how often a problem is solved: samples after the first success were not drawn, "
-            "and solved problems have no samples. So it cannot give unbiased Pass@k, nor be used "
-            "by a selector that counts passing samples. On the audit all "
-            f"{inputs.k} samples of every problem were drawn: its Pass@k and K_eq are estimated "
-            "as usual.",
-            "note",
-        ),
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class SplitDraws:
-    """The samples that a search drew on a split; ``full`` without an early stop."""
-
-    split: str
-    full: int
-    problems: int
-    samples: int
-    tokens: int
-
-
-_EARLY_STOP = "after an early stop: samples drawn, samples of a full search, their ratio"
-_DRAWN_TOKENS = "generated tokens of these samples"
-
-DRAWN: tuple[Column[SplitDraws], ...] = (
-    Column("", "", lambda row: row.split, "split"),
-    Column("", _EARLY_STOP, lambda row: row.samples, "samples drawn", format_count),
-    Column("", _EARLY_STOP, lambda row: row.full, "K × problems", format_count),
-    Column("", _EARLY_STOP, lambda row: Fraction(row.samples, row.full), "share", percent),
-    # a backend without a tokenizer gives no token ids
-    Column("", _DRAWN_TOKENS, lambda row: row.tokens or None, "tokens drawn", format_count),
-    Column(
-        "", _DRAWN_TOKENS, lambda row: row.tokens / row.problems if row.tokens else None,
-        "tokens per problem", "{:.1f}".format,
-    ),
-)  # fmt: skip

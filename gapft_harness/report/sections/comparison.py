@@ -88,8 +88,8 @@ def _first_budget(condition: ConditionFindings) -> Budget:
 
 
 _PASS_AT_1 = (
-    "share of audit problems whose greedy decode passes, or of sampled deployment decodes that "
-    "pass; mean over seeds and by seed (Equation 1)"
+    "share of audit problems whose deployment decode passes; mean over seeds and by seed "
+    "(Equation 1)"
 )
 _N_L = "exposures; processed tokens over all exposures, mean over seeds (Equation 7)"
 _J = "optimizer steps (Equation 7)"
@@ -227,15 +227,12 @@ def list_models(
     ]
 
 
-def build_contrast_tables(
-    inputs: ReportInputs, findings: Findings, *, explain: bool = True
-) -> list[Table]:
+def build_contrast_tables(inputs: ReportInputs, findings: Findings) -> list[Table]:
     """Build tables of all contrasts; with many conditions, the secondary ones are folded.
 
     Args:
         inputs: the inputs of the report.
         findings: of one audit.
-        explain: whether the note explains the columns; False where an earlier table did.
     """
     names = {SOURCE, *findings.distinct}
     all_contrasts = [pair for pair in findings.contrasts if {pair.a, pair.b} <= names]
@@ -252,11 +249,6 @@ def build_contrast_tables(
         "where the interval excludes zero. Intervals and p are not corrected for the number of "
         f"contrasts ({len(all_contrasts)})."
     )
-    if not explain:
-        note = (
-            "Columns: as above. p is not corrected for the number of contrasts "
-            f"({len(all_contrasts)})."
-        )
     note += findings.describe_marks(all_contrasts)
     tables = [_build_contrast_table(findings, principal_contrasts, note)]
     if others:
@@ -306,28 +298,15 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
 )  # fmt: skip
 
 
-def build_decomposition_table(findings: Findings, *, explain: bool = True) -> Table:
+def build_decomposition_table(findings: Findings) -> Table:
     """Build the table of every condition's rates of correction and regression, and their terms."""
     unstable = findings.source.unstable_states
-    rates = (
+    note = (
         "κ_S: share of the failures recovered by search that are right after training. κ_U: the "
         "same share of the failures missed by search. ρ_G: share of the problems solved by the "
-        "source that are wrong after training."
+        "source that are wrong after training. The three terms are these rates times each state's "
+        "share of the audit, in percentage points; they add up exactly to the change of Pass@1."
     )
-    if findings.source.repeats > 1:
-        rates = (
-            "κ_S: mean gain of the success probability on the failures recovered by search. κ_U: "
-            "the same on the failures missed by search. ρ_G: its mean loss on the problems solved "
-            "by the source. The source's same decodes define the states, so chance alone gives "
-            "losses on G and gains on S and U (regression to the mean); the change of Pass@1 is "
-            "free of this."
-        )
-    note = (
-        f"{rates} The three terms are these rates times each state's share of the audit, in "
-        "percentage points; they add up exactly to the change of Pass@1."
-    )
-    if not explain:
-        note = "Columns: as above."
     if unstable:
         unstable_counts = [f"{state} ({findings.source.states[state]})" for state in unstable]
         note += (

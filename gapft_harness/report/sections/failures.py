@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.core.records import is_deployment
+from gapft_harness.core.records import GREEDY
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.failures import KINDS_SHOWN, FailedResponse, Failures
@@ -115,7 +115,7 @@ REASONS: tuple[Column[ReasonRow], ...] = (
 
 def _format_heading(response: FailedResponse, deployment: Deployment | None) -> str:
     which = f"sample {response.index}"
-    if is_deployment(response.index):
+    if response.index == GREEDY:
         which = name_decode(deployment)
     reason = shorten(" ".join(response.reason.split()), _MAX_CHARS) or "no reason given"
     return make_visible(

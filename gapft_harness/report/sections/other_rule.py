@@ -219,7 +219,7 @@ def compute_other_findings(inputs: ReportInputs, findings: Findings, rule: Other
     deployed = replace(inputs.audit.deployed, statuses=rule.source)
     audit = replace(inputs.audit, deployed=deployed)
     ordered = [item.a for item in findings.contrasts if item.b == SOURCE]
-    return compute_findings(replace(inputs, audit=audit, arms=arms, parts=(), further=()), ordered)
+    return compute_findings(replace(inputs, audit=audit, arms=arms, parts=()), ordered)
 
 
 def _find_missing_reason(rule: OtherRule, models: Sequence[RuleAgreement]) -> str:

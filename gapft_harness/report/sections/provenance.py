@@ -118,15 +118,6 @@ def _build_verdicts(inputs: ReportInputs, findings: Findings) -> list[Block]:
     counts = {f"audit, {source}": findings.source.verdicts}
     for name, condition in findings.conditions.items():
         counts[f"audit, {wording.condition_name(name)}"] = _sum_verdicts(condition)
-    for further in inputs.further:
-        if further.parent:
-            continue
-        audit_findings = findings.further[further.name]
-        counts[f"audit {further.name}, {source}"] = audit_findings.source.verdicts
-        for name, condition in audit_findings.conditions.items():
-            counts[f"audit {further.name}, {wording.condition_name(name)}"] = _sum_verdicts(
-                condition
-            )
     for loaded in inputs.parts:
         counts |= loaded.part.verdicts(inputs, loaded.data)
     for split in ("pool", "audit"):

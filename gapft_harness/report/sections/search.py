@@ -17,10 +17,8 @@ from gapft_harness.report.rendering.wording import (
     condition_name,
     format_count,
     name_decode,
-    name_states,
     percent,
 )
-from gapft_harness.report.sections import budgets
 
 _ORDER: tuple[State, ...] = ("G", "S", "U")
 
@@ -82,16 +80,13 @@ SEARCH: tuple[Column[SourceFindings], ...] = (
 
 
 def build_states(inputs: ReportInputs, findings: Findings) -> list[Block]:
-    """Build the section "Evidence states": problems in each state, effects of an early stop."""
-    names = name_states(inputs.deployment)
-    columns = [*STATES[:2], *(_build_state_column(s, names[s]) for s in _ORDER), *STATES[-1:]]
+    """Build the section "Evidence states": problems in each state."""
     return [
-        Frame(columns, list_splits(findings)).table(
+        Frame(STATES, list_splits(findings)).table(
             f"Under the source model, with K = {inputs.k} samples. A problem missed by this search "
             "is not impossible: with more samples, problems move from U to S."
         ),
         *_build_recovered(inputs, findings),
-        *budgets.describe_early_stop(inputs),
     ]
 
 
@@ -103,11 +98,10 @@ def _build_recovered(inputs: ReportInputs, findings: Findings) -> list[Block]:
         condition.own["k"] for condition in findings.conditions.values() if "k" in condition.own
     }
     k_values = sorted({*list_reported_k(inputs.k), *own_k})
-    fails = "does not solve" if inputs.deployment else "fails in one decode"
     return [
         Frame(RECOVERED, [(k, inputs.pool_recovered[k - 1]) for k in k_values]).table(
-            f"Pool problems that the source {fails} and that the first K samples of the search "
-            "recover: the training problems of a search with K samples."
+            "Pool problems that the source fails in one decode and that the first K samples of the "
+            "search recover: the training problems of a search with K samples."
         )
     ]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,7 +11,6 @@ from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.run_directory.manifest import list_foreign_sets
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.stages.experiment.steps import View
 
@@ -61,24 +60,6 @@ def require_conditions(recipe: Recipe, key: str, names: Iterable[str]) -> None:
             )
 
 
-def require_one_decode(recipe: Recipe, name: str) -> None:
-    """Refuse several deployment decodes of each problem.
-
-    Args:
-        recipe: the recipe.
-        name: the experiment's name.
-
-    Raises:
-        UserError: the recipe samples several.
-    """
-    if recipe.search.repeats > 1:
-        raise UserError(
-            f"recipe {recipe.name}: key 'experiments.{name}': needs one decode of each problem, "
-            f"but search.deployment.repeats is {recipe.search.repeats}; set it to 1, or remove "
-            "the experiment"
-        )
-
-
 def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) -> None:
     """Require that conditions differ only in their training sets, as far as the recipe tells.
 
@@ -90,41 +71,16 @@ def require_same_settings(recipe: Recipe, name: str, conditions: Sequence[str]) 
     Raises:
         UserError: one has another K or other training settings; the message names the keys.
     """
-    for fault in _find_setting_differences(recipe, name, conditions, {}):
-        raise UserError(f"recipe {recipe.name}: {fault}")
-
-
-def find_setting_differences(view: View, name: str, conditions: Sequence[str]) -> Iterator[str]:
-    """Yield a fault if conditions differ in more than their training sets.
-
-    If another run chose the sets, its K and replay count too.
-
-    Args:
-        view: the run, after the selection.
-        name: the experiment's name.
-        conditions: the conditions that it compares.
-    """
-    yield from _find_setting_differences(
-        view.recipe, name, conditions, list_foreign_sets(view.manifest())
-    )
-
-
-def _find_setting_differences(
-    recipe: Recipe,
-    name: str,
-    conditions: Sequence[str],
-    foreign_sets: Mapping[str, Mapping[str, Any]],
-) -> Iterator[str]:
-    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), foreign_sets)
+    settings_by_condition = find_own_settings(recipe.model_dump(mode="json"))
     for condition in conditions:
         if changed_settings := list_differences(
             settings_by_condition[conditions[0]], settings_by_condition[condition]
         ):
-            yield (
-                f"the experiment {name} compares conditions that differ only in their training "
-                f"sets, but {conditions[0]!r} and {condition!r} have different settings: "
-                f"{'; '.join(changed_settings)}. Use the same settings for both, or remove the "
-                "experiment: the report's contrasts still compare them, with a mark"
+            raise UserError(
+                f"recipe {recipe.name}: the experiment {name} compares conditions that differ only "
+                f"in their training sets, but {conditions[0]!r} and {condition!r} have different "
+                f"settings: {'; '.join(changed_settings)}. Use the same settings for both, or "
+                "remove the experiment: the report's contrasts still compare them, with a mark"
             )
 
 

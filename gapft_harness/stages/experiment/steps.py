@@ -97,7 +97,6 @@ class Step:
 #: Folders of a run that experiments must not write to.
 RUN_FOLDERS = (
     "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
-    "rounds",
 )  # fmt: skip
 
 
@@ -162,7 +161,7 @@ class States(Step):
             f"states {self.window}",
             partition_window,
             run_path=str(context.run.path),
-            split=layout.audit_split(),
+            split="audit",
             offset=self.window.offset,
             k=self.window.k,
             plugin_files=list(context.plugin_files),
@@ -170,7 +169,7 @@ class States(Step):
 
     def fault(self, file: str) -> str:
         """See ``Step.fault``."""
-        place = layout.states_path(layout.audit_split(), (self.window.offset, self.window.k))
+        place = layout.states_path("audit", (self.window.offset, self.window.k))
         return "" if file == place else f"{file!r}: expected {place!r}"
 
 
@@ -321,11 +320,10 @@ class View:
         Args:
             window: the samples.
         """
-        audit = layout.audit_split()
         settings = {
             "offset": window.offset, "k": window.k, "keep": self.manifest()["task"].get("keep"),
         }  # fmt: skip
-        inputs = {"responses": layout.responses_path(audit)}
+        inputs = {"responses": layout.responses_path("audit")}
         # ``gapft verify`` recomputes all tables of states
         return States(partition_window, inputs, settings, cheap=False, window=window)
 

@@ -20,13 +20,11 @@ class DecodePhase:
         name: the suffix of the names of their files.
         decoding: the decoding of samples or of a repeat (``Decoding.for_index``).
         indices: ``GREEDY``, a repeat's index, sample numbers, or ``GREEDY`` and sample numbers.
-        only_unsolved: whether problems solved by an earlier phase are left out.
     """
 
     name: str
     decoding: Decoding
     indices: tuple[int, ...]
-    only_unsolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,11 @@ class Chunk:
         golds_hash = content_hash(
             [prompts_hash, [p.gold for p in members]]
         )  # a verifier also reads golds
-        places = {}
-        for phase, group in groups.items():
-            key = golds_hash if episodes or phase.only_unsolved else prompts_hash
-            places[phase] = (group, f"{key}.{phase.name}.jsonl")
-        return cls(members, places)
+        key = golds_hash if episodes else prompts_hash
+        return cls(
+            members,
+            {phase: (group, f"{key}.{phase.name}.jsonl") for phase, group in groups.items()},
+        )
 
     def find_path(self, phase: DecodePhase) -> Path:
         """Return the path of a phase's file."""

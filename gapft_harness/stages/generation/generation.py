@@ -6,11 +6,6 @@ responses under a key of all their inputs (``made_from.py``). A command that nee
 responses again (after a kill, in another run or with more samples) generates only missing ones.
 Verdicts are stored in the same way (``verdicts.py``). Each sample draws from its own random stream
 (``streams.SampleStreams``).
-
-Early stop: the pool's samples may be drawn in rounds, and a problem gets no further samples once
-it is in state G or S: its deployment decode solves it, or a sample passed.
-This requires a response rule that uses only the first passing sample. The audit always draws all K
-samples, also on problems in state G: Pass@K and K_eq are estimated from them (Appendix B).
 """
 
 from __future__ import annotations
@@ -23,18 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import (
-    BLOCK,
-    GREEDY,
-    Adapter,
-    Decoding,
-    Problem,
-    Verdict,
-    classify_state,
-    is_deployment,
-    list_deployment_indices,
-)
+from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import (
@@ -45,9 +29,8 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     Verifier,
 )
-from gapft_harness.hooks.registration import Registration, ResponseRuleTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.recipe.sections import Deployment, Search
+from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.stages.generation.chunks import (
@@ -86,52 +69,21 @@ from gapft_harness.stages.generation.sealing import (
 )
 from gapft_harness.stages.generation.stored_files import (
     DraftResponses,
-    Judgements,
     Record,
     Responses,
     StoredResponses,
     build_file,
     build_response_records,
-    build_verdict_records,
     read_head,
-    read_part,
     select_responses,
 )
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
-from gapft_harness.verification.judging import verify_responses
 
 #: Increase it when stored responses could be misread, or an unchanged key would stand for different
 #: responses.
 VERSION = 1
-
-
-def can_stop_early(search: Search, split: str) -> bool:
-    """Return whether the search of a split may stop before all K samples are drawn."""
-    return search.stop == "first_pass" and split == "pool"
-
-
-def check_early_stop(search: Search, rule: Registration, task: Mapping[str, Any]) -> None:
-    """Refuse an early stop that would change the selection, before anything is generated.
-
-    Raises:
-        UserError: the rule needs all samples, or greedy episodes are executed repeatedly.
-    """
-    if search.stop == "never":
-        return
-    if not rule.require_traits(ResponseRuleTraits).stops_early:
-        raise UserError(
-            f"search.stop: first_pass needs a response rule that uses only the first sample that "
-            f"passes; {rule.name!r} compares all passing samples (it is not registered with "
-            "stops_early=True), so it needs all K. Use evidence.keep: first, or search.stop: never"
-        )
-    if task["episode"]["executions"] > 1:
-        raise UserError(
-            f"search.stop: first_pass cannot be combined with episode.executions: "
-            f"{task['episode']['executions']}: sampling would depend on the first execution, the "
-            "label on the majority. Set episode.executions: 1, or search.stop: never"
-        )
 
 
 def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
@@ -144,67 +96,20 @@ def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
     return search.chunk * BLOCK if is_single else search.chunk
 
 
-def find_unsolved(
-    problems: Sequence[Problem], responses: Responses, verifier: Verifier, solved: float = 1.0
-) -> tuple[list[Problem], Judgements]:
-    """Find the problems that are still in state U.
-
-    Args:
-        problems: the problems.
-        responses: their deployment responses and the samples of earlier rounds.
-        verifier: judges the responses that no earlier round has judged.
-        solved: the share of the deployment responses that must pass in state G.
-
-    Returns:
-        The problems that need another sample, and the new verdicts. The verdicts are stored with
-        the round, so that the table has the verdicts that this decision used.
-    """
-    entries = list(responses.read([problem.id for problem in problems]))
-    unjudged = [
-        (problem, response)
-        for problem, entry in zip(problems, entries, strict=True)
-        if _is_unsolved(entry.verdicts, solved)
-        for response in entry.responses
-        if response.index not in entry.verdicts
-    ]
-    verdicts = verify_responses(verifier, [r for _, r in unjudged], [p.gold for p, _ in unjudged])
-    new_verdicts: dict[str, dict[int, Verdict]] = {}
-    for (problem, response), verdict in zip(unjudged, verdicts, strict=True):
-        new_verdicts.setdefault(problem.id, {})[response.index] = verdict
-    unsolved = [
-        problem
-        for problem, entry in zip(problems, entries, strict=True)
-        if _is_unsolved({**entry.verdicts, **new_verdicts.get(problem.id, {})}, solved)
-    ]
-    return unsolved, new_verdicts
-
-
-def _is_unsolved(verdicts: Mapping[int, Verdict], solved: float) -> bool:
-    """Return whether a problem is in state U, or has no verdicts yet."""
-    passed = {index: verdict.passed for index, verdict in verdicts.items()}
-    deployment_passed = [passed[index] for index in passed if is_deployment(index)]
-    samples_passed = [passed[index] for index in passed if not is_deployment(index)]
-    if not deployment_passed:
-        return not any(samples_passed)
-    return classify_state(deployment_passed, samples_passed, solved) == "U"
-
-
 def build_greedy_phase(decoding: Decoding) -> DecodePhase:
     """Build the phase of the greedy deployment decode d(x) alone."""
     return DecodePhase("greedy", decoding, (GREEDY,))
 
 
-def build_deployment_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
-    """Build the phases of the deployment decode alone.
-
-    Each sampled repeat is a phase of its own, so that more repeats keep the stored ones.
+def build_deployment_phase(greedy: Decoding, search: Search) -> DecodePhase:
+    """Build the phase of the deployment decode alone.
 
     Args:
         greedy: the greedy decode, with limit and stop strings.
         search: the recipe's section.
     """
     if (deployment := search.deployment) is None:
-        return [build_greedy_phase(greedy)]
+        return build_greedy_phase(greedy)
     decoding = Decoding(
         True,
         greedy.max_gen_toks,
@@ -214,8 +119,7 @@ def build_deployment_phases(greedy: Decoding, search: Search) -> list[DecodePhas
         deployment.top_k,
         samples_deployment=True,
     )
-    indices = reversed(list_deployment_indices(deployment.repeats))
-    return [DecodePhase(f"repeat{-index}", decoding, (index,)) for index in indices]
+    return DecodePhase("deployment", decoding, (GREEDY,))
 
 
 def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
@@ -225,38 +129,27 @@ def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
     )
 
 
-def build_sample_phases(
-    decoding: Decoding, samples: int, size: int = BLOCK, only_unsolved: bool = False
-) -> list[DecodePhase]:
+def build_sample_phases(decoding: Decoding, samples: int) -> list[DecodePhase]:
     """Build the phases of a number of samples, without a greedy decode.
 
     Args:
         decoding: the samples' decoding.
         samples: the number of samples of each problem.
-        size: samples per phase; the last phase may have fewer.
-        only_unsolved: whether each phase leaves out problems that earlier phases solved.
     """
-    blocks = [range(first, min(first + size, samples)) for first in range(0, samples, size)]
-    return [
-        DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block), only_unsolved)
-        for block in blocks
-    ]
+    blocks = [range(first, min(first + BLOCK, samples)) for first in range(0, samples, BLOCK)]
+    return [DecodePhase(f"{block.start}-{block[-1]}", decoding, tuple(block)) for block in blocks]
 
 
-def build_search_phases(greedy: Decoding, search: Search, stop_early: bool) -> list[DecodePhase]:
-    """Build the phases of a search: the deployment decode, and samples in blocks or rounds.
+def build_search_phases(greedy: Decoding, search: Search) -> list[DecodePhase]:
+    """Build the phases of a search: the deployment decode, and samples in blocks.
 
     Args:
         greedy: the greedy decode, with limit and stop strings.
         search: the recipe's section.
-        stop_early: whether each round leaves out problems that are already solved.
     """
-    size = search.round if stop_early else BLOCK
     return [
-        *build_deployment_phases(greedy, search),
-        *build_sample_phases(
-            build_sampled_decoding(greedy, search), search.k, size, only_unsolved=stop_early
-        ),
+        build_deployment_phase(greedy, search),
+        *build_sample_phases(build_sampled_decoding(greedy, search), search.k),
     ]
 
 
@@ -282,10 +175,8 @@ class ChunkGenerator:
         sampler: the model.
         streams: the samples' random streams.
         episodes: the settings of episodes; None for single responses.
-        verifier: judges which problems are solved before a phase that leaves them out, and reads
-            the answers of the first chunk.
+        verifier: reads the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
-        solved: the share of the deployment responses that must pass in state G.
     """
 
     sampler: Sampler
@@ -293,7 +184,6 @@ class ChunkGenerator:
     episodes: Episodes | None = None
     verifier: Verifier | None = None
     run: str = ""
-    solved: float = 1.0
 
     def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
@@ -304,11 +194,10 @@ class ChunkGenerator:
             is_first: whether it is a split's first chunk, whose responses are checked.
         """
         missing = chunk.list_missing()
-        joint_phases = [phase for phase in missing if not phase.only_unsolved]
         for samples_deployment in (True, False):  # one call of a sampler has one temperature
             phases = [
                 phase
-                for phase in joint_phases
+                for phase in missing
                 if phase.decoding.samples_deployment == samples_deployment
             ]
             if not phases:
@@ -320,23 +209,6 @@ class ChunkGenerator:
                 self._store_phase(chunk, phase, select_responses(records, phase.indices))
             progress.report_stored()
             is_first = False
-        if len(joint_phases) == len(missing):
-            return
-        assert self.verifier is not None
-        draft = DraftResponses()
-        for phase in chunk.places:
-            if phase in missing and phase.only_unsolved:
-                members, new_verdicts = find_unsolved(
-                    chunk.members, draft, self.verifier, self.solved
-                )
-                skipped = len(chunk.members) - len(members)
-                progress.expect_fewer(skipped * len(phase.indices) * self._max_attempts)
-                records = self._generate_attempts(
-                    members, phase.indices, phase.decoding, progress, is_first=False
-                )
-                self._store_phase(chunk, phase, [*records, *build_verdict_records(new_verdicts)])
-                progress.report_stored()
-            draft.add(read_part(chunk.find_path(phase)))
 
     @property
     def _max_attempts(self) -> int:
@@ -418,7 +290,7 @@ class ChunkGenerator:
 class _GenerationProgress:
     """Counts a split's responses for ``ReportProgress``.
 
-    The total decreases when problems are solved or episodes end early.
+    The total decreases when episodes end early.
     """
 
     def __init__(self, progress: ReportProgress, problems: int, done: int, total: int) -> None:
@@ -588,8 +460,7 @@ def generate_and_judge(
     lazy_sampler = _LazySampler(plugins, settings, adapter)
     with closing_verifier(verifier), contextlib.closing(lazy_sampler):
         if not plugins.can_rejudge(task["verifier"]):
-            description = read_description(verifier)
-            require_same_rules(run.manifest(), name, task["verifier"], description)
+            require_same_rules(run.manifest(), name, read_description(verifier))
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.for_run(run.path)
         model, is_known = describe_sampler(settings, plugins, adapter)
@@ -631,7 +502,6 @@ def generate_and_judge(
                 episodes,
                 verifier,
                 str(run.path.resolve()),
-                run.recipe.search.solved,
             ),
             progress,
             episodes.attempts,
@@ -754,9 +624,7 @@ def _build_chunks(
         phase: store.find_group(
             "generate",
             VERSION,
-            describe_phase(
-                phase, model, streams, episodes.attempts, judged_by, size, recipe.search.deployment
-            ),
+            describe_phase(phase, model, streams, episodes.attempts, judged_by, size),
         )
         for phase in phases
     }
@@ -774,7 +642,6 @@ def describe_phase(
     attempts: int,
     judged_by: Mapping[str, Any],
     size: int,
-    deployment: Deployment | None = None,
 ) -> dict[str, Any]:
     """Describe the inputs of a phase's responses besides the prompts.
 
@@ -785,8 +652,6 @@ def describe_phase(
         attempts: maximum number of attempts of an episode.
         judged_by: the verifier's description (``made_from.describe_verifier``).
         size: problems of a chunk.
-        deployment: how the deployment decode is sampled, which decides about problems that are left
-            out; None if it is greedy.
     """
     decoding: dict[str, Any] = {
         "max_gen_toks": phase.decoding.max_gen_toks,
@@ -805,10 +670,6 @@ def describe_phase(
         parts["streams"] = asdict(streams)
     if attempts > 1:
         parts["episode"] = {"attempts": attempts, "verifier": judged_by}
-    if phase.only_unsolved:
-        parts["leaves_out"] = {"solved": judged_by, "round": len(phase.indices)}
-        if deployment is not None:
-            parts["leaves_out"]["deployment"] = deployment.model_dump(mode="json")
     return parts
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import is_deployment
+from gapft_harness.core.records import GREEDY
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, list_groups
 from gapft_harness.stages.generation.stored_files import read_head
 from gapft_harness.store.explain import describe_toolchain, explain_missing, find_other_versions
@@ -192,7 +192,7 @@ def list_toolchains(chunks: Sequence[Chunk]) -> list[str]:
 
 def _count_stored_samples(chunk: Chunk, phase: DecodePhase) -> int:
     """Count a chunk's stored samples per problem, in blocks of any size."""
-    if any(map(is_deployment, phase.indices)) or phase.only_unsolved:
+    if GREEDY in phase.indices:
         return 0
     group, name = chunk.places[phase]
     ends = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from gapft_harness.core.records import (
     Problem,
     Response,
     Verdict,
-    is_deployment,
 )
 from gapft_harness.hooks.checked import check_facts, find_answer_reader
 from gapft_harness.hooks.protocols import Verifier
@@ -58,7 +57,6 @@ class RepeatedExecutions:
     Attributes:
         times: total number of executions, odd.
         episodes: number of episodes executed repeatedly.
-        has_repeats: whether some of them are repeats of a sampled deployment decode.
         verdicts_differ: problems whose executions did not all get the same status.
         feedback_differs: problems with a public test whose result or message changed when it was
             run again: the episode might have continued differently.
@@ -66,7 +64,6 @@ class RepeatedExecutions:
 
     times: int
     episodes: int = 0
-    has_repeats: bool = False
     verdicts_differ: list[str] = field(default_factory=list)
     feedback_differs: list[str] = field(default_factory=list)
 
@@ -92,7 +89,7 @@ class RepeatedExecutions:
             rounds.append(verify_responses(verifier, responses, golds))
             if episodes is not None:
                 self._repeat_feedback(responses, golds, episodes)
-        self._count(response.index for response in responses)
+        self.episodes += len(responses)
         labels = []
         for response, verdicts in zip(responses, zip(*rounds, strict=True), strict=True):
             labels.append(find_majority(verdicts))
@@ -104,14 +101,9 @@ class RepeatedExecutions:
         """Count a problem's episodes whose repeated executions are stored."""
         if entry.differing is None:
             return
-        self._count(filter(is_deployment, entry.answers))
+        self.episodes += 1
         for key in entry.differing:
             self._problems_by_fact[key].append(entry.problem_id)
-
-    def _count(self, indices: Iterable[int]) -> None:
-        for index in indices:
-            self.episodes += 1
-            self.has_repeats |= index != GREEDY
 
     def list_differing(self, problem_id: str) -> list[str]:
         """List the facts in which an episode's executions differed."""
@@ -138,9 +130,8 @@ class RepeatedExecutions:
         changed_ids = set(self.verdicts_differ) | set(self.feedback_differs)
         if not changed_ids:
             return ""
-        kind = "deployment" if self.has_repeats else "greedy"
         return (
-            f"{len(changed_ids)} of {self.episodes} {kind} episodes did not repeat in "
+            f"{len(changed_ids)} of {self.episodes} greedy episodes did not repeat in "
             f"{self.times} executions ({len(set(self.verdicts_differ))} got different verdicts, "
             f"and are labelled by majority); first: {min(changed_ids)}"
         )
@@ -248,7 +239,7 @@ def judge_entries(
         places = [
             position
             for position, (response, _, _) in enumerate(unjudged)
-            if is_deployment(response.index)
+            if response.index == GREEDY
         ]
         labels = repeats.find_labels(
             [unjudged[position][0] for position in places],
@@ -351,7 +342,7 @@ def write_responses(
 
     def build_rows(batch: JudgedBatch) -> Iterator[Values]:
         for entry, pairs in zip(*batch, strict=True):
-            watch.add([r.reasoning + r.text for r in entry.responses if not is_deployment(r.index)])
+            watch.add([r.reasoning + r.text for r in entry.responses if r.index != GREEDY])
             for response, (verdict, answer) in zip(entry.responses, pairs, strict=True):
                 yield build_response_row(response, verdict, answer)
                 reasons.add(verdict)
@@ -360,7 +351,7 @@ def write_responses(
                     unfitting_counts[entry.problem_id] = (
                         unfitting_counts.get(entry.problem_id, 0) + 1
                     )
-                if not is_deployment(response.index):
+                if response.index != GREEDY:
                     drawn["samples"] += 1
                     drawn["tokens"] += count_tokens(response)
 

@@ -2,8 +2,8 @@
 
 A file's first line contains the problems and offsets of the other lines, the run that they were
 generated for, and the hash of the file. Each other line contains the responses to one problem from
-one call of the sampler (in an episode, from one attempt); or verdicts: those that decided whether a
-problem got more samples, or those of the judge step, which has its own files (``verdicts.py``).
+one call of the sampler (in an episode, from one attempt); or verdicts: those of an imported file,
+or those of the judge step, which has its own files (``verdicts.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
-from gapft_harness.core.records import Attempt, Response, Verdict, is_deployment
+from gapft_harness.core.records import GREEDY, Attempt, Response, Verdict
 from gapft_harness.hooks.protocols import Generated, Request
 from gapft_harness.run_directory.tables import parse_status
 from gapft_harness.store.store import damaged_file_error
@@ -337,7 +337,6 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
     prompt_ids: tuple[int, ...] = ()
     responses: dict[int, Response] = {}
     verdicts: dict[int, Verdict] = {}
-    early_verdicts: dict[int, Verdict] = {}
     answers: dict[int, str | None] = {}
     differing: tuple[str, ...] | None = None
     place = f", problem {problem_id}"
@@ -345,7 +344,7 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
         if "judged" in record:
             for index, status, reason, *answer in record["judged"]:
                 valid_status = parse_status(status, _STORE, place)
-                (verdicts if answer else early_verdicts)[index] = Verdict(valid_status, reason)
+                verdicts[index] = Verdict(valid_status, reason)
                 if answer:
                     answers[index] = answer[0]
             if "differing" in record:
@@ -385,7 +384,7 @@ def _join_records(problem_id: str, records: Sequence[Record]) -> ProblemResponse
         problem_id,
         prompt_ids,
         tuple(responses[index] for index in sorted(responses)),
-        verdicts | early_verdicts,  # verdicts that decided about further samples take precedence
+        verdicts,
         answers,
         differing,
     )
@@ -395,6 +394,6 @@ def _keep_final(record: Record) -> Record:
     """Remove verdicts that were a timeout or an error from a line."""
     rows = [row for row in record["judged"] if row[1] not in _WITHOUT_VERDICT]
     filtered = {**record, "judged": rows}
-    if not any(is_deployment(row[0]) for row in rows):
+    if not any(row[0] == GREEDY for row in rows):
         filtered.pop("differing", None)
     return filtered

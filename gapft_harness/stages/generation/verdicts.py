@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import is_deployment
+from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, Work, iterate_claimed
 from gapft_harness.stages.generation.episodes import Episodes
@@ -41,7 +41,7 @@ def describe_verdicts(
         executions: how often deployment responses are judged.
     """
     parts: dict[str, Any] = {"responses": responses, "verifier": verifier}
-    if executions > 1 and any(map(is_deployment, phase.indices)):
+    if executions > 1 and GREEDY in phase.indices:
         parts["executions"] = executions
     return parts
 
@@ -109,9 +109,7 @@ class ChunkJudge:
                     for response, (verdict, answer) in zip(entry.responses, pairs, strict=True)
                     if response.index in phase.indices
                 ]
-                is_repeated = self.executions > 1 and any(
-                    is_deployment(index) for index, *_ in rows
-                )
+                is_repeated = self.executions > 1 and any(index == GREEDY for index, *_ in rows)
                 differing = repeats.list_differing(entry.problem_id) if is_repeated else None
                 if rows:
                     records.append(build_verdict_record(entry.problem_id, rows, differing))

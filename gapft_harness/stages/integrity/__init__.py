@@ -3,11 +3,10 @@
 **Hashes.** The manifest has the hash of every table and folder that a stage seals, under ``files``
 (``RunDirectory.seal``), and the inputs of the search under ``rests_on``: the task's settings and
 code, each split's problems, the code of the plugins, the files that were read, the files of the
-model (``inputs.py``). It also contains the complete recipe. For a training set of another run,
-``budgets`` has the hash of that run's file (``selection/other_runs.py``).
+model (``inputs.py``). It also contains the complete recipe.
 
 **Start of a command.** First, a command compares its recipe with the run's
-(``run_directory/recipe_changes.py``), and task, data, plugins, model and named subsets with
+(``run_directory/recipe_changes.py``), and task, data, plugins and model with
 ``rests_on`` (``compare_inputs``). Small files are hashed again, large ones if size or time changed.
 Task and data are read again only if a file changed, to describe the difference. ``gapft run`` then
 resets the run as far as it depends on the change (``apply_changes``), if the finished work is in
@@ -28,8 +27,7 @@ sealed tables:
 - ``stages/verify/files.py``: hashes; recipe and manifest agree; no unsealed files; tables have the
   same problems; states follow from verdicts;
 - ``stages/verify/judging.py``: every verdict, judged again, and the counts of verdicts;
-- ``stages/verify/selections.py``: every selector run again, budgets (Equations 6 and 7), sets
-  of other runs;
+- ``stages/verify/selections.py``: every selector run again, budgets (Equations 6 and 7);
 - ``stages/verify/arms.py``: adapters against plan and settings, settings common to all arms,
   decisions;
 - ``stages/verify/keys.py``: keys of tables and adapters, from the contents that the run records;

@@ -9,7 +9,6 @@ differ in case or in inner white space are different problems; such pairs are co
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import extract_content_hash
@@ -20,12 +19,6 @@ from gapft_harness.run_directory.tables import read_prompts
 
 #: A problem's id and the text it is compared by: its prompt without few-shot examples.
 KeyedText = tuple[str, str]
-
-#: The remedy for a problem that is in a further audit.
-FURTHER_AUDIT_REMEDY = (
-    "remove them from the data of either task, or use another task for the audit "
-    "(data.drop_shared applies only to the run's own audit)"
-)
 
 #: The remedy for a problem in two splits, by the split that should lose it.
 REMEDIES = {
@@ -80,11 +73,10 @@ def require_disjoint(
     """
     problems = list(problems)
     if shared := DuplicateIndex(others).list_shared(problems):
-        is_further_audit = other not in REMEDIES and other != "audit"
-        remedy = FURTHER_AUDIT_REMEDY if is_further_audit else REMEDIES[split]
         raise UserError(
             f"task {task}: {len(shared)} of {len(problems)} {split} problems are also in the "
-            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: {remedy}"
+            f"{other}, first: {shared[0][0]} (there {shared[0][1]}); expected none: "
+            f"{REMEDIES[split]}"
         )
 
 
@@ -102,22 +94,18 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
         split: list(read_prompts(run.path / layout.problems_path(split))) for split in splits
     }
     data = run.recipe.data
-    audits = [split for split in prompts_by_split if split not in ("pool", CALIBRATION)]
-    pairs = [(split, audit) for split in (CALIBRATION, "pool") for audit in audits]
-    for split, other in ((CALIBRATION, "pool"), *pairs):
+    for split, other in ((CALIBRATION, "pool"), (CALIBRATION, "audit"), ("pool", "audit")):
         is_kept_overlap = data.keep_shared and (split, other) == ("pool", "audit")
         if split in prompts_by_split and other in prompts_by_split and not is_kept_overlap:
             require_disjoint(
                 prompts_by_split[split], prompts_by_split[other], split, other, data.task
             )
-    pool, overlap_warning = prompts_by_split.get("pool", []), ""
+    pool, audit = prompts_by_split.get("pool", []), prompts_by_split.get("audit", [])
+    overlap_warning = ""
     if data.keep_shared:
-        audit = prompts_by_split.get("audit", [])
         overlap_warning, audit_index = warn_of_overlap(pool, audit), DuplicateIndex(audit)
         pool = [problem for problem in pool if audit_index.find_same(problem) is None]
-    near_warning = warn_of_near_duplicates(
-        pool, chain(*(prompts_by_split[audit] for audit in audits))
-    )
+    near_warning = warn_of_near_duplicates(pool, audit)
     return [warning for warning in (overlap_warning, near_warning) if warning]
 
 

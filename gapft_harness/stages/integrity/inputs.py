@@ -27,7 +27,6 @@ from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest, has_results, read_manifest
-from gapft_harness.stages.integrity.subsets import compare_subsets
 from gapft_harness.store.digests import Digests
 
 if TYPE_CHECKING:
@@ -39,9 +38,6 @@ SECTION: Final = "rests_on"
 
 #: Keys of ``rests_on`` whose values do not depend on where the files are.
 _CONTENT_SECTIONS = ("task", "code", "data", "plugins")
-
-#: The key of ``rests_on`` for further audits: ``task`` and ``code`` by the audit's name.
-AUDITS = "audits"
 
 #: The environment variable that names the folder of benchmark data.
 _DATA_DIR_VARIABLE = "GAPFT_DATA_DIR"
@@ -179,9 +175,6 @@ def describe_changed_inputs(recorded: Mapping[str, Any], inputs: Mapping[str, An
                 for key in a
                 if key in b and a[key] != b[key]
             ]
-    for name, audit in recorded.get(AUDITS, {}).items():
-        audit_lines = describe_changed_inputs(audit, inputs.get(AUDITS, {}).get(name, {}))
-        lines += [f"audits.{name}, {line}" for line in audit_lines]
     return lines
 
 
@@ -212,8 +205,7 @@ def _has_verdicts(run: RunDirectory, recorded: Mapping[str, Any]) -> bool:
     attempts = run.recipe.episode.attempts or (task_settings.get("episode") or {}).get(
         "attempts", 1
     )
-    has_early_verdicts = run.recipe.search.stop != "never" or attempts > 1
-    return has_early_verdicts or any(run.path.glob(layout.responses_path("*/**")))
+    return attempts > 1 or any(run.path.glob(layout.responses_path("*")))
 
 
 def require_same_inputs(run: RunDirectory, inputs: Mapping[str, Any]) -> None:
@@ -289,11 +281,6 @@ class _Model(BaseModel):
     weights: dict[str, tuple[int, int]]
 
 
-class _Audit(BaseModel):
-    task: dict[str, Any]
-    code: dict[str, str]
-
-
 class _RestsOn(BaseModel):
     task: dict[str, Any]
     code: dict[str, str]
@@ -303,7 +290,6 @@ class _RestsOn(BaseModel):
     include_paths: list[str]
     data_dir: str | None
     model: _Model | None
-    audits: dict[str, _Audit] = {}
 
 
 class _Sections(BaseModel):
@@ -329,19 +315,6 @@ def check_structure(manifest: Manifest, run_path: Path) -> None:
         ) from error
 
 
-def merge_audit_inputs(
-    inputs: Mapping[str, Any], audit_inputs: Mapping[str, Any], audit: str
-) -> dict[str, Any]:
-    """Merge the inputs of a further audit into the inputs of the run."""
-    merged = {
-        key: {**inputs.get(key, {}), **audit_inputs[key]}
-        for key in ("data", "plugins", "files")
-        if key in audit_inputs
-    }
-    audit_entry = {key: audit_inputs[key] for key in ("task", "code")}
-    return {**inputs, **merged, AUDITS: {**inputs.get(AUDITS, {}), audit: audit_entry}}
-
-
 def merge_new_splits(
     recorded: Mapping[str, Any], inputs: Mapping[str, Any], splits: Iterable[str]
 ) -> dict[str, Any]:
@@ -353,10 +326,8 @@ def merge_new_splits(
         splits: the splits of the run; only those that are not recorded are added.
     """
     new_splits = {split for split in splits if split not in recorded.get("data", {})}
-    audits = {name for name in map(layout.find_audit_name, new_splits) if name}
     additions: dict[str, dict[str, Any]] = {
         "data": {split: inputs["data"][split] for split in sorted(new_splits)},
-        AUDITS: {name: inputs[AUDITS][name] for name in sorted(audits)},
         "files": inputs["files"] if new_splits else {},
     }
     merged = {
@@ -520,11 +491,8 @@ def compare_inputs(
         InputsChanged: an input changed; the message names it.
     """
     recorded = read_fixed_inputs(run, manifest)
-    subset_changes, unchanged_subsets, unchecked_subsets = compare_subsets(run, manifest["files"])
-    if subset_changes:
-        raise inputs_changed_error(run.path, subset_changes)
     if not recorded:
-        return InputCheck(None, unchanged_subsets, unchecked_subsets)
+        return InputCheck(None, [], [])
     lines, loaded_components, unchecked = _compare_components(run, recorded, plugins)
     changed_files, missing_files = compare_files(recorded.get("files", {}))
     has_moved = has_moved_inputs(recorded, include_paths)
@@ -550,8 +518,6 @@ def compare_inputs(
     if recorded.get("files") and not missing_files and new_inputs is None:
         compared.append("the files of task and data")
     compared += [f"plugins ({', '.join(loaded_components)})"] if loaded_components else []
-    compared += unchanged_subsets
-    unchecked += unchecked_subsets
     if model := recorded.get("model"):
         changed_model, unchecked_model = compare_model(run.recipe, model, manifest["source"])
         lines, unchecked = lines + changed_model, unchecked + unchecked_model

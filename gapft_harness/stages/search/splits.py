@@ -7,7 +7,7 @@ generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from gapft_harness.core.identities import is_repeat
 from gapft_harness.core.records import Problem
 from gapft_harness.core.streams import derive_key
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, Split, list_splits
 from gapft_harness.stages.integrity.disjoint import (
     DuplicateIndex,
@@ -56,8 +55,7 @@ def read_splits(
         UserError: missing or malformed data, an empty split, a problem in two splits, or few-shot
             examples that are audit or calibration problems.
     """
-    run_splits = [split for split in list_splits(recipe) if not layout.find_audit_name(split)]
-    run_splits = [split for split in run_splits if only is None or split in only]
+    run_splits = [split for split in list_splits(recipe) if only is None or split in only]
     splits = {split: read_split(task, recipe, split) for split in run_splits}
 
     def list_questions(split: Split) -> list[KeyedText]:
@@ -76,35 +74,6 @@ def read_splits(
         if split in splits:
             _require_other_examples(task, recipe, split, list_questions(split))
     return splits
-
-
-def require_unseen_audit(
-    recipe: Recipe,
-    task: LoadedTask,
-    splits: Mapping[Split, ReadSplit],
-    audit: str,
-    audit_task: LoadedTask,
-    audit_splits: Mapping[Split, ReadSplit],
-) -> None:
-    """Require that a further audit shares no problem with the data that the run learns from.
-
-    Raises:
-        UserError: one of its problems is in the pool or the calibration split, or among the
-            few-shot examples of either task.
-    """
-    ((split, audit_problems),) = audit_splits.items()
-    problems = [
-        (problem.id, audit_task.find_question(problem)) for problem in audit_problems.problems
-    ]
-    for learned_split in ("pool", CALIBRATION):
-        if learned_split in splits:
-            learned = [
-                (problem.id, task.find_question(problem))
-                for problem in splits[learned_split].problems
-            ]
-            require_disjoint(learned, problems, learned_split, split, task.name)
-    for fewshot_task, task_recipe in ((task, recipe), (audit_task, recipe.for_audit(audit))):
-        _require_other_examples(fewshot_task, task_recipe, split, problems)
 
 
 def _require_other_examples(

@@ -40,10 +40,8 @@ from gapft_harness.run_directory.recording import record_search
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
-    build_deployment_phases,
+    build_deployment_phase,
     build_search_phases,
-    can_stop_early,
-    check_early_stop,
     count_reuse,
     generate_and_judge,
     read_decoding,
@@ -56,10 +54,7 @@ from gapft_harness.stages.integrity.inputs import (
     read_model_state,
     require_same_inputs,
 )
-from gapft_harness.stages.integrity.subsets import find_unsealed_subsets, seal_subsets
-from gapft_harness.stages.rounds.origin import require_same_audit
-from gapft_harness.stages.search.data import check_data, load_problems, match_subset
-from gapft_harness.stages.selection.other_runs import check_source_runs
+from gapft_harness.stages.search.data import check_data, load_problems
 from gapft_harness.store.store import Store
 
 if TYPE_CHECKING:
@@ -88,8 +83,8 @@ def search_split(
         recipe: the recipe, if it is not yet on disk.
 
     Returns:
-        Facts for the manifest: ``task``, ``source``, for a further audit ``settings`` (the recipe's
-        settings of it), and those of ``sealing.write_responses``; none for a share.
+        Facts for the manifest: ``task``, ``source``, and those of ``sealing.write_responses``; none
+        for a share.
 
     Raises:
         UserError: an unknown task, malformed data, an unknown model, or another model than that
@@ -106,10 +101,6 @@ def search_split(
     problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
     require_same_inputs(run, inputs)
     settings = run.recipe.search
-    if not layout.find_audit_name(split):
-        check_early_stop(settings, plugins.get("response rule", task["keep"]), task)
-    choice = run.recipe.audits.get(layout.find_audit_name(split))
-    audit_settings = {} if choice is None else {"settings": choice.dump_set_keys()}
     return generate_and_judge(
         run,
         task,
@@ -121,7 +112,7 @@ def search_split(
         name=split,
         streams=SampleStreams(settings.seed, "search", split),
         progress=progress,
-        extra=lambda source: {"task": task, "source": source, **audit_settings},
+        extra=lambda source: {"task": task, "source": source},
         on_generated=lambda responses: write_problems(
             run.path / layout.problems_path(split), problems, responses.iterate_prompt_ids
         ),
@@ -132,8 +123,8 @@ def search_split(
 def _build_phases(recipe: Recipe, split: Split, task: Mapping[str, Any]) -> list[DecodePhase]:
     greedy = read_decoding(task)
     if split == CALIBRATION:
-        return build_deployment_phases(greedy, recipe.search)
-    return build_search_phases(greedy, recipe.search, can_stop_early(recipe.search, split))
+        return [build_deployment_phase(greedy, recipe.search)]
+    return build_search_phases(greedy, recipe.search)
 
 
 def foresee_search(
@@ -198,7 +189,6 @@ def run_search_stage(context: Context) -> None:
                 _seal_finished(context, splits, facts_by_split)
             raise
         _seal_finished(context, splits, facts_by_split)
-    _seal_subsets(context)
     _report_paper_comparison(context)
 
 
@@ -228,22 +218,6 @@ def _report_paper_comparison(context: Context) -> None:
         context.report_line(line)
 
 
-def _seal_subsets(context: Context) -> None:
-    """Seal every subset of a searched audit: those of ids, and those defined by a task."""
-    run = context.run
-    seal_subsets(run)
-    if not (names := [name for name, _ in find_unsealed_subsets(run)]):
-        return
-    _record_inputs(context, read_data(context), [layout.audit_split(name) for name in names])
-    jobs = [
-        Job.of(f"match {name}", match_subset, name=name, **_build_job_arguments(context))
-        for name in names
-    ]
-    context.executor.run(jobs, context.progress)
-    for name in names:
-        run.seal(layout.items_path(layout.audit_split(name)))
-
-
 def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dict[str, Any]]:
     """Search splits in parallel, after the data of all of them are checked.
 
@@ -256,8 +230,6 @@ def _search_splits(context: Context, splits: Sequence[Split]) -> dict[Split, dic
     run, inputs = context.run, read_data(context, will_train=will_train)
     if not run.is_empty():
         require_same_inputs(run, inputs)
-    check_source_runs(run, context.plugins, inputs)
-    require_same_audit(run.manifest().get("origin"), inputs)
     if run.is_empty() or SECTION not in run.manifest():
         all_inputs = {**inputs, "model": read_model_state(run.recipe)}
         run.update_manifest(lambda manifest: manifest.update({SECTION: all_inputs}))
@@ -355,8 +327,8 @@ def _seal_finished(
 def store_searched_recipe(context: Context) -> None:
     """Store the recipe of a separate search command, since later stages use it.
 
-    If the run has selected, only the calibration and audit settings are added; another selection
-    needs a separate command.
+    If the run has selected, only the calibration settings are added; another selection needs a
+    separate command.
     """
     run = context.run
     if "n" not in run.manifest():
@@ -364,7 +336,7 @@ def store_searched_recipe(context: Context) -> None:
         run.write_recipe()
         return
     earlier = RunDirectory.open(run.path).recipe
-    merged = earlier.with_audits_of(run.recipe)
+    merged = earlier.with_scaling_of(run.recipe)
     merged_run = RunDirectory(run.path, merged)
     context.warn(merged_run.record_changes())
     merged_run.write_recipe()
@@ -403,17 +375,6 @@ def _build_job_arguments(context: Context) -> dict[str, Any]:
 def _seal_split(context: Context, split: Split, facts: dict[str, Any]) -> None:
     """Seal a searched split, record its facts and print its warnings."""
     manifest = context.run.manifest()
-    if name := layout.find_audit_name(split):
-        # the table may come from an earlier command with another recipe that did not seal it
-        choice = context.run.recipe.audits.get(name)
-        audit_settings = {} if choice is None else choice.dump_set_keys()
-        if audit_settings and (
-            lines := list_differences(facts["settings"], audit_settings, f"audits.{name}")
-        ):
-            raise UserError(
-                f"{context.run.path}: {name} was searched with other settings, and not sealed: "
-                f"{'; '.join(lines)}. Remove {context.run.path / split}, and run the command again"
-            )
     record = record_search(split, facts)
     record(manifest)  # on a copy: a refused split is not sealed
     searched_splits = [

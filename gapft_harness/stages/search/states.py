@@ -14,10 +14,9 @@ from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Response, classify_state, list_deployment_indices
+from gapft_harness.core.records import GREEDY, Response, classify_state
 from gapft_harness.hooks.manager import Registration, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, report_nothing
-from gapft_harness.recipe.sections import Search
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require_consistent
 from gapft_harness.run_directory.tables import (
@@ -26,7 +25,6 @@ from gapft_harness.run_directory.tables import (
     read_judged,
     write_states,
 )
-from gapft_harness.stages.generation.generation import can_stop_early
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,17 +82,17 @@ def compute_states(
         UserError: the search has not drawn these samples, or the split is not searched.
         PluginError: the response rule failed, or chose something other than a passing sample.
     """
-    search, responses = run.recipe.search, run.sealed(layout.responses_path(split))
+    k, responses = run.recipe.search.k, run.sealed(layout.responses_path(split))
     keep = run.manifest()["task"]["keep"]
     rule = load_plugins(plugin_files).get("response rule", keep)
-    if window is not None and window.end > search.k:
+    if window is not None and window.end > k:
         raise UserError(
-            f"{split}: samples {window.range_text} are not available: the search drew {search.k} "
+            f"{split}: samples {window.range_text} are not available: the search drew {k} "
             "(search.k); use samples within them, or search with a larger search.k in a new run "
             "directory"
         )
     for problem_id, judged in read_judged(responses):
-        yield compute_state(problem_id, judged, search, can_stop_early(search, split), rule, window)
+        yield compute_state(problem_id, judged, k, rule, window)
 
 
 def write_split_states(
@@ -144,33 +142,20 @@ def partition_window(
     return facts
 
 
-def _check_samples(
-    problem_id: str, judged: Sequence[JudgedResponse], search: Search, stop: bool
-) -> None:
-    """Require all decodes of a problem; fewer samples if it is solved and search may stop early."""
+def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int) -> None:
+    """Require all decodes of a problem."""
     indices = [j.response.index for j in judged]
-    deployment_indices = [*list_deployment_indices(search.repeats)]
-    drawn = len(indices) - search.repeats
     require_consistent(
-        indices == [*deployment_indices, *range(drawn)]
-        and (drawn == search.k or (stop and drawn < search.k and _is_solved(judged, search))),
-        f"problem {problem_id}: expected the deployment responses {deployment_indices} and samples "
-        f"0 to {search.k - 1}{', fewer if one of them passes' if stop else ''}, found {indices}",
+        indices == [GREEDY, *range(k)],
+        f"problem {problem_id}: expected the deployment response {GREEDY} and samples 0 to "
+        f"{k - 1}, found {indices}",
     )
-
-
-def _is_solved(judged: Sequence[JudgedResponse], search: Search) -> bool:
-    """Return whether a problem needs no further samples: it is not in state U."""
-    passed = [j.verdict.passed for j in judged]
-    repeats = search.repeats
-    return classify_state(passed[:repeats], passed[repeats:], search.solved) != "U"
 
 
 def compute_state(
     problem_id: str,
     judged: Sequence[JudgedResponse],
-    search: Search,
-    stop: bool,
+    k: int,
     rule: Registration,
     window: Window | None = None,
 ) -> ProblemState:
@@ -178,44 +163,27 @@ def compute_state(
 
     Args:
         problem_id: the problem.
-        judged: its deployment responses and samples with their verdicts, in order.
-        search: the recipe's section.
-        stop: whether sampling may have stopped at the first success.
+        judged: its deployment response and samples with their verdicts, in order.
+        k: the number of samples.
         rule: the response rule.
-        window: the samples to use; None for all that were drawn.
+        window: the samples to use; None for all.
 
     Raises:
-        UserError: the search stopped before samples of the window.
         PluginError: the rule failed, or chose something other than a passing sample.
     """
-    _check_samples(problem_id, judged, search, stop)
-    repeats, samples = judged[: search.repeats], list(judged[search.repeats :])
+    _check_samples(problem_id, judged, k)
+    deployed, *samples = judged
     if window is not None:
-        samples = _select_window(problem_id, samples, window)
+        samples = samples[window.offset : window.end]
     passing = [j.response for j in samples if j.verdict.passed]
-    state = classify_state(
-        [j.verdict.passed for j in repeats], [j.verdict.passed for j in samples], search.solved
-    )
+    state = classify_state(deployed.verdict.passed, [j.verdict.passed for j in samples])
     kept_index: int | None = None
     if state == "G":
-        kept_index = next(j.response.index for j in repeats if j.verdict.passed)
+        kept_index = GREEDY
     elif state == "S":
         kept_index = _choose_response(rule, passing).index
     first_success = passing[0].index if passing else None
     return ProblemState(problem_id, state, len(samples), len(passing), first_success, kept_index)
-
-
-def _select_window(
-    problem_id: str, samples: list[JudgedResponse], window: Window
-) -> list[JudgedResponse]:
-    """Return a window's samples; a window from sample 0 may be shorter if search stopped early."""
-    if window.offset and window.end > len(samples):
-        raise UserError(
-            f"problem {problem_id}: samples {window.range_text} are not available: search stopped "
-            f"after {len(samples)} (search.stop: first_pass); use samples from the first on, or "
-            "search with search.stop: never"
-        )
-    return samples[window.offset : window.end]
 
 
 def _choose_response(rule: Registration, passing: Sequence[Response]) -> Response:

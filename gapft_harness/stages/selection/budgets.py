@@ -51,7 +51,6 @@ def group_by_budget(
     values_by_arm: Mapping[Arm, Any],
     slots: Mapping[str, int],
     recipe: Recipe,
-    foreign_sets: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[Arm, Any]]:
     """Group the values of arms by comparison group.
 
@@ -60,10 +59,8 @@ def group_by_budget(
         slots: n by condition.
         recipe: the recipe; a condition with its own settings is grouped with those that have the
             same settings.
-        foreign_sets: the sources of training sets of other runs, by condition; settings of those
-            runs count too.
     """
-    own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"), foreign_sets)
+    own_settings_by_condition = find_own_settings(recipe.model_dump(mode="json"))
     keys = {
         arm: (slots[arm.condition], own_settings_by_condition[arm.condition])
         for arm in values_by_arm

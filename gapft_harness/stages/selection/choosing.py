@@ -13,19 +13,13 @@ from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import Registration, SelectorTraits
-from gapft_harness.hooks.thoughts import THINK_END_TOKEN
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
-from gapft_harness.run_directory.manifest import ForeignSetFacts, ReasoningFacts
 from gapft_harness.stages.generation.generation import read_decoding
 from gapft_harness.stages.selection.budgets import set_replay_aside
-from gapft_harness.stages.selection.reasoning import (
-    AnswerCutter,
-    count_cuts,
-    require_exact_reasoning,
-)
+from gapft_harness.stages.selection.reasoning import require_exact_reasoning
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +31,17 @@ class TrainingSet:
         is_matched: whether its budget is the comparison's matched budget.
         ends_unknown: number of examples whose generator did not report how they ended.
         unverified: number of examples whose response did not pass.
-        reasoning: counts of removed reasoning (``count_cuts``); None if it is kept.
-        foreign_facts: the origin of a training set of another run; None for the run's own.
     """
 
     examples: list[Example]
     is_matched: bool
     ends_unknown: int
-    foreign_facts: ForeignSetFacts | None = None
     unverified: int = 0
-    reasoning: ReasoningFacts | None = None
 
     def build_facts(self) -> dict[str, Any]:
         """Return the set's entries in the manifest's ``budgets``, besides the budget itself."""
         facts: dict[str, Any] = {"matched": self.is_matched, "ends_unknown": self.ends_unknown}
-        facts |= {"unverified": self.unverified} if self.unverified else {}
-        facts |= {"reasoning": self.reasoning} if self.reasoning else {}
-        return facts | ({"taken": self.foreign_facts} if self.foreign_facts else {})
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignSet:
-    """The training set of another run (``other_runs.py``).
-
-    Attributes:
-        evidence: for each example, in order, a problem of that run's pool with its response.
-        is_matched: whether its budget is that run's matched budget, not a reference's own.
-        facts: its origin.
-    """
-
-    evidence: tuple[Evidence, ...]
-    is_matched: bool
-    facts: ForeignSetFacts
+        return facts | ({"unverified": self.unverified} if self.unverified else {})
 
 
 def group_by_state(evidence: Sequence[Evidence]) -> Pool:
@@ -121,7 +94,6 @@ class ConditionPools:
     def __init__(self, run: RunDirectory, *, check_hashes: bool = True) -> None:
         self._run, self._check_hashes = run, check_hashes
         self._by_k: dict[int, tuple[list[Evidence], Pool]] = {}
-        self._cutter: AnswerCutter | None = None
 
     def read_evidence(self, condition: str | None = None) -> list[Evidence]:
         """Return the evidence from a condition's K samples; for None, from all samples."""
@@ -141,15 +113,9 @@ class ConditionPools:
                 (*tables, layout.states_path("pool", window)) if self._check_hashes else ()
             ):
                 run.sealed(table)
-            task = run.manifest()["task"]
-            limit = read_decoding(task).max_gen_toks
-            if not recipe.evidence.keep_reasoning and self._cutter is None:
-                self._cutter = AnswerCutter(recipe, task["verifier_params"].get(THINK_END_TOKEN))
-            evidence = read_evidence(
-                run.path, "pool", recipe.evidence.context, limit, window, self._cutter
-            )
-            if recipe.evidence.keep_reasoning:
-                require_exact_reasoning(evidence)
+            limit = read_decoding(run.manifest()["task"]).max_gen_toks
+            evidence = read_evidence(run.path, "pool", recipe.evidence.context, limit, window)
+            require_exact_reasoning(evidence)
             self._by_k[k] = evidence, group_by_state(evidence)
         return self._by_k[k]
 
@@ -173,13 +139,7 @@ def fill_slots(
 
 
 def build_training_set(
-    selector: Selector,
-    entry: Registration,
-    pool: Pool,
-    n: int,
-    replay: int,
-    arm: Arm,
-    foreign_set: ForeignSet | None = None,
+    selector: Selector, entry: Registration, pool: Pool, n: int, replay: int, arm: Arm
 ) -> TrainingSet:
     """Build one arm's training set with its facts for the manifest.
 
@@ -190,32 +150,18 @@ def build_training_set(
         n: the slots of a matched selector.
         replay: the number of replay examples.
         arm: the arm.
-        foreign_set: the training set of another run, for a selector with ``responses="foreign"``;
-            it includes the replay of that run.
 
     Raises:
-        UserError: the pool is too small for n or for the replay, or the foreign set does not have
-            the arm's number of slots.
+        UserError: the pool is too small for n or for the replay.
         PluginError: see ``run_selector``.
     """
     traits = entry.require_traits(SelectorTraits)
-    is_matched = not traits.has_own_budget
-    if foreign_set is None:
-        evidence = fill_slots(selector, entry, pool, n, replay, arm)
-    else:
-        slots = n + replay if foreign_set.is_matched else len(foreign_set.evidence)
-        pool, is_matched = (
-            replace(pool, foreign=foreign_set.evidence),
-            is_matched and foreign_set.is_matched,
-        )
-        evidence = run_selector(selector, entry, pool, slots, arm)
+    evidence = fill_slots(selector, entry, pool, n, replay, arm)
     return TrainingSet(
         [build_example(e) for e in evidence],
-        is_matched,
+        not traits.has_own_budget,
         sum(e.response is not None and e.response.finish_reason == "unknown" for e in evidence),
-        foreign_set.facts if foreign_set else None,
         sum(map(_has_failed, evidence)) if traits.can_use_samples else 0,
-        count_cuts(evidence),
     )
 
 
@@ -248,17 +194,8 @@ def run_selector(
             "condition's own n, or enlarge the pool"
         ) from error
     pool_evidence = {e.problem_id: e for e in (*pool.solved, *pool.recovered, *pool.missed)}
-    offered_evidence: dict[str, list[Evidence]] = {}
-    for evidence in pool.foreign:
-        offered_evidence.setdefault(evidence.problem_id, []).append(evidence)
     for example in returned:
-        if traits.is_foreign:
-            is_evidence = isinstance(example, Evidence)
-            is_offered = is_evidence and example in offered_evidence.get(example.problem_id, ())
-            fault = "" if is_offered else f"an example not in the other run's set: {short(example)}"
-        else:
-            fault = _find_evidence_fault(example, pool_evidence, traits)
-        if fault:
+        if fault := _find_evidence_fault(example, pool_evidence, traits):
             raise entry.contract_error(f"returned {fault}")
     if not returned if traits.has_own_budget else len(returned) != slots:
         raise entry.contract_error(f"returned {len(returned)} examples, expected {slots}")

@@ -14,7 +14,6 @@ from typing import Any
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.registration import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory import layout
@@ -33,7 +32,6 @@ from gapft_harness.stages.selection.choosing import (
     count_condition_slots,
     count_slots,
 )
-from gapft_harness.stages.selection.other_runs import OtherRunSets, has_sealed_copy
 from gapft_harness.training.plan import budget
 
 
@@ -66,8 +64,7 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
 
     A sealed set with a trained adapter must be chosen again identically; if its selector is not
     loaded, the sealed set is used. A set without a trained adapter is replaced if the choice
-    changed. A sealed set of another run stays. A replicate uses the set of the condition that it
-    repeats.
+    changed. A replicate uses the set of the condition that it repeats.
 
     Args:
         run: the run, with the requested conditions, seeds and budget in its recipe.
@@ -80,8 +77,7 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
 
     Raises:
         UserError: a pool too small for the budget (the message has the shortfall), supervised
-            tokens that differ by more than the recipe allows, or a set of another run that cannot
-            be used.
+            tokens that differ by more than the recipe allows.
         PluginError: a selector broke its contract, or chooses other examples than those already
             trained on.
     """
@@ -91,7 +87,7 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
         return {"budgets": {}, "n": 0}
     slots = count_condition_slots(run.recipe, pools.read_pool)
     plugins = load_plugins(plugin_files)
-    manifest, other_run_sets = run.manifest(), OtherRunSets(run, plugins)
+    manifest = run.manifest()
     trained = {} if run.changes.selection_changes else run.find_trained_arms()
 
     def choose_for_arm(arm: Arm) -> TrainingSet:
@@ -102,19 +98,10 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
         n, replay = slots[arm.condition], run.recipe.budget.replay
         if budget_entry and arm in trained and not plugins.has("selector", condition.selector):
             return _read_sealed_set(run, arm, budget_entry)
-        if budget_entry and has_sealed_copy(run, manifest, arm):
-            sealed_copy = _read_sealed_set(run, arm, budget_entry)
-            if not sealed_copy.is_matched or len(sealed_copy.examples) == n + replay:
-                return sealed_copy  # otherwise its selector reports the number of slots
         selector, entry = find_selector(run.recipe, arm.condition, plugins)
-        source = (
-            other_run_sets.read_set(arm)
-            if entry.require_traits(SelectorTraits).is_foreign
-            else None
-        )
         drawing = replace(arm, seed=run.recipe.find_selection_seed(arm.seed))
         return build_training_set(
-            selector, entry, pools.read_pool(arm.condition), n, replay, drawing, source
+            selector, entry, pools.read_pool(arm.condition), n, replay, drawing
         )
 
     originals, sets = run.recipe.map_replicates(), dict[Arm, TrainingSet]()
@@ -130,12 +117,7 @@ def select_training_sets(run: RunDirectory, plugin_files: Sequence[str] = ()) ->
         for arm, training_set in chosen_sets.items()
     }
     matched_budgets = {arm: b for arm, b in budgets.items() if chosen_sets[arm].is_matched}
-    origins = {
-        arm.condition: training_set.foreign_facts
-        for arm, training_set in chosen_sets.items()
-        if training_set.foreign_facts is not None
-    }
-    for group in group_by_budget(matched_budgets, slots, run.recipe, origins):
+    for group in group_by_budget(matched_budgets, slots, run.recipe):
         require_matched(group)
         require_similar_tokens(group, run.recipe.budget)
     paths = {arm: run.path / layout.selection_path(arm) for arm in chosen_sets}
@@ -180,8 +162,6 @@ def _read_sealed_set(run: RunDirectory, arm: Arm, budget_entry: Mapping[str, Any
         examples,
         budget_entry.get("matched", True),
         budget_entry.get("ends_unknown", 0),
-        budget_entry.get("taken"),
-        reasoning=budget_entry.get("reasoning"),
     )
 
 

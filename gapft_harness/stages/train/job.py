@@ -23,7 +23,7 @@ from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import build_thread_environment, die_with_parent
 from gapft_harness.core.records import Arm
-from gapft_harness.core.weights import read_adapter_facts, read_merged_facts, weights_hash
+from gapft_harness.core.weights import read_adapter_facts, weights_hash
 from gapft_harness.hooks.checked import check_facts, require_methods
 from gapft_harness.hooks.manager import Plugins, Registration, load_plugins
 from gapft_harness.hooks.protocols import (
@@ -51,7 +51,6 @@ from gapft_harness.stages.train.stored import (
     is_stored,
     store_adapter,
 )
-from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import StoreGroup
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import build_sequences, build_training_prompt
@@ -455,7 +454,6 @@ def _complete_folder(
         "processes": processes,
         "settings": dict(job.settings),
         "sequences_sha256": hash_sequences(build_sequences(job.examples, settings)),
-        **_describe_merged_base(job),
     }
     completed = {
         key: facts.get(key, file_facts.get(key, value)) for key, value in default_facts.items()
@@ -465,15 +463,6 @@ def _complete_folder(
     facts.update(completed)
     if any(file_facts.get(key) != value for key, value in completed.items()):
         write_json(path, {**(file_facts or facts), **completed})
-
-
-def _describe_merged_base(job: TrainingJob) -> dict[str, Any]:
-    """Describe a base that is merged from a base and an adapter; empty for another one."""
-    folder = Path(str(job.model_args.get("pretrained", "")))
-    merged = read_merged_facts(folder) if folder.is_dir() else None
-    if merged is None:
-        return {}
-    return {"merged_base": {"weights_sha256": Digests().hash_weights(folder), **merged}}
 
 
 def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:

@@ -184,7 +184,7 @@ def _count_workers(context: Context, arms: Sequence[Arm]) -> int:
         "memory",
         count_trainings_at_once,
         run_path=str(context.run.path),
-        arms=[[arm.condition, arm.seed, arm.variant] for arm in arms],
+        arms=[[arm.condition, arm.seed] for arm in arms],
         plugin_files=list(context.plugin_files),
     )
     (memory,) = context.executor.run([job], context.progress)

@@ -222,51 +222,40 @@ def check_decisions(
     manifest: Manifest,
     selected: Sequence[Arm],
     trained: Sequence[Arm],
-    judge_of: Mapping[str, TableJudge],
+    judge: TableJudge,
     keys: KeyChecker,
     findings: Differences,
 ) -> None:
-    """Check every table of decisions on an audit: problems, verdicts, adapters.
+    """Check every table of decisions on the audit: problems, verdicts, adapters.
 
     Args:
         run: the run.
         manifest: its manifest.
         selected: the arms with a training set.
         trained: the arms with an adapter.
-        judge_of: the judges of ``open_judges``.
+        judge: judges the responses again.
         keys: recomputes the table's keys.
         findings: receives the results.
     """
-    audits = ["", *manifest.get("audits", {})]
     for arm in selected:
-        for audit in audits:
-            table = layout.audit_decisions_path(arm, audit)
-            if table in manifest["files"]:
-                check_table(
-                    run, manifest, table, layout.audit_split(audit), judge_of, keys, findings
+        table = layout.decisions_path(arm)
+        if table in manifest["files"]:
+            check_table(run, manifest, table, "audit", judge, keys, findings)
+            if not (run.path / layout.adapter_path(arm)).is_dir():
+                findings.differences.append(
+                    f"{table}: exists, but {layout.adapter_path(arm)} does not"
                 )
-                if not (run.path / layout.adapter_path(arm)).is_dir():
-                    findings.differences.append(
-                        f"{table}: exists, but {layout.adapter_path(arm)} does not"
-                    )
-    for audit in audits:
-        files = {layout.audit_decisions_path(arm, audit): arm for arm in trained}
-        decided_tables = {
-            file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]
-        }
-        findings.collect(layout.DECISIONS, partial(check_decoding_adapters, run, decided_tables))
-        audit_text = f" on {audit}" if audit else ""
-        findings.missing += [
-            f"{arm.name} is not audited{audit_text}"
-            for file, arm in files.items()
-            if file not in decided_tables
-        ]
-        if decided_tables:
-            audit_owner = f"the audit {audit}'s" if audit else "the audit's"
-            findings.checked.append(
-                f"{len(decided_tables)} arms' decisions are of {audit_owner} problems, each once, "
-                "and were decoded with their adapters"
-            )
+    files = {layout.decisions_path(arm): arm for arm in trained}
+    decided_tables = {file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]}
+    findings.collect(layout.DECISIONS, partial(check_decoding_adapters, run, decided_tables))
+    findings.missing += [
+        f"{arm.name} is not audited" for file, arm in files.items() if file not in decided_tables
+    ]
+    if decided_tables:
+        findings.checked.append(
+            f"{len(decided_tables)} arms' decisions are of the audit's problems, each once, and "
+            "were decoded with their adapters"
+        )
 
 
 def check_table(
@@ -274,7 +263,7 @@ def check_table(
     manifest: Manifest,
     table: str,
     split: str,
-    judge_of: Mapping[str, TableJudge],
+    judge: TableJudge,
     keys: KeyChecker,
     findings: Differences,
     ids: Iterable[str] | None = None,
@@ -287,16 +276,13 @@ def check_table(
         manifest: its manifest.
         table: the table.
         split: the split of its problems.
-        judge_of: the judges of ``open_judges``.
+        judge: judges the responses again.
         keys: recomputes the table's keys.
         findings: receives the differences.
         ids: the problems that it must answer; None for all problems of the split.
         sampled: whether it contains samples, equally many of each problem.
     """
-    problems, judge = (
-        layout.problems_path(split),
-        judge_of.get(layout.find_audit_name(split), judge_of[""]),
-    )
+    problems = layout.problems_path(split)
 
     def compare() -> Iterable[str]:
         expected = read_ids(run.path / problems) if ids is None else ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ def check_experiments(
     manifest: Manifest,
     plugins: Plugins,
     trained: Sequence[Arm],
-    judge_of: Mapping[str, TableJudge],
+    judge: TableJudge,
     keys: KeyChecker,
     findings: Differences,
 ) -> None:
@@ -47,11 +47,11 @@ def check_experiments(
         manifest: its manifest.
         plugins: the loaded plugins.
         trained: the arms with an adapter.
-        judge_of: the judges of ``open_judges``.
+        judge: judges the responses again.
         keys: recomputes the keys of decodes.
         findings: receives what was checked, what differs and what is missing.
     """
-    checker = _Checker(run, manifest, plugins, judge_of, keys, findings)
+    checker = _Checker(run, manifest, plugins, judge, keys, findings)
     view = View(run, plugins, trained)
     experiments = findings.try_reading(
         "recipe.yaml, experiments", lambda: load_experiments(run.recipe, plugins)
@@ -67,7 +67,7 @@ class _Checker:
     run: RunDirectory
     manifest: Manifest
     plugins: Plugins
-    judge_of: Mapping[str, TableJudge]
+    judge: TableJudge
     keys: KeyChecker
     findings: Differences
     requested: set[str] = field(default_factory=set)
@@ -140,7 +140,7 @@ class _Checker:
             self.manifest,
             file,
             str(settings["split"]),
-            self.judge_of,
+            self.judge,
             self.keys,
             self.findings,
             ids,

@@ -18,11 +18,10 @@ from gapft_harness.run_directory.directory import (
     SPLITS,
     RunDirectory,
 )
-from gapft_harness.run_directory.manifest import Manifest, find_task, read_manifest
+from gapft_harness.run_directory.manifest import Manifest, read_manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
-from gapft_harness.stages.generation.generation import can_stop_early
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
 from gapft_harness.stages.search.states import Window, compute_state
 from gapft_harness.version import __version__
@@ -31,7 +30,7 @@ from gapft_harness.version import __version__
 _SECTIONS = ("recipe", "task", "source", "files", "budgets", "training")
 
 #: Folders of sealed tables.
-_TABLE_FOLDERS = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS, layout.ROUNDS)
+_TABLE_FOLDERS = (*SPLITS, CALIBRATION, layout.SELECTIONS, layout.DECISIONS)
 
 
 def open_run(path: Path, findings: Differences) -> tuple[RunDirectory, Manifest] | None:
@@ -124,8 +123,8 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
         if table == responses or (run.path / table).exists():
             yield from compare_ids(table, read_ids(run.path / table), problems, ids)
     facts = read_facts(run.path / responses)
-    task = find_task(manifest, split)
-    where = f"manifest.json, task{_format_split(split)}: {responses} was made with a different"
+    task = manifest["task"]
+    where = f"manifest.json, task: {responses} was made with a different"
     # dropped problems and warnings are recorded for all splits together
     free_keys = {"dropped", "warnings"}
     if run.recipe.evidence.keep is not None:
@@ -133,9 +132,6 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
     for key, value in facts["task"].items():
         if key not in free_keys and task.get(key) != value:
             yield f"{where} {key}: {value!r}, not {task.get(key)!r}"
-    if name := layout.find_audit_name(split):
-        audit_settings = {"settings": manifest["audits"][name]["settings"]}
-        yield from compare_values(responses, facts, audit_settings, "manifest.json, audits has")
     # the weights' hash is unknown for imported responses
     for key in ("start_ids",) if "imported" in facts else ("weights_sha256", "start_ids"):
         table_value, manifest_value = facts["source"].get(key), manifest["source"].get(key)
@@ -155,20 +151,9 @@ def _check_start_tokens(path: Path, name: str, start: Sequence[int]) -> Iterable
             yield f"{name}: problem {problem.id} does not begin with just the start tokens {start}"
 
 
-def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
+def check_task(run: RunDirectory, manifest: Manifest) -> Iterable[str]:
     """Compare the recipe's verifier and response rule with those of the manifest."""
-    name = layout.find_audit_name(split)
-    task, recipe = find_task(manifest, split), run.recipe.for_audit(name)
-    where = f"manifest.json, task{_format_split(split)}"
-    if name:
-        yield from compare_values(where, task, {"name": recipe.data.task}, "the recipe has")
-        audit_facts, choice = manifest["audits"][name], run.recipe.audits[name]
-        yield from compare_values(
-            f"manifest.json, {split}",
-            audit_facts,
-            {"settings": choice.dump_set_keys()},
-            "the recipe has",
-        )
+    task, recipe, where = manifest["task"], run.recipe, "manifest.json, task"
     recipe_settings: dict[str, Any] = {}
     if recipe.verifier.name is not None:
         recipe_settings["verifier"] = recipe.verifier.name
@@ -183,10 +168,6 @@ def check_task(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[st
     )
 
 
-def _format_split(split: str) -> str:
-    return f" of {split}" if layout.find_audit_name(split) else ""
-
-
 def check_states(
     run: RunDirectory, manifest: Manifest, plugins: Plugins, table: str
 ) -> Iterable[str]:
@@ -195,15 +176,12 @@ def check_states(
     assert place is not None
     split, window = place.split, Window(*place.window) if place.window else None
     keep = cast(str, manifest["task"].get("keep"))
-    rule, search = plugins.get("response rule", keep), run.recipe.search
-    stop = can_stop_early(search, split)
+    rule, k = plugins.get("response rule", keep), run.recipe.search.k
     judged = read_judged(run.path / layout.responses_path(split))
     for (problem_id, responses), recorded_state in zip(
         judged, read_states(run.path / table), strict=True
     ):
-        for key, value in asdict(
-            compute_state(problem_id, responses, search, stop, rule, window)
-        ).items():
+        for key, value in asdict(compute_state(problem_id, responses, k, rule, window)).items():
             if (recorded := getattr(recorded_state, key)) != value:
                 yield (
                     f"{table}: problem {problem_id} has {key} {recorded!r}, but its verdicts give "

@@ -12,11 +12,8 @@ from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.records import (
+    GREEDY,
     Gold,
-    Response,
-    Verdict,
-    is_deployment,
-    list_deployment_indices,
 )
 from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
 from gapft_harness.hooks.manager import Plugins
@@ -75,9 +72,7 @@ class TableJudge:
         place = layout.parse_path(relative)
         assert place is not None
         deployment_only = split == CALIBRATION or place.arm is not None
-        expected_indices = [*list_deployment_indices(run.recipe.search.repeats)]
-        if sampled:
-            expected_indices = []
+        expected_indices = [] if sampled else [GREEDY]
         difference_count = 0
         table = read_judged(run.path / relative)
         problems = run.path / layout.problems_path(split)
@@ -118,7 +113,7 @@ class TableJudge:
                         )
                     counts["verdicts"][judged_response.verdict.status] += 1
                     counts["finish_reasons"][judged_response.response.finish_reason] += 1
-                    if not is_deployment(judged_response.response.index):
+                    if judged_response.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += count_tokens(judged_response.response)
             for line in self._judge_again(relative, batch, answers):
@@ -152,12 +147,6 @@ class TableJudge:
         pairs = _pair_with_golds(problems, read_judged(table)) if self.verifier else ()
         for batch in _build_batches(pairs):
             yield from self._judge_again(relative, batch, answers)
-
-    def check_passed(self, table: Path, pairs: Sequence[tuple[Gold, Response]]) -> Iterable[str]:
-        """Check that responses which another run records as passed pass again."""
-        judged = ((gold, [JudgedResponse(response, Verdict("pass"))]) for gold, response in pairs)
-        for batch in _build_batches(judged):
-            yield from self._judge_again(str(table), batch, None)
 
     def _judge_again(
         self,
@@ -210,6 +199,17 @@ def open_judge(manifest: Manifest, plugins: Plugins, findings: Differences) -> I
     Raises:
         UserError: the verifier cannot be created, and no other difference was found.
     """
+    with _create_judge(manifest, plugins, findings) as judge:
+        yield judge
+    for split, facts in manifest.get("imported", {}).items():
+        differences = judge.imported_differences.get(layout.responses_path(split))
+        findings.checked.append(_describe_import(split, facts, differences))
+
+
+@contextlib.contextmanager
+def _create_judge(
+    manifest: Manifest, plugins: Plugins, findings: Differences
+) -> Iterator[TableJudge]:
     task = manifest["task"]
     name = task.get("verifier")
     if name is None:  # nothing is searched yet
@@ -278,40 +278,6 @@ def _build_batches(
             batch, size = [], 0
     if batch:
         yield batch
-
-
-@contextlib.contextmanager
-def open_judges(
-    manifest: Manifest, plugins: Plugins, findings: Differences
-) -> Iterator[Mapping[str, TableJudge]]:
-    """Yield the judges by the names of further audits; the own task's has the empty name.
-
-    At the end each reports what it did and did not judge again.
-
-    Raises:
-        UserError: as ``open_judge``.
-    """
-    with contextlib.ExitStack() as stack:
-        own_judge = stack.enter_context(open_judge(manifest, plugins, findings))
-        judges_by_audit = {"": own_judge}
-        for name, audit in manifest.get("audits", {}).items():
-            judges_by_audit[name] = own_judge
-            keys = ("verifier", "verifier_params")
-            if any(audit["task"].get(key) != manifest["task"].get(key) for key in keys):
-                audit_manifest: Manifest = {**manifest, "task": audit["task"]}
-                judges_by_audit[name] = stack.enter_context(
-                    open_judge(audit_manifest, plugins, findings)
-                )
-        yield judges_by_audit
-    differences_by_table = {
-        table: lines
-        for judge in judges_by_audit.values()
-        for table, lines in judge.imported_differences.items()
-    }
-    for split, facts in manifest.get("imported", {}).items():
-        findings.checked.append(
-            _describe_import(split, facts, differences_by_table.get(layout.responses_path(split)))
-        )
 
 
 def _describe_import(split: str, facts: ImportFacts, differences: list[str] | None) -> str:

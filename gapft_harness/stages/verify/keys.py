@@ -17,7 +17,7 @@ from typing import Any
 
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.json_values import diff_values
-from gapft_harness.core.records import SOURCE, Arm, Example, list_deployment_indices
+from gapft_harness.core.records import GREEDY, SOURCE, Arm, Example
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
 from gapft_harness.hooks.manager import Plugins
@@ -25,17 +25,16 @@ from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
 from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, find_task
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     VERSION,
-    build_deployment_phases,
+    build_deployment_phase,
     build_sample_phases,
     build_sampled_decoding,
     build_search_phases,
-    can_stop_early,
     count_chunk_problems,
     describe_phase,
     read_decoding,
@@ -295,13 +294,13 @@ class GeneratedTable:
             sampler: the table's description of the sampler.
             verifier: the table's description of the verifier.
         """
-        episode, phases = find_task(self.manifest, self.split)["episode"], self.build_phases()
+        episode, phases = self.manifest["task"]["episode"], self.build_phases()
         search = self.run.recipe.search
         streams, size = self.build_streams(), count_chunk_problems(search, phases)
         contents_by_phase = {}
         for phase in phases:
             phase_inputs = describe_phase(
-                phase, sampler, streams, episode["attempts"], verifier, size, search.deployment
+                phase, sampler, streams, episode["attempts"], verifier, size
             )
             responses = {"step": "generate", "version": VERSION, **phase_inputs}
             key = content_hash(responses)
@@ -312,13 +311,13 @@ class GeneratedTable:
 
     def build_phases(self) -> list[DecodePhase]:
         """Build the phases of the responses that the table must contain."""
-        greedy = read_decoding(find_task(self.manifest, self.split))
+        greedy = read_decoding(self.manifest["task"])
         search = self.run.recipe.search
         if self._arm is None and self.split != CALIBRATION:
-            return build_search_phases(greedy, search, can_stop_early(search, self.split))
+            return build_search_phases(greedy, search)
         samples = int(self.facts["drawn"]["samples"])
         if self._arm is None or not samples:
-            return build_deployment_phases(greedy, search)
+            return [build_deployment_phase(greedy, search)]
         problems = len([*read_ids(self.run.path / self.relative)])
         return build_sample_phases(build_sampled_decoding(greedy, search), samples // problems)
 
@@ -405,7 +404,7 @@ class GeneratedTable:
             yield from compare_values(f"{self._where}, adapter", recorded, expected, relation)
 
     def _check_verifier(self, verifier: Mapping[str, Any]) -> Iterator[str]:
-        task = find_task(self.manifest, self.split)
+        task = self.manifest["task"]
         expected = {
             "name": task["verifier"],
             "parameters": _insert_hashes(task["verifier_params"], verifier.get("parameters")),
@@ -417,18 +416,14 @@ class GeneratedTable:
         """Check that every response has its stream's seed, and that no sample is missing."""
         search, streams = self.run.recipe.search, self.build_streams()
         expected_indices = None
-        if (
-            self._arm is None
-            and self.split != CALIBRATION
-            and not can_stop_early(search, self.split)
-        ):
-            expected_indices = [*list_deployment_indices(search.repeats), *range(search.k)]
+        if self._arm is None and self.split != CALIBRATION:
+            expected_indices = [GREEDY, *range(search.k)]
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]
             if expected_indices is not None and indices != expected_indices:
                 yield (
                     f"{self.relative}: problem {problem_id} has the samples {indices}, expected "
-                    f"{expected_indices} (an index below 0 is a deployment decode)"
+                    f"{expected_indices} ({GREEDY} is the deployment decode)"
                 )
                 return
             for judged_response in judged:

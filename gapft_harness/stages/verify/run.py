@@ -8,7 +8,7 @@ these, never trusted. Nothing is changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,9 @@ from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.integrity.inputs import (
     compare_inputs,
-    list_recorded_include_paths,
     read_fixed_inputs,
 )
-from gapft_harness.stages.integrity.subsets import check_subsets
-from gapft_harness.stages.search.data import check_splits, find_matched_ids
+from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.train.stored import TRAINED_AS
 from gapft_harness.stages.verify.arms import check_adapter, check_common_facts, check_decisions
 from gapft_harness.stages.verify.experiments import check_experiments
@@ -46,9 +44,8 @@ from gapft_harness.stages.verify.files import (
     describe_other_version,
     open_run,
 )
-from gapft_harness.stages.verify.judging import TableJudge, open_judges
+from gapft_harness.stages.verify.judging import TableJudge, open_judge
 from gapft_harness.stages.verify.keys import KeyChecker
-from gapft_harness.stages.verify.rounds import check_rounds
 from gapft_harness.stages.verify.selections import check_selections
 from gapft_harness.stages.verify.versions import check_versions
 
@@ -120,14 +117,9 @@ def _check_run(
     searched_splits = _find_searched_splits(run, manifest, findings)
     for split in searched_splits:
         findings.collect(split, partial(check_tables, run, manifest, split))
-    for split in dict.fromkeys(s if layout.find_audit_name(s) else "pool" for s in searched_splits):
-        if split not in list_splits(run.recipe):
-            continue
-        findings.collect("manifest.json, task", partial(check_task, run, manifest, split))
     if searched_splits:
+        findings.collect("manifest.json, task", partial(check_task, run, manifest))
         findings.try_reading("problems", partial(_check_disjoint, run, searched_splits, findings))
-    match = partial(find_matched_ids, run, include_paths=list_recorded_include_paths(run.path))
-    check_subsets(run, manifest, match, findings)
     try:
         with name_missing_plugins(run.path):
             _require_plugins(run, manifest, plugins)
@@ -138,17 +130,15 @@ def _check_run(
         findings.differences.append(str(error))
         return
     keys = KeyChecker(run, manifest, plugins, findings.tables, findings.adapters)
-    with open_judges(manifest, plugins, findings) as judge_of:
+    with open_judge(manifest, plugins, findings) as judge:
         for split in searched_splits:
             table = layout.responses_path(split)
-            judge = judge_of.get(layout.find_audit_name(split), judge_of[""])
             findings.collect(table, partial(judge.check_table, run, manifest, table, split))
             findings.collect(table, partial(keys.check_table, table, split))
             for table in _iterate_state_tables(run, manifest, split):
                 findings.collect(table, partial(check_states, run, manifest, plugins, table))
-        check_rounds(run, manifest, judge_of[""], findings)
-        examples = check_selections(run, manifest, plugins, judge_of[""], findings)
-        _check_adapters(run, manifest, plugins, examples, judge_of, keys, findings)
+        examples = check_selections(run, manifest, plugins, findings)
+        _check_adapters(run, manifest, plugins, examples, judge, keys, findings)
 
 
 def _iterate_state_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -167,11 +157,7 @@ def _find_searched_splits(
 ) -> list[str]:
     """List the splits whose search is sealed."""
     splits = list_splits(run.recipe)
-    recorded_audits = map(
-        layout.audit_split, manifest.get("audits", {})
-    )  # also those no longer in the recipe
-    all_splits = dict.fromkeys([*splits, *recorded_audits])
-    searched_splits = [s for s in all_splits if layout.responses_path(s) in manifest["files"]]
+    searched_splits = [s for s in splits if layout.responses_path(s) in manifest["files"]]
     findings.missing += [
         f"the {split} is not searched" for split in splits if split not in searched_splits
     ]
@@ -194,8 +180,6 @@ def _require_plugins(run: RunDirectory, manifest: Manifest, plugins: Plugins) ->
     task = manifest["task"]
     task_components = (("response rule", task.get("keep")), ("verifier", task.get("verifier")))
     names = [(kind, str(name)) for kind, name in task_components if name is not None]
-    for audit in manifest.get("audits", {}).values():
-        names.append(("verifier", str(audit["task"]["verifier"])))
     names += [("experiment", name) for name in run.recipe.experiments]
     for kind, name in names:
         plugins.get(kind, name)
@@ -206,7 +190,7 @@ def _check_adapters(
     manifest: Manifest,
     plugins: Plugins,
     examples: dict[Arm, list[Example]],
-    judge_of: Mapping[str, TableJudge],
+    judge: TableJudge,
     keys: KeyChecker,
     findings: Differences,
 ) -> None:
@@ -243,8 +227,8 @@ def _check_adapters(
                 "and drawn groups in their folders are right; facts that are not there were not "
                 "verified"
             )
-    check_decisions(run, manifest, [*examples], trained, judge_of, keys, findings)
-    check_experiments(run, manifest, plugins, trained, judge_of, keys, findings)
+    check_decisions(run, manifest, [*examples], trained, judge, keys, findings)
+    check_experiments(run, manifest, plugins, trained, judge, keys, findings)
     places = {file: layout.parse_path(file) for file in manifest["files"]}
     tables = [
         file

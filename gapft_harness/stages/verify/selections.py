@@ -1,8 +1,4 @@
-"""Verification of selections: examples, order, budgets, replay, sets of other runs.
-
-If another run that a set comes from is not on this machine, the set is compared with this run's
-pool, and what could not be verified is reported.
-"""
+"""Verification of selections: examples, order, budgets, replay."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from gapft_harness.hooks.registration import SelectorTraits
 from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import Manifest, list_foreign_sets
+from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 from gapft_harness.stages.selection.budgets import (
@@ -27,7 +23,6 @@ from gapft_harness.stages.selection.budgets import (
 )
 from gapft_harness.stages.selection.choosing import (
     ConditionPools,
-    ForeignSet,
     NotEvidence,
     TrainingSet,
     build_training_set,
@@ -37,9 +32,7 @@ from gapft_harness.stages.selection.choosing import (
     group_by_state,
     list_differing_columns,
 )
-from gapft_harness.stages.selection.other_runs import OtherRunSets, parse_set_name
 from gapft_harness.stages.selection.stage import build_condition_facts, list_arms
-from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.training.plan import budget
 
 
@@ -47,7 +40,6 @@ def check_selections(
     run: RunDirectory,
     manifest: Manifest,
     plugins: Plugins,
-    judge: TableJudge,
     findings: Differences,
 ) -> dict[Arm, list[Example]]:
     """Recompute every arm's examples and budget; then compare what arms must have in common.
@@ -56,7 +48,6 @@ def check_selections(
         run: the run.
         manifest: its manifest.
         plugins: the loaded plugins.
-        judge: judges the responses of other runs' sets again.
         findings: receives the results.
 
     Returns:
@@ -84,7 +75,6 @@ def check_selections(
         return {}
     examples: dict[Arm, list[Example]] = {}
     recorded: dict[Arm, dict[str, Any]] = {}
-    other_runs, foreign_count = OtherRunSets(run, plugins), 0
     sample_conditions: dict[str, None] = {}
     for arm in list_arms(run.recipe):
         relative, n = layout.selection_path(arm), slots[arm.condition]
@@ -97,18 +87,14 @@ def check_selections(
         check = _SelectionCheck(
             run, arm, plugins, stored_examples, pools.read_evidence(arm.condition)
         )
-        if check.traits.is_foreign:
-            foreign_count += 1
-            recorded[arm] = check.check_foreign(manifest, other_runs, judge, n, findings)
-        else:
-            recorded[arm] = check.check_own(n, findings)
-            if check.traits.can_use_samples:
-                sample_conditions[arm.condition] = None
+        recorded[arm] = check.check(n, findings)
+        if check.traits.can_use_samples:
+            sample_conditions[arm.condition] = None
     _check_replicates(run, examples, findings)
     _check_budgets(run, manifest, examples, recorded, slots, findings)
     exceptions = f", except those of {', '.join(sample_conditions)}" if sample_conditions else ""
     findings.checked.append(
-        f"{len(examples) - foreign_count} selections contain the evidence that their conditions "
+        f"{len(examples)} selections contain the evidence that their conditions "
         f"choose, each a response that passed{exceptions}"
     )
     recipe_files = {run.path / layout.selection_path(arm) for arm in list_arms(run.recipe)}
@@ -179,7 +165,7 @@ def _check_budgets(
         )
         if expected_facts.get("matched", recorded.get("matched", True)):
             matched[arm] = computed
-    for group in group_by_budget(matched, slots, run.recipe, list_foreign_sets(manifest)):
+    for group in group_by_budget(matched, slots, run.recipe):
         findings.collect("budgets", partial(find_unmatched, group))
         findings.try_reading("tokens", partial(require_similar_tokens, group, run.recipe.budget))
         first = next(iter(group.values()))
@@ -221,7 +207,7 @@ class _SelectionCheck:
             self.run.recipe.conditions[self.arm.condition].selector
         )
 
-    def check_own(self, n: int, findings: Differences) -> dict[str, Any]:
+    def check(self, n: int, findings: Differences) -> dict[str, Any]:
         """Compare a set with the pool's evidence, and with its selector's choice.
 
         Returns:
@@ -229,11 +215,10 @@ class _SelectionCheck:
         """
         where = layout.selection_path(self.arm)
         findings.collect(where, self._compare_evidence)
-        expected: dict[str, Any] = {"matched": not self.traits.has_own_budget, "taken": None}
+        expected: dict[str, Any] = {"matched": not self.traits.has_own_budget}
         if chosen := findings.try_reading(where, partial(self._run_selector, n)):
             findings.collect(where, partial(self._compare_choice, chosen))
             expected["unverified"] = chosen.unverified or None
-            expected["reasoning"] = chosen.reasoning
         return expected
 
     def _compare_evidence(self) -> Iterable[str]:
@@ -270,86 +255,13 @@ class _SelectionCheck:
                     f"chooses; differing: {list_differing_columns(example, chosen_example)}"
                 )
 
-    def _run_selector(self, n: int, source: ForeignSet | None = None) -> TrainingSet:
+    def _run_selector(self, n: int) -> TrainingSet:
         """Run the selector again."""
         recipe = self.run.recipe
         selector, entry = find_selector(recipe, self.arm.condition, self.plugins)
         pool, replay = group_by_state(self.evidence), recipe.budget.replay
         drawing = replace(self.arm, seed=recipe.find_selection_seed(self.arm.seed))
-        return build_training_set(selector, entry, pool, n, replay, drawing, source)
-
-    def check_foreign(
-        self,
-        manifest: Manifest,
-        other_runs: OtherRunSets,
-        judge: TableJudge,
-        n: int,
-        findings: Differences,
-    ) -> dict[str, Any]:
-        """Compare a set of another run with this run's pool, and with that run if available.
-
-        Returns:
-            The expected entries of the manifest besides the budget.
-        """
-        where, difference_count = layout.selection_path(self.arm), len(findings.differences)
-        task = manifest["task"].get("episode")
-        has_conversations = (
-            task is not None and task["attempts"] > 1
-        )  # prompts follow earlier attempts
-        findings.collect(where, partial(self._compare_pool, has_conversations))
-        source_path, source_arm = parse_set_name(self.run.recipe, self.arm)
-        recorded = manifest["budgets"].get(self.arm.name, {})
-        file = source_path / layout.selection_path(source_arm)
-        if not file.exists():
-            prompts = " (except prompts after earlier attempts)" if has_conversations else ""
-            if len(findings.differences) == difference_count:
-                findings.checked.append(
-                    f"{self.arm.name}: each example is a problem of this run's pool with its "
-                    f"prompt{prompts}; its verdicts and its budget were not verified, because the "
-                    f"run that it comes from is not on this machine: {source_path}"
-                )
-            return {
-                "taken": {
-                    **recorded.get("taken", {}),
-                    "run": str(source_path),
-                    "arm": source_arm.name,
-                }
-            }
-        source = findings.try_reading(where, partial(other_runs.read_set, self.arm))
-        if source is None:
-            return {}
-        chosen = findings.try_reading(where, partial(self._run_selector, n, source))
-        if chosen is None:
-            return {}
-        findings.collect(where, partial(self._compare_choice, chosen))
-        golds = {evidence.problem_id: evidence.gold for evidence in self.evidence}
-        responses = [evidence.response for evidence in source.evidence if evidence.response]
-        table = source_path / layout.responses_path("pool")
-        pairs = [(golds[response.problem_id], response) for response in responses]
-        findings.collect(where, partial(judge.check_passed, table, pairs))
-        if len(findings.differences) == difference_count:
-            judged = "and passed again" if judge.verifier else "as recorded, not judged again"
-            findings.checked.append(
-                f"{self.arm.name} was compared with its source {file}: each example is a response "
-                f"that passed there, {judged}, to a problem of this run's pool"
-            )
-        return chosen.build_facts()
-
-    def _compare_pool(self, has_conversations: bool) -> Iterable[str]:
-        """Check that every example is a problem of this run's pool, with its prompt."""
-        prompts = {evidence.problem_id: evidence.prompt_ids for evidence in self.evidence}
-        for slot, example in enumerate(self.examples):
-            if missing_ids := sorted({example.problem_id, example.origin} - prompts.keys()):
-                names = ", ".join(missing_ids)
-                yield (
-                    f"{self._format_slot(slot, example)}: {names} is not a problem of this run's "
-                    "pool"
-                )
-            elif not has_conversations and example.prompt_ids != prompts[example.problem_id]:
-                yield (
-                    f"{self._format_slot(slot, example)}: has other prompt tokens than this run's "
-                    "pool"
-                )
+        return build_training_set(selector, entry, pool, n, replay, drawing)
 
     def _format_slot(self, slot: int, example: Example) -> str:
         return f"{layout.selection_path(self.arm)}: slot {slot}, problem {example.problem_id}"

@@ -1,1 +1,0 @@
-"""Rounds: a run whose source is the result of an earlier run."""
