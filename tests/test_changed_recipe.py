@@ -639,7 +639,7 @@ def list_alternatives(value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int | float):
         return [value + 1, value - 1, value / 2, value * 3, 0.3]
-    words = """x first never problem float32 linear cosine constant refuse truncate fused plain 4bit
+    words = """x first never problem float32 linear cosine constant refuse truncate fused plain
         permissive bnpo batch nested token_sum recovered"""
     return [*words.split(), 3, 0.25, True, ["x"], [5], {"x": 1}]
 

@@ -77,11 +77,6 @@ class Devices:
                 "bfloat16; set training.dtype: float32, or use a GPU of the Ampere generation or "
                 "later"
             )
-        if self.is_sharded and settings.quantize is not None:
-            raise UserError(
-                f"executor.fsdp: a base in {settings.quantize} (training.quantize) cannot be "
-                "sharded; remove one of the two"
-            )
 
     def place_model(self, model: Any) -> Any:
         """Place the frozen base on this process's device: complete, or this process's shard.

@@ -80,7 +80,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     updates = budget(job.examples, settings).steps
     plan = plan_prompts(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(
-        devices.place_model(load_base(job.model_args, settings, devices.device)),
+        devices.place_model(load_base(job.model_args, settings)),
         settings,
         derive_key(job.arm.seed, "train/init") >> 33,
     )
@@ -138,7 +138,6 @@ def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool
         "prompts without token ids from the sampler": not all(searched.prompt_ids.values()),
         "training.kernels: fused": settings.kernels == "fused",
         "training.padding_free": settings.padding_free,
-        "training.quantize": settings.quantize is not None,
         "executor.fsdp": job.fsdp,
     }
     for fault, is_present in faults.items():

@@ -149,7 +149,7 @@ def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tup
         estimate = _estimate_largest(
             settings, plans, devices, meta_model, is_output_layer_last(meta_model)
         )
-        is_mapped = not is_dtype_converted(first.model_args, settings) and settings.quantize is None
+        is_mapped = not is_dtype_converted(first.model_args, settings)
         local_processes = processes if device.type == "cpu" else 1
         count = count_fitting(estimate, free, device, local_processes, is_mapped)
         per_process = f" for each of {processes} processes" if processes > 1 else ""
@@ -223,10 +223,7 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     check_kernels(settings, model_type, devices.device, devices.is_sharded)
     is_head_last = is_output_layer_last(meta_model)
     estimate = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
-    with explain_out_of_memory(
-        estimate, job.arm.name, devices.device
-    ):  # a quantized base is loaded directly to its device
-        model = load_base(job.model_args, settings, devices.device)
+    model = load_base(job.model_args, settings)
     base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
     if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
@@ -345,6 +342,5 @@ def _train_arm(
 
 
 def _list_libraries(settings: Training) -> tuple[str, ...]:
-    quantizer = ("bitsandbytes",) if settings.quantize else ()
     fused = ("liger-kernel",) if settings.kernels == "fused" else ()
-    return ("torch", "transformers", "peft", "accelerate", *quantizer, *fused)
+    return ("torch", "transformers", "peft", "accelerate", *fused)

@@ -27,7 +27,7 @@ _CPU = torch.device("cpu")
 _REMEDY = (
     "To reduce it: activations: lower training.micro_batch (with padding_free: "
     "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
-    "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
+    "bfloat16, or on several GPUs executor.fsdp: true"
 )
 #: Allowed overestimate: for small Llamas the error was within a quarter.
 _MARGIN = 1.25
@@ -37,8 +37,8 @@ _MARGIN = 1.25
 _HEAP_SHARE = 0.75
 #: Bytes of a process that has imported torch, transformers and PEFT; on a GPU, with its context.
 _LIBRARY_BYTES = {"cpu": 0.4e9, "cuda": 1e9}
-#: Bytes per weight of a quantized linear layer, with the scales of its blocks.
-_BYTES_PER_QUANTIZED_WEIGHT = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+#: Least bytes per weight of a linear layer in quantized files, with the scales of its blocks.
+_MIN_BYTES_PER_QUANTIZED_WEIGHT = 0.5 + 4 / 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,10 @@ def estimate_memory(
         )
         largest_pass = max(largest_pass, pass_bytes, key=sum)
     activations, logits = largest_pass
-    base = _count_weight_bytes(model, model, settings, width)
+    base = _count_weight_bytes(model, model, width)
     if shards > 1:
-        largest = max(
-            (_count_weight_bytes(layer, model, settings, width) for layer in layers), default=base
-        )
-        rest = base - sum(_count_weight_bytes(layer, model, settings, width) for layer in layers)
+        largest = max((_count_weight_bytes(layer, model, width) for layer in layers), default=base)
+        rest = base - sum(_count_weight_bytes(layer, model, width) for layer in layers)
         base = base // shards + max(largest, rest)
     adapters = settings.rank * sum(
         linear.in_features + linear.out_features
@@ -199,7 +197,7 @@ def check_loading_memory(model: Any, settings: Training, free: int, processes: i
         UserError: the copies do not fit.
     """
     base_bytes = _count_weight_bytes(
-        model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8
+        model, model, torch.finfo(getattr(torch, settings.dtype)).bits // 8
     )
     if base_bytes * processes > free:
         raise UserError(
@@ -245,25 +243,21 @@ def _find_hidden_size(model: Any) -> int:
     return size
 
 
-def _count_weight_bytes(module: Any, model: Any, settings: Training, width: int) -> int:
+def _count_weight_bytes(module: Any, model: Any, width: int) -> int:
     """Count the bytes of a module's weights; tied weights once, the output layer never quantized.
 
     For a base whose files are already quantized, the minimum is counted, so that it is never
     rejected wrongly.
     """
-    stored = getattr(model.config, "quantization_config", None)
-    quantize = settings.quantize or ("4bit" if stored else None)
+    is_quantized = getattr(model.config, "quantization_config", None) is not None
     head = model.get_output_embeddings().weight
     quantized_ids = {
         id(linear.weight)
         for _, linear in _find_linears(module)
-        if quantize is not None and linear.weight is not head
+        if is_quantized and linear.weight is not head
     }
     return sum(
-        int(
-            p.numel()
-            * (_BYTES_PER_QUANTIZED_WEIGHT[quantize or "8bit"] if id(p) in quantized_ids else width)
-        )
+        int(p.numel() * (_MIN_BYTES_PER_QUANTIZED_WEIGHT if id(p) in quantized_ids else width))
         for p in module.parameters()
     )
 

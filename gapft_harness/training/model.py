@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,14 +24,11 @@ class ModelNotLoaded(UserError):
     """A model or tokenizer that is missing, or that transformers cannot load."""
 
 
-def load_base(
-    model_args: Mapping[str, Any], settings: Training, device: torch.device | None = None
-) -> Any:
-    """Load the base model in the recipe's dtype, on the CPU; a quantized one on its device.
+def load_base(model_args: Mapping[str, Any], settings: Training) -> Any:
+    """Load the base model in the recipe's dtype, on the CPU.
 
     Raises:
-        UserError: the model is missing, cannot be trained without padding, or bitsandbytes, which
-            quantizes it, is not installed.
+        UserError: the model is missing, or cannot be trained without padding.
     """
     from transformers import AutoModelForCausalLM
 
@@ -40,8 +36,6 @@ def load_base(
     if settings.padding_free:
         register_segments()
         options["attn_implementation"] = SEGMENTS
-    if settings.quantize is not None:
-        options |= _build_quantization_options(settings, device)
     with _convert_load_errors(model_args), hide_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
             model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
@@ -104,26 +98,6 @@ def _convert_load_errors(model_args: Mapping[str, Any]) -> Iterator[None]:
             f"model {model_args['pretrained']}: cannot be loaded for training: "
             f"{' '.join(str(error).split())}"
         ) from error
-
-
-def _build_quantization_options(settings: Training, device: torch.device | None) -> dict[str, Any]:
-    """Build the options of ``from_pretrained`` that quantize linear layers but the output layer."""
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"training.quantize: {settings.quantize} needs bitsandbytes, which is not installed; "
-            "pip install 'gapft-harness[quantized]', or remove training.quantize"
-        )
-    from transformers import BitsAndBytesConfig
-
-    if settings.quantize == "8bit":
-        config = BitsAndBytesConfig(load_in_8bit=True)
-    else:
-        config = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
-        )
-    return {"quantization_config": config, "device_map": {"": device or "cpu"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +294,7 @@ def fuse_lora_layers(adapted: Any) -> int:
     PEFT keeps the adapter in float32 and casts the layer's complete input to float32, and its
     output back: these copies take longer than the adapter's products, and on a CPU most of the
     memory. This forward pass casts the small factors instead; the factors, their gradients and the
-    optimizer's state stay float32. Other layers, such as quantized and sharded (FSDP) ones, keep
+    optimizer's state stay float32. Other layers, such as sharded (FSDP) ones, keep
     PEFT's forward pass. Removing the adapter also restores PEFT's.
 
     Args:

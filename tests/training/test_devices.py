@@ -14,7 +14,7 @@ from accelerate.state import PartialState
 from gapft_harness.core.errors import UserError
 from gapft_harness.training import devices
 from gapft_harness.training.devices import Devices
-from tests.training.examples import job
+from tests.training.examples import job, settings
 
 
 def choose_devices(device: object) -> Devices:
@@ -97,3 +97,13 @@ def test_device_does_not_depend_on_earlier_training(
 def test_missing_gpu_does_not_fall_back_to_cpu() -> None:
     with pytest.raises(UserError, match="cuda, but torch finds no GPU"):
         choose_devices("cuda")
+
+
+def test_rejects_dtype_unsupported_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's answers for such a GPU are simulated."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    devices = Devices(None, torch.device("cuda", 0), 0, 1)
+    with pytest.raises(UserError, match=r"Tesla V100 .* not compute in bfloat16; .* float32"):
+        devices.check(settings(dtype="bfloat16"))
+    devices.check(settings(dtype="float32"))

@@ -63,8 +63,7 @@ _STEP, VERSION = "train", 1
 
 #: Libraries whose minor versions may change the result of training.
 _LIBRARIES = (
-    "torch", "transformers", "tokenizers", "peft", "accelerate", "bitsandbytes", "liger-kernel",
-    "trl",
+    "torch", "transformers", "tokenizers", "peft", "accelerate", "liger-kernel", "trl",
 )  # fmt: skip
 
 #: Files of at least this many bytes are hard-linked to and from the store, if possible.
