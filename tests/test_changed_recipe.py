@@ -618,7 +618,7 @@ EFFECTS = {
     "evidence": SELECTION, "training": SELECTION, "budget": SELECTION,
     "budget.token_tolerance": NOTHING, "budget.position_tolerance": NOTHING, "seeds": NOTHING,
     "statistics": NOTHING,
-    "description": NOTHING, "executor": NOTHING, "trackers": NOTHING, "notes": NOTHING,
+    "description": NOTHING, "executor": NOTHING, "tracker": NOTHING, "notes": NOTHING,
     "paper": NOTHING, "experiments": NOTHING, "audits": NOTHING, "conditions": NOTHING,
 }  # fmt: skip
 
@@ -640,7 +640,7 @@ def list_alternatives(value: Any) -> list[Any]:
     if isinstance(value, int | float):
         return [value + 1, value - 1, value / 2, value * 3, 0.3]
     words = """x first never problem float32 linear cosine constant refuse truncate fused plain
-        permissive bnpo batch nested token_sum recovered"""
+        wandb permissive bnpo batch nested token_sum recovered"""
     return [*words.split(), 3, 0.25, True, ["x"], [5], {"x": 1}]
 
 

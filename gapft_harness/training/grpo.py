@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -45,6 +45,7 @@ from gapft_harness.training.model import (
 )
 from gapft_harness.training.plan import budget, build_training_prompt
 from gapft_harness.training.rewards import Rewards, select_reward_verifier
+from gapft_harness.training.tracking import open_tracker
 
 
 def train_grpo(job: TrainingJob) -> dict[str, Any]:
@@ -88,16 +89,13 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Rewards(verifier, settings.grpo.reward_seconds) as rewards,
+        open_tracker(job) as log_update,
     ):
         trainer = _MaskingTrainer(
             job, settings, model.to(devices.device), plan, rewards,
-            _build_config(job, settings, updates, folder, devices),
+            _build_config(job, settings, updates, folder, devices), log_update,
         )  # fmt: skip
-        if job.tracking:
-            with job.tracking.open_all(1):
-                trainer.train()
-        else:
-            trainer.train()
+        trainer.train()
     facts = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
@@ -208,6 +206,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         plan: Sequence[str],
         rewards: Rewards,
         config: Any,
+        log_update: Callable[[dict[str, Any], int], None],
     ) -> None:
         from datasets import Dataset
 
@@ -233,7 +232,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(plan)}),
             processing_class=tokenizer,
-            callbacks=[_LogCallback(self)],
+            callbacks=[_LogCallback(self, log_update)],
         )
         self.remove_callback(PrinterCallback)
 
@@ -313,8 +312,11 @@ def mask_flat_groups(output: Mapping[str, Any], flat: Sequence[bool], size: int)
 class _LogCallback(TrainerCallback):  # type: ignore[misc]
     """Records TRL's log of each update, and reports progress."""
 
-    def __init__(self, trainer: _MaskingTrainer) -> None:
+    def __init__(
+        self, trainer: _MaskingTrainer, log_update: Callable[[dict[str, Any], int], None]
+    ) -> None:
         self._trainer = trainer
+        self._log_update = log_update
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Record an update's figures, except those that depend on the clock."""
@@ -324,7 +326,7 @@ class _LogCallback(TrainerCallback):  # type: ignore[misc]
         line = {"update": state.global_step, **{k: float(logs[k]) for k in keys if k in logs}}
         self._trainer.update_lines.append(line)
         values = {key: value for key, value in line.items() if key != "update"}
-        self._trainer._job.tracking.log(state.global_step, values)
+        self._log_update(values, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the progress after an update."""

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pickle
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from gapft_harness.training.ledger import OPTIMIZER, PlannedStep
 from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import cut_step, cut_step_evenly
 from gapft_harness.training.plan import TrainingSequence
-from gapft_harness.training.speed import ReportStep, ignore_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def run_steps(
     end: int | None,
     devices: Devices,
     checkpoint: Checkpoint,
-    start_tracking: Callable[[int], ReportStep] = lambda first_step: ignore_step,
+    log_step: Callable[[dict[str, Any], int], None] = lambda values, step: None,
     is_head_last: bool = False,
 ) -> list[dict[str, Any]]:
     """Run the optimizer over all steps, or the steps left by an interrupted training.
@@ -158,7 +156,7 @@ def run_steps(
         end: the end-of-sequence id; None if no member supervises it.
         devices: the processes that share every step.
         checkpoint: stores states between steps.
-        start_tracking: from the number of the first step to the function that reports every step.
+        log_step: called with loss, gradient norm and learning rate, and the step's number.
         is_head_last: see ``compute_loss``.
 
     Returns:
@@ -183,9 +181,7 @@ def run_steps(
     lay_out = flatten if settings.padding_free else collate
     log = checkpoint.load(devices, model, optimizer)
     model.train()
-    report_step = start_tracking(len(log) + 1)
     for step in steps[len(log) :]:
-        start_time = time.perf_counter()
         random_before = read_random_state(
             devices.device
         )  # saved first: a step that fails has already drawn its masks
@@ -219,8 +215,9 @@ def run_steps(
             )
         optimizer.step()
         optimizer.zero_grad()
-        log.append({"loss": loss, "grad_norm": norm, **step.to_log_line()})
-        report_step(log[-1], sum(m.tokens for m in members), time.perf_counter() - start_time)
+        figures = {"loss": loss, "grad_norm": norm}
+        log.append({**figures, **step.to_log_line()})
+        log_step({**figures, "learning_rate": step.learning_rate}, step.number)
         if checkpoint.is_due(step.number, len(steps)):
             checkpoint.save(devices, model, optimizer, log, read_random_state(devices.device))
         job.progress(step.number, len(steps))

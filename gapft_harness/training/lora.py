@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import time
@@ -57,7 +56,7 @@ from gapft_harness.training.model import (
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, budget, build_sequences, plan_steps
-from gapft_harness.training.speed import ReportStep, track_steps
+from gapft_harness.training.tracking import open_tracker
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
@@ -311,16 +310,12 @@ def _train_arm(
     stream = "train/dropout" if devices.is_first else f"train/dropout/{devices.rank}"
     torch.manual_seed(derive_key(job.arm.seed, stream) >> 33)
     try:
-        # trackers are closed last: one that hangs must not prevent saving a finished adapter
-        with contextlib.ExitStack() as trackers:
-
-            def start_tracking(first_step: int) -> ReportStep:
-                return trackers.enter_context(track_steps(job, model, devices, first_step))
-
+        # the tracker is closed last: one that hangs must not prevent saving a finished adapter
+        with open_tracker(job) as log_step:
             with explain_out_of_memory(base.estimated_memory, job.arm.name, devices.device):
                 log = run_steps(
                     job, settings, model.to(devices.device), arm_plan.steps, arm_plan.sequences,
-                    None if end is None else end.id, devices, checkpoint, start_tracking,
+                    None if end is None else end.id, devices, checkpoint, log_step,
                     base.is_head_last,
                 )  # fmt: skip
             losses = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}

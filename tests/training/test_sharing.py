@@ -50,7 +50,7 @@ def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = yaml.safe_load(path.read_text())
     # the condition that is named first is trained
     content["conditions"] = {"gapft": {}, "same": {"selector": "gapft"}, "uniform": {}}
-    content |= {"seeds": [13, 21], "trackers": [], "budget": {"n": 6}}
+    content |= {"seeds": [13, 21], "budget": {"n": 6}}
     path.write_text(yaml.safe_dump(content))
     succeed(*command, "run", cwd=folder)
     return folder

@@ -18,13 +18,13 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe_error
+from gapft_harness.core.errors import ERRORS, GapftError, UserError
 from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.core.files import write_json
 from gapft_harness.core.processes import build_thread_environment, die_with_parent
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import read_adapter_facts, read_merged_facts, weights_hash
-from gapft_harness.hooks.checked import check_facts, require_methods
+from gapft_harness.hooks.checked import check_facts
 from gapft_harness.hooks.manager import Plugins, Registration, load_plugins
 from gapft_harness.hooks.protocols import (
     ReportProgress,
@@ -33,8 +33,7 @@ from gapft_harness.hooks.protocols import (
     TrainingJob,
     report_nothing,
 )
-from gapft_harness.hooks.registration import TrackerTraits, TrainerTraits, describe_plugin_line
-from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
+from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
 from gapft_harness.recipe.sections import ExecutorChoice, Training
 from gapft_harness.run_directory import layout
@@ -66,7 +65,7 @@ def launch_processes(
     plugin_files: Sequence[str],
     settings: ExecutorChoice,
     progress: Callable[[int, int], None],
-) -> dict[str, list[str]]:
+) -> None:
     """Train arms on ``settings.processes`` processes of this machine, and wait for them.
 
     Args:
@@ -75,9 +74,6 @@ def launch_processes(
         plugin_files: files given by ``--plugin``.
         settings: the executor's settings.
         progress: called with the numbers of finished and of all optimizer steps.
-
-    Returns:
-        The trackers' warnings by arm name, if any.
 
     Raises:
         GapftError: the error of the process that failed.
@@ -111,7 +107,6 @@ def launch_processes(
     )
     assert child.stdout is not None
     failure: GapftError | None = None
-    warnings: dict[str, list[str]] = {}
     for line in child.stdout:
         if not line.startswith(REPORT_PREFIX):
             print(line, end="")
@@ -119,8 +114,6 @@ def launch_processes(
         kind, *fields = json.loads(line.removeprefix(REPORT_PREFIX))
         if kind == "progress":
             progress(*fields)
-        elif kind == "warnings":
-            (warnings,) = fields
         elif failure is None:  # the first error is the cause; others may follow from it
             name, text = fields
             failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
@@ -128,7 +121,6 @@ def launch_processes(
         raise failure or GapftError(
             f"training on {processes} processes ended with exit status {child.returncode}"
         )
-    return warnings
 
 
 if __name__ == "__main__":
@@ -141,10 +133,6 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-#: The key of a job's result with the trackers' warnings; the manifest does not compare it.
-TRACKING_WARNINGS = "tracking_warnings"
 
 
 def train_arms(
@@ -163,8 +151,7 @@ def train_arms(
             of arms trained earlier count as finished.
 
     Returns:
-        The trainer's facts for the manifest by arm name (also in ``adapters/ARM/training.json``),
-        with the trackers' warnings under ``TRACKING_WARNINGS``.
+        The trainer's facts for the manifest by arm name (also in ``adapters/ARM/training.json``).
 
     Raises:
         UserError: an arm's folder exists but is incomplete.
@@ -214,17 +201,13 @@ def _obtain_adapters(
         if is_stored(group)
     }
     missing = [arm for arm in groups if arm.name not in facts_by_arm]
-    warnings: dict[str, list[str]] = {}
     if missing and run.recipe.executor.processes > 1:
-        warnings = launch_processes(run.path, missing, plugin_files, run.recipe.executor, progress)
+        launch_processes(run.path, missing, plugin_files, run.recipe.executor, progress)
         facts_by_arm |= read_finished_facts(run, missing)
     elif missing:
-        trained_facts, warnings = train_in_process(run, missing, plugin_files, progress)
-        facts_by_arm |= trained_facts
+        facts_by_arm |= train_in_process(run, missing, plugin_files, progress)
     for arm in missing:
         store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
-    for name, arm_warnings in warnings.items():
-        facts_by_arm[name] |= {TRACKING_WARNINGS: arm_warnings}
     return facts_by_arm
 
 
@@ -248,7 +231,7 @@ def count_trainings_at_once(
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     jobs = [
-        _build_job(run, arm, lambda done, total: None, Tracking(), False, None)
+        _build_job(run, arm, lambda done, total: None, False, None)
         for arm in (Arm(*pair) for pair in arms)
         if plugins.get("trainer", run.recipe.resolve_training(arm.condition).trainer)
         .require_traits(TrainerTraits)
@@ -287,7 +270,7 @@ def train_in_process(
     progress: Callable[[int, int], None],
     *,
     fsdp: bool = False,
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+) -> dict[str, dict[str, Any]]:
     """Train arms in this process, or in its share of several processes.
 
     Args:
@@ -298,7 +281,7 @@ def train_in_process(
         fsdp: whether a launcher requested FSDP, regardless of the recipe.
 
     Returns:
-        The trainer's facts by arm name, and the trackers' warnings by arm name, if any.
+        The trainer's facts by arm name.
 
     Raises:
         PluginError: a trainer wrote no adapter.
@@ -340,31 +323,24 @@ def train_in_process(
             run,
             arm,
             count_from(sum(steps[:i])),
-            build_tracking(run, arm, plugins),
             fsdp,
             job_pool,
             name,
         )
         jobs_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
-    facts_by_arm, warnings = {}, {}
+    facts_by_arm = {}
     for jobs in jobs_by_settings.values():
         trainer = trainer_by_arm[jobs[0].arm]
         for job, facts in _run_trainer(entries[trainer], jobs):
             facts_by_arm[job.arm.name] = facts
             _complete_folder(entries[trainer], job, facts, process_facts["processes"])
-            if job_warnings := [
-                *job.tracking.warnings,
-                *job.tracking.find_unused_warnings(trainer),
-            ]:
-                warnings[job.arm.name] = job_warnings
-    return facts_by_arm, warnings
+    return facts_by_arm
 
 
 def _build_job(
     run: RunDirectory,
     arm: Arm,
     progress: Callable[[int, int], None],
-    tracking: Tracking,
     fsdp: bool,
     searched: SearchedPool | None,
     stored: str = "",
@@ -384,7 +360,7 @@ def _build_job(
         checkpoint_steps=recipe.executor.checkpoint_steps,
         fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
-        tracking=tracking,
+        tracker=recipe.tracker,
         searched=searched,
         chat_template=build_sampler_settings(recipe).chat_template,
         stored=stored,
@@ -477,12 +453,8 @@ def _describe_merged_base(job: TrainingJob) -> dict[str, Any]:
 
 
 def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
-    """Describe each package that a tracker or trainer needs and this machine does not have.
-
-    Raises:
-        UserError: a tracker is unknown.
-    """
-    trainers = [
+    """Describe each package that the tracker or a trainer needs and this machine does not have."""
+    faults = [
         f"trainer {name!r} needs {requirement}, but {f'{version} is' if version else 'it is not'} "
         f"installed; {install_command(Requirement(requirement).name)}"
         for name in recipe.list_trainers()
@@ -490,71 +462,18 @@ def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
         if not (version := find_version(Requirement(requirement).name))
         or version not in Requirement(requirement).specifier
     ]
-    return trainers + [
-        f"tracker {name!r} needs the package {package!r}, which is not installed; "
-        f"pip install {package}, or remove {name} from the recipe's trackers"
-        for name in recipe.trackers
-        for package in plugins.get("tracker", name).require_traits(TrackerTraits).needs
-        if not find_version(package)
-    ]
+    if recipe.tracker and not find_version(recipe.tracker):
+        faults.append(
+            f"tracker: {recipe.tracker} is not installed; {install_command(recipe.tracker)}"
+        )
+    return faults
 
 
-def check_trackers(recipe: Recipe, plugins: Plugins) -> None:
-    """Refuse a recipe whose trackers or trainers cannot work on this machine.
+def check_packages(recipe: Recipe, plugins: Plugins) -> None:
+    """Refuse a recipe whose tracker or trainers cannot work on this machine.
 
     Raises:
-        UserError: a tracker is unknown, or a required package is missing.
+        UserError: a required package is missing.
     """
     if faults := list_missing_packages(recipe, plugins):
         raise UserError("\n".join(faults))
-
-
-def build_tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
-    """Return the trackers of one arm, not opened yet."""
-    openers: dict[str, Callable[[int], Tracker]] = {
-        name: partial(_open_tracker, plugins, name, run, arm) for name in run.recipe.trackers
-    }
-    return Tracking(openers)
-
-
-def _open_tracker(
-    plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int
-) -> Tracker:
-    tracked_arm = TrackedArm(
-        project=run.recipe.name,
-        run=run.path.resolve().name,
-        arm=arm,
-        folder=run.path / "tracking",
-        first_step=first_step,
-        settings=_list_hyperparameters(run, arm),
-    )
-    entry = plugins.get("tracker", name)
-    try:
-        tracker: Tracker = entry.value(tracked_arm)
-    except FAULTS as error:
-        raise GapftError(
-            f"{arm.name}: {entry.label} cannot be opened: {describe_error(error)}"
-            f"{describe_plugin_line(error, entry.source_root)}. Configure it, or train without "
-            "trackers: --set trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
-        ) from error
-    require_methods(entry, tracker, "log", "finish")
-    return tracker
-
-
-def _list_hyperparameters(run: RunDirectory, arm: Arm) -> dict[str, Any]:
-    recipe = run.recipe
-    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.name]
-    hyperparameters = {
-        "condition": arm.condition,
-        "seed": arm.seed,
-        "task": recipe.data.task,
-        "base_model": recipe.model.args["pretrained"],
-        **recipe.resolve_training(arm.condition).model_dump(mode="json"),
-        **budget,
-    }
-    return {key: _format_list(value) for key, value in hyperparameters.items() if value is not None}
-
-
-def _format_list(value: Any) -> Any:
-    """Convert a list to text: trackers compare hyperparameters as single values."""
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -54,14 +54,6 @@ def main(arguments: list[str]) -> int:
         elif is_first:
             print(f"step {finished_facts} of {total}", flush=True)
 
-    def report_warnings(warnings: dict[str, list[str]]) -> None:
-        if options.held:
-            _write_report("warnings", warnings)
-            return
-        for arm, lines in warnings.items():
-            for line in lines:
-                print(f"warning: {arm}: {line}", file=sys.stderr)
-
     try:
         _refuse_unsupported_launchers()
         run = RunDirectory.open(options.run)
@@ -95,11 +87,7 @@ def main(arguments: list[str]) -> int:
                     and not is_stored(groups[arm])
                 ]
             if unfinished:
-                _, warnings = train_in_process(
-                    run, unfinished, options.plugin, report_progress, fsdp=fsdp
-                )
-                if is_first:
-                    report_warnings(warnings)
+                train_in_process(run, unfinished, options.plugin, report_progress, fsdp=fsdp)
     except GapftError as error:
         if options.held:
             kind = next(

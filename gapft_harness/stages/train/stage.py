@@ -25,8 +25,7 @@ from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.inputs import record_trainers
 from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.job import (
-    TRACKING_WARNINGS,
-    check_trackers,
+    check_packages,
     count_trainings_at_once,
     read_finished_facts,
     read_searched_pool,
@@ -59,11 +58,11 @@ def run_train_stage(context: Context) -> None:
     """Train one LoRA adapter per condition and seed, unless the store has it.
 
     Raises:
-        UserError: nothing is selected yet, or a tracker cannot work on this machine.
+        UserError: nothing is selected yet, or a required package is missing.
     """
     run, arms = context.run, context.list_trainable_arms()
     require_selected(run)
-    check_trackers(run.recipe, context.plugins)
+    check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
     run.update_manifest(partial(record_warnings, warnings=warnings))
     context.warn(warnings)
@@ -117,7 +116,6 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
     reused_counts = Counter[str]()
     for arm in sorted(groups, key=lambda arm: arm.name not in trained):
         facts = trained.get(arm.name) or copy_from_store(run, arm, places[arm])
-        warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
         if layout.adapter_path(arm) in manifest["files"]:
             recorded = manifest["training"].get(arm.name, {})
             facts.pop("reused", None)
@@ -135,8 +133,6 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
         )
         run.seal(layout.adapter_path(arm))
         run.update_manifest(record_entry("training", arm.name, facts))
-        run.update_manifest(partial(record_warnings, warnings=warnings))
-        context.warn(warnings)
     parts = [f"{count} reused from {Path(folder).name}" for folder, count in reused_counts.items()]
     parts += [f"{new_count} new" + (f": {reasons}" if reasons else "")] if new_count else []
     if parts:

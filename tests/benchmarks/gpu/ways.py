@@ -24,7 +24,7 @@ from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora
 from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences, plan_steps
-from gapft_harness.training.speed import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
+from tests.benchmarks.gpu.device import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
 #: Steps before timing, in which kernels are chosen and memory is reserved.
