@@ -357,7 +357,7 @@ def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> 
     for facts, written in (({}, reported), (reported, {})):
         (out / "training.json").write_text(json.dumps({"steps": 1, **written}))
         completed = dict(facts)
-        _complete_folder(entry, job, completed, 1)
+        _complete_folder(entry, job, completed)
         stored = json.loads((out / "training.json").read_text())
         for key, value in reported.items():
             assert stored[key] == completed[key] == value

@@ -21,6 +21,9 @@ _LIBRARIES = re.compile(
     r"|ACCELERATE_TORCH_DEVICE"
 )
 
+#: The GPUs that a process sees, and in a worker those that its parent sees.
+VISIBLE_GPUS, ALL_GPUS = "CUDA_VISIBLE_DEVICES", "GAPFT_VISIBLE_DEVICES"
+
 #: Of engines all variables, by the prefix of their names.
 _ENGINES = {"vllm": "VLLM_", "sglang": "SGLANG_"}
 

@@ -492,7 +492,6 @@ class TrainingJob:
         threads: CPU threads.
         checkpoint_steps: optimizer steps between two checkpoints, from which an interrupted
             training resumes; None: it starts again.
-        fsdp: whether the processes of a training shard the base's weights among them.
         progress: call with (steps done, total steps).
         tracker: the name of accelerate's tracker that logs the training; None for none.
         searched: set for trainers registered with ``needs_problems=True``; else None.
@@ -509,7 +508,6 @@ class TrainingJob:
     base_sha256: str | None = None
     threads: int = 1
     checkpoint_steps: int | None = None
-    fsdp: bool = False
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
     tracker: str | None = None
     searched: SearchedPool | None = None

@@ -492,7 +492,8 @@ class ExecutorChoice(RecipeSection):
         1,
         ge=1,
         description="processes that run jobs in parallel, and jobs into which each search is "
-        "divided, which changes no sample; a cluster runs as many jobs at once as it can",
+        "divided, which changes no sample; `local` divides the GPUs among them, a cluster runs as "
+        "many jobs at once as it can",
     )
     threads: int | None = Field(
         None,
@@ -509,14 +510,6 @@ class ExecutorChoice(RecipeSection):
     )
     memory_gb: float | None = Field(
         None, gt=0, description="ray: memory that each job reserves, in GB; default: none"
-    )
-    processes: int = Field(
-        1, ge=1, description="processes that share every optimizer step of one training"
-    )
-    fsdp: bool = Field(
-        False,
-        description="shard the frozen base's weights among the processes of a training (FSDP), for "
-        "bases that do not fit one device; needs several processes",
     )
     checkpoint_steps: int | None = Field(
         None,

@@ -24,7 +24,7 @@ from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import save_adapter
-from gapft_harness.training.devices import Devices
+from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.groups import (
     GROUPS,
     Group,
@@ -34,7 +34,7 @@ from gapft_harness.training.groups import (
     plan_prompts,
 )
 from gapft_harness.training.ledger import OPTIMIZER
-from gapft_harness.training.memory import free_gpu_memory
+from gapft_harness.training.memory import free_gpu_memory, is_larger_than_gpu
 from gapft_harness.training.model import (
     add_lora,
     build_meta_model,
@@ -69,9 +69,12 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     assert searched is not None
     _check_settings(job, settings, searched)
     torch.set_num_threads(job.threads)
-    devices = Devices.of(job)
-    devices.check(settings)
-    check_targets(build_meta_model(job.model_args, settings), settings)
+    device = choose_device(job.model_args.get("device"))
+    check_dtype(settings, device)
+    meta_model = build_meta_model(job.model_args, settings)
+    check_targets(meta_model, settings)
+    if is_larger_than_gpu(meta_model, settings, device):
+        raise UserError(f"{job.arm.name}: the trainer grpo needs a base that fits one GPU")
     base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
     if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
@@ -81,7 +84,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     updates = budget(job.examples, settings).steps
     plan = plan_prompts(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(
-        devices.place_model(load_base(job.model_args, settings)),
+        load_base(job.model_args, settings).to(device),
         settings,
         derive_key(job.arm.seed, "train/init") >> 33,
     )
@@ -92,8 +95,8 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         open_tracker(job) as log_update,
     ):
         trainer = _MaskingTrainer(
-            job, settings, model.to(devices.device), plan, rewards,
-            _build_config(job, settings, updates, folder, devices), log_update,
+            job, settings, model, plan, rewards,
+            _build_config(job, settings, updates, folder, device), log_update,
         )  # fmt: skip
         trainer.train()
     facts = {
@@ -108,7 +111,6 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         **group_facts(trainer.groups),
         "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
         "optimizer": OPTIMIZER,
-        "processes": devices.process_count,
         "settings": settings.model_dump(mode="json"),
         "versions": {
             name: version(name) for name in ("torch", "transformers", "peft", "accelerate", "trl")
@@ -136,7 +138,6 @@ def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool
         "prompts without token ids from the sampler": not all(searched.prompt_ids.values()),
         "training.kernels: fused": settings.kernels == "fused",
         "training.padding_free": settings.padding_free,
-        "executor.fsdp": job.fsdp,
     }
     for fault, is_present in faults.items():
         if is_present:
@@ -144,11 +145,9 @@ def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool
 
 
 def _build_config(
-    job: TrainingJob, settings: Training, updates: int, folder: str, devices: Devices
+    job: TrainingJob, settings: Training, updates: int, folder: str, device: torch.device
 ) -> Any:
     """Convert the recipe's settings to TRL's configuration."""
-    if devices.process_count > 1:
-        raise UserError("the trainer grpo trains on one process; set executor.processes: 1")
     grpo = settings.grpo
     warmup_suffix = "_with_warmup" if settings.schedule == "constant" else ""
     assert job.searched is not None
@@ -179,9 +178,9 @@ def _build_config(
         gradient_checkpointing=settings.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
         bf16=False,  # base in the recipe's dtype, adapter in float32, as for the trainer lora
-        use_cpu=devices.device.type == "cpu",
+        use_cpu=device.type == "cpu",
         shuffle_dataset=False,  # the plan fixes the order
-        dataloader_pin_memory=devices.device.type == "cuda",
+        dataloader_pin_memory=device.type == "cuda",
         logging_steps=1,
         save_strategy="no",
         report_to=[],

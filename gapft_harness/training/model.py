@@ -24,8 +24,10 @@ class ModelNotLoaded(UserError):
     """A model or tokenizer that is missing, or that transformers cannot load."""
 
 
-def load_base(model_args: Mapping[str, Any], settings: Training) -> Any:
-    """Load the base model in the recipe's dtype, on the CPU.
+def load_base(
+    model_args: Mapping[str, Any], settings: Training, device_map: str | None = None
+) -> Any:
+    """Load the base model in the recipe's dtype, on the CPU unless it has a device map.
 
     Raises:
         UserError: the model is missing, or cannot be trained without padding.
@@ -38,8 +40,9 @@ def load_base(model_args: Mapping[str, Any], settings: Training) -> Any:
         options["attn_implementation"] = SEGMENTS
     with _convert_load_errors(model_args), hide_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
-            model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
-        )
+            model_args["pretrained"], dtype=getattr(torch, settings.dtype), device_map=device_map,
+            **options,
+        )  # fmt: skip
     # caches are for generation; off, to avoid a warning in training
     model.config.use_cache = False
     return model
@@ -294,8 +297,8 @@ def fuse_lora_layers(adapted: Any) -> int:
     PEFT keeps the adapter in float32 and casts the layer's complete input to float32, and its
     output back: these copies take longer than the adapter's products, and on a CPU most of the
     memory. This forward pass casts the small factors instead; the factors, their gradients and the
-    optimizer's state stay float32. Other layers, such as sharded (FSDP) ones, keep
-    PEFT's forward pass. Removing the adapter also restores PEFT's.
+    optimizer's state stay float32. Other layers keep PEFT's forward pass, and removing the adapter
+    restores it.
 
     Args:
         adapted: base and one adapter, from ``get_peft_model``.
@@ -305,9 +308,7 @@ def fuse_lora_layers(adapted: Any) -> int:
     count = 0
     for module in adapted.modules():
         base = module.base_layer if type(module) is Linear else None
-        if type(base) is not torch.nn.Linear or type(base.weight) is not torch.nn.Parameter:
-            continue
-        if base.weight.dtype.itemsize == 2:
+        if type(base) is torch.nn.Linear and base.weight.dtype.itemsize == 2:
             (name,) = module.active_adapters
             module.forward = partial(_fused_forward, module, name)
             count += 1

@@ -371,26 +371,3 @@ def test_unknown_trainer_trains_every_arm(finished_folder: Path, run: Path, tmp_
             directory, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
         )
         assert len({group.key for group in groups.values()}) == keys
-
-
-def test_launched_training_skips_shared_arms(finished_folder: Path, run: Path) -> None:
-    """``python -m gapft_harness.training`` trains the same arms as ``--only train``."""
-    for arm in (GAPFT, SAME):
-        shutil.rmtree(run / layout.adapter_path(arm))
-        (run / layout.decisions_path(arm)).unlink()
-        change_manifest(run, lambda m, arm=arm: [
-            m["files"].pop(layout.adapter_path(arm)), m["files"].pop(layout.decisions_path(arm)),
-            m["training"].pop(arm.name),
-        ])  # fmt: skip
-    command = [sys.executable, "-m", "gapft_harness.training", str(run), "--plugin", "plugin.py"]
-    done = subprocess.run(command, cwd=finished_folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (run / layout.adapter_path(GAPFT)).is_dir()
-    assert not (run / layout.adapter_path(SAME)).exists()
-    assert (
-        gapft(
-            "run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder
-        ).returncode
-        == 0
-    )
-    assert read_training_entry(run, SAME)["trained_as"] == GAPFT.name

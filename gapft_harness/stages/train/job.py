@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,10 +15,9 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from gapft_harness.core.errors import ERRORS, GapftError, UserError
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.core.files import write_json
-from gapft_harness.core.processes import build_thread_environment, die_with_parent
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import read_adapter_facts, read_merged_facts, weights_hash
 from gapft_harness.hooks.checked import check_facts
@@ -35,7 +31,7 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
-from gapft_harness.recipe.sections import ExecutorChoice, Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
@@ -46,7 +42,6 @@ from gapft_harness.stages.train.stored import (
     claim_adapter,
     compute_groups,
     copy_from_store,
-    find_trained_group,
     is_stored,
     store_adapter,
 )
@@ -54,85 +49,6 @@ from gapft_harness.store.digests import Digests
 from gapft_harness.store.store import StoreGroup
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import build_sequences, build_training_prompt
-
-#: The prefix of lines with which a training process reports.
-REPORT_PREFIX = "gapft-training: "
-
-
-def launch_processes(
-    run: Path,
-    arms: Sequence[Arm],
-    plugin_files: Sequence[str],
-    settings: ExecutorChoice,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Train arms on ``settings.processes`` processes of this machine, and wait for them.
-
-    Args:
-        run: the run directory.
-        arms: the arms.
-        plugin_files: files given by ``--plugin``.
-        settings: the executor's settings.
-        progress: called with the numbers of finished and of all optimizer steps.
-
-    Raises:
-        GapftError: the error of the process that failed.
-    """
-    command = [
-        sys.executable,
-        "-s",
-        "-m",
-        "gapft_harness.stages.train.job",
-        str(os.getpid()),
-    ]
-    processes = settings.processes
-    command += ["--standalone", f"--nproc-per-node={processes}", "-m"]
-    command += ["gapft_harness.training", str(run), "--held"]
-    for arm in arms:
-        command += ["--arm", arm.name]
-    for file in plugin_files:
-        command += ["--plugin", file]
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **build_thread_environment(
-                settings.threads or max(1, settings.threads_per_worker // processes)
-            ),
-            "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
-        },
-    )
-    assert child.stdout is not None
-    failure: GapftError | None = None
-    for line in child.stdout:
-        if not line.startswith(REPORT_PREFIX):
-            print(line, end="")
-            continue
-        kind, *fields = json.loads(line.removeprefix(REPORT_PREFIX))
-        if kind == "progress":
-            progress(*fields)
-        elif failure is None:  # the first error is the cause; others may follow from it
-            name, text = fields
-            failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
-    if child.wait() or failure:
-        raise failure or GapftError(
-            f"training on {processes} processes ended with exit status {child.returncode}"
-        )
-
-
-if __name__ == "__main__":
-    from torch.distributed.run import main
-
-    die_with_parent(int(sys.argv[1]))
-    main(sys.argv[2:])
-    # All processes have finished. With the rendezvous's threads still running, the interpreter has
-    # been observed to hang at exit.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def train_arms(
@@ -201,11 +117,9 @@ def _obtain_adapters(
         if is_stored(group)
     }
     missing = [arm for arm in groups if arm.name not in facts_by_arm]
-    if missing and run.recipe.executor.processes > 1:
-        launch_processes(run.path, missing, plugin_files, run.recipe.executor, progress)
-        facts_by_arm |= read_finished_facts(run, missing)
-    elif missing:
-        facts_by_arm |= train_in_process(run, missing, plugin_files, progress)
+    if missing:
+        missing_groups = {arm: groups[arm] for arm in missing}
+        facts_by_arm |= _train_adapters(run, missing_groups, plugin_files, progress)
     for arm in missing:
         store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
     return facts_by_arm
@@ -227,22 +141,24 @@ def count_trainings_at_once(
         progress: not used.
 
     Returns:
-        ``count`` (None if unknown) and the reason ``why``, in words.
+        ``count`` (None if unknown), the reason ``why``, in words, and whether they are ``on_gpu``.
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     jobs = [
-        _build_job(run, arm, lambda done, total: None, False, None)
+        _build_job(run, arm, lambda done, total: None, None)
         for arm in (Arm(*pair) for pair in arms)
         if plugins.get("trainer", run.recipe.resolve_training(arm.condition).trainer)
         .require_traits(TrainerTraits)
         .as_documented
     ]
     if not jobs:
-        return {"count": None, "why": ""}
+        return {"count": None, "why": "", "on_gpu": False}
+    from gapft_harness.training.devices import resolve_device
     from gapft_harness.training.lora import count_parallel_trainings
 
-    count, reason = count_parallel_trainings(jobs, run.recipe.executor.processes)
-    return {"count": count, "why": reason}
+    device = resolve_device(jobs[0].model_args.get("device"))
+    count, reason = count_parallel_trainings(jobs, device)
+    return {"count": count, "why": reason, "on_gpu": device.type == "cuda"}
 
 
 def read_finished_facts(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
@@ -263,22 +179,19 @@ def read_finished_facts(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dic
     return facts_by_arm
 
 
-def train_in_process(
+def _train_adapters(
     run: RunDirectory,
-    arms: Sequence[Arm],
+    groups: Mapping[Arm, StoreGroup],
     plugin_files: Sequence[str],
     progress: Callable[[int, int], None],
-    *,
-    fsdp: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Train arms in this process, or in its share of several processes.
+    """Train the adapters of some groups of the store.
 
     Args:
         run: the run.
-        arms: the arms.
+        groups: the groups by arm.
         plugin_files: files given by ``--plugin``.
         progress: called with the numbers of finished and of all optimizer steps of all arms.
-        fsdp: whether a launcher requested FSDP, regardless of the recipe.
 
     Returns:
         The trainer's facts by arm name.
@@ -286,7 +199,7 @@ def train_in_process(
     Raises:
         PluginError: a trainer wrote no adapter.
     """
-    budgets = run.manifest()["budgets"]
+    budgets, arms = run.manifest()["budgets"], list(groups)
     steps = [int(budgets[arm.name]["steps"]) for arm in arms]
 
     def count_from(finished_steps: int) -> Callable[[int, int], None]:
@@ -302,38 +215,22 @@ def train_in_process(
         entry.require_traits(TrainerTraits).needs_problems for entry in entries.values()
     )
     pool = read_searched_pool(run, plugins, plugin_files) if needs_pool else None
-    process_facts = {
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "fsdp": fsdp or run.recipe.executor.fsdp,
-    }
-    groups = compute_groups(
-        run, arms, plugins, lambda: read_searched_pool(run, plugins, plugin_files)
-    )
-    jobs_by_settings: dict[
-        str, list[TrainingJob]
-    ] = {}  # jobs with the same settings share a loaded base
+    # jobs with the same settings share a loaded base
+    jobs_by_settings: dict[str, list[TrainingJob]] = {}
     for i, arm in enumerate(arms):
         job_pool = (
             pool
             if entries[trainer_by_arm[arm]].require_traits(TrainerTraits).needs_problems
             else None
         )
-        name = find_trained_group(groups[arm], process_facts).name
-        job = _build_job(
-            run,
-            arm,
-            count_from(sum(steps[:i])),
-            fsdp,
-            job_pool,
-            name,
-        )
+        job = _build_job(run, arm, count_from(sum(steps[:i])), job_pool, groups[arm].name)
         jobs_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
     facts_by_arm = {}
     for jobs in jobs_by_settings.values():
         trainer = trainer_by_arm[jobs[0].arm]
         for job, facts in _run_trainer(entries[trainer], jobs):
             facts_by_arm[job.arm.name] = facts
-            _complete_folder(entries[trainer], job, facts, process_facts["processes"])
+            _complete_folder(entries[trainer], job, facts)
     return facts_by_arm
 
 
@@ -341,7 +238,6 @@ def _build_job(
     run: RunDirectory,
     arm: Arm,
     progress: Callable[[int, int], None],
-    fsdp: bool,
     searched: SearchedPool | None,
     stored: str = "",
 ) -> TrainingJob:
@@ -358,7 +254,6 @@ def _build_job(
         base_sha256=run.manifest()["source"].get("weights_sha256"),
         threads=recipe.executor.threads_per_worker,
         checkpoint_steps=recipe.executor.checkpoint_steps,
-        fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
         tracker=recipe.tracker,
         searched=searched,
@@ -413,9 +308,7 @@ def _run_trainer(
         raise entry.contract_error(f"returned facts of {extra_count} unknown arms", train_together)
 
 
-def _complete_folder(
-    entry: Registration, job: TrainingJob, facts: dict[str, Any], processes: int
-) -> None:
+def _complete_folder(entry: Registration, job: TrainingJob, facts: dict[str, Any]) -> None:
     """Add settings, sequences and the weights' hash to ``training.json``, whatever the trainer.
 
     The trainer's own entries on settings and sequences stay: ``gapft verify`` checks them.
@@ -428,7 +321,6 @@ def _complete_folder(
     # the first entry identifies a folder that was left unsealed, whatever the trainer
     default_facts = {
         STORED: job.stored,
-        "processes": processes,
         "settings": dict(job.settings),
         "sequences_sha256": hash_sequences(build_sequences(job.examples, settings)),
         **_describe_merged_base(job),

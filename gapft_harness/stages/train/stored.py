@@ -101,8 +101,6 @@ def compute_groups(
             "trainer": {"name": trainer.name, "code": describe_code(trainer, digests)},
             **describe_training(recipe, arm, examples, replicate, traits.as_documented),
             "base": base,
-            "processes": recipe.executor.processes,
-            "fsdp": recipe.executor.fsdp,
             "libraries": describe_libraries(_LIBRARIES),
             "accelerators": describe_accelerators(),
             "environment": describe_environment(),
@@ -169,22 +167,6 @@ def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> st
         for problem in searched.problems
     ]
     return content_hash([problems, asdict(searched.decoding), verifiers, dict(searched.states)])
-
-
-def find_trained_group(group: StoreGroup, facts: Mapping[str, Any]) -> StoreGroup:
-    """Return the group of an adapter trained on other processes than the recipe sets.
-
-    Args:
-        group: a group of ``compute_groups``.
-        facts: ``processes`` and ``fsdp``, if known.
-    """
-    made_from = {
-        key: value for key, value in group.made_from.items() if key not in ("step", "version")
-    }
-    process_facts = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
-    if facts.get("processes") and "fsdp" not in facts:
-        process_facts["fsdp"] = False  # facts contain it only if it is true
-    return group.store.find_group(_STEP, VERSION, {**made_from, **process_facts})
 
 
 def record_made_from(folder: Path, group: StoreGroup) -> None:
@@ -312,7 +294,7 @@ def find_stale(run: RunDirectory, groups: Mapping[Arm, StoreGroup]) -> dict[Arm,
         except (OSError, ValueError):
             continue
         key = facts.get(STORED) if isinstance(facts, dict) else None
-        if not isinstance(facts, dict) or key != find_trained_group(group, facts).name:
+        if not isinstance(facts, dict) or key != group.name:
             difference = _list_differing_parts(run, key, group)
             reasons[arm] = f"{relative}: was trained from different inputs{difference}"
     return reasons
