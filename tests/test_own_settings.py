@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget, Example
-from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.called_plugins import find_selector
@@ -332,17 +331,6 @@ def test_another_run_can_reuse_smaller_k_set(folder: Path, tmp_path: Path) -> No
     training_set = OtherRunSets(run, load_plugins()).read_set(Arm("theirs", 13))
     assert [*map(build_example, training_set.evidence)] == examples
     assert training_set.facts["k"] == 1
-
-
-def test_adapter_card_lists_its_own_settings(folder: Path, tmp_path: Path) -> None:
-    plugins = (str(folder / "plugin.py"), str(folder / "online.py"))
-    run = RunDirectory.open(folder / "run")
-    write_adapters(run, tmp_path, ("gapft", "fast"), plugin_files=plugins)
-    rates = {name: run.recipe.resolve_training(name).learning_rate for name in ("gapft", "fast")}
-    assert rates["fast"] == 0.001 != rates["gapft"]
-    for name, rate in rates.items():
-        card = (tmp_path / f"{name}-seed13" / "README.md").read_text()
-        assert f"| training.learning_rate | {rate} |" in card, name
 
 
 def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import find_hub_commit, find_weights_folder
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
-from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.devices import check_dtype, choose_device
@@ -122,7 +122,6 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     files = {
         GROUPS: format_json_lines(trainer.groups),
         "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.update_lines),
-        "README.md": _format_card(facts),
     }
     facts = save_adapter(job.output, model, facts, files)
     del trainer, model
@@ -330,30 +329,3 @@ class _LogCallback(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the progress after an update."""
         self._trainer._job.progress(state.global_step, state.max_steps)
-
-
-def _format_card(facts: Mapping[str, Any]) -> str:
-    grpo: Mapping[str, Any] = Grpo.model_validate(facts["settings"].get("grpo", {})).model_dump()
-    rows = "\n".join(f"| {key} | {value} |" for key, value in grpo.items())
-    return _CARD.format(**facts, rows=rows)
-
-
-_CARD = """---
-base_model: {base_model}
-library_name: peft
-tags: [gapft-harness, lora, grpo]
----
-
-# {condition}, seed {seed}
-
-A LoRA adapter of `{base_model}`, trained online by GRPO (TRL) for {updates} updates on
-{completion_tokens} tokens of {responses} responses. Of {groups} groups, {flat} were flat and
-{masked} left out of the loss.
-
-| | |
-|---|---|
-{rows}
-
-`groups.jsonl` holds the rewards of every group, `updates.jsonl` the figures of every update,
-`training.json` the settings.
-"""

@@ -20,7 +20,7 @@ from gapft_harness.core.weights import find_hub_commit, find_weights_folder
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.store.digests import Digests
-from gapft_harness.training.adapter import format_model_card, save_adapter
+from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.attention import describe_attention
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.kernels import check_kernels, use_kernels
@@ -300,8 +300,7 @@ def _train_arm(
             result_facts = {**base_facts, **losses}
             facts = {**identity, **result_facts, "attention": describe_attention(base.model)}
             lines = "".join(json.dumps(entry) + "\n" for entry in log)
-            files = {"training_log.jsonl": lines, "README.md": format_model_card(facts)}
-            facts = save_adapter(job.output, model, facts, files)
+            facts = save_adapter(job.output, model, facts, {"training_log.jsonl": lines})
             checkpoint.remove()
     finally:
         remove_lora(model, settings)

@@ -251,23 +251,14 @@ def test_changed_merged_source_is_refused(runs: Path) -> None:
             merge_source(unmerge(runs), runs / "new", lambda line: None)
         with pytest.raises(UserError, match="trained on"):
             run_recipe(build_options(f"{runs / '2'}:{ARM}"), runs / "new")
-        refused = gapft("export", runs / "2", "--to", "adapters", "--out", runs / "exported")
-        assert refused.returncode == 2, refused.stderr
-        assert "merged base" in refused.stderr
     finally:
         weights.write_bytes(content)
     assert not (runs / "new").exists()
 
 
-def test_exported_adapter_names_its_base_and_is_refused_on_another(
-    runs: Path, tmp_path: Path
-) -> None:
-    succeed("export", runs / "2", "--to", "adapters", "--out", tmp_path / "exported")
-    adapter = tmp_path / "exported" / ARM
+def test_adapter_is_refused_on_another_base(runs: Path, tmp_path: Path) -> None:
+    adapter = runs / "2" / "adapters" / ARM
     origin = read_manifest(runs / "2")["origin"]
-    card = (adapter / "README.md").read_text()
-    assert origin["base"]["weights_sha256"] in card
-    assert ARM in card
     common = ["--tasks", "gapft_demo", "--limit", "2", "--output_path", str(tmp_path / "logs")]
     for pretrained, given in (
         (find_policy(), ["--adapters", str(adapter)]),

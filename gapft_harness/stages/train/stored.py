@@ -225,8 +225,8 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
     Args:
         run: the run.
         arm: the arm.
-        group: the adapter's group. Unless its key contains an arm's name, facts and model card are
-            changed to name this arm.
+        group: the adapter's group. Unless its key contains an arm's name, the facts are changed to
+            name this arm.
 
     Returns:
         The facts of its ``training.json``, with the run directory that it was trained for under
@@ -235,7 +235,7 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
     Raises:
         UserError: a stored file was changed.
     """
-    from gapft_harness.training.adapter import format_model_card, write_folder
+    from gapft_harness.training.adapter import write_folder
 
     base, trained_for = (
         str(resolve_model_args(run.recipe)["pretrained"]),
@@ -259,8 +259,11 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
         if facts.get(STORED) != group.name:
             raise damaged_file_error(group.folder / INDEX, f"copied from {facts.get(STORED)}")
         if "arm" not in group.made_from:
+            card = partial / "README.md"
+            if card.is_file():  # PEFT's names the base
+                text = card.read_text("utf-8").replace(str(facts["base_model"]), base)
+                _replace_text(card, text)
             facts |= {"condition": arm.condition, "base_model": base}
-            _replace_text(partial / "README.md", format_model_card(facts))
             config = read_json(partial / "adapter_config.json")
             config["base_model_name_or_path"] = base
             text = json.dumps(config, indent=2, sort_keys=True) + "\n"
