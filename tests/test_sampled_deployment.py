@@ -10,8 +10,6 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Response
-from gapft_harness.gap.costs import estimate_costs
-from gapft_harness.gap.prospects import Plan
 from gapft_harness.gap.searched import read_run
 from gapft_harness.importing.job import import_split
 from gapft_harness.importing.rows import ImportChoice
@@ -91,19 +89,9 @@ def test_early_stop_follows_the_state(
 
 
 def test_gap_counts_every_repeat(task: LettersTask) -> None:
-    """Responses have the tokens that the recording sampler gives them by index."""
     run = read_run(search_letters(task, "r"))
-    costs = estimate_costs(run, Plan())
-    (tokens, items) = run.splits["audit"].tokens, 21
-    assert tokens is not None
-    assert tokens.deployed_responses == 3 * items
-    assert costs.search.tokens is not None
-    deeper = costs.deeper[8].tokens
-    assert deeper == pytest.approx(
-        sum(s.tokens.deployed + 2 * s.tokens.samples for s in run.splits.values() if s.tokens)
-    )
-    assert costs.audit.tokens == pytest.approx(costs.arms * tokens.deployed)
-    assert run.splits["audit"].sizes == {"G": items, "S": 0, "U": 0}
+    assert run.splits["audit"].deployed.shape == (21, 3)
+    assert run.splits["audit"].sizes == {"G": 21, "S": 0, "U": 0}
 
 
 def test_verification_rejects_forged_states(task: LettersTask, tmp_path: Path) -> None:

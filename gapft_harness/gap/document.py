@@ -11,7 +11,6 @@ from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
-from gapft_harness.gap.costs import Costs
 from gapft_harness.gap.findings import REPLICATES, GapFindings, ShareEstimate
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import MeasuredSearch
@@ -19,7 +18,6 @@ from gapft_harness.gap.prospects import Prospects
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
-from gapft_harness.report.findings.ledger import Spending
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, group_remarks
@@ -28,8 +26,6 @@ from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
     describe_deployment,
     format_count,
-    format_duration,
-    format_rounded,
     listed,
     percent,
     percent_interval,
@@ -72,7 +68,7 @@ def build_document(
         title=f"The gap of {search.task}",
         sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
-        results={**build_results(search, findings), **build_prospects_entry(prospects)},
+        results={**build_results(search, findings), **_build_prospects_entry(prospects)},
         tables={
             "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
             "items.csv": _list_item_rows(search, findings),
@@ -85,15 +81,13 @@ def build_run_document(
     run: SearchedRun,
     findings: Mapping[str, GapFindings],
     prospects: Prospects | None,
-    costs: Costs,
 ) -> Document:
-    """Build the document for a run's search, with the costs of the next steps.
+    """Build the document for a run's search.
 
     Args:
         run: the run.
         findings: by split.
         prospects: prospects of training; None if unknown.
-        costs: costs of the search and of the next steps.
     """
     split = "audit" if "audit" in findings else "pool"
     judge = f"verifier {run.verifier}"
@@ -103,11 +97,7 @@ def build_run_document(
         sections.append(Section("By split", [_build_table(SPLITS, run.k, findings, _GAP_NOTE)]))
     return Document(
         title=f"The gap of {run.task}",
-        sections=[
-            *sections,
-            _build_pay_section(prospects),
-            Section("Costs", [_build_cost_table(costs)]),
-        ],
+        sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
         results={
             "schema": 1,
@@ -118,8 +108,7 @@ def build_run_document(
                 name: _build_filter_entry(split_findings)
                 for name, split_findings in findings.items()
             },
-            **build_prospects_entry(prospects),
-            "costs": asdict(costs),
+            **_build_prospects_entry(prospects),
             "notes": [note.line for note in list_run_notes(run, findings)],
         },
     )
@@ -386,40 +375,6 @@ SPLITS: tuple[Column[FilterRow], ...] = (
 )
 
 
-def _build_cost_table(costs: Costs) -> Table:
-    adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
-    rows = [
-        ("this search (done)", costs.search),
-        *((f"search with k = {k}, a new run", cost) for k, cost in costs.deeper.items()),
-        (f"train {adapters}", costs.training),
-        (f"audit {adapters}", costs.audit),
-    ]
-    unmeasured = []
-    if costs.search.seconds is None:
-        unmeasured.append("the search's seconds are not recorded")
-    if costs.training.tokens is None:
-        unmeasured.append("training needs a pool with token counts")
-    elif costs.training.seconds is None:
-        unmeasured.append("no training of this run has recorded its seconds")
-    if costs.search.tokens is None:
-        unmeasured.append("the backend returned no token ids to count")
-    elif any(cost.tokens is None for cost in costs.deeper.values()):
-        unmeasured.append("the number of samples of a search that stops early is unknown")
-    note = (
-        "Search and audit: generated tokens, at the rate of this run's search (wall time, "
-        "including the start). Training: processed tokens, every condition at the recipe's matched "
-        "budget, at the rate of this run's training."
-    )
-    return Frame(COSTS, rows).table(note + f" –: {'; '.join(unmeasured)}." * bool(unmeasured))
-
-
-COSTS: tuple[Column[tuple[str, Spending]], ...] = (
-    Column("", "costs", lambda row: row[0], "step"),
-    Column("", "costs", lambda row: row[1].tokens, "tokens", format_rounded),
-    Column("", "costs", lambda row: row[1].seconds, "time", format_duration),
-)
-
-
 def _format_percent(share: ShareEstimate) -> str:
     return f"{percent(share.value)} {_format_interval(share.interval)}".strip()
 
@@ -484,7 +439,7 @@ def _interval_to_list(interval: Interval) -> list[float]:
     return [interval.low, interval.high]
 
 
-def build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
     """Build the entry ``prospects`` of results.json."""
     return {"prospects": None if prospects is None else asdict(prospects)}
 
