@@ -128,7 +128,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
             early = f"{split}: its search stopped early (search.stop)"
             yield Text(f"{early}, so Pass@k is unknown")
         elif fault := split_findings.verdicts.voting_fault:
-            yield Text(f"{split}: maj@k is not shown, since {fault} (verifier {run.verifier})")
+            yield Text(f"{split}: maj@K is not shown, since {fault} (verifier {run.verifier})")
 
 
 def _note_deployment(recipe: Mapping[str, Any]) -> Iterator[Text]:
@@ -153,7 +153,7 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
                 "be judged and count as not passed; see the logs for reasons"
             )
         if fault := filter_findings.verdicts.voting_fault:
-            yield Text(f"filter {name}: maj@k is not shown, since {fault}")
+            yield Text(f"filter {name}: maj@K is not shown, since {fault}")
     if search.changed:
         yield Text(
             f"filter {next(iter(findings))}: {format_count(search.changed)} verdicts differed when "
@@ -218,10 +218,6 @@ _GAP_NOTE = "Gap: Pass@K − Pass@1."
 def _build_curve_table(k: int, findings: GapFindings) -> Table:
     shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
     rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
-    if findings.majority:
-        share = findings.majority[-1]
-        voted = Rate("", k, share.value, share.interval, findings.majority_gain, rule="maj")
-        rows.insert(len(rows) - len(findings.beyond), voted)
     note = (
         f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
     )
@@ -242,9 +238,8 @@ class Rate:
         value: the accuracy; None if it is unknown.
         interval: its 95% interval.
         gain: the accuracy minus Pass@1.
-        majority: maj@k for the same k; None if unknown.
-        rule: ``Pass``, or ``maj`` for a row of its own; for k = 0 ``greedy``, or ``deployment`` if
-            it has repeats.
+        rule: ``Pass``, or ``maj`` for the majority vote of K samples; for k = 0 ``greedy``, or
+            ``deployment`` if it has repeats.
     """
 
     filter: str
@@ -252,7 +247,6 @@ class Rate:
     value: Fraction | float | None
     interval: Interval | None
     gain: ShareEstimate | None = None
-    majority: ShareEstimate | None = None
     rule: str = "Pass"
 
     @property
@@ -269,11 +263,12 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
         rule = "deployment" if has_repeats else "greedy"
         rows.append(Rate(name, 0, greedy.value, greedy.interval, rule=rule))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
-        votes = dict(enumerate(filter_findings.majority, 1))
-        rows += [
-            Rate(name, k, share.value, share.interval, gain, votes.get(k))
-            for k, (share, gain) in shares
-        ]
+        rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
+        if share := filter_findings.majority:
+            gain = filter_findings.majority_gain
+            rows.append(
+                Rate(name, filter_findings.verdicts.k, share.value, share.interval, gain, "maj")
+            )
         rows += [
             Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()
         ]
@@ -293,11 +288,11 @@ def _gain_formatter(format_share: Callable[[ShareEstimate], str]) -> Callable[[R
     return lambda rate: "" if rate.gain is None or rate.k == 1 else format_share(rate.gain)
 
 
-_PASSES = "of `greedy`, `Pass@k` (Equation 1) and `maj@k` (a majority vote)"
-_GAIN = "Pass@k or maj@k minus Pass@1, all of samples"
+_PASSES = "of `greedy`, `Pass@k` (Equation 1) and `maj@K` (a majority vote)"
+_GAIN = "Pass@k or maj@K minus Pass@1, all of samples"
 CURVE: tuple[Column[Rate], ...] = (
     Column("filter", "", lambda rate: rate.filter),
-    Column("k", "", lambda rate: rate.k or "greedy"),
+    Column("k", "", lambda rate: rate.label if rate.rule == "maj" else rate.k or "greedy"),
     Column("", "", lambda rate: rate.label, ""),
     Column("rate", _PASSES, lambda rate: rate.value, "passes", percent),
     Column(
@@ -308,11 +303,6 @@ CURVE: tuple[Column[Rate], ...] = (
     Column(
         "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
         names=("gain_low", "gain_high"),
-    ),
-    Column("majority", "", lambda rate: rate.majority and rate.majority.value),
-    Column(
-        "majority_ci95", "", lambda rate: rate.majority and rate.majority.interval,
-        names=("majority_low", "majority_high"),
     ),
     Column("", _GAIN, _gain_formatter(lambda share: points(share.value)), "− Pass@1 (points)"),
     Column(
@@ -410,10 +400,8 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
         "pass_at_k": {
             str(k): _build_share_entry(share) for k, share in enumerate(findings.pass_at, 1)
         },
-        "maj_at_k": {
-            str(k): _build_share_entry(share) for k, share in enumerate(findings.majority, 1)
-        }
-        or None,
+        "maj_at_k": findings.majority
+        and {str(findings.verdicts.k): _build_share_entry(findings.majority)},
         "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
         "beyond_k": {
             str(k): {
