@@ -7,8 +7,6 @@
 # make test-vllm   its last part: only the tests that need vLLM
 # make test-real-model   a part of it: the method with a pretrained chat model (100 MB)
 # make test-inspect   a part of it: Inspect's logs, read by Inspect itself (300 MB)
-# make test-quantized   a part of it: bases in 8 and 4 bits (40 MB)
-# make test-readers   prompt sets, read back by verl and by verifiers themselves (a further 600 MB)
 # make bench-verdicts   wrong verdicts on mathematics, ours and other graders' (10 MB)
 # make bench   measure; figures are ratios taken side by side in one run
 
@@ -24,8 +22,8 @@ export TOKENIZERS_PARALLELISM ?= false
 # Keep bytecode, or every process of a test compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-quick test-next test-vllm test-real-model test-inspect test-quantized \
-	test-readers vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
+.PHONY: demo test test-quick test-next test-vllm test-real-model test-inspect \
+	vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
@@ -36,7 +34,6 @@ test: $(VENV)/installed-test browser
 	@$(MAKE) --no-print-directory test-next
 	@$(MAKE) --no-print-directory test-real-model
 	@$(MAKE) --no-print-directory test-inspect
-	@$(MAKE) --no-print-directory test-quantized
 	@$(MAKE) --no-print-directory test-vllm
 
 QUICK := analysis verdicts plugins report \
@@ -101,25 +98,6 @@ test-inspect: $(VENV)/installed-test
 	@[ ! -d $(INSPECT)/inspect_ai-$(INSPECT_VERSION).dist-info ] \
 	|| PYTHONPATH=$(abspath $(INSPECT)) $(BIN)/python -m pytest -n 2 tests/compare/test_inspect.py \
 		tests/importing/test_inspect.py
-
-# In a folder of its own: where bitsandbytes is installed, every process that imports peft imports
-# it and torch's compiler too, which takes a quarter longer.
-QUANTIZED := $(VENV)/quantized
-$(QUANTIZED)/bitsandbytes: | $(VENV)/installed-test
-	$(PIP) --no-deps --target $(QUANTIZED) bitsandbytes
-
-test-quantized: $(QUANTIZED)/bitsandbytes
-	PYTHONPATH=$(abspath $(QUANTIZED)) $(BIN)/python -m pytest tests/training/test_quantized.py
-
-# In folders of their own: of verl what reads its data, of verifiers all.
-test-readers: $(VENV)/installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps \
-		--target $(VENV)/verl verl==0.9.1 tensordict==0.15.3 pyvers==0.2.3 omegaconf==2.3.0 \
-		antlr4-python3-runtime==4.9.3
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade \
-		--target $(VENV)/verifiers verifiers==0.4.0
-	PYTHONPATH=$(VENV)/verl $(BIN)/python -m pytest tests/exporting/test_prompt_sets.py -k verl_reads
-	PYTHONPATH=$(VENV)/verifiers $(BIN)/python -m pytest tests/exporting/test_prompt_sets.py -k verifiers_reads
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python docs/site/build.py

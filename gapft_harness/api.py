@@ -59,11 +59,6 @@ from gapft_harness.hooks.protocols import (
     beyond_context,
 )
 from gapft_harness.hooks.specs import hookimpl
-from gapft_harness.hooks.tracking import (
-    RegisterTracker,
-    TrackedArm,
-    Tracker,
-)
 
 if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these imports
     from gapft_harness.core.files import write_json
@@ -256,15 +251,12 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "renders_chats",  # whether its prompts are chats if the recipe does not set it
     "find_model",  # checks the arguments, and that the server lists the model
     "SglangSampler",  # lm-eval's sglang model
-    # Trainers and trackers
+    # Trainers
     "TrainingJob",  # the description of one arm to train
     "RegisterTrainer",  # the type of register in register_trainers
     "train_grpo",  # trains one arm online, as the bundled trainer does
     "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once
-    "Tracker",  # the protocol of trackers: log, finish
-    "TrackedArm",  # the description of an arm for a tracker
-    "RegisterTracker",  # the type of register in register_trackers
     # Executors
     "Executor",  # the protocol of executors: run, close
     "Job",  # one unit of work

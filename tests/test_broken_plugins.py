@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,15 +17,13 @@ from gapft_harness.core.records import Arm, Decoding, Verdict
 from gapft_harness.hooks.checked import CheckedExecutor
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, SamplerSettings, TrainingJob
-from gapft_harness.hooks.tracking import Tracking
-from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.report.reading.columns import read_columns
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, response_schema
 from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.sealing import closing_verifier, read_description
 from gapft_harness.stages.search.states import compute_state
 from gapft_harness.stages.selection.choosing import run_selector
-from gapft_harness.stages.train.job import _open_tracker, _run_trainer
+from gapft_harness.stages.train.job import _run_trainer
 from gapft_harness.verification.judging import check_golds, verify_unique
 from tests.asking import generate_all, make_request
 from tests.command import gapft, succeed
@@ -260,46 +257,13 @@ def test_rejects_wrong_report_section(tmp_path: Path, text: str) -> None:
     check_blame(caught, "report section", "register_report_sections", path, True)
 
 
-def test_rejects_invalid_tracker_and_survives_exit(tmp_path: Path) -> None:
-    recipe = check_recipe(
-        {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "none"}}}, "test"
-    )
-    run = SimpleNamespace(
-        recipe=recipe, path=tmp_path, manifest=lambda: {"budgets": {"gapft-seed13": {}}}
-    )
-    for code, line in (
-        ("made = dict", False),  # raises, because an arm is not a mapping
-        ("def made(arm):\n    return 3\n", True),
-        ("def made(arm):\n    exit()\n", True),
-    ):
-        loaded, path = load_plugin(tmp_path, "register_trackers", "mine", code)
-        (tmp_path / "mine.py").rename(tmp_path / "before.py")
-        tmp_path /= "next"
-        tmp_path.mkdir()
-        with pytest.raises(GapftError) as caught:
-            _open_tracker(loaded, "mine", run, Arm("gapft", 13), 1)  # type: ignore[arg-type]
-        check_blame(caught, "tracker", "register_trackers", path, line)
-
-    class Leaves:
-        def log(self, values: dict[str, Any], step: int) -> None:
-            raise SystemExit(3)
-
-        def finish(self) -> None:
-            raise SystemExit(3)
-
-    tracking = Tracking({"mine": lambda step: Leaves()})
-    with tracking.open_all(1):
-        tracking.log(1, {})
-    assert "could not log step 1 (SystemExit: 3)" in tracking.warnings[0]
-
-
 @pytest.mark.parametrize(
     ("hook", "registration", "expected"),
     [
         ("register_verifiers", "register('a', len, rejudge='no')", "rejudge='no'; expected bool"),
         ("register_selectors", "register('a', len, repeats=None)", "repeats=None; expected bool"),
-        ("register_trackers", "register('a', len, needs='wandb')", "expected a list of strings"),
-        ("register_trackers", "register('a', len, needs=[3])", "expected a list of strings"),
+        ("register_trainers", "register('a', len, needs='trl')", "expected a list of strings"),
+        ("register_trainers", "register('a', len, needs=[3])", "expected a list of strings"),
         ("register_verifiers", "exit(0)", "register_verifiers failed: SystemExit: 0; at "),
     ],
 )

@@ -618,7 +618,7 @@ EFFECTS = {
     "evidence": SELECTION, "training": SELECTION, "budget": SELECTION,
     "budget.token_tolerance": NOTHING, "budget.position_tolerance": NOTHING, "seeds": NOTHING,
     "statistics": NOTHING,
-    "description": NOTHING, "executor": NOTHING, "trackers": NOTHING, "notes": NOTHING,
+    "description": NOTHING, "executor": NOTHING, "tracker": NOTHING, "notes": NOTHING,
     "paper": NOTHING, "experiments": NOTHING, "conditions": NOTHING,
 }  # fmt: skip
 
@@ -639,8 +639,8 @@ def list_alternatives(value: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int | float):
         return [value + 1, value - 1, value / 2, value * 3, 0.3]
-    words = """x first never problem float32 linear cosine constant refuse truncate fused plain 4bit
-        permissive bnpo batch nested token_sum recovered"""
+    words = """x first never problem float32 linear cosine constant refuse truncate fused plain
+        wandb permissive bnpo batch nested token_sum recovered"""
     return [*words.split(), 3, 0.25, True, ["x"], [5], {"x": 1}]
 
 

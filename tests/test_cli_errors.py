@@ -133,7 +133,6 @@ PATHS = {
     "export --out": ["export", "R", "--to", "trl", "--out", "?"],
     "compare": ["compare", "?", "?"],
     "compare --out": ["compare", "L", "L", "--out", "?"],
-    "compare --tables": ["compare", "L", "L", "--tables", "?"],
     "import": ["import", "?", "f.json"],
     "import, a file": ["import", "R", "?", *TINY_TASK],
     "rejudge": ["rejudge", "?", "--verifier", "option_letter"],

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Example
-from gapft_harness.exporting.adapters import write_adapters
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.called_plugins import find_selector
@@ -309,17 +308,6 @@ def test_windows_replay_the_same_problems(folder: Path) -> None:
     assert [e.first_success for e in early] != [e.first_success for e in whole]
 
 
-def test_adapter_card_lists_its_own_settings(folder: Path, tmp_path: Path) -> None:
-    plugins = (str(folder / "plugin.py"), str(folder / "online.py"))
-    run = RunDirectory.open(folder / "run")
-    write_adapters(run, tmp_path, ("gapft", "fast"), plugin_files=plugins)
-    rates = {name: run.recipe.resolve_training(name).learning_rate for name in ("gapft", "fast")}
-    assert rates["fast"] == 0.001 != rates["gapft"]
-    for name, rate in rates.items():
-        card = (tmp_path / f"{name}-seed13" / "README.md").read_text()
-        assert f"| training.learning_rate | {rate} |" in card, name
-
-
 def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> None:
     """This also holds for a trainer whose reported settings differ from the recipe."""
     run = RunDirectory.open(folder / "run")
@@ -332,7 +320,7 @@ def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> 
     for facts, written in (({}, reported), (reported, {})):
         (out / "training.json").write_text(json.dumps({"steps": 1, **written}))
         completed = dict(facts)
-        _complete_folder(entry, job, completed, 1)
+        _complete_folder(entry, job, completed)
         stored = json.loads((out / "training.json").read_text())
         for key, value in reported.items():
             assert stored[key] == completed[key] == value

@@ -49,7 +49,10 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"search": {"kk": 2}}, "unknown key 'search.kk'; did you mean 'search.k'?"),
         ({"k": 2}, "unknown key 'k'; did you mean 'search.k'?"),
         ({"seeds": 13}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found 13"),
-        ({"trackers": "wandb"}, "key 'trackers': expected a list, e.g. [tensorboard]; found 'wan"),
+        (
+            {"tracker": "tensorbord"},
+            "key 'tracker': input should be 'tensorboard', 'wandb' or 'trackio'",
+        ),
         ({"search": 3}, "key 'search': expected a section with keys such as k, temperature, top"),
         (
             {"budget": {"n": "all"}},
@@ -227,7 +230,7 @@ def test_identity_covers_the_search_inputs() -> None:
     assert recipe.build_search_identity()["model"]["args"] == recipe.model.args
     free = set(Recipe.model_fields) - set(recipe.build_search_identity())
     assert free == {
-        "conditions", "seeds", "budget", "executor", "trackers", "description",
+        "conditions", "seeds", "budget", "executor", "tracker", "description",
         "notes", "statistics", "evidence", "training", "paper",
     }  # fmt: skip
     assert set(recipe.build_training_identity()) == {"evidence", "training", "budget"}

@@ -11,8 +11,6 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.gap.costs import estimate_costs
-from gapft_harness.gap.prospects import Plan
 from gapft_harness.gap.searched import read_run
 from gapft_harness.importing.job import import_split
 from gapft_harness.importing.rows import ImportChoice
@@ -89,18 +87,9 @@ def test_seed_of_a_decode_does_not_change() -> None:
 
 
 def test_gap_counts_the_sampled_decode(task: LettersTask) -> None:
-    """Responses have the tokens that the recording sampler gives them by index."""
     run = read_run(search_letters(task, "r", deployment=SAMPLED))
-    costs = estimate_costs(run, Plan())
-    (tokens, items) = run.splits["audit"].tokens, 21
-    assert tokens is not None
-    assert tokens.deployed_responses == items
-    deeper = costs.deeper[8].tokens
-    assert deeper == pytest.approx(
-        sum(s.tokens.deployed + 2 * s.tokens.samples for s in run.splits.values() if s.tokens)
-    )
-    assert costs.audit.tokens == pytest.approx(costs.arms * tokens.deployed)
-    assert run.splits["audit"].sizes == {"G": 0, "S": items, "U": 0}
+    assert run.splits["audit"].deployed.shape == (21,)
+    assert run.splits["audit"].sizes == {"G": 0, "S": 21, "U": 0}
 
 
 def test_recipe_records_section_only_if_set(task: LettersTask) -> None:

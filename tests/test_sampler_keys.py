@@ -216,8 +216,10 @@ def test_visible_gpus_and_library_builds_count(
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         descriptions.append(json.dumps(made_from.describe_accelerators()))
-    assert descriptions[:2] == ['["A", "B"]', "[]"]
+    assert descriptions[:2] == ['["A", "B", "shown: all"]', "[]"]
     assert len(set(descriptions)) == 4
+    monkeypatch.setenv("GAPFT_VISIBLE_DEVICES", "all")
+    assert json.dumps(made_from.describe_accelerators()) == descriptions[0], "in a worker"
     builds: list[Callable[[str], str]] = [lambda name: "2.9.1+cpu", lambda name: "2.9.1+cu128"]
     for build in builds:
         monkeypatch.setattr(made_from, "find_version", build)

@@ -46,7 +46,7 @@ def write_plugin(folder: Path, kind: str, declared: str) -> str:
         ("sampler", "operational='base_url'", "operational='base_url'; expected a list of strings"),
         ("sampler", "operational=[1]", "operational=[1]; expected a list of strings"),
         ("sampler", "check='yes'", "check='yes'; expected a function"),
-        ("tracker", "needs='wandb'", "needs='wandb'; expected a list of strings"),
+        ("trainer", "needs='trl'", "needs='trl'; expected a list of strings"),
         ("trainer", "as_documented=0", "as_documented=0; expected bool"),
         ("executor", "by_workers=2", "by_workers=2; expected bool"),
         ("report section", "last=True", "unknown option 'last'; known: (none)"),

@@ -21,8 +21,6 @@ from scipy import optimize, stats
 
 LEVEL = 0.05
 POWER = 0.8
-#: Relative rounding error, so that an exact whole number is not rounded up.
-_ROUNDING = 1e-12
 #: A distance is zero if it is this small, as a share of the interval's width.
 _ZERO_DISTANCE = 1e-9
 
@@ -83,42 +81,6 @@ def find_detectable_effect(
     if compute_surplus(discordance) < 0:
         return None
     return float(optimize.brentq(compute_surplus, 0, discordance, xtol=1e-9))
-
-
-def count_items_needed(
-    effect: float, *, seeds: int, discordance: float, shared: float = 0.0
-) -> int | None:
-    """Count the audit items on which an effect is detected with power 80%.
-
-    This solves the formula of ``compute_power`` for m.
-
-    Args:
-        effect: delta, the difference of Pass@1. An effect above the discordance counts as equal to
-            it, so that the count is an upper bound.
-        seeds: n, pairs of training seeds.
-        discordance: pi, above 0 and at most 1.
-        shared: s, within 0..1.
-
-    Returns:
-        The smallest number of items; None for an effect that is 0, or so small that the number is
-        not finite.
-
-    Raises:
-        ValueError: an argument is outside its bounds.
-    """
-    if seeds < 1 or not 0 < discordance <= 1 or not 0 <= shared <= 1 or effect < 0:
-        raise ValueError(
-            f"expected seeds of at least 1, a discordance above 0 and at most 1, a share within "
-            f"0..1 and an effect of at least 0; found {seeds}, {discordance}, {shared} and {effect}"
-        )
-    if not effect:
-        return None
-    delta = min(effect, discordance)
-    repeats = shared + (1 - shared) / seeds
-    quantile, more = (float(stats.norm.ppf(probability)) for probability in (1 - LEVEL / 2, POWER))
-    distance = quantile * math.sqrt(discordance) + more * math.sqrt(discordance - delta**2)
-    items = repeats * (distance / delta) * (distance / delta)
-    return max(1, math.ceil(items * (1 - _ROUNDING))) if math.isfinite(items) else None
 
 
 def compute_data_factor(distance: float, width: float) -> float | None:

@@ -13,14 +13,14 @@ from gapft_harness.core.records import Problem
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import render_chat
 from gapft_harness.recipe.recipe import Recipe, resolve_model_args
 from gapft_harness.report.rendering.wording import format_duration
-from gapft_harness.training.speed import FLOPS_PER_PARAMETER
 
 #: Seconds of one measurement, and rows of a pass over prompts or training sequences.
 _SECONDS, _ROWS = 0.05, 512
 #: Problems of a split whose prompts are counted.
 _COUNTED = 32
-#: Operations of generation per weight and token.
-_FORWARD = 2
+#: Operations of generation, and of training an adapter, per weight and token: training needs no
+#: gradient of the base's weights.
+_FORWARD, _TRAINING = 2, 4
 #: Weights of the smallest model whose time is estimated: below, other work takes longer than its
 #: arithmetic.
 LEAST_WEIGHTS = 50_000_000
@@ -123,9 +123,7 @@ def estimate_seconds(
     prompt = _FORWARD * shape.body * work.prompt_tokens / searching.passes
     response = _FORWARD * (shape.body + shape.head) * work.new_tokens / searching.steps
     tokens = work.prompt_tokens + work.new_tokens
-    example = (
-        FLOPS_PER_PARAMETER * (shape.body * tokens + shape.head * work.new_tokens) / training.passes
-    )
+    example = _TRAINING * (shape.body * tokens + shape.head * work.new_tokens) / training.passes
     return {
         "search": work.searched * (prompt + work.responses * response),
         "training": work.exposures * example,

@@ -86,7 +86,6 @@ COLUMN_PACKAGES = {
     "gapft rejudge": ("rejudge",),
     "gapft study": ("study",),
     "Experiments": ("experiments",),
-    "gapft export": ("exporting",),
     "In Python": ("interactive",),
 }
 

@@ -300,6 +300,7 @@ def _describe_memory(
         adapters: how many adapters are trained.
     """
     from gapft_harness.core.memory import measure_free_memory
+    from gapft_harness.executors.local import list_gpus
     from gapft_harness.training.memory import count_fitting
 
     device = find_device(recipe)
@@ -311,11 +312,12 @@ def _describe_memory(
         basis = "from the model's name" if size.model is None else "training cannot be estimated"
         return f"about {size.weights / _GB:.3g} GB for the weights, {basis}; {free}"
     executor = recipe.executor
-    n_processes = executor.processes if device.type == "cpu" else 1
     count = min(executor.workers, adapters)
-    n_fitting = count_fitting(estimate, available, device, n_processes, shared_base=False)
+    n_fitting = count_fitting(estimate, available, device, shared_base=False)
+    if device.type == "cuda":
+        n_fitting *= max(1, len(list_gpus()))
     most = f"at most {estimate.total / _GB:.3g} GB if sequences have training.max_length tokens"
-    at_once = f", of which {count * n_processes} train at once" if count * n_processes > 1 else ""
+    at_once = f", of which {count} train at once" if count > 1 else ""
     workers_note = (
         f"; with such sequences memory allows {max(1, n_fitting)} of {count} workers"
         if n_fitting < count and not executor.address
@@ -370,11 +372,10 @@ def _estimate_memory(
     device = find_device(recipe)
     ceiling = settings.max_tokens or MAX_TOKENS[device.type]
     count = max(1, ceiling // longest) if settings.padding_free else settings.micro_batch
-    shards = recipe.executor.processes if recipe.executor.fsdp else 1
     try:
         passes = [[Member(sequence, 1.0)] * count]
         return estimate_memory(
-            size.model, settings, passes, shards, is_output_layer_last(size.model), device
+            size.model, settings, passes, is_output_layer_last(size.model), device
         )
     except (GapftError, AttributeError, ValueError):
         return None

@@ -40,7 +40,7 @@ from gapft_harness.stages.integrity.inputs import list_recorded_include_paths
 from gapft_harness.stages.pipeline import STAGES, apply_changes, list_stages, run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.selection.stage import find_trained_conditions, list_arms
-from gapft_harness.stages.train.job import check_trackers
+from gapft_harness.stages.train.job import check_packages
 from gapft_harness.stages.train.stage import require_trainable_run
 
 
@@ -180,7 +180,7 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
     path, choice = resolve_run(choice, place)
     recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
     with name_missing_plugins(path):
-        check_trackers(recipe, plugins)
+        check_packages(recipe, plugins)
         stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
     choice = replace(choice, conditions=(), seeds=())  # the recipe has them
     return _run_locked(path, recipe, choice, stages)

@@ -17,6 +17,7 @@ _EXTRAS = {
     "vllm": "vllm",
     "trl": "online",
     "reasoning_gym": "reasoning-gym",
+    **dict.fromkeys(("tensorboard", "wandb", "trackio"), "trackers"),
 }
 #: Modules of Python that only POSIX systems have.
 _POSIX = ("fcntl", "resource")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 #: What torch and its libraries for linear algebra read: precision, kernels, instruction sets; then
-#: Triton, NCCL (the order of sums over processes), transformers, accelerate and bitsandbytes.
+#: Triton, NCCL (the order of sums over processes), transformers and accelerate.
 #: Training takes no precision from accelerate's launcher, so that is not among them.
 _LIBRARIES = re.compile(
     r"NVIDIA_TF32_OVERRIDE|CUBLAS(LT)?_WORKSPACE_(CONFIG|SIZE)|ATEN_CPU_CAPABILITY|CUDNN_.*"
@@ -18,8 +18,11 @@ _LIBRARIES = re.compile(
     r"|(ONEDNN|DNNL)_(MAX_CPU_ISA|DEFAULT_FPMATH_MODE)|FLASH_ATTENTION_.*"
     r"|TRITON_(F32_DEFAULT|INTERPRET|DEFAULT_FP_FUSION)|NCCL_(ALGO|PROTO)"
     r"|USE_HUB_KERNELS|TRANSFORMERS_(SDPA|DISABLE_DEEPGEMM)_.*|XLA_(USE|DOWNCAST)_BF16"
-    r"|ACCELERATE_TORCH_DEVICE|BNB_CUDA_VERSION"
+    r"|ACCELERATE_TORCH_DEVICE"
 )
+
+#: The GPUs that a process sees, and in a worker those that its parent sees.
+VISIBLE_GPUS, ALL_GPUS = "CUDA_VISIBLE_DEVICES", "GAPFT_VISIBLE_DEVICES"
 
 #: Of engines all variables, by the prefix of their names.
 _ENGINES = {"vllm": "VLLM_", "sglang": "SGLANG_"}

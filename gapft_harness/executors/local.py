@@ -2,7 +2,7 @@
 
 A worker does one job after another, over several stages, so each worker imports torch and the model
 library once. A job with ``own_process`` ends the workers after its stage. The output of a job goes
-to a file, which is shown only with an error.
+to a file, which is shown only with an error. Workers divide the visible GPUs among them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import selectors
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError
+from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS
 from gapft_harness.core.processes import WorkerProcess, build_thread_environment, end_all
 from gapft_harness.executors.jobs import RESUME_HINT, job_error
 from gapft_harness.hooks.protocols import Job, Progress
@@ -29,9 +31,34 @@ _WORKER_FUNCTION = "gapft_harness.executors.worker:run_worker"
 
 @dataclass(slots=True, eq=False)
 class _JobWorker(WorkerProcess):
-    """A worker process; ``job`` is the number of its current job, None if it is idle."""
+    """A worker process.
+
+    Attributes:
+        job: the number of its current job; None if it is idle.
+        place: its number among the executor's workers, which decides its GPUs.
+    """
 
     job: int | None = None
+    place: int = 0
+
+
+def list_gpus() -> list[str]:
+    """List the GPUs that this process sees, as in ``CUDA_VISIBLE_DEVICES``."""
+    if not Path("/proc/driver/nvidia").exists():  # without one, torch is not imported
+        return []
+    import torch
+
+    visible = os.environ.get(VISIBLE_GPUS)
+    names = list(map(str, range(torch.cuda.device_count())))
+    return names if visible is None else visible.split(",")[: len(names)]
+
+
+def divide_gpus(gpus: Sequence[str], workers: int) -> list[list[str]]:
+    """Divide GPUs among workers evenly; if there are fewer GPUs, several workers share one."""
+    return [
+        list(gpus[place::workers]) or [gpus[place % len(gpus)]] if gpus else []
+        for place in range(workers)
+    ]
 
 
 class LocalExecutor:
@@ -42,7 +69,7 @@ class LocalExecutor:
 
     Args:
         settings: the recipe's ``executor`` section: ``workers`` (maximum number of parallel
-            processes) and ``threads`` (CPU threads of each process).
+            processes, among which visible GPUs are divided) and ``threads`` (CPU threads of each).
         plugin_files: files given by ``--plugin``; unused, since each job has them as an argument.
     """
 
@@ -127,7 +154,12 @@ class LocalExecutor:
 
     def _start_worker(self) -> _JobWorker:
         environment = {**build_thread_environment(self._threads), "TOKENIZERS_PARALLELISM": "false"}
+        place = min({*range(self._count)} - {worker.place for worker in self._workers})
+        if gpus := divide_gpus(list_gpus(), self._count)[place]:
+            environment[ALL_GPUS] = os.environ.get(VISIBLE_GPUS, "all")
+            environment[VISIBLE_GPUS] = ",".join(gpus)
         worker = _JobWorker.start(_WORKER_FUNCTION, [os.getpid()], environment)
+        worker.place = place
         self._workers.append(worker)
         return worker
 

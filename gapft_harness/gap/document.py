@@ -11,7 +11,6 @@ from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
-from gapft_harness.gap.costs import Costs
 from gapft_harness.gap.findings import REPLICATES, GapFindings, ShareEstimate
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import MeasuredSearch
@@ -19,7 +18,6 @@ from gapft_harness.gap.prospects import Prospects
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
-from gapft_harness.report.findings.ledger import Spending
 from gapft_harness.report.frame import CI95, Column, Frame
 from gapft_harness.report.reading.audits import find_deployment
 from gapft_harness.report.rendering.blocks import Block, Section, Table, Text, group_remarks
@@ -28,8 +26,6 @@ from gapft_harness.report.rendering.wording import (
     STATE_NAMES,
     describe_deployment,
     format_count,
-    format_duration,
-    format_rounded,
     listed,
     percent,
     percent_interval,
@@ -72,7 +68,7 @@ def build_document(
         title=f"The gap of {search.task}",
         sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
-        results={**build_results(search, findings), **build_prospects_entry(prospects)},
+        results={**build_results(search, findings), **_build_prospects_entry(prospects)},
         tables={
             "gap.csv": Frame(CURVE, list_rates(findings)).csv(),
             "items.csv": _list_item_rows(search, findings),
@@ -85,15 +81,13 @@ def build_run_document(
     run: SearchedRun,
     findings: Mapping[str, GapFindings],
     prospects: Prospects | None,
-    costs: Costs,
 ) -> Document:
-    """Build the document for a run's search, with the costs of the next steps.
+    """Build the document for a run's search.
 
     Args:
         run: the run.
         findings: by split.
         prospects: prospects of training; None if unknown.
-        costs: costs of the search and of the next steps.
     """
     split = "audit" if "audit" in findings else "pool"
     judge = f"verifier {run.verifier}"
@@ -103,11 +97,7 @@ def build_run_document(
         sections.append(Section("By split", [_build_table(SPLITS, run.k, findings, _GAP_NOTE)]))
     return Document(
         title=f"The gap of {run.task}",
-        sections=[
-            *sections,
-            _build_pay_section(prospects),
-            Section("Costs", [_build_cost_table(costs)]),
-        ],
+        sections=[*sections, _build_pay_section(prospects)],
         names=NAMES,
         results={
             "schema": 1,
@@ -118,8 +108,7 @@ def build_run_document(
                 name: _build_filter_entry(split_findings)
                 for name, split_findings in findings.items()
             },
-            **build_prospects_entry(prospects),
-            "costs": asdict(costs),
+            **_build_prospects_entry(prospects),
             "notes": [note.line for note in list_run_notes(run, findings)],
         },
     )
@@ -136,7 +125,7 @@ def list_run_notes(run: SearchedRun, findings: Mapping[str, GapFindings]) -> Ite
             few = f"{split}: {count} problems, fewer than {STABLE_ITEMS}"
             yield Text(f"{few}: their shares are unstable", "warning")
         if fault := split_findings.verdicts.voting_fault:
-            yield Text(f"{split}: maj@k is not shown, since {fault} (verifier {run.verifier})")
+            yield Text(f"{split}: maj@K is not shown, since {fault} (verifier {run.verifier})")
 
 
 def _note_deployment(recipe: Mapping[str, Any]) -> Iterator[Text]:
@@ -161,7 +150,7 @@ def list_notes(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> I
                 "be judged and count as not passed; see the logs for reasons"
             )
         if fault := filter_findings.verdicts.voting_fault:
-            yield Text(f"filter {name}: maj@k is not shown, since {fault}")
+            yield Text(f"filter {name}: maj@K is not shown, since {fault}")
     if search.changed:
         yield Text(
             f"filter {next(iter(findings))}: {format_count(search.changed)} verdicts differed when "
@@ -222,10 +211,6 @@ _GAP_NOTE = "Gap: Pass@K − Pass@1."
 def _build_curve_table(k: int, findings: GapFindings) -> Table:
     shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
     rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
-    if findings.majority:
-        share = findings.majority[-1]
-        voted = Rate("", k, share.value, share.interval, findings.majority_gain, rule="maj")
-        rows.insert(len(rows) - len(findings.beyond), voted)
     note = (
         f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
     )
@@ -246,8 +231,7 @@ class Rate:
         value: the accuracy; None if it is unknown.
         interval: its 95% interval.
         gain: the accuracy minus Pass@1.
-        majority: maj@k for the same k; None if unknown.
-        rule: ``Pass``, or ``maj`` for a row of its own; ``greedy`` for k = 0.
+        rule: ``Pass``, or ``maj`` for the majority vote of K samples; ``greedy`` for k = 0.
     """
 
     filter: str
@@ -255,7 +239,6 @@ class Rate:
     value: Fraction | float | None
     interval: Interval | None
     gain: ShareEstimate | None = None
-    majority: ShareEstimate | None = None
     rule: str = "Pass"
 
     @property
@@ -271,11 +254,12 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
         greedy = filter_findings.greedy
         rows.append(Rate(name, 0, greedy.value, greedy.interval, rule="greedy"))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
-        votes = dict(enumerate(filter_findings.majority, 1))
-        rows += [
-            Rate(name, k, share.value, share.interval, gain, votes.get(k))
-            for k, (share, gain) in shares
-        ]
+        rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
+        if share := filter_findings.majority:
+            gain = filter_findings.majority_gain
+            rows.append(
+                Rate(name, filter_findings.verdicts.k, share.value, share.interval, gain, "maj")
+            )
         rows += [
             Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()
         ]
@@ -295,11 +279,11 @@ def _gain_formatter(format_share: Callable[[ShareEstimate], str]) -> Callable[[R
     return lambda rate: "" if rate.gain is None or rate.k == 1 else format_share(rate.gain)
 
 
-_PASSES = "of `greedy`, `Pass@k` (Equation 1) and `maj@k` (a majority vote)"
-_GAIN = "Pass@k or maj@k minus Pass@1, all of samples"
+_PASSES = "of `greedy`, `Pass@k` (Equation 1) and `maj@K` (a majority vote)"
+_GAIN = "Pass@k or maj@K minus Pass@1, all of samples"
 CURVE: tuple[Column[Rate], ...] = (
     Column("filter", "", lambda rate: rate.filter),
-    Column("k", "", lambda rate: rate.k or "greedy"),
+    Column("k", "", lambda rate: rate.label if rate.rule == "maj" else rate.k or "greedy"),
     Column("", "", lambda rate: rate.label, ""),
     Column("rate", _PASSES, lambda rate: rate.value, "passes", percent),
     Column(
@@ -310,11 +294,6 @@ CURVE: tuple[Column[Rate], ...] = (
     Column(
         "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
         names=("gain_low", "gain_high"),
-    ),
-    Column("majority", "", lambda rate: rate.majority and rate.majority.value),
-    Column(
-        "majority_ci95", "", lambda rate: rate.majority and rate.majority.interval,
-        names=("majority_low", "majority_high"),
     ),
     Column("", _GAIN, _gain_formatter(lambda share: points(share.value)), "− Pass@1 (points)"),
     Column(
@@ -372,38 +351,6 @@ SPLITS: tuple[Column[FilterRow], ...] = (
 )
 
 
-def _build_cost_table(costs: Costs) -> Table:
-    adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
-    rows = [
-        ("this search (done)", costs.search),
-        *((f"search with k = {k}, a new run", cost) for k, cost in costs.deeper.items()),
-        (f"train {adapters}", costs.training),
-        (f"audit {adapters}", costs.audit),
-    ]
-    unmeasured = []
-    if costs.search.seconds is None:
-        unmeasured.append("the search's seconds are not recorded")
-    if costs.training.tokens is None:
-        unmeasured.append("training needs a pool with token counts")
-    elif costs.training.seconds is None:
-        unmeasured.append("no training of this run has recorded its seconds")
-    if costs.search.tokens is None:
-        unmeasured.append("the backend returned no token ids to count")
-    note = (
-        "Search and audit: generated tokens, at the rate of this run's search (wall time, "
-        "including the start). Training: processed tokens, every condition at the recipe's matched "
-        "budget, at the rate of this run's training."
-    )
-    return Frame(COSTS, rows).table(note + f" –: {'; '.join(unmeasured)}." * bool(unmeasured))
-
-
-COSTS: tuple[Column[tuple[str, Spending]], ...] = (
-    Column("", "costs", lambda row: row[0], "step"),
-    Column("", "costs", lambda row: row[1].tokens, "tokens", format_rounded),
-    Column("", "costs", lambda row: row[1].seconds, "time", format_duration),
-)
-
-
 def _format_percent(share: ShareEstimate) -> str:
     return f"{percent(share.value)} {_format_interval(share.interval)}".strip()
 
@@ -439,10 +386,8 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
         "pass_at_k": {
             str(k): _build_share_entry(share) for k, share in enumerate(findings.pass_at, 1)
         },
-        "maj_at_k": {
-            str(k): _build_share_entry(share) for k, share in enumerate(findings.majority, 1)
-        }
-        or None,
+        "maj_at_k": findings.majority
+        and {str(findings.verdicts.k): _build_share_entry(findings.majority)},
         "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
         "beyond_k": {
             str(k): {
@@ -468,7 +413,7 @@ def _interval_to_list(interval: Interval) -> list[float]:
     return [interval.low, interval.high]
 
 
-def build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
+def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:
     """Build the entry ``prospects`` of results.json."""
     return {"prospects": None if prospects is None else asdict(prospects)}
 

@@ -30,7 +30,7 @@ class ShareEstimate:
     """A share of the problems, or a difference of two shares, with its 95% interval.
 
     Attributes:
-        value: the exact value; of maj@k a float.
+        value: the exact value; of maj@K a float.
         interval: 95% interval over problems; None with one problem.
     """
 
@@ -64,7 +64,7 @@ class GapFindings:
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
         errors: number of responses that neither passed nor failed; they count as not passed.
-        majority: maj@k for k = 1, ..., K; empty if answers cannot be compared.
+        majority: maj@K; None if answers cannot be compared.
         majority_gain: maj@K minus Pass@1; None without ``majority``.
     """
 
@@ -75,7 +75,7 @@ class GapFindings:
     verdicts: Verdicts
     shares: dict[State, ShareEstimate]
     errors: int
-    majority: tuple[ShareEstimate, ...] = ()
+    majority: ShareEstimate | None = None
     majority_gain: ShareEstimate | None = None
 
 
@@ -99,8 +99,8 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
     ]
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
-    votes = [*verdicts.compute_majority().T]
-    voted = [*votes, *(term - estimates[0] for term in votes[-1:])]
+    votes = verdicts.compute_majority()
+    voted = [] if votes is None else [votes, votes - estimates[0]]
     values += [float(column.mean()) for column in voted]
     intervals = [*_compute_intervals(columns), *(_compute_intervals(voted) if voted else ())]
     shares = [
@@ -115,8 +115,8 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
-        majority=tuple(shares[before_votes : before_votes + len(votes)]),
-        majority_gain=shares[-1] if votes else None,
+        majority=shares[-2] if voted else None,
+        majority_gain=shares[-1] if voted else None,
     )
 
 

@@ -109,27 +109,7 @@ def assess(plan: Plan, splits: Mapping[str, GapFindings], seeds: int) -> Prospec
         f"({format_count(judged.verdicts.sizes['S'])} of "
         f"{format_count(len(judged.verdicts.passing))})"
     )
-    return assess_share(plan, plan.seeds or seeds, items, p_s, evidence, verdict)
-
-
-def assess_share(
-    plan: Plan,
-    seeds: int,
-    items: int,
-    p_s: float,
-    evidence: str,
-    verdict: TrainingAdvice | None = None,
-) -> Prospects:
-    """Compare a share of recovered problems with the effect that seeds and items can detect.
-
-    Args:
-        plan: the assumptions of the power formula.
-        seeds: number of training seeds.
-        items: number of audit items.
-        p_s: the share of recovered problems.
-        evidence: the beginning of a sentence that reports the share.
-        verdict: a verdict that other facts determine; None: the share determines it.
-    """
+    seeds = plan.seeds or seeds
     least = {
         n: find_detectable_effect(
             seeds=n, items=items, discordance=plan.discordance, shared=plan.shared

@@ -1,7 +1,4 @@
-"""Protocols and records that plugins implement and receive.
-
-The protocols of trackers are in ``tracking.py``.
-"""
+"""Protocols and records that plugins implement and receive."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ from gapft_harness.core.records import (
     Verdict,
 )
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.tracking import Tracking
 
 P = ParamSpec("P")
 
@@ -485,9 +481,8 @@ class TrainingJob:
         threads: CPU threads.
         checkpoint_steps: optimizer steps between two checkpoints, from which an interrupted
             training resumes; None: it starts again.
-        fsdp: whether the processes of a training shard the base's weights among them.
         progress: call with (steps done, total steps).
-        tracking: the recipe's trackers; open them before the first step, in the first process.
+        tracker: the name of accelerate's tracker that logs the training; None for none.
         searched: set for trainers registered with ``needs_problems=True``; else None.
         chat_template: whether prompts were rendered through the tokenizer's chat template; a
             response then ends with the template's end-of-turn token.
@@ -502,9 +497,8 @@ class TrainingJob:
     base_sha256: str | None = None
     threads: int = 1
     checkpoint_steps: int | None = None
-    fsdp: bool = False
     progress: Callable[[int, int], None] = field(default=lambda done, total: None)
-    tracking: Tracking = field(default_factory=Tracking)
+    tracker: str | None = None
     searched: SearchedPool | None = None
     chat_template: bool = False
     stored: str = ""

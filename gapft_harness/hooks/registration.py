@@ -23,7 +23,6 @@ KINDS = {
     "register_response_rules": "response rule",
     "register_samplers": "sampler",
     "register_trainers": "trainer",
-    "register_trackers": "tracker",
     "register_executors": "executor",
     "register_report_sections": "report section",
     "register_experiments": "experiment",
@@ -103,13 +102,6 @@ class TrainerTraits(Traits):
 
 
 @dataclass(frozen=True, slots=True)
-class TrackerTraits(Traits):
-    """Traits of a tracker; see ``RegisterTracker``."""
-
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ExecutorTraits(Traits):
     """Traits of an executor; see ``RegisterExecutor``."""
 
@@ -130,7 +122,6 @@ TRAIT_CLASSES: Mapping[str, type[Traits]] = {
     "selector": SelectorTraits,
     "sampler": SamplerTraits,
     "trainer": TrainerTraits,
-    "tracker": TrackerTraits,
     "executor": ExecutorTraits,
     "log reader": LogReaderTraits,
 }

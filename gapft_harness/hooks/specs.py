@@ -19,7 +19,6 @@ from gapft_harness.hooks.protocols import (
     RegisterTrainer,
     RegisterVerifier,
 )
-from gapft_harness.hooks.tracking import RegisterTracker
 
 PROJECT = "gapft_harness"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -49,11 +48,6 @@ def register_samplers(register: RegisterSampler) -> None:
 @hookspec
 def register_trainers(register: RegisterTrainer) -> None:
     """``register(name, train, as_documented=False)``: ``train(job)`` writes an adapter folder."""
-
-
-@hookspec
-def register_trackers(register: RegisterTracker) -> None:
-    """``register(name, factory, needs=())``: ``factory(arm)`` returns a ``Tracker``."""
 
 
 @hookspec

@@ -19,7 +19,7 @@ _KINDS_BY_STAGE: dict[str, tuple[str, ...]] = {
     "search": ("sampler", "verifier", "response rule"),
     "states": ("response rule",),
     "select": (),
-    "train": ("trainer", "tracker"),
+    "train": ("trainer",),
     "audit": _EXPERIMENT_KINDS,
     "report": (),
 }
@@ -50,7 +50,6 @@ def check_names(
         "verifier": [recipe.verifier.name],
         "response rule": [recipe.evidence.keep],
         "trainer": recipe.list_trainers(),
-        "tracker": recipe.trackers,
     }
     if "select" in stages:
         for condition in recipe.conditions:

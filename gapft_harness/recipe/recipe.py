@@ -115,10 +115,8 @@ class Recipe(RecipeSection):
         examples=[{"name": {"key": "value"}}],
     )
     executor: ExecutorChoice = Field(default_factory=ExecutorChoice)
-    trackers: tuple[str, ...] = Field(
-        (),
-        description="trackers that log every training: tensorboard, wandb, trackio, or a plugin's",
-        examples=[["tensorboard"]],
+    tracker: Literal["tensorboard", "wandb", "trackio"] | None = Field(
+        None, description="accelerate's tracker that logs every training"
     )
     statistics: Statistics = Field(default_factory=Statistics)
     paper: Mapping[str, Mapping[str, float]] = Field(
@@ -132,7 +130,7 @@ class Recipe(RecipeSection):
         (), description="remarks shown in the report", examples=[["a remark"]]
     )
 
-    @field_validator("seeds", "trackers")
+    @field_validator("seeds")
     @classmethod
     def _check_distinct(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):

@@ -169,11 +169,6 @@ class Training(RecipeSection):
     dtype: Literal["float32", "bfloat16"] = Field(
         "bfloat16", description="dtype of the frozen base; adapters stay float32"
     )
-    quantize: Literal["8bit", "4bit"] | None = Field(
-        None,
-        description="store the frozen base's linear layers in 8 or 4 bits (bitsandbytes); the base "
-        "of training then differs from that of the search",
-    )
     kernels: Literal["plain", "fused"] = Field(
         "plain",
         description="`fused`: LoRA layers that compute in the base's 16 bits, and Liger's kernels; "
@@ -197,15 +192,9 @@ class Training(RecipeSection):
                 f"max_tokens is {self.max_tokens}, but must be at least max_length "
                 f"({self.max_length}); raise max_tokens or lower max_length"
             )
-        if self.kernels == "fused" and (self.dtype == "float32" or self.quantize is not None):
+        if self.kernels == "fused" and self.dtype == "float32":
             raise ValueError(
-                "kernels: fused needs a base in 16 bits; set dtype: bfloat16 and remove quantize, "
-                "or set kernels: plain"
-            )
-        if self.padding_free and self.quantize == "8bit":
-            raise ValueError(
-                "quantize: 8bit detects outliers over a complete forward pass, so concatenated "
-                "sequences would affect each other; set quantize: 4bit, or padding_free: false"
+                "kernels: fused needs a base in 16 bits; set dtype: bfloat16, or kernels: plain"
             )
         return self
 
@@ -462,7 +451,8 @@ class ExecutorChoice(RecipeSection):
         1,
         ge=1,
         description="processes that run jobs in parallel, and jobs into which each search is "
-        "divided, which changes no sample; a cluster runs as many jobs at once as it can",
+        "divided, which changes no sample; `local` divides the GPUs among them, a cluster runs as "
+        "many jobs at once as it can",
     )
     threads: int | None = Field(
         None,
@@ -479,14 +469,6 @@ class ExecutorChoice(RecipeSection):
     )
     memory_gb: float | None = Field(
         None, gt=0, description="ray: memory that each job reserves, in GB; default: none"
-    )
-    processes: int = Field(
-        1, ge=1, description="processes that share every optimizer step of one training"
-    )
-    fsdp: bool = Field(
-        False,
-        description="shard the frozen base's weights among the processes of a training (FSDP), for "
-        "bases that do not fit one device; needs several processes",
     )
     checkpoint_steps: int | None = Field(
         None,

@@ -34,9 +34,9 @@ class Column(Generic[Row]):
         value: returns the exact value of a row: a text, a number, None where it is undefined, or
             several values. A CSV file has several values in one cell, or with ``names`` in one cell
             each.
-        title: the heading on the page and in LaTeX; None: the column is not shown there. Words in
+        title: the heading on the page; None: the column is not shown there. Words in
             capitals are placeholders that a table replaces, such as a condition's name.
-        shown: formats a value for the page and LaTeX.
+        shown: formats a value for the page.
         unstable: whether a row's value is based on few problems and is marked.
         names: the columns of a CSV file, where they differ from ``key``.
         missing: the text where a row has no value.
@@ -124,7 +124,7 @@ class Frame(Generic[Row]):
         links: Mapping[str, str] | None = None,
         fill: Mapping[str, str] | None = None,
     ) -> Table:
-        """Return the table for the page, the terminal and LaTeX; see ``blocks.Table``.
+        """Return the table for the page and the terminal; see ``blocks.Table``.
 
         Args:
             note: a sentence below the table.

@@ -107,10 +107,7 @@ def _build_audit(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             "n": source.n,
             "pass_at_1": float(source.pass_at_1),
             "pass_at_k": {str(k): float(source.curve[k]) for k in list_reported_k(inputs.k)},
-            "maj_at_k": {
-                str(k): source.majority[k] for k in list_reported_k(inputs.k) if source.majority
-            }
-            or None,
+            "maj_at_k": None if source.majority is None else {str(inputs.k): source.majority},
             "states": dict(source.states),
             "unstable": list(source.unstable_states),
             "verdicts": dict(source.verdicts),

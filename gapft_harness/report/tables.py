@@ -72,7 +72,8 @@ def _build_contrasts(inputs: ReportInputs, findings: Findings) -> Rows:
 def _build_curve(inputs: ReportInputs, findings: Findings) -> Rows:
     yield "k", "pass_at_k", "maj_at_k"
     for k, rate in findings.source.curve.items():
-        yield k, float(rate), findings.source.majority.get(k, "")
+        votes = findings.source.majority if k == inputs.k else None
+        yield k, float(rate), "" if votes is None else votes
 
 
 def _build_states(inputs: ReportInputs, findings: Findings) -> Rows:

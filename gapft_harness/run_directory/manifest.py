@@ -320,12 +320,6 @@ def name_missing_plugins(run_path: Path) -> Iterator[None]:
         ) from error
 
 
-def list_plugin_files(manifest: Manifest) -> dict[str, str]:
-    """Map the plugin files that a run was made with to their hashes."""
-    origins = manifest.get("plugins", {}).values()
-    return {origin["from"]: origin["sha256"] for origin in origins if "sha256" in origin}
-
-
 def has_no_work(path: Path, run_path: Path) -> bool:
     """Return whether a file is part of a run without work, or was never finished.
 

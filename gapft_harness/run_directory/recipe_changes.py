@@ -21,7 +21,7 @@ from gapft_harness.run_directory.manifest import Manifest, TaskFacts, new_manife
 _UNTRAINED_FOLDERS = ("pool", "audit", "calibration", layout.SELECTIONS)
 
 #: Sections of a recipe that do not affect results: their changes are not reported.
-_IGNORED_SECTIONS = ("executor", "trackers", "notes", "description", "paper", "model")
+_IGNORED_SECTIONS = ("executor", "tracker", "notes", "description", "paper", "model")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ _SETTING_NAMES = (
     (r"(?:.+\.)?libraries\.(.+)", r"libraries: \1"),
     (r"(?:.+\.)?accelerators", "GPUs:"),
     (r"device", "model.args.device"),
-    (r"(processes|fsdp)", r"executor.\1"),
     (r"seed", "seed"),
 )
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import list_reported_k
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import SOURCE, Budget
 from gapft_harness.report import FILES, replace_folder
 from gapft_harness.report import results as of_run
@@ -50,7 +49,7 @@ from gapft_harness.report.sections import comparison, paper
 from gapft_harness.report.sections.budgets import format_group, measure_token_spread
 from gapft_harness.report.sections.provenance import SETTINGS, flatten
 from gapft_harness.report.tables import build_cell_tables
-from gapft_harness.study.cells import CollectedCell, collect_cells, require_different
+from gapft_harness.study.cells import CollectedCell, require_different
 from gapft_harness.study.figures import draw_study_figures
 from gapft_harness.study.findings import (
     CellFindings,
@@ -72,7 +71,6 @@ from gapft_harness.study.recipe import (
     STUDY,
     StudyRecipe,
     make_folder_name,
-    read_study,
 )
 
 _MINUS = " \N{MINUS SIGN} "
@@ -815,17 +813,3 @@ def compute_checked(study: StudyRecipe, collected: Sequence[CollectedCell]) -> S
     )
     require_comparable(study, collected)
     return compute_study(study, collected)
-
-
-def read_sections(folder: Path) -> list[Section]:
-    """Recompute the sections of a study's report from its cells' sealed tables.
-
-    Raises:
-        UserError: the folder is not a study, or a cell is incomplete.
-    """
-    study = read_study(str(folder / STUDY))
-    findings = compute_checked(study, collect_cells(study, folder))
-    if findings.incomplete:
-        lines = [f"{name}: {'; '.join(lacks)}" for name, lacks in findings.incomplete.items()]
-        raise UserError("\n".join([f"{folder}: cells are incomplete:", *lines]))
-    return build_sections(findings)

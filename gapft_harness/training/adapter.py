@@ -1,4 +1,4 @@
-"""Adapters on disk: complete or absent folders with a model card; and scaled adapters."""
+"""Adapters on disk: complete or absent folders; and scaled adapters."""
 
 from __future__ import annotations
 
@@ -48,70 +48,10 @@ def write_folder(output: Path) -> Iterator[Path]:
         raise
 
 
-_CARD = """---
-base_model: {base_model}
-library_name: peft
-tags: [gapft-harness, lora]
----
-
-# {condition}, seed {seed}
-
-A LoRA adapter of `{base_model}`, trained by GapFT Harness on the {n} example slots of the
-condition `{condition}`, {repetitions} exposures of each slot.
-
-| | |
-|---|---|
-| example slots n, exposures N | {n}, {exposures} |
-| processed tokens L, of them supervised | {tokens}, {supervised_tokens} |
-| optimizer steps J | {steps} |
-| rank, alpha, dropout | {rank}, {alpha}, {dropout} |
-| learning rate (AdamW), schedule, warm-up | {learning_rate}, {schedule}, {warmup_steps} |
-| weight decay | {weight_decay} |
-| sequences a step | {batch} |
-| loss | {normalization} over response tokens |
-| base dtype | {dtype} |
-
-Load it with lm-eval:
-
-    lm_eval --model hf --model_args pretrained={base},peft=THIS_FOLDER --tasks TASK
-
-`training_log.jsonl` holds loss, gradient norm and the examples of every step; `training.json` the
-settings, the budget and the hashes that arms of one comparison can be checked by.
-"""
-
-
-def format_model_card(facts: Mapping[str, Any]) -> str:
-    """Return the README.md of an adapter folder, from the trainer's facts."""
-    return _CARD.format(
-        **{**facts["settings"], **facts["budget"], **_select_card_facts(facts)},
-        batch=_format_batch(facts),
-    )
-
-
-def _select_card_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    names = {key: facts[key] for key in ("base_model", "condition", "seed")}
-    return {**names, "base": _format_base_argument(facts)}
-
-
-def _format_base_argument(facts: Mapping[str, Any]) -> str:
-    """Format the base as an argument of lm-eval: with its commit, if it came from the hub."""
-    revision = facts.get("base_revision")
-    return f"{facts['base_model']}{f',revision={revision}' if revision else ''}"
-
-
-def _format_batch(facts: Mapping[str, Any]) -> str:
-    settings, budget = facts["settings"], facts["budget"]
-    micro = settings["micro_batch"]
-    if settings["update_groups"] is None:
-        return f"{micro} x {settings['accumulation']}"
-    least, remainder = divmod(budget["exposures"], budget["steps"])
-    return f"{least}{f' or {least + 1}' if remainder else ''}, {micro} a forward pass"
-
-
 def save_adapter(
     output: Path, model: Any, facts: Mapping[str, Any], files: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Write a standard PEFT folder with its facts, and texts such as its log and a model card.
+    """Write a standard PEFT folder with its facts, and texts such as its log.
 
     Args:
         output: the folder; it does not exist yet.
@@ -166,25 +106,6 @@ def _sort_config(path: Path) -> None:
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-_SCALED_CARD = """---
-base_model: {base_model}
-library_name: peft
-tags: [gapft-harness, lora]
----
-
-# {condition}, seed {seed}, at scale {scale:g}
-
-The LoRA adapter of `{condition}`, seed {seed}, with its update multiplied by {scale:g}. No weight
-was trained again. The scale is the largest of 0.25, 0.5, 0.75 and 1 at which, and at every smaller
-one, an upper bound on the share of solved problems that are lost is at most {tolerance:g}; 0, the
-source itself, if there is none. `scaling.json` has the counts and bounds that it was chosen by.
-
-Load it with lm-eval:
-
-    lm_eval --model hf --model_args pretrained={base},peft=THIS_FOLDER --tasks TASK
-"""
-
-
 #: Settings under which an adapter's update is lora_B times lora_A; the first value is PEFT's
 #: default.
 _PLAIN_LORA_VALUES: dict[str, tuple[Any, ...]] = {
@@ -224,8 +145,8 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
         folder: the adapter, a PEFT folder.
         output: the folder to write, complete or not at all; it must not exist.
         scale: α; 0 gives the source model.
-        facts: content of ``scaling.json``; with the key ``base_model``, a model card is also
-            written. ``adapter_sha256``, the hash of the written weights, is added.
+        facts: content of ``scaling.json``. ``adapter_sha256``, the hash of the written weights, is
+            added.
 
     Raises:
         UserError: ``folder`` is not a plain LoRA adapter.
@@ -251,9 +172,6 @@ def scale_adapter(folder: Path, output: Path, scale: float, facts: Mapping[str, 
             "adapter_sha256": weights_hash(partial),
         }
         (partial / "scaling.json").write_text(json.dumps(written, indent=1) + "\n", "utf-8")
-        if "base_model" in facts:
-            card = _SCALED_CARD.format(**facts, base=_format_base_argument(facts))
-            (partial / "README.md").write_text(card, encoding="utf-8")
 
 
 def _is_lora_b(name: str, folder: Path) -> bool:

@@ -223,10 +223,6 @@ def check_separation(model: Any, device: torch.device) -> None:
     none = torch.empty(0, device=device)
     training = model.training
     model.eval()
-    for module in model.modules():
-        if hasattr(module, "quant_state"):
-            # otherwise bitsandbytes packs its weights for CPU inference and loses gradients
-            module.train()
     with torch.no_grad():
         original_logits, changed_logits = (
             compute_logits(model, Batch(i, last, none, none, places, (0, length, 2 * length)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -21,10 +21,10 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.streams import derive_key
 from gapft_harness.core.weights import find_hub_commit, find_weights_folder
 from gapft_harness.hooks.protocols import SearchedPool, TrainingJob
-from gapft_harness.recipe.sections import Grpo, Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.store.digests import Digests
 from gapft_harness.training.adapter import save_adapter
-from gapft_harness.training.devices import Devices
+from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.groups import (
     GROUPS,
     Group,
@@ -34,7 +34,7 @@ from gapft_harness.training.groups import (
     plan_prompts,
 )
 from gapft_harness.training.ledger import OPTIMIZER
-from gapft_harness.training.memory import free_gpu_memory
+from gapft_harness.training.memory import free_gpu_memory, is_larger_than_gpu
 from gapft_harness.training.model import (
     add_lora,
     build_meta_model,
@@ -45,6 +45,7 @@ from gapft_harness.training.model import (
 )
 from gapft_harness.training.plan import budget, build_training_prompt
 from gapft_harness.training.rewards import Rewards, select_reward_verifier
+from gapft_harness.training.tracking import open_tracker
 
 
 def train_grpo(job: TrainingJob) -> dict[str, Any]:
@@ -68,9 +69,12 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     assert searched is not None
     _check_settings(job, settings, searched)
     torch.set_num_threads(job.threads)
-    devices = Devices.of(job)
-    devices.check(settings)
-    check_targets(build_meta_model(job.model_args, settings), settings)
+    device = choose_device(job.model_args.get("device"))
+    check_dtype(settings, device)
+    meta_model = build_meta_model(job.model_args, settings)
+    check_targets(meta_model, settings)
+    if is_larger_than_gpu(meta_model, settings, device):
+        raise UserError(f"{job.arm.name}: the trainer grpo needs a base that fits one GPU")
     base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
     if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
@@ -80,7 +84,7 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     updates = budget(job.examples, settings).steps
     plan = plan_prompts(sorted(searched.states), updates, settings.grpo, job.arm.seed)
     model = add_lora(
-        devices.place_model(load_base(job.model_args, settings, devices.device)),
+        load_base(job.model_args, settings).to(device),
         settings,
         derive_key(job.arm.seed, "train/init") >> 33,
     )
@@ -88,16 +92,13 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Rewards(verifier, settings.grpo.reward_seconds) as rewards,
+        open_tracker(job) as log_update,
     ):
         trainer = _MaskingTrainer(
-            job, settings, model.to(devices.device), plan, rewards,
-            _build_config(job, settings, updates, folder, devices),
+            job, settings, model, plan, rewards,
+            _build_config(job, settings, updates, folder, device), log_update,
         )  # fmt: skip
-        if job.tracking:
-            with job.tracking.open_all(1):
-                trainer.train()
-        else:
-            trainer.train()
+        trainer.train()
     facts = {
         "condition": job.arm.condition,
         "seed": job.arm.seed,
@@ -110,7 +111,6 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
         **group_facts(trainer.groups),
         "reward": {"verifier": verifier.name, "params": dict(verifier.params)},
         "optimizer": OPTIMIZER,
-        "processes": devices.process_count,
         "settings": settings.model_dump(mode="json"),
         "versions": {
             name: version(name) for name in ("torch", "transformers", "peft", "accelerate", "trl")
@@ -122,7 +122,6 @@ def train_grpo(job: TrainingJob) -> dict[str, Any]:
     files = {
         GROUPS: format_json_lines(trainer.groups),
         "updates.jsonl": "".join(json.dumps(line) + "\n" for line in trainer.update_lines),
-        "README.md": _format_card(facts),
     }
     facts = save_adapter(job.output, model, facts, files)
     del trainer, model
@@ -138,8 +137,6 @@ def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool
         "prompts without token ids from the sampler": not all(searched.prompt_ids.values()),
         "training.kernels: fused": settings.kernels == "fused",
         "training.padding_free": settings.padding_free,
-        "training.quantize": settings.quantize is not None,
-        "executor.fsdp": job.fsdp,
     }
     for fault, is_present in faults.items():
         if is_present:
@@ -147,11 +144,9 @@ def _check_settings(job: TrainingJob, settings: Training, searched: SearchedPool
 
 
 def _build_config(
-    job: TrainingJob, settings: Training, updates: int, folder: str, devices: Devices
+    job: TrainingJob, settings: Training, updates: int, folder: str, device: torch.device
 ) -> Any:
     """Convert the recipe's settings to TRL's configuration."""
-    if devices.process_count > 1:
-        raise UserError("the trainer grpo trains on one process; set executor.processes: 1")
     grpo = settings.grpo
     warmup_suffix = "_with_warmup" if settings.schedule == "constant" else ""
     assert job.searched is not None
@@ -182,9 +177,9 @@ def _build_config(
         gradient_checkpointing=settings.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
         bf16=False,  # base in the recipe's dtype, adapter in float32, as for the trainer lora
-        use_cpu=devices.device.type == "cpu",
+        use_cpu=device.type == "cpu",
         shuffle_dataset=False,  # the plan fixes the order
-        dataloader_pin_memory=devices.device.type == "cuda",
+        dataloader_pin_memory=device.type == "cuda",
         logging_steps=1,
         save_strategy="no",
         report_to=[],
@@ -209,6 +204,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
         plan: Sequence[str],
         rewards: Rewards,
         config: Any,
+        log_update: Callable[[dict[str, Any], int], None],
     ) -> None:
         from datasets import Dataset
 
@@ -234,7 +230,7 @@ class _MaskingTrainer(GRPOTrainer):  # type: ignore[misc]
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(plan)}),
             processing_class=tokenizer,
-            callbacks=[_LogCallback(self)],
+            callbacks=[_LogCallback(self, log_update)],
         )
         self.remove_callback(PrinterCallback)
 
@@ -314,8 +310,11 @@ def mask_flat_groups(output: Mapping[str, Any], flat: Sequence[bool], size: int)
 class _LogCallback(TrainerCallback):  # type: ignore[misc]
     """Records TRL's log of each update, and reports progress."""
 
-    def __init__(self, trainer: _MaskingTrainer) -> None:
+    def __init__(
+        self, trainer: _MaskingTrainer, log_update: Callable[[dict[str, Any], int], None]
+    ) -> None:
         self._trainer = trainer
+        self._log_update = log_update
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Record an update's figures, except those that depend on the clock."""
@@ -325,35 +324,8 @@ class _LogCallback(TrainerCallback):  # type: ignore[misc]
         line = {"update": state.global_step, **{k: float(logs[k]) for k in keys if k in logs}}
         self._trainer.update_lines.append(line)
         values = {key: value for key, value in line.items() if key != "update"}
-        self._trainer._job.tracking.log(state.global_step, values)
+        self._log_update(values, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Report the progress after an update."""
         self._trainer._job.progress(state.global_step, state.max_steps)
-
-
-def _format_card(facts: Mapping[str, Any]) -> str:
-    grpo: Mapping[str, Any] = Grpo.model_validate(facts["settings"].get("grpo", {})).model_dump()
-    rows = "\n".join(f"| {key} | {value} |" for key, value in grpo.items())
-    return _CARD.format(**facts, rows=rows)
-
-
-_CARD = """---
-base_model: {base_model}
-library_name: peft
-tags: [gapft-harness, lora, grpo]
----
-
-# {condition}, seed {seed}
-
-A LoRA adapter of `{base_model}`, trained online by GRPO (TRL) for {updates} updates on
-{completion_tokens} tokens of {responses} responses. Of {groups} groups, {flat} were flat and
-{masked} left out of the loss.
-
-| | |
-|---|---|
-{rows}
-
-`groups.jsonl` holds the rewards of every group, `updates.jsonl` the figures of every update,
-`training.json` the settings.
-"""

@@ -18,15 +18,12 @@ _PLAIN_REMEDY = "or set training.kernels: plain"
 _DISABLED_LIGER_KERNELS = {"cross_entropy": False, "fused_linear_cross_entropy": False}
 
 
-def check_kernels(
-    settings: Training, model_type: str | None, device: torch.device, sharded: bool
-) -> None:
+def check_kernels(settings: Training, model_type: str | None, device: torch.device) -> None:
     """Check that ``training.kernels: fused`` is possible.
 
     Args:
         model_type: model type in the base's config; None if not known yet.
         device: the training device.
-        sharded: whether the base's weights are sharded among processes (FSDP).
 
     Raises:
         UserError: it is not; the message names the reason.
@@ -37,10 +34,6 @@ def check_kernels(
     if device.type != "cuda":
         raise UserError(
             f"{key} needs a CUDA device, but this training runs on {device}; {_PLAIN_REMEDY}"
-        )
-    if sharded:
-        raise UserError(
-            f"{key} does not work with executor.fsdp; remove executor.fsdp, {_PLAIN_REMEDY}"
         )
     if importlib.util.find_spec("liger_kernel") is None:
         raise UserError(

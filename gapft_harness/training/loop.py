@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pickle
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,10 @@ from gapft_harness.core.files import replace_file
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import check_separation
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.ledger import OPTIMIZER, PlannedStep
 from gapft_harness.training.objective import collate, compute_loss, flatten
-from gapft_harness.training.passes import cut_step, cut_step_evenly
+from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence
-from gapft_harness.training.speed import ReportStep, ignore_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +42,12 @@ class Checkpoint:
 
     @classmethod
     def for_output(
-        cls, output: Path, inputs: Mapping[str, Any], devices: Devices, every: int | None
+        cls, output: Path, inputs: Mapping[str, Any], device: torch.device, every: int | None
     ) -> Checkpoint:
         """Build the checkpoint of the adapter that will be saved at ``output``."""
         # A GPU has its own random states and rounds differently from a CPU: neither can resume from
         # a state of the other.
-        text = json.dumps({**inputs, "device": devices.device.type}, sort_keys=True)
+        text = json.dumps({**inputs, "device": device.type}, sort_keys=True)
         key = hashlib.sha256(text.encode()).hexdigest()
         return cls(output.with_name(f".{output.name}.checkpoint"), key, every)
 
@@ -60,39 +57,34 @@ class Checkpoint:
 
     def save(
         self,
-        devices: Devices,
         model: Any,
         optimizer: Any,
         log: list[dict[str, Any]],
         random: Mapping[str, torch.Tensor],
     ) -> None:
-        """Save adapter, optimizer, log and every process's random states.
+        """Save adapter, optimizer, log and random states.
 
         Args:
-            devices: the processes that share every step.
             model: base and adapter.
             optimizer: the adapter's.
             log: entries of the finished steps.
-            random: ``read_random_state`` of this process, taken before the next step.
+            random: ``read_random_state``, taken before the next step.
         """
-        random_states = devices.gather(dict(random))
-        if devices.is_first:
-            state = {
-                "key": self.key,
-                "log": json.dumps(log),
-                "adapter": {n: p.detach().cpu() for n, p in _select_trainable(model)},
-                "optimizer": optimizer.state_dict(),
-                "random": random_states,
-            }
-            replace_file(self.path, lambda temporary: torch.save(state, temporary))
-        devices.wait()
+        state = {
+            "key": self.key,
+            "log": json.dumps(log),
+            "adapter": {n: p.detach().cpu() for n, p in _select_trainable(model)},
+            "optimizer": optimizer.state_dict(),
+            "random": dict(random),
+        }
+        replace_file(self.path, lambda temporary: torch.save(state, temporary))
 
-    def load(self, devices: Devices, model: Any, optimizer: Any) -> list[dict[str, Any]]:
+    def load(self, device: torch.device, model: Any, optimizer: Any) -> list[dict[str, Any]]:
         """Load the saved state.
 
         Returns:
             The log of the finished steps; empty if there is no state, or it belongs to a different
-            training (changed library, kind of device, number of processes or base).
+            training (changed library, kind of device or base).
         """
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
@@ -106,7 +98,7 @@ class Checkpoint:
             for name, parameter in _select_trainable(model):
                 parameter.copy_(state["adapter"][name])
         optimizer.load_state_dict(state["optimizer"])
-        _restore_random_state(state["random"][devices.rank], devices.device)
+        _restore_random_state(state["random"], device)
         log: list[dict[str, Any]] = json.loads(state["log"])
         return log
 
@@ -123,7 +115,7 @@ def _select_trainable(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def read_random_state(device: torch.device) -> dict[str, torch.Tensor]:
-    """Return the random states from which this process draws dropout masks."""
+    """Return the random states from which dropout masks are drawn."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -143,9 +135,9 @@ def run_steps(
     steps: Sequence[PlannedStep],
     sequences: Mapping[str, TrainingSequence],
     end: int | None,
-    devices: Devices,
+    device: torch.device,
     checkpoint: Checkpoint,
-    start_tracking: Callable[[int], ReportStep] = lambda first_step: ignore_step,
+    log_step: Callable[[dict[str, Any], int], None] = lambda values, step: None,
     is_head_last: bool = False,
 ) -> list[dict[str, Any]]:
     """Run the optimizer over all steps, or the steps left by an interrupted training.
@@ -156,9 +148,9 @@ def run_steps(
         steps: all steps of the arm.
         sequences: its training sequences by slot.
         end: the end-of-sequence id; None if no member supervises it.
-        devices: the processes that share every step.
+        device: the device of the inputs.
         checkpoint: stores states between steps.
-        start_tracking: from the number of the first step to the function that reports every step.
+        log_step: called with loss, gradient norm and learning rate, and the step's number.
         is_head_last: see ``compute_loss``.
 
     Returns:
@@ -178,40 +170,28 @@ def run_steps(
         fused=True,
     )
     if settings.padding_free:
-        check_separation(model, devices.device)
-    split_step = cut_step_evenly if devices.is_sharded else cut_step
+        check_separation(model, device)
     lay_out = flatten if settings.padding_free else collate
-    log = checkpoint.load(devices, model, optimizer)
+    log = checkpoint.load(device, model, optimizer)
     model.train()
-    report_step = start_tracking(len(log) + 1)
     for step in steps[len(log) :]:
-        start_time = time.perf_counter()
-        random_before = read_random_state(
-            devices.device
-        )  # saved first: a step that fails has already drawn its masks
+        random_before = read_random_state(device)  # a step that fails has already drawn its masks
         for group in optimizer.param_groups:
             group["lr"] = step.learning_rate
         members = [sequences[slot] for slot in step.slots]
-        parts = [torch.zeros((), device=devices.device)]
-        for pass_members in split_step(
-            members,
-            step.weights,
-            settings,
-            devices.rank,
-            devices.process_count,
-            devices.device.type,
-        ):
-            batch = lay_out(pass_members, end).to(devices.device)
+        parts = [torch.zeros((), device=device)]
+        for pass_members in cut_step(members, step.weights, settings, device.type):
+            batch = lay_out(pass_members, end).to(device)
             part = compute_loss(model, batch, is_head_last)
             part.backward()  # type: ignore[no-untyped-call, unused-ignore]
-            parts.append(part.detach())
+            parts.append(part.detach().to(device))
         # read once, not after each forward pass: reading waits for the device
-        loss = float(devices.sum_gradients(torch.stack(parts).sum(), trainable))
+        loss = float(torch.stack(parts).sum())
         norm = float(torch.nn.utils.clip_grad_norm_(trainable, settings.clip_norm))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             state_text = "Nothing was written"
             if log:
-                checkpoint.save(devices, model, optimizer, log, random_before)
+                checkpoint.save(model, optimizer, log, random_before)
                 state_text = f"The state before it is saved in {checkpoint.path}"
             raise GapftError(
                 f"{job.arm.name}: step {step.number} of {len(steps)} has loss {loss} and "
@@ -219,9 +199,10 @@ def run_steps(
             )
         optimizer.step()
         optimizer.zero_grad()
-        log.append({"loss": loss, "grad_norm": norm, **step.to_log_line()})
-        report_step(log[-1], sum(m.tokens for m in members), time.perf_counter() - start_time)
+        figures = {"loss": loss, "grad_norm": norm}
+        log.append({**figures, **step.to_log_line()})
+        log_step({**figures, "learning_rate": step.learning_rate}, step.number)
         if checkpoint.is_due(step.number, len(steps)):
-            checkpoint.save(devices, model, optimizer, log, read_random_state(devices.device))
+            checkpoint.save(model, optimizer, log, read_random_state(device))
         job.progress(step.number, len(steps))
     return log

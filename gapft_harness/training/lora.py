@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import time
@@ -21,9 +20,9 @@ from gapft_harness.core.weights import find_hub_commit, find_weights_folder
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.store.digests import Digests
-from gapft_harness.training.adapter import format_model_card, save_adapter
+from gapft_harness.training.adapter import save_adapter
 from gapft_harness.training.attention import describe_attention
-from gapft_harness.training.devices import Devices, resolve_device
+from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.kernels import check_kernels, use_kernels
 from gapft_harness.training.ledger import (
     OPTIMIZER,
@@ -35,12 +34,12 @@ from gapft_harness.training.ledger import (
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.memory import (
     MemoryEstimate,
-    check_loading_memory,
     check_memory,
     count_fitting,
     estimate_memory,
     explain_out_of_memory,
     free_gpu_memory,
+    is_larger_than_gpu,
 )
 from gapft_harness.training.model import (
     EndToken,
@@ -57,7 +56,7 @@ from gapft_harness.training.model import (
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, budget, build_sequences, plan_steps
-from gapft_harness.training.speed import ReportStep, track_steps
+from gapft_harness.training.tracking import open_tracker
 
 
 def train(job: TrainingJob) -> dict[str, Any]:
@@ -123,12 +122,11 @@ def train_together(jobs: Sequence[TrainingJob]) -> Iterator[dict[str, Any]]:
         free_gpu_memory()
 
 
-def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tuple[int, str]:
-    """Count the trainings that fit into the device's memory together, without loading weights.
+def count_parallel_trainings(jobs: Sequence[TrainingJob], device: torch.device) -> tuple[int, str]:
+    """Count the trainings that fit into a device's memory together, without loading weights.
 
     Args:
         jobs: the jobs to train; their settings may differ. The largest job determines the number.
-        processes: number of processes that share each training.
 
     Returns:
         The number, 0 if not even one fits, and a text with the needed and the free memory.
@@ -139,21 +137,17 @@ def count_parallel_trainings(jobs: Sequence[TrainingJob], processes: int) -> tup
     by_settings: dict[str, list[TrainingJob]] = {}
     for job in jobs:
         by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
-    device = resolve_device(jobs[0].model_args.get("device"))
-    devices = Devices(None, device, 0, processes, jobs[0].fsdp)
     free, counts = measure_free_memory(device), []
     for group in by_settings.values():
         first, settings = group[0], Training.model_validate(dict(group[0].settings))
         meta_model = build_meta_model(first.model_args, settings)
         plans = [_plan_arm(job, settings) for job in group]
         estimate = _estimate_largest(
-            settings, plans, devices, meta_model, is_output_layer_last(meta_model)
+            settings, plans, device, meta_model, is_output_layer_last(meta_model)
         )
-        is_mapped = not is_dtype_converted(first.model_args, settings) and settings.quantize is None
-        local_processes = processes if device.type == "cpu" else 1
-        count = count_fitting(estimate, free, device, local_processes, is_mapped)
-        per_process = f" for each of {processes} processes" if processes > 1 else ""
-        counts.append((count, f"{estimate}{per_process}; {free / 1e9:.3g} GB are free on {device}"))
+        is_mapped = not is_dtype_converted(first.model_args, settings)
+        count = count_fitting(estimate, free, device, is_mapped)
+        counts.append((count, f"{estimate}; {free / 1e9:.3g} GB are free on {device}"))
     return min(counts)
 
 
@@ -176,10 +170,10 @@ class _LoadedBase:
     """The loaded base model.
 
     Attributes:
-        model: the model on its device.
+        model: the model on its device or devices.
         sha256: hash of its weights.
         end: the token that ends responses; None if no arm supervises one.
-        devices: the processes that share the training.
+        device: the device of its inputs.
         estimated_memory: the memory estimate of the largest pass.
         is_head_last: see ``is_output_layer_last``.
     """
@@ -187,7 +181,7 @@ class _LoadedBase:
     model: Any
     sha256: str
     end: EndToken | None
-    devices: Devices
+    device: torch.device
     estimated_memory: MemoryEstimate
     is_head_last: bool
 
@@ -210,8 +204,8 @@ def _plan_arm(job: TrainingJob, settings: Training) -> _ArmPlan:
 
 def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan]) -> _LoadedBase:
     """Check the jobs' plans against the model and the memory, then load the base."""
-    devices = Devices.of(job)
-    devices.check(settings)
+    device = choose_device(job.model_args.get("device"))
+    check_dtype(settings, device)
     meta_model = build_meta_model(job.model_args, settings)
     check_targets(meta_model, settings)
     for arm_plan in plans:
@@ -220,13 +214,16 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
     needs_end = any(arm_plan.needs_end for arm_plan in plans)
     end = load_end_token(job.model_args, job.chat_template) if needs_end else None
     model_type = str(meta_model.config.model_type)
-    check_kernels(settings, model_type, devices.device, devices.is_sharded)
+    check_kernels(settings, model_type, device)
     is_head_last = is_output_layer_last(meta_model)
-    estimate = _check_memory(job, settings, plans, devices, meta_model, is_head_last)
-    with explain_out_of_memory(
-        estimate, job.arm.name, devices.device
-    ):  # a quantized base is loaded directly to its device
-        model = load_base(job.model_args, settings, devices.device)
+    estimate = _estimate_largest(settings, plans, device, meta_model, is_head_last)
+    used_gpus = [device]
+    if is_spread := is_larger_than_gpu(meta_model, settings, device):
+        if settings.kernels == "fused":
+            raise UserError("training.kernels: fused needs a base that fits one GPU; set plain")
+        used_gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    check_memory(estimate, sum(map(measure_free_memory, used_gpus)), device)
+    model = load_base(job.model_args, settings, "auto" if is_spread else None)
     base_hash = Digests().hash_weights(find_weights_folder(job.model_args))
     if job.base_sha256 is not None and base_hash != job.base_sha256:
         raise UserError(
@@ -234,39 +231,19 @@ def _load_model(job: TrainingJob, settings: Training, plans: Sequence[_ArmPlan])
             f"its weights' hash is {base_hash[:12]}…, the search's {job.base_sha256[:12]}…. "
             "Restore the weights, or start a new run directory"
         )
-    with explain_out_of_memory(estimate, job.arm.name, devices.device):
-        return _LoadedBase(
-            devices.place_model(model), base_hash, end, devices, estimate, is_head_last
-        )
-
-
-def _check_memory(
-    job: TrainingJob,
-    settings: Training,
-    plans: Sequence[_ArmPlan],
-    devices: Devices,
-    meta_model: Any,
-    is_head_last: bool,
-) -> MemoryEstimate:
-    """Reject a training that needs too much memory, before loading; return the estimate."""
-    estimate = _estimate_largest(settings, plans, devices, meta_model, is_head_last)
-    check_memory(
-        estimate, measure_free_memory(devices.device), devices.device, devices.memory_sharers
-    )
-    if devices.is_sharded and is_dtype_converted(job.model_args, settings):
-        host = measure_free_memory(torch.device("cpu"))
-        check_loading_memory(meta_model, settings, host, devices.local_processes)
-    return estimate
+    with explain_out_of_memory(estimate, job.arm.name, device):
+        placed = model if is_spread else model.to(device)
+        return _LoadedBase(placed, base_hash, end, device, estimate, is_head_last)
 
 
 def _estimate_largest(
     settings: Training,
     plans: Sequence[_ArmPlan],
-    devices: Devices,
+    device: torch.device,
     meta_model: Any,
     is_head_last: bool,
 ) -> MemoryEstimate:
-    """Estimate the memory that one process needs for the largest pass of all plans."""
+    """Estimate the memory that a training needs for the largest pass of all plans."""
     passes = (
         pass_members
         for arm_plan in plans
@@ -275,20 +252,16 @@ def _estimate_largest(
             [arm_plan.sequences[slot] for slot in step.slots],
             step.weights,
             settings,
-            devices.rank,
-            devices.process_count,
-            devices.device.type,
+            device.type,
         )
     )
-    shards = devices.process_count if devices.is_sharded else 1
-    return estimate_memory(meta_model, settings, passes, shards, is_head_last, devices.device)
+    return estimate_memory(meta_model, settings, passes, is_head_last, device)
 
 
 def _train_arm(
     job: TrainingJob, settings: Training, arm_plan: _ArmPlan, base: _LoadedBase
 ) -> dict[str, Any]:
     """Train one arm's adapter on the loaded base, and write its folder; return its facts."""
-    devices = base.devices
     end = base.end if arm_plan.needs_end else None
     identity = {
         "condition": job.arm.condition,
@@ -301,29 +274,22 @@ def _train_arm(
         "budget": dataclasses.asdict(arm_plan.budget),
         "truncated": sum(s.truncated for s in arm_plan.sequences.values()),
         "optimizer": OPTIMIZER,
-        "processes": devices.process_count,
-        **({"fsdp": True} if devices.is_sharded else {}),
         "settings": settings.model_dump(mode="json"),
         "versions": {name: version(name) for name in _list_libraries(settings)},
         "stored": job.stored,
     }
-    checkpoint = Checkpoint.for_output(job.output, identity, devices, job.checkpoint_steps)
+    checkpoint = Checkpoint.for_output(job.output, identity, base.device, job.checkpoint_steps)
     model = add_lora(base.model, settings, derive_key(job.arm.seed, "train/init") >> 33)
-    if devices.device.type == "cpu":
+    if base.device.type == "cpu":
         fuse_lora_layers(model)
-    stream = "train/dropout" if devices.is_first else f"train/dropout/{devices.rank}"
-    torch.manual_seed(derive_key(job.arm.seed, stream) >> 33)
+    torch.manual_seed(derive_key(job.arm.seed, "train/dropout") >> 33)
     try:
-        # trackers are closed last: one that hangs must not prevent saving a finished adapter
-        with contextlib.ExitStack() as trackers:
-
-            def start_tracking(first_step: int) -> ReportStep:
-                return trackers.enter_context(track_steps(job, model, devices, first_step))
-
-            with explain_out_of_memory(base.estimated_memory, job.arm.name, devices.device):
+        # the tracker is closed last: one that hangs must not prevent saving a finished adapter
+        with open_tracker(job) as log_step:
+            with explain_out_of_memory(base.estimated_memory, job.arm.name, base.device):
                 log = run_steps(
-                    job, settings, model.to(devices.device), arm_plan.steps, arm_plan.sequences,
-                    None if end is None else end.id, devices, checkpoint, start_tracking,
+                    job, settings, model, arm_plan.steps, arm_plan.sequences,
+                    None if end is None else end.id, base.device, checkpoint, log_step,
                     base.is_head_last,
                 )  # fmt: skip
             losses = {"first_loss": log[0]["loss"], "last_loss": log[-1]["loss"]}
@@ -333,18 +299,14 @@ def _train_arm(
             }
             result_facts = {**base_facts, **losses}
             facts = {**identity, **result_facts, "attention": describe_attention(base.model)}
-            if devices.is_first:
-                lines = "".join(json.dumps(entry) + "\n" for entry in log)
-                files = {"training_log.jsonl": lines, "README.md": format_model_card(facts)}
-                facts = save_adapter(job.output, model, facts, files)
-                checkpoint.remove()
-            devices.wait()
+            lines = "".join(json.dumps(entry) + "\n" for entry in log)
+            facts = save_adapter(job.output, model, facts, {"training_log.jsonl": lines})
+            checkpoint.remove()
     finally:
         remove_lora(model, settings)
     return facts
 
 
 def _list_libraries(settings: Training) -> tuple[str, ...]:
-    quantizer = ("bitsandbytes",) if settings.quantize else ()
     fused = ("liger-kernel",) if settings.kernels == "fused" else ()
-    return ("torch", "transformers", "peft", "accelerate", *quantizer, *fused)
+    return ("torch", "transformers", "peft", "accelerate", *fused)

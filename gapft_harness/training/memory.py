@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import is_dense
 from gapft_harness.training.objective import MAX_FLOAT32_LOGITS, find_max_logits
@@ -27,7 +28,7 @@ _CPU = torch.device("cpu")
 _REMEDY = (
     "To reduce it: activations: lower training.micro_batch (with padding_free: "
     "training.max_tokens), or set training.gradient_checkpointing: true; base: training.dtype: "
-    "bfloat16, training.quantize: 8bit or 4bit, or on several GPUs executor.fsdp: true"
+    "bfloat16, or several GPUs for each worker"
 )
 #: Allowed overestimate: for small Llamas the error was within a quarter.
 _MARGIN = 1.25
@@ -37,17 +38,17 @@ _MARGIN = 1.25
 _HEAP_SHARE = 0.75
 #: Bytes of a process that has imported torch, transformers and PEFT; on a GPU, with its context.
 _LIBRARY_BYTES = {"cpu": 0.4e9, "cuda": 1e9}
-#: Bytes per weight of a quantized linear layer, with the scales of its blocks.
-_BYTES_PER_QUANTIZED_WEIGHT = {"8bit": 1.0, "4bit": 0.5 + 4 / 64}
+#: Least bytes per weight of a linear layer in quantized files, with the scales of its blocks.
+_MIN_BYTES_PER_QUANTIZED_WEIGHT = 0.5 + 4 / 64
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes that one process of a training needs.
+    """Bytes that a training needs.
 
     Attributes:
-        base: the frozen weights; with FSDP this process's shard and one complete layer.
-        adapters: float32 weights, gradients, AdamW's two states, and the buffer of their sum.
+        base: the frozen weights.
+        adapters: float32 weights, gradients, and AdamW's two states.
         activations: tensors that the largest forward pass saves for its backward pass.
         logits: logits of the largest forward pass that exist at one time, with their gradient.
         heap: additional memory of a CPU process beyond its passes' tensors; 0 on a GPU.
@@ -80,16 +81,14 @@ def estimate_memory(
     model: Any,
     settings: Training,
     passes: Iterable[Sequence[Member]],
-    shards: int = 1,
     is_head_last: bool = True,
     device: torch.device = _CPU,
 ) -> MemoryEstimate:
-    """Estimate the memory that one process needs.
+    """Estimate the memory that a training needs.
 
     Args:
         model: the base on the meta device (``model.build_meta_model``).
-        passes: all forward passes that this process will run.
-        shards: processes that shard the base's weights; 1 without FSDP.
+        passes: all its forward passes.
         is_head_last: whether logits are the output layer's output
             (``output_layer.is_output_layer_last``), so that they are computed in chunks.
         device: the training device; a CPU saves other tensors than a GPU.
@@ -121,20 +120,14 @@ def estimate_memory(
         )
         largest_pass = max(largest_pass, pass_bytes, key=sum)
     activations, logits = largest_pass
-    base = _count_weight_bytes(model, model, settings, width)
-    if shards > 1:
-        largest = max(
-            (_count_weight_bytes(layer, model, settings, width) for layer in layers), default=base
-        )
-        rest = base - sum(_count_weight_bytes(layer, model, settings, width) for layer in layers)
-        base = base // shards + max(largest, rest)
     adapters = settings.rank * sum(
         linear.in_features + linear.out_features
         for path, linear in _find_linears(model)
         if path.rpartition(".")[2] in settings.target_modules
     )
     heap = int(_HEAP_SHARE * (activations + logits)) if device.type == "cpu" else 0
-    return MemoryEstimate(base, adapters * 4 * (5 if shards > 1 else 4), activations, logits, heap)
+    base = _count_weight_bytes(model, width)
+    return MemoryEstimate(base, adapters * 4 * 4, activations, logits, heap)
 
 
 def free_gpu_memory() -> None:
@@ -147,68 +140,52 @@ def free_gpu_memory() -> None:
 
 
 def count_fitting(
-    estimated: MemoryEstimate, free: int, device: torch.device, processes: int, shared_base: bool
+    estimated: MemoryEstimate, free: int, device: torch.device, shared_base: bool
 ) -> int:
     """Count the trainings that fit into a memory together; 0 if not even one does.
 
     Args:
-        estimated: estimate of one process of the largest training.
+        estimated: estimate of the largest training.
         free: bytes.
         device: the device of all trainings.
-        processes: processes of one training that use this memory.
         shared_base: whether processes map the base's files into memory, so that it counts once.
     """
     shared_bytes = estimated.base if shared_base and device.type == "cpu" else 0
-    per_training = processes * (estimated.total - shared_bytes + int(_LIBRARY_BYTES[device.type]))
+    per_training = estimated.total - shared_bytes + int(_LIBRARY_BYTES[device.type])
     return max(0, free - shared_bytes) // per_training
 
 
-def check_memory(
-    estimated: MemoryEstimate, free: int, device: torch.device, processes: int
-) -> None:
+def check_memory(estimated: MemoryEstimate, free: int, device: torch.device) -> None:
     """Reject a training that cannot fit. One that might fit goes on; see ``explain_out_of_memory``.
 
     Args:
-        estimated: estimate of one process.
+        estimated: the estimate.
         free: bytes.
         device: for the message.
-        processes: processes that share this memory: all on the machine for CPUs, one for a GPU.
 
     Raises:
         UserError: the counted part exceeds the free memory, or the complete estimate exceeds it by
             more than a quarter. The message names both and the settings to change.
     """
-    if estimated.certain * processes <= free and estimated.total * processes <= _MARGIN * free:
+    if estimated.certain <= free and estimated.total <= _MARGIN * free:
         return
-    per_process = f" for each of {processes} processes" if processes > 1 else ""
     raise UserError(
-        f"training needs {estimated}{per_process} (estimated from the base's config), but {device} "
+        f"training needs {estimated} (estimated from the base's config), but {device} "
         f"has {free / _GB:.3g} GB free. {_REMEDY}"
     )
 
 
-def check_loading_memory(model: Any, settings: Training, free: int, processes: int) -> None:
-    """Reject processes that each load a complete base before they shard it, if it cannot fit.
+def is_larger_than_gpu(model: Any, settings: Training, device: torch.device) -> bool:
+    """Return whether a base exceeds its GPU, and this process sees further ones.
 
     Args:
         model: the base on the meta device.
-        free: free bytes of the machine's memory.
-        processes: number of processes that load it on this machine.
-
-    Raises:
-        UserError: the copies do not fit.
+        device: the training device; one with a number is the only one that is used.
     """
-    base_bytes = _count_weight_bytes(
-        model, model, settings, torch.finfo(getattr(torch, settings.dtype)).bits // 8
-    )
-    if base_bytes * processes > free:
-        raise UserError(
-            f"executor.fsdp: during loading, each of {processes} processes needs the complete base "
-            f"in {settings.dtype}, {base_bytes / _GB:.3g} GB, but this machine has "
-            f"{free / _GB:.3g} GB free. Lower executor.processes, or store the base in "
-            f"{settings.dtype}: files in the training dtype are mapped into memory once for all "
-            "processes"
-        )
+    if str(device) != "cuda" or torch.cuda.device_count() == 1:
+        return False
+    width = torch.finfo(getattr(torch, settings.dtype)).bits // 8
+    return _count_weight_bytes(model, width) > measure_free_memory(device)
 
 
 @contextlib.contextmanager
@@ -245,26 +222,22 @@ def _find_hidden_size(model: Any) -> int:
     return size
 
 
-def _count_weight_bytes(module: Any, model: Any, settings: Training, width: int) -> int:
-    """Count the bytes of a module's weights; tied weights once, the output layer never quantized.
+def _count_weight_bytes(model: Any, width: int) -> int:
+    """Count the bytes of the base's weights; tied weights once, the output layer never quantized.
 
     For a base whose files are already quantized, the minimum is counted, so that it is never
     rejected wrongly.
     """
-    stored = getattr(model.config, "quantization_config", None)
-    quantize = settings.quantize or ("4bit" if stored else None)
+    is_quantized = getattr(model.config, "quantization_config", None) is not None
     head = model.get_output_embeddings().weight
     quantized_ids = {
         id(linear.weight)
-        for _, linear in _find_linears(module)
-        if quantize is not None and linear.weight is not head
+        for _, linear in _find_linears(model)
+        if is_quantized and linear.weight is not head
     }
     return sum(
-        int(
-            p.numel()
-            * (_BYTES_PER_QUANTIZED_WEIGHT[quantize or "8bit"] if id(p) in quantized_ids else width)
-        )
-        for p in module.parameters()
+        int(p.numel() * (_MIN_BYTES_PER_QUANTIZED_WEIGHT if id(p) in quantized_ids else width))
+        for p in model.parameters()
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,13 +25,12 @@ class ModelNotLoaded(UserError):
 
 
 def load_base(
-    model_args: Mapping[str, Any], settings: Training, device: torch.device | None = None
+    model_args: Mapping[str, Any], settings: Training, device_map: str | None = None
 ) -> Any:
-    """Load the base model in the recipe's dtype, on the CPU; a quantized one on its device.
+    """Load the base model in the recipe's dtype, on the CPU unless it has a device map.
 
     Raises:
-        UserError: the model is missing, cannot be trained without padding, or bitsandbytes, which
-            quantizes it, is not installed.
+        UserError: the model is missing, or cannot be trained without padding.
     """
     from transformers import AutoModelForCausalLM
 
@@ -40,12 +38,11 @@ def load_base(
     if settings.padding_free:
         register_segments()
         options["attn_implementation"] = SEGMENTS
-    if settings.quantize is not None:
-        options |= _build_quantization_options(settings, device)
     with _convert_load_errors(model_args), hide_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(
-            model_args["pretrained"], dtype=getattr(torch, settings.dtype), **options
-        )
+            model_args["pretrained"], dtype=getattr(torch, settings.dtype), device_map=device_map,
+            **options,
+        )  # fmt: skip
     # caches are for generation; off, to avoid a warning in training
     model.config.use_cache = False
     return model
@@ -104,26 +101,6 @@ def _convert_load_errors(model_args: Mapping[str, Any]) -> Iterator[None]:
             f"model {model_args['pretrained']}: cannot be loaded for training: "
             f"{' '.join(str(error).split())}"
         ) from error
-
-
-def _build_quantization_options(settings: Training, device: torch.device | None) -> dict[str, Any]:
-    """Build the options of ``from_pretrained`` that quantize linear layers but the output layer."""
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"training.quantize: {settings.quantize} needs bitsandbytes, which is not installed; "
-            "pip install 'gapft-harness[quantized]', or remove training.quantize"
-        )
-    from transformers import BitsAndBytesConfig
-
-    if settings.quantize == "8bit":
-        config = BitsAndBytesConfig(load_in_8bit=True)
-    else:
-        config = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
-        )
-    return {"quantization_config": config, "device_map": {"": device or "cpu"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +297,8 @@ def fuse_lora_layers(adapted: Any) -> int:
     PEFT keeps the adapter in float32 and casts the layer's complete input to float32, and its
     output back: these copies take longer than the adapter's products, and on a CPU most of the
     memory. This forward pass casts the small factors instead; the factors, their gradients and the
-    optimizer's state stay float32. Other layers, such as quantized and sharded (FSDP) ones, keep
-    PEFT's forward pass. Removing the adapter also restores PEFT's.
+    optimizer's state stay float32. Other layers keep PEFT's forward pass, and removing the adapter
+    restores it.
 
     Args:
         adapted: base and one adapter, from ``get_peft_model``.
@@ -331,9 +308,7 @@ def fuse_lora_layers(adapted: Any) -> int:
     count = 0
     for module in adapted.modules():
         base = module.base_layer if type(module) is Linear else None
-        if type(base) is not torch.nn.Linear or type(base.weight) is not torch.nn.Parameter:
-            continue
-        if base.weight.dtype.itemsize == 2:
+        if type(base) is torch.nn.Linear and base.weight.dtype.itemsize == 2:
             (name,) = module.active_adapters
             module.forward = partial(_fused_forward, module, name)
             count += 1

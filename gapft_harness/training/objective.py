@@ -181,19 +181,23 @@ class _HeadLoss(torch.autograd.Function):
             with torch.enable_grad():
                 leaf = part.detach().requires_grad_()
                 logits = layer(leaf.unsqueeze(0))[0]
-            loss, gradient = _compute_cross_entropy(logits.detach(), target, weight)
+            loss, gradient = _compute_cross_entropy(
+                logits.detach(), target.to(logits.device), weight.to(logits.device)
+            )
             losses.append(loss)
             gradients = torch.autograd.grad(logits, (leaf, *trained), gradient)
             part_gradients.copy_(gradients[0])
             for total, more in zip(parameter_gradients, gradients[1:], strict=True):
                 total += more
         ctx.save_for_backward(input_gradients, *parameter_gradients)
-        return torch.stack(losses).sum()
+        return torch.stack(losses).sum().to(inputs.device)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Multiply the gradients that ``forward`` computed."""
-        input_gradients, *parameter_gradients = (gradient * grad for gradient in ctx.saved_tensors)
+        input_gradients, *parameter_gradients = (
+            gradient * grad.to(gradient.device) for gradient in ctx.saved_tensors
+        )
         return input_gradients, None, None, None, None, *parameter_gradients
 
 

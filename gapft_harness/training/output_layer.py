@@ -26,7 +26,8 @@ def limit_to_positions(model: Any, positions: torch.Tensor) -> Iterator[None]:
     rows, places = positions
 
     def gather(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (inputs[0][rows, places].unsqueeze(0), *inputs[1:])
+        device = inputs[0].device  # a base that is spread over GPUs ends on another one
+        return (inputs[0][rows.to(device), places.to(device)].unsqueeze(0), *inputs[1:])
 
     hook = model.get_output_embeddings().register_forward_pre_hook(gather)
     try:
@@ -50,7 +51,8 @@ def capture_inputs(model: Any, positions: torch.Tensor) -> Iterator[list[torch.T
     captured: list[torch.Tensor] = []
 
     def capture(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        captured.append(inputs[0][rows, places])
+        device = inputs[0].device
+        captured.append(inputs[0][rows.to(device), places.to(device)])
         return (captured[-1][:0].unsqueeze(0), *inputs[1:])
 
     hook = model.get_output_embeddings().register_forward_pre_hook(capture)

@@ -25,11 +25,9 @@ def cut_step(
     sequences: Sequence[TrainingSequence],
     weights: Sequence[float],
     settings: Training,
-    rank: int = 0,
-    process_count: int = 1,
     device: str = "cpu",
 ) -> list[list[Member]]:
-    """Divide one process's share of one optimizer step into forward passes.
+    """Divide one optimizer step into forward passes.
 
     Members are first sorted by length. With padding, ``micro_batch`` neighbours form a pass, which
     reduces padding. Without padding, a pass has as many members as ``max_tokens`` allows, and at
@@ -38,55 +36,14 @@ def cut_step(
     Args:
         sequences: all members of the step.
         weights: their loss weights, in the same order.
-        rank: the process, from 0.
-        process_count: processes that share the step. A process may get no member.
         device: kind of training device, cpu or cuda.
     """
     members = [Member(s, w) for s, w in zip(sequences, weights, strict=True)]
     members.sort(key=lambda m: (m.sequence.tokens, m.sequence.slot))
     if settings.padding_free:
-        own_members = _select_share([[member] for member in members], rank, process_count)
-        ceiling = settings.max_tokens or MAX_TOKENS[device]
-        return list(_fill_passes([member for (member,) in own_members], ceiling))
+        return list(_fill_passes(members, settings.max_tokens or MAX_TOKENS[device]))
     size = settings.micro_batch
-    return _select_share(
-        [members[i : i + size] for i in range(0, len(members), size)], rank, process_count
-    )
-
-
-def cut_step_evenly(
-    sequences: Sequence[TrainingSequence],
-    weights: Sequence[float],
-    settings: Training,
-    rank: int,
-    process_count: int,
-    device: str = "cpu",
-) -> list[list[Member]]:
-    """Divide a step as ``cut_step``, but with equally many forward passes on every process.
-
-    Processes that shard the base's weights must compute each layer together. A process with fewer
-    passes repeats the step's shortest sequence with weight 0, which adds nothing to the loss.
-    """
-    passes_by_rank = [
-        cut_step(sequences, weights, settings, other_rank, process_count, device)
-        for other_rank in range(process_count)
-    ]
-    shortest = min(sequences, key=lambda s: (s.tokens, s.slot))
-    missing = max(map(len, passes_by_rank)) - len(passes_by_rank[rank])
-    return passes_by_rank[rank] + [[Member(shortest, 0.0)]] * missing
-
-
-def _select_share(parts: list[list[Member]], rank: int, process_count: int) -> list[list[Member]]:
-    """Select the parts of one process: longest first, each to the least loaded process."""
-    if process_count == 1:
-        return parts
-    loads, own_parts = [0] * process_count, []
-    for part in reversed(parts):
-        lightest = loads.index(min(loads))
-        loads[lightest] += len(part) * part[-1].sequence.tokens
-        if lightest == rank:
-            own_parts.append(part)
-    return own_parts[::-1]
+    return [members[i : i + size] for i in range(0, len(members), size)]
 
 
 def _fill_passes(members: Sequence[Member], ceiling: int) -> Iterator[list[Member]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.decomposition import partition
-from gapft_harness.analysis.majority import MAX_SAMPLES, majority_at_k
+from gapft_harness.analysis.majority import compute_majority
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.analysis.redistribution import NO_ANSWER
 from gapft_harness.core.records import State
@@ -77,17 +77,13 @@ class Verdicts:
         """The reason why there is no majority vote, in words; empty if there is one."""
         if self.answers is None or not (self.answers != NO_ANSWER).any():
             return "no answer was extracted from the samples"
-        return f"K is above {MAX_SAMPLES:,}" if self.k > MAX_SAMPLES else ""
+        return ""
 
-    def compute_majority(self) -> NDArray[np.float64]:
-        """Compute each problem's expected accuracy of a majority vote (``analysis.majority``).
-
-        Returns:
-            Shape (P, K), maj@k of each problem in column k - 1; (P, 0) with a ``voting_fault``.
-        """
+    def compute_majority(self) -> NDArray[np.float64] | None:
+        """Compute each problem's maj@K (``analysis.majority``), (P,); None with a fault."""
         if self.answers is None or self.voting_fault:
-            return np.zeros((len(self.passing), 0))
-        return majority_at_k(self.answers, self.passed)
+            return None
+        return compute_majority(self.answers, self.passed)
 
     def select_samples(self, first: int, k: int) -> Verdicts:
         """Select k samples from number ``first`` on: for nested budgets, or independent sets."""

@@ -14,7 +14,6 @@ from gapft_harness.analysis.paired import mcnemar
 from gapft_harness.analysis.power import (
     compute_data_factor,
     compute_power,
-    count_items_needed,
     find_detectable_effect,
 )
 
@@ -81,33 +80,3 @@ def test_data_factor_reaches_power(pi: float, share: float, items: int) -> None:
     )
     assert compute_data_factor(effect, 2 * width) == pytest.approx(4 * times)
     assert compute_data_factor(0.0, width) is None
-
-
-@given(
-    pi=st.floats(0.01, 1),
-    part=st.floats(0.001, 1),
-    seeds=st.integers(1, 12),
-    shared=st.floats(0, 1),
-)
-def test_items_needed_are_fewest_that_reach_power(
-    pi: float, part: float, seeds: int, shared: float
-) -> None:
-    settings = {"seeds": seeds, "discordance": pi, "shared": shared}
-    effect = part * pi
-    items = count_items_needed(effect, **settings)
-    assert items is not None
-    assert compute_power(effect, items=items, **settings) >= 0.8 - 1e-6
-    if items > 1:
-        assert compute_power(effect, items=items - 1, **settings) <= 0.8 + 1e-6
-        least = find_detectable_effect(items=items, **settings)
-        assert least is not None
-        assert least <= effect * (1 + 1e-6) + 1e-8
-
-
-def test_items_needed_of_impossible_and_tiny_effects() -> None:
-    assert count_items_needed(0.0, seeds=3, discordance=0.2) is None
-    assert count_items_needed(1e-300, seeds=3, discordance=0.2) is None
-    at_most = count_items_needed(0.2, seeds=3, discordance=0.2)
-    assert count_items_needed(0.9, seeds=3, discordance=0.2) == at_most
-    with pytest.raises(ValueError, match="effect"):
-        count_items_needed(-0.1, seeds=3, discordance=0.2)

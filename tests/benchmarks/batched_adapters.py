@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gapft_harness.training.speed import synchronize
+from tests.benchmarks.gpu.device import synchronize
 from tests.benchmarks.measure import Figure
 
 _RANK, _SCALING = 8, 2.0

@@ -27,7 +27,7 @@ def measure(folder: Path) -> list[Figure]:
     from gapft_harness.hooks.manager import load_plugins
     from gapft_harness.recipe.sections import Training
     from gapft_harness.run_directory.directory import RunDirectory
-    from gapft_harness.stages.train.job import _build_job, build_tracking, read_searched_pool
+    from gapft_harness.stages.train.job import _build_job, read_searched_pool
     from gapft_harness.training.grpo import train_grpo
     from gapft_harness.training.model import add_lora, load_base
 
@@ -35,9 +35,8 @@ def measure(folder: Path) -> list[Figure]:
     succeed("run", "controls/online", "--run-dir", folder / "run", *stages)
     run, plugins, arm = RunDirectory.open(folder / "run"), load_plugins(), Arm("grpo_masked", 13)
     job = _build_job(
-        run, arm, lambda done, total: None, build_tracking(run, arm, plugins), False,
-        read_searched_pool(run, plugins, ()),
-    )  # fmt: skip
+        run, arm, lambda done, total: None, False, read_searched_pool(run, plugins, ())
+    )
     settings = Training.model_validate(
         {**job.settings, "learning_rate": 1e-12, "update_groups": UPDATES}
     )

@@ -16,10 +16,8 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import build_sections
 from gapft_harness.core.errors import GapftError
-from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write_log
-from tests.exporting import latex_reader
 from tests.report.explorer.made import unpack_page
 
 pytestmark = pytest.mark.xdist_group("lm_eval_logs")
@@ -150,18 +148,8 @@ def test_escapes_hostile_responses(tmp_path: Path) -> None:
     bad = {"resps": [[HOSTILE]], "target": HOSTILE, "doc": {"question": HOSTILE, "subject": "[b]|"}}
     before = write_log(tmp_path / "before", rows=[row(0, 0, **bad)])
     after = write_log(tmp_path / "after", rows=[row(0, 1, **bad)])
-    written = ("--out", tmp_path / "out", "--tables", tmp_path / "tables")
-    done = run_compare(before, after, "--by", "subject", *written)
+    done = run_compare(before, after, "--by", "subject", "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    for name in ("before-and-after", "by-subject"):
-        with (tmp_path / "tables" / f"{name}.csv").open(newline="") as file:
-            cells = [*csv.reader(file)]
-        tex = (tmp_path / "tables" / f"{name}.tex").read_text()
-        assert latex_reader.read_table(tex) == cells
-        for line in cells:
-            md = " | ".join(map(escape_markdown, line))
-            assert f"| {md} |" in (tmp_path / "out" / "comparison.md").read_text()
-    assert "--tables" in str(run_compare(before, after, *written).exception)
     page = (tmp_path / "out" / "comparison.md").read_text()
     for text in (done.output, page):
         assert "\x1b" not in text

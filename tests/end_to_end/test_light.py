@@ -99,8 +99,7 @@ def test_environment_lacks_the_extras(light_python: Path) -> None:
         ("list", "tasks"),
         ("doctor",),
         ("export", "runs/demo", "--to", "dataset", "--out", "{}/dataset"),
-        ("export", "runs/demo", "--to", "adapters", "--out", "{}/adapters"),
-        ("export", "runs/demo", "--to", "tables", "--out", "{}/tables"),
+        ("export", "runs/demo", "--to", "trl", "--out", "{}/trl"),
     ],
     ids=lambda arguments: " ".join(arguments[:3]),
 )

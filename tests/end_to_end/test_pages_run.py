@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from huggingface_hub import ModelCard
-from peft import PeftConfig
 
 from tests.end_to_end.readme import read_blocks, run_blocks
 from tests.end_to_end.results_checks import check_results
@@ -36,7 +34,7 @@ def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
     ("page", "printed"),
     [
         ("your-model-and-data.md", ["pass@1", "verified: the arms differ only"]),
-        ("machines.md", ["this search (done)"]),
+        ("machines.md", ["what it takes", "search"]),
     ],
 )
 def test_page_commands_work(page: str, printed: list[str], demo_run: Path, tmp_path: Path) -> None:
@@ -98,37 +96,24 @@ def test_every_report_column_is_explained(demo_run: Path) -> None:
             continue
         tables += 1
         for column in line.strip("| ").split(" | "):
-            name = re.sub(r"^(Pass|maj)@([2-9]|1\d+)$", r"\1@k", column)
+            name = re.sub(r"^Pass@([2-9]|1\d+)$", "Pass@k", column)
+            name = re.sub(r"^maj@\d+$", "maj@K", name)
             name = "Pass@k" if title == "What search reaches" and name == "Pass@1" else name
             assert f"`{name}`" in cells, f"docs/columns.md, {title!r}, lacks {column!r}"
     assert tables > 8
 
 
 def test_import_and_export_work(demo_run: Path, tmp_path: Path) -> None:
-    log = run_page("import-export.md", demo_run, tmp_path)
-    assert "exported/axolotl/" in log
-    assert (tmp_path / "exported" / "axolotl" / "gapft-seed13.yaml").is_file()
-    assert (tmp_path / "exported" / "llama-factory" / "dataset_info.json").is_file()
-    assert (tmp_path / "exported" / "evidence" / "data" / "audit.parquet").is_file()
-    assert (tmp_path / "exported" / "tables" / "contrasts.tex").is_file()
+    run_page("import-export.md", demo_run, tmp_path)
+    assert (tmp_path / "exported" / "trl" / "gapft-seed13.jsonl").is_file()
     written = (tmp_path / "exported" / "decisions.jsonl").read_text().splitlines()
     results = json.loads((demo_run / "report" / "results.json").read_text())
     for name, condition in results["conditions"].items():
         for seed, seed_results in condition["seeds"].items():
             own = [row for row in map(json.loads, written) if row["model"] == f"{name}-seed{seed}"]
             assert sum(row["passed"] for row in own) == seed_results["counts"]["correct"]
-    states = pq.read_table(tmp_path / "exported" / "verl" / "train.parquet")["extra_info"]
-    assert {row["state"] for row in states.to_pylist()} == {"S"}
-    pairs, band = (
-        pq.read_table(tmp_path / "exported" / name / "train.parquet").to_pylist()
-        for name in ("trl-dpo", "trl-dpo-band")
-    )
-    assert band == [row for row in pairs if 0.2 <= row["solve_rate"] <= 0.8] != pairs
-    assert "rewards/passes/mean" in log
-    adapter = tmp_path / "exported" / "adapters" / "gapft-seed13"
-    assert PeftConfig.from_pretrained(str(adapter)).r == 8
-    (results, _) = ModelCard.load(adapter / "README.md").data.eval_results
-    assert 0.8 < results.metric_value < 1
+    pool = pq.read_table(tmp_path / "exported" / "responses" / "pool.parquet").to_pylist()
+    assert {row["solve_rate"] for row in pool if row["state"] == "U"} == {0.0}
 
 
 def write_section(heading: str, folder: Path) -> Path:

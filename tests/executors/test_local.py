@@ -15,7 +15,8 @@ import pytest
 
 from gapft_harness.core import processes
 from gapft_harness.core.errors import GapftError, PluginError, UserError
-from gapft_harness.executors.local import LocalExecutor
+from gapft_harness.executors import local
+from gapft_harness.executors.local import LocalExecutor, divide_gpus
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.executors import job_functions
@@ -153,6 +154,39 @@ def test_workers_get_threads_folder_and_import_path(executor):
     assert settings["tokenizers"] == "false"
     assert settings["cwd"] == os.getcwd()
     assert settings["path"] == [os.path.abspath(entry) for entry in sys.path]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "expected"),
+    [
+        ("", 2, ["", ""]),
+        ("0", 3, ["0", "0", "0"]),
+        ("012", 2, ["02", "1"]),
+        ("0123", 1, ["0123"]),
+        ("456", 5, ["4", "5", "6", "4", "5"]),
+    ],
+)
+def test_divides_gpus_among_workers(gpus, workers, expected):
+    assert divide_gpus(gpus, workers) == [list(part) for part in expected]
+
+
+def test_each_worker_sees_its_own_gpus(executor, tmp_path, monkeypatch):
+    """Also one that replaces a dead worker."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6,7")
+    monkeypatch.setattr(local, "list_gpus", lambda: ["4", "6", "7"])
+    names = ["CUDA_VISIBLE_DEVICES", "GAPFT_VISIBLE_DEVICES"]
+    job = build_job("read_environment", names=names)
+    (first,) = executor.run([job], ignore_report)
+    assert first == {names[0]: "4,7", names[1]: "4,6,7"}
+    meet = [build_job("meet", folder=str(tmp_path), me=a, other=b) for a, b in ("ab", "ba")]
+    executor.run(meet, ignore_report)
+    os.kill(executor._workers[0].process.pid, signal.SIGKILL)
+    wait_until(lambda: executor._workers[0].process.poll() is not None)
+    meet = [build_job("meet", folder=str(tmp_path), me=a, other=b) for a, b in ("cd", "dc")]
+    executor.run(meet, ignore_report)
+    assert [worker.place for worker in executor._workers] == [1, 0]
+    (second,) = executor.run([job], ignore_report)
+    assert second[names[0]] == "6"
 
 
 @pytest.mark.parametrize("kind", [GapftError, UserError, PluginError])

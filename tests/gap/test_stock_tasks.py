@@ -218,7 +218,7 @@ def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str,
     majority = results["filters"][name]["maj_at_k"]
     if name not in ("strict-match", "flexible-extract", "get-answer"):
         assert majority is None, "the filter returns the complete response"
-        reason = f"filter {name}: maj@k is not shown, since no answer was extracted"
+        reason = f"filter {name}: maj@K is not shown, since no answer was extracted"
         assert any(note.startswith(reason) for note in results["notes"])
         return
     outcomes = []

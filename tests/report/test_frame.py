@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gapft_harness.api import Column, Frame
-from gapft_harness.exporting.tables import render_latex
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.document import format_csv
@@ -69,7 +68,6 @@ def test_every_rendering_marks_ranks() -> None:
     assert "| x | <u>1</u> | **2** |" in markdown.render_markdown("t", "", sections)
     html = page.render_page("t", "", sections, [], {})
     assert "<td><u>1</u></td><td><b>2</b></td>" in html
-    assert r"x & \underline{1} & \textbf{2} \\" in render_latex(table, "t", "t")
 
 
 def test_mapped_column_keeps_value_mark_and_placeholder() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -12,9 +10,7 @@ import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
-from gapft_harness.report.rendering.markdown import escape_markdown
 from gapft_harness.run_directory.tables import response_schema
-from gapft_harness.study.document import read_sections
 from gapft_harness.study.driver import check_study_folder, describe_study, read_recipes
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
@@ -50,15 +46,6 @@ def test_writes_study_of_existing_runs(folder):
         assert f"## {title}" in text
     before = page.read_bytes()
     assert run_planted_study(folder).read_bytes() == before
-    succeed("export", "study", "--to", "tables", "--out", "tables", cwd=folder)
-    with (folder / "tables" / "main-comparison.csv").open(newline="") as file:
-        rows = [*csv.reader(file)]
-    assert len(rows) == 3
-    unlinked = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
-    unlinked = re.sub(r"\*\*(.*?)\*\*|</?u>", r"\1", unlinked)
-    assert all(f"| {' | '.join(map(escape_markdown, row))} |" in unlinked for row in rows)
-    error_output = gapft("export", "study", "--to", "dataset", "--out", "data", cwd=folder).stderr
-    assert "--to dataset: needs a run" in error_output
 
 
 def test_reports_missing_seed_and_omits_means(folder):
@@ -76,8 +63,6 @@ def test_reports_missing_seed_and_omits_means(folder):
     assert "| B / b | – | – | – | – | – | – | – |" in text
     verification = verify_study(folder / "study")
     assert not [line for line in verification.differences if line.startswith("report/")]
-    with pytest.raises(UserError, match="B / b: no decisions of uniform under seed 21"):
-        read_sections(folder / "study")
 
 
 def test_reports_missing_seed_and_condition(folder):

@@ -14,7 +14,6 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import sha256
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.loop import Checkpoint, read_random_state
 from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import compute_loss
@@ -57,14 +56,14 @@ def test_ignores_checkpoint_of_other_device_type(model: Path, tmp_path: Path) ->
     adapted = add_lora(load_base({"pretrained": str(model)}, settings()), settings(), 1)
     trainable = [p for p in adapted.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable)
-    cpu, gpu = (Devices(None, torch.device(kind), 0, 1) for kind in ("cpu", "cuda"))
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
     inputs = {"settings": 1}
 
-    def open_checkpoint(devices: Devices) -> Checkpoint:
-        return Checkpoint.for_output(tmp_path / "a", inputs, devices, None)
+    def open_checkpoint(device: torch.device) -> Checkpoint:
+        return Checkpoint.for_output(tmp_path / "a", inputs, device, None)
 
     done = [{"step": 1, "loss": 0.5}]
-    open_checkpoint(cpu).save(cpu, adapted, optimizer, done, read_random_state(cpu.device))
+    open_checkpoint(cpu).save(adapted, optimizer, done, read_random_state(cpu))
     before = [p.detach().clone() for p in trainable]
     assert open_checkpoint(gpu).load(gpu, adapted, optimizer) == []
     assert all(torch.equal(a, b) for a, b in zip(before, trainable, strict=True))

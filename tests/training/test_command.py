@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from gapft_harness.stages.train import stage
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.store import STORE_VARIABLE
-from gapft_harness.training import lora
+from gapft_harness.training import devices, lora
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
 from tests.command import gapft, succeed
@@ -41,8 +40,6 @@ from tests.training.literal import run_literal_training
 pytestmark = pytest.mark.xdist_group("train_command")
 
 ARM = "gapft-seed13"
-
-#: A command that takes longer is considered to hang.
 
 
 @pytest.fixture(scope="module")
@@ -97,28 +94,22 @@ def reference_adapter(selected_run: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize(
-    ("training", "executor"),
+    "training",
     [
-        ({"micro_batch": 2, "accumulation": 8}, {}),
-        ({"micro_batch": 16, "accumulation": 1}, {}),
-        ({"padding_free": True, "max_tokens": 64, "max_length": 64}, {}),
-        ({"micro_batch": 2, "accumulation": 8}, {"processes": 2}),
-        ({"gradient_checkpointing": True}, {"processes": 2, "fsdp": True}),
+        {"micro_batch": 2, "accumulation": 8},
+        {"micro_batch": 16, "accumulation": 1},
+        {"padding_free": True, "max_tokens": 64, "max_length": 64},
     ],
-    ids=["2x8", "16x1", "unpadded", "2x8 on two", "2x8, base shared out"],
+    ids=["2x8", "16x1", "unpadded"],
 )
 def test_step_division_does_not_change_training(
     selected_run: Path,
     reference_adapter: Path,
     tmp_path: Path,
     training: dict[str, Any],
-    executor: dict[str, Any],
 ) -> None:
-    adapter = train_copy(selected_run, tmp_path / "run", training, **executor)
+    adapter = train_copy(selected_run, tmp_path / "run", training)
     assert_same_training(reference_adapter, adapter)
-    facts = json.loads((adapter / "training.json").read_text())
-    assert facts["processes"] == executor.get("processes", 1)
-    assert facts.get("fsdp", False) == executor.get("fsdp", False)
     assert verify(tmp_path / "run", [str(selected_run / "plugin.py")]).differences == []
 
 
@@ -169,12 +160,22 @@ def test_command_equals_literal_loop(
         assert line["grad_norm"] == pytest.approx(norm, rel=10 * tolerance)
 
 
-@pytest.mark.parametrize(("free", "groups"), [(100e9, 2), (0.6e9, 1), (0.1e9, 1)])
+@pytest.mark.parametrize(
+    ("free", "groups", "gpus"), [(100e9, 2, 0), (0.6e9, 1, 0), (0.1e9, 1, 0), (1.6e9, 2, 2)]
+)
 def test_limits_workers_by_free_memory(
-    selected_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, groups: int
+    selected_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: float,
+    groups: int,
+    gpus: int,
 ) -> None:
-    """A process with torch takes 0.4 GB; this test's model takes almost nothing."""
+    """A process with torch takes 0.4 GB, on a GPU 1 GB; this test's model almost nothing."""
     monkeypatch.setattr(lora, "measure_free_memory", lambda device: int(free))
+    monkeypatch.setattr(stage, "list_gpus", lambda: ["0", "1"][:gpus])
+    if gpus:
+        monkeypatch.setattr(devices, "resolve_device", lambda name: torch.device("cuda"))
     run = RunDirectory.open(copy_run_with(selected_run, tmp_path / "run", {}, workers=2))
     arms = [Arm("gapft", 13), Arm("gapft", 21)]
     shutil.copy(*(run.path / layout.selection_path(arm) for arm in arms))
@@ -193,82 +194,6 @@ def test_limits_workers_by_free_memory(
     ] * (2 - groups)
 
 
-#: Use any free port: by default all launchers of a machine use the same one.
-ACCELERATE = (
-    *("-m", "accelerate.commands.launch", "--num_processes", "2", "--num_machines", "1"),
-    *("--main_process_port", "0"),
-)
-
-
-@pytest.mark.parametrize("sharing", ["--multi_gpu", "--use_fsdp"])
-def test_accelerate_launcher_trains_the_same(
-    selected_run: Path, reference_adapter: Path, tmp_path: Path, sharing: str
-) -> None:
-    """Two processes without padding; the command itself uses torchrun's launcher."""
-    run = copy_run_with(selected_run, tmp_path / "run", {"padding_free": True})
-    plugin = ("--plugin", selected_run / "plugin.py")
-    done = subprocess.run(
-        [sys.executable, *ACCELERATE, sharing, "-m", "gapft_harness.training", run, *plugin],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"step {step} of 5" for step in range(1, 6)]
-    assert_same_training(reference_adapter, run / "adapters" / ARM)
-    facts = json.loads((run / "adapters" / ARM / "training.json").read_text())
-    assert facts["processes"] == 2
-    assert facts.get("fsdp", False) == (sharing == "--use_fsdp")
-    succeed("run", run, "--only", "train", *plugin)
-    assert verify(run, [str(selected_run / "plugin.py")]).differences == []
-
-
-def test_skips_arm_without_budget(selected_run: Path, tmp_path: Path) -> None:
-    """Its condition was added to the recipe after selection."""
-    run = copy_run_with(selected_run, tmp_path / "run", {})
-    for file in ("recipe.yaml", "manifest.json"):
-        content = yaml.safe_load((run / file).read_text())
-        recipe = content["recipe"] if file == "manifest.json" else content
-        recipe["conditions"] = ["gapft", "random"]
-        dump = json.dumps if file == "manifest.json" else yaml.safe_dump
-        (run / file).write_text(dump(content))
-    command = [sys.executable, "-m", "gapft_harness.training", run, "--plugin"]
-    command += [selected_run / "plugin.py"]
-
-    def run_training(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *more], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
-
-    refused = run_training("--arm", "random-seed13")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("gapft: --arm random-seed13: has no budget")
-    done = run_training()
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in (run / "adapters").iterdir()] == [ARM]
-
-
-def test_rejects_deepspeed_launcher(selected_run: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "gapft_harness.training", selected_run / "run"],
-        env={**os.environ, "ACCELERATE_USE_DEEPSPEED": "true"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("gapft: the launcher requests DEEPSPEED")
-
-
-def test_fsdp_requires_several_processes(selected_run: Path, tmp_path: Path) -> None:
-    run = copy_run_with(selected_run, tmp_path / "run", {}, fsdp=True)
-    done = gapft("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
-    assert done.returncode == 2
-    assert "executor.fsdp: needs several processes" in done.stderr
-
-
 def wait_until(condition: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -277,16 +202,13 @@ def wait_until(condition: Callable[[], bool], child: subprocess.Popen[bytes]) ->
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 def test_resumes_after_kill_with_same_bytes(
-    selected_run: Path, tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
+    selected_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kill it with its workers after a checkpoint; dropout and schedule continue."""
     training = {"dropout": 0.1, "schedule": "cosine", "repetitions": 200, "padding_free": True}
-    whole = train_copy(selected_run, tmp_path / "whole", training, processes=processes)
-    run = copy_run_with(
-        selected_run, tmp_path / "run", training, processes=processes, checkpoint_steps=2
-    )
+    whole = train_copy(selected_run, tmp_path / "whole", training)
+    run = copy_run_with(selected_run, tmp_path / "run", training, checkpoint_steps=2)
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store of its own"))
     checkpoint = run / "adapters" / f".{ARM}.checkpoint"
     command = [sys.executable, "-m", "gapft_harness.cli.main", "run", str(run)]
@@ -316,8 +238,8 @@ def test_resumes_after_kill_with_same_bytes(
     assert sha256(run / "adapters" / ARM) == sha256(whole)
 
 
-def test_reports_error_of_one_process(selected_run: Path, tmp_path: Path) -> None:
-    run = copy_run_with(selected_run, tmp_path / "run", {"target_modules": ["q_prog"]}, processes=2)
+def test_rejects_unknown_target_module(selected_run: Path, tmp_path: Path) -> None:
+    run = copy_run_with(selected_run, tmp_path / "run", {"target_modules": ["q_prog"]})
     done = gapft("run", run, "--only", "train", "--plugin", selected_run / "plugin.py")
     assert done.returncode == 2
     assert "no 'q_prog'; did you mean 'q_proj'?" in done.stderr
@@ -332,13 +254,9 @@ def test_rejects_unsupported_target_module(selected_run: Path, tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "without"),
-    [("gapft run", True), ("gapft run", False), ("gapft_harness.training", False)],
-    ids=["no training.json", "weights cut", "weights cut, own launcher"],
-)
+@pytest.mark.parametrize("without", [True, False], ids=["no training.json", "weights cut"])
 def test_rejects_incomplete_adapter(
-    selected_run: Path, reference_adapter: Path, tmp_path: Path, command: str, without: bool
+    selected_run: Path, reference_adapter: Path, tmp_path: Path, without: bool
 ) -> None:
     """An interrupted copy leaves such a folder."""
     run = copy_run_with(selected_run, tmp_path / "run", {"micro_batch": 1, "accumulation": 16})
@@ -349,17 +267,7 @@ def test_rejects_incomplete_adapter(
     else:
         weights = folder / "adapter_model.safetensors"
         weights.write_bytes(weights.read_bytes()[:100])
-    arguments = (run, "--plugin", selected_run / "plugin.py")
-    if command == "gapft run":
-        done = gapft("run", *arguments, "--only", "train")
-    else:
-        done = subprocess.run(
-            [sys.executable, "-m", command, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+    done = gapft("run", run, "--plugin", selected_run / "plugin.py", "--only", "train")
     assert done.returncode == 2, done.stderr
     assert f"{folder}: is incomplete" in " ".join(done.stderr.split())
     assert "remove the folder and run the command again" in " ".join(done.stderr.split())

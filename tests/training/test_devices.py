@@ -1,99 +1,142 @@
-"""The device that a training process uses. GPUs are simulated."""
+"""The device that a training uses, and a base that is larger than a GPU. GPUs are simulated."""
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from accelerate.state import PartialState
+from accelerate import dispatch_model
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.training import devices
-from gapft_harness.training.devices import Devices
-from tests.training.examples import job
+from gapft_harness.core.records import Decoding
+from gapft_harness.hooks.protocols import SearchedPool
+from gapft_harness.training import grpo, lora, memory
+from gapft_harness.training.devices import check_dtype, choose_device
+from gapft_harness.training.model import load_base
+from tests.tiny_models import write_byte_llama
+from tests.training.examples import assert_same_weights, examples, job, settings
 
 
-def choose_devices(device: object) -> Devices:
-    chosen = job(Path("model"), Path("out"), [])
-    arguments = {"pretrained": "model"} | ({} if device is None else {"device": device})
-    return Devices.of(dataclasses.replace(chosen, model_args=arguments))
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_llama(tmp_path_factory.mktemp("base") / "model")
 
 
 @pytest.fixture
 def selected_devices(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """Simulate two GPUs; collect the devices that were made current."""
-    state = SimpleNamespace(num_processes=1, process_index=0, device=torch.device("cuda"))
     devices_set: list[torch.device] = []
-
-    def build_accelerator(cpu: bool) -> Any:
-        return SimpleNamespace(
-            **{**vars(state), **({"device": torch.device("cpu")} if cpu else {})}
-        )
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", devices_set.append)
-    monkeypatch.setattr(devices, "Accelerator", build_accelerator)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     return devices_set
 
 
 def test_uses_gpu_named_in_model_args(selected_devices: list[torch.device]) -> None:
-    assert choose_devices("cuda:1").device == torch.device("cuda", 1)
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
     assert selected_devices == [torch.device("cuda", 1)]
     for free in (None, "cuda"):
-        assert choose_devices(free).device == torch.device("cuda")
+        assert choose_device(free) == torch.device("cuda")
     for device in ("cpu", "mps"):
-        assert choose_devices(device).device == torch.device("cpu")
+        assert choose_device(device) == torch.device("cpu")
     assert len(selected_devices) == 1
 
 
 @pytest.mark.parametrize(
-    ("device", "processes", "expected"),
+    ("device", "expected"),
     [
-        ("cuda:2", 1, r"no GPU cuda:2; this process sees 2 GPUs"),
-        ("cuda:1", 2, r"cuda:1 names one GPU, but 2 processes need one each.*CUDA_VISIBLE_DEVICES"),
-        (None, 3, r"executor\.processes: 3 processes.*sees 2; lower it.*executor\.gpus"),
-        ("cuda one", 1, r"model\.args\.device: unknown device 'cuda one'"),
-        (1, 1, r"model\.args\.device: unknown device 1"),
+        ("cuda:2", r"no GPU cuda:2; this process sees 2 GPUs"),
+        ("cuda one", r"model\.args\.device: unknown device 'cuda one'"),
+        (1, r"model\.args\.device: unknown device 1"),
     ],
 )
 def test_rejects_unavailable_device(
-    selected_devices: list[torch.device],
-    monkeypatch: pytest.MonkeyPatch,
-    device: object,
-    processes: int,
-    expected: str,
+    selected_devices: list[torch.device], device: object, expected: str
 ) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     with pytest.raises(UserError, match=expected):
-        choose_devices(device)
-
-
-def test_cpu_training_allows_more_processes_than_gpus(
-    selected_devices: list[torch.device], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    for device in ("cpu", "mps"):
-        assert choose_devices(device).device == torch.device("cpu")
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    assert choose_devices(None).process_count == 1
-
-
-def test_device_does_not_depend_on_earlier_training(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    choose_devices("cpu")
-    monkeypatch.setitem(PartialState._shared_state, "device", torch.device("cuda"))
-    for device in ("cpu", "mps"):
-        assert choose_devices(device).device == torch.device("cpu")
+        choose_device(device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_missing_gpu_does_not_fall_back_to_cpu() -> None:
     with pytest.raises(UserError, match="cuda, but torch finds no GPU"):
-        choose_devices("cuda")
+        choose_device("cuda")
+
+
+def test_rejects_dtype_unsupported_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's answers for such a GPU are simulated."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    device = torch.device("cuda", 0)
+    with pytest.raises(UserError, match=r"Tesla V100 .* not compute in bfloat16; .* float32"):
+        check_dtype(settings(dtype="bfloat16"), device)
+    check_dtype(settings(dtype="float32"), device)
+
+
+@pytest.mark.parametrize(
+    ("free", "device", "expected"),
+    [(1 << 40, None, None), (100_000, None, "auto"), (100_000, "cuda:0", None)],
+)
+def test_spreads_base_that_is_larger_than_a_gpu(
+    selected_devices: list[torch.device],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    device: str | None,
+    expected: str | None,
+) -> None:
+    """Not over GPUs beside the one that the recipe names. GRPO refuses it."""
+    monkeypatch.setattr(memory, "measure_free_memory", lambda device: free)
+    monkeypatch.setattr(lora, "measure_free_memory", lambda device: 1 << 40)
+    monkeypatch.setattr(torch.cuda, "get_device_name", str)
+
+    class Loaded(Exception):
+        pass
+
+    def load(model_args: Any, settings: Any, device_map: str | None = None) -> Any:
+        raise Loaded(str(device_map))
+
+    monkeypatch.setattr(lora, "load_base", load)
+    chosen = job(model, tmp_path / "a", examples(3))
+    chosen.model_args.update(device=device)  # type: ignore[attr-defined]
+    with pytest.raises(Loaded, match=str(expected)):
+        lora.train(chosen)
+    if expected == "auto":
+        decoding = Decoding(do_sample=True, temperature=1.0, max_gen_toks=8)
+        searched = SearchedPool([], {}, decoding, None)  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="grpo needs a base that fits one GPU"):
+            grpo.train_grpo(replace(chosen, searched=searched))
+
+
+@pytest.mark.parametrize("padding_free", [False, True])
+@pytest.mark.parametrize("head_is_last", [True, False])
+def test_spread_base_trains_the_same(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    padding_free: bool,
+    head_is_last: bool,
+) -> None:
+    """Half of it is on a GPU, if there is one; else accelerate's hooks alone are tested."""
+    shape = {"padding_free": padding_free, "repetitions": 2}
+    lora.train(job(model, tmp_path / "whole", examples(12), **shape))
+    other = "cuda:0" if torch.cuda.is_available() else "cpu"
+    first = ("model.embed_tokens", "model.rotary_emb", "model.layers.0")
+    second = ("model.layers.1", "model.norm", "lm_head")
+    device_map = dict.fromkeys(first, "cpu") | dict.fromkeys(second, other)
+
+    def load(*arguments: Any) -> Any:
+        base = load_base(*arguments)
+        return dispatch_model(base, device_map, main_device="cpu", force_hooks=True)
+
+    monkeypatch.setattr(lora, "load_base", load)
+    monkeypatch.setattr(lora, "is_larger_than_gpu", lambda *_: True)
+    monkeypatch.setattr(lora, "is_output_layer_last", lambda model: head_is_last)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(lora, "measure_free_memory", lambda device: 1 << 40)
+    lora.train(job(model, tmp_path / "spread", examples(12), **shape))
+    assert_same_weights(tmp_path / "whole", tmp_path / "spread")

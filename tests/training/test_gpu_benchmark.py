@@ -13,6 +13,7 @@ from gapft_harness.training import model
 from gapft_harness.training.model import LoraLinear
 from tests.benchmarks.gpu import adapters, invariances
 from tests.benchmarks.gpu.__main__ import main
+from tests.benchmarks.gpu.device import measure_matrix_peak
 from tests.benchmarks.gpu.shapes import LLAMA_8B
 from tests.benchmarks.gpu.ways import FUSED, LITERAL, OURS
 
@@ -108,3 +109,12 @@ def test_large_shape_is_llama_3_1_8b() -> None:
 def test_reports_missing_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "no CUDA device here" in capsys.readouterr().err
+
+
+def test_measuring_peak_keeps_random_state() -> None:
+    before = torch.get_rng_state()
+    measure_matrix_peak.cache_clear()
+    rate = measure_matrix_peak(torch.device("cpu"), torch.float32)
+    assert rate > 0
+    assert measure_matrix_peak(torch.device("cpu"), torch.float32) == rate, "measured once"
+    assert torch.equal(before, torch.get_rng_state())

@@ -189,14 +189,13 @@ def test_killed_arm_restarts_with_same_bytes(run: Path, searched_run: Path, tmp_
 
 def train_masked_arm(run: Path, output: Path, **grpo_changes: Any) -> list[dict[str, Any]]:
     """Train one arm alone without dropout; return the records of its updates."""
-    from gapft_harness.stages.train.job import _build_job, build_tracking, read_searched_pool
+    from gapft_harness.stages.train.job import _build_job, read_searched_pool
     from gapft_harness.training.grpo import train_grpo
 
     opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)
     job = _build_job(
-        opened, arm, lambda done, total: None, build_tracking(opened, arm, plugins), False,
-        read_searched_pool(opened, plugins, ()),
-    )  # fmt: skip
+        opened, arm, lambda done, total: None, False, read_searched_pool(opened, plugins, ())
+    )
     settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **grpo_changes}}
     train_grpo(replace(job, settings=settings, output=output))
     return [json.loads(line) for line in (output / "updates.jsonl").read_text().splitlines()]
@@ -295,7 +294,7 @@ def test_reports_missing_trl(monkeypatch: pytest.MonkeyPatch) -> None:
             "pip install 'gapft-harness[online]'"
         ]
         with pytest.raises(UserError, match=r"needs trl>=1\.16"):
-            job.check_trackers(recipe, plugins)
+            job.check_packages(recipe, plugins)
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,14 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_rejects_fused_kernels_where_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for device, sharded, expected in (
-        (torch.device("cpu"), False, "needs a CUDA device.* on cpu.*plain"),
-        (CUDA, True, r"remove executor\.fsdp"),
-        (CUDA, False, r"Liger.*not installed; pip install 'gapft-harness\[fused\]'"),
+    for device, expected in (
+        (torch.device("cpu"), "needs a CUDA device.* on cpu.*plain"),
+        (CUDA, r"Liger.*not installed; pip install 'gapft-harness\[fused\]'"),
     ):
         monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(UserError, match=expected):
-            check_kernels(FUSED, "llama", device, sharded)
-        check_kernels(Training(), "llama", device, sharded)
+            check_kernels(FUSED, "llama", device)
+        check_kernels(Training(), "llama", device)
 
 
 def test_rejects_model_unknown_to_liger(
@@ -59,15 +58,14 @@ def test_rejects_model_unknown_to_liger(
     for name in ("liger_kernel", "liger_kernel.transformers"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace())
     monkeypatch.setitem(sys.modules, "liger_kernel.transformers.monkey_patch", monkey_patch)
-    check_kernels(FUSED, "llama", CUDA, sharded=False)
+    check_kernels(FUSED, "llama", CUDA)
     with pytest.raises(UserError, match="Liger has no kernels for models of type opt"):
-        check_kernels(FUSED, "opt", CUDA, sharded=False)
+        check_kernels(FUSED, "opt", CUDA)
 
 
-@pytest.mark.parametrize("other", [{"dtype": "float32"}, {"quantize": "4bit"}])
-def test_fused_kernels_require_16_bit_base(other: dict[str, str]) -> None:
+def test_fused_kernels_require_16_bit_base() -> None:
     with pytest.raises(ValidationError, match="kernels: fused needs"):
-        Training(kernels="fused", **other)
+        Training(kernels="fused", dtype="float32")
 
 
 def test_restores_kernels_after_training(

@@ -17,7 +17,6 @@ from gapft_harness.core.memory import measure_free_memory
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training import loop, memory, objective
 from gapft_harness.training import lora as trainer
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.memory import (
     MemoryEstimate,
     check_memory,
@@ -84,21 +83,17 @@ def test_estimate_is_near_real_model(
     assert 0.75 < real / estimate.activations < 1.25
 
 
-def test_checkpointing_quantization_and_sharding_lower_estimate(model: dict[str, Any]) -> None:
-    def estimate(shards: int = 1, **changes: Any) -> MemoryEstimate:
+def test_checkpointing_lowers_estimate(model: dict[str, Any]) -> None:
+    def estimate(**changes: Any) -> MemoryEstimate:
         chosen = settings(**changes)
         return estimate_memory(
             build_meta_model(model, chosen),
             chosen,
             [build_members(20, 5, 2), build_members(90, 10, 8)],
-            shards,
         )
 
     plain = estimate()
     assert estimate(gradient_checkpointing=True).activations < plain.activations / 2
-    assert estimate(quantize="4bit").base < estimate(quantize="8bit").base < plain.base / 2
-    assert plain.base / 2 < estimate(shards=2).base < plain.base
-    assert estimate(shards=8).base < estimate(shards=2).base
     assert estimate(rank=16).adapters == 2 * plain.adapters
     alone = settings()
     larger = estimate_memory(build_meta_model(model, alone), alone, [build_members(90, 10, 8)])
@@ -127,14 +122,13 @@ def test_count_fitting_counts_shared_base_once() -> None:
     estimate = MemoryEstimate(base=library_bytes, adapters=0, activations=library_bytes, logits=0)
     free = 6 * library_bytes
 
-    def count(processes: int, *, shared: bool, free: int = free) -> int:
-        return count_fitting(estimate, free, CPU, processes, shared)
+    def count(*, shared: bool, free: int = free) -> int:
+        return count_fitting(estimate, free, CPU, shared)
 
-    assert count(1, shared=False) == 2  # three parts each
-    assert count(1, shared=True) == 2  # one part, and two each
-    assert count(1, shared=True, free=free + library_bytes) == 3
-    assert count(2, shared=False) == 1
-    assert count(3, shared=False) == 0
+    assert count(shared=False) == 2  # three parts each
+    assert count(shared=True) == 2  # one part, and two each
+    assert count(shared=True, free=free + library_bytes) == 3
+    assert count(shared=False, free=2 * library_bytes) == 0
 
 
 def test_rejects_oversized_base_before_loading(tmp_path: Path) -> None:
@@ -149,51 +143,15 @@ def test_rejects_oversized_base_before_loading(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_processes_share_one_memory() -> None:
-    estimate = MemoryEstimate(base=6, adapters=2, activations=1, logits=1)
-    check_memory(estimate, 16, CPU, 2)
-    with pytest.raises(UserError, match="for each of 2 processes"):
-        check_memory(estimate, 15, CPU, 2)
-    assert measure_free_memory(CPU) > 0
-
-
-@pytest.mark.parametrize(("dtype", "copies"), [("float32", False), ("bfloat16", True)])
-def test_counts_dtype_copies_when_sharding_base(
-    model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, copies: bool
-) -> None:
-    """The files are float32. The shards of two processes would fit, their copies would not."""
-
-    class Loaded(Exception):
-        pass
-
-    def load(*_: Any) -> Any:
-        raise Loaded
-
-    training_job = job(Path(model["pretrained"]), tmp_path / "a", examples(2), dtype=dtype)
-    devices = Devices(None, CPU, 0, 2, is_sharded=True)
-    whole = sum(p.nbytes for p in load_base(model, settings(dtype=dtype)).parameters())
-    monkeypatch.setattr(trainer, "load_base", load)
-    monkeypatch.setattr(Devices, "of", lambda job: devices)
-    monkeypatch.setattr(trainer, "measure_free_memory", lambda device: 2 * whole - 1)
-    monkeypatch.setattr(trainer, "check_memory", lambda *_: None)
-    with pytest.raises(UserError if copies else Loaded) as refused:
-        trainer.train(training_job)
-    if copies:
-        assert "each of 2 processes needs the complete base in bfloat16" in str(refused.value)
-    monkeypatch.setattr(trainer, "measure_free_memory", lambda device: 2 * whole)
-    with pytest.raises(Loaded):
-        trainer.train(training_job)
-
-
 def test_check_memory_tolerates_estimate_error() -> None:
     few = MemoryEstimate(base=6, adapters=2, activations=1, logits=1)
-    check_memory(few, 8, CPU, 1)
+    check_memory(few, 8, CPU)
     with pytest.raises(UserError, match="7e-09 GB free"):
-        check_memory(few, 7, CPU, 1)
+        check_memory(few, 7, CPU)
     many = MemoryEstimate(base=1, adapters=1, activations=90, logits=8)
-    check_memory(many, 80, CPU, 1)
+    check_memory(many, 80, CPU)
     with pytest.raises(UserError, match=r"7\.9e-08 GB free"):
-        check_memory(many, 79, CPU, 1)
+        check_memory(many, 79, CPU)
 
 
 def test_counts_activations_of_active_experts(model: dict[str, Any]) -> None:

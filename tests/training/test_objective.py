@@ -105,11 +105,10 @@ CUTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("shape", CUTS, ids=str)
-@pytest.mark.parametrize("shares", [1, 2])
 def test_loss_and_gradient_match_reference(
-    model: Any, segment_model: Any, normalization: Normalization, shape: dict[str, Any], shares: int
+    model: Any, segment_model: Any, normalization: Normalization, shape: dict[str, Any]
 ) -> None:
-    """For every division of a step into passes and processes."""
+    """For every division of a step into passes."""
     chosen = settings(normalization=normalization, **shape)
     trained = segment_model if chosen.padding_free else model
     members = build_sequences(examples(11), chosen)
@@ -117,10 +116,9 @@ def test_loss_and_gradient_match_reference(
     expected = compute_reference_loss(model, members, normalization)
     expected_gradient = torch.autograd.grad(expected, get_query_weight(model))[0]
     loss = torch.zeros(())
-    for share in range(shares):
-        for part in cut_step(members, weights, chosen, share, shares):
-            batch = flatten(part, END) if chosen.padding_free else collate(part, END)
-            loss = loss + compute_loss(trained, batch)
+    for part in cut_step(members, weights, chosen):
+        batch = flatten(part, END) if chosen.padding_free else collate(part, END)
+        loss = loss + compute_loss(trained, batch)
     gradient = torch.autograd.grad(loss, get_query_weight(trained))[0]
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-6)
     scale = float(expected_gradient.abs().max())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.passes import Member, cut_step, cut_step_evenly
+from gapft_harness.training.passes import Member, cut_step
 from gapft_harness.training.plan import TrainingSequence
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=24)
@@ -21,20 +21,16 @@ def count_tokens(part: list[Member]) -> int:
     return sum(member.sequence.tokens for member in part)
 
 
-@given(LENGTHS, st.integers(1, 5), st.integers(1, 4), st.booleans())
+@given(LENGTHS, st.integers(1, 5), st.booleans())
 def test_each_member_is_in_one_pass(
-    lengths: list[int], micro_batch: int, shares: int, padding_free: bool
+    lengths: list[int], micro_batch: int, padding_free: bool
 ) -> None:
     settings = Training(
         micro_batch=micro_batch, padding_free=padding_free, max_length=100, max_tokens=100
     )
     members = build_sequences(lengths)
     weights = [float(i) for i in range(len(members))]
-    parts = [
-        part
-        for share in range(shares)
-        for part in cut_step(members, weights, settings, share, shares)
-    ]
+    parts = cut_step(members, weights, settings)
     weighted_slots = sorted((m.sequence.slot, m.weight) for part in parts for m in part)
     assert weighted_slots == sorted((s.slot, w) for s, w in zip(members, weights, strict=True))
     for part in parts:
@@ -54,17 +50,6 @@ def test_member_order_does_not_matter(lengths: list[int], random: object) -> Non
         assert cut_step(members, ones, settings) == cut_step(shuffled, ones, settings)
 
 
-@given(st.lists(st.integers(1, 60), min_size=4, max_size=24), st.integers(2, 4))
-def test_shares_differ_by_at_most_longest_sequence(lengths: list[int], shares: int) -> None:
-    settings = Training(padding_free=True)
-    members = build_sequences(lengths)
-    loads = [
-        sum(map(count_tokens, cut_step(members, [1.0] * len(members), settings, share, shares)))
-        for share in range(shares)
-    ]
-    assert max(loads) - min(loads) <= max(m.tokens for m in members)
-
-
 def test_unpadded_step_that_fits_is_one_pass() -> None:
     settings = Training(padding_free=True, max_length=100, max_tokens=100)
     (part,) = cut_step(build_sequences([9] * 10), [1.0] * 10, settings)
@@ -78,25 +63,6 @@ def test_unpadded_step_that_fits_is_one_pass() -> None:
 def test_rejects_max_tokens_below_max_length() -> None:
     with pytest.raises(ValueError, match=r"max_tokens is 50.*60"):
         Training(padding_free=True, max_tokens=50, max_length=60)
-
-
-@given(LENGTHS, st.integers(1, 5), st.integers(2, 4), st.booleans())
-def test_even_cut_adds_zero_weight_passes(
-    lengths: list[int], micro_batch: int, shares: int, padding_free: bool
-) -> None:
-    settings = Training(
-        micro_batch=micro_batch, padding_free=padding_free, max_length=100, max_tokens=100
-    )
-    members, weights = build_sequences(lengths), [1.0] * len(lengths)
-    counts = set()
-    for share in range(shares):
-        alike = cut_step_evenly(members, weights, settings, share, shares)
-        own = cut_step(members, weights, settings, share, shares)
-        assert alike[: len(own)] == own
-        assert all(len(part) == 1 and part[0].weight == 0 for part in alike[len(own) :])
-        counts.add(len(alike))
-    assert len(counts) == 1, "all processes compute together"
-    assert min(counts) > 0
 
 
 def test_default_max_tokens_is_lower_on_cpu() -> None:

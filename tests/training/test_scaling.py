@@ -22,7 +22,7 @@ from tests.asking import generate_all, make_request
 from tests.tiny_models import write_byte_adapter, write_byte_llama
 
 PROMPTS = ("one", "another prompt", "and a third one?")
-FACTS = {"base_model": "b", "condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}
+FACTS = {"condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,6 @@ def test_same_adapter_gives_same_bytes_and_facts(adapter: Path, tmp_path: Path) 
     assert a["adapter_config.json"] == (adapter / "adapter_config.json").read_bytes()
     facts = json.loads(a["scaling.json"])
     assert facts == {**FACTS, "adapter_sha256": weights_hash(tmp_path / "a")}
-    assert "at scale 0.5" in a["README.md"].decode()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 

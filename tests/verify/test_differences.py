@@ -167,8 +167,6 @@ def test_detects_changed_adapter_scaling(workspace: Path, run: Path) -> None:
     [
         ("optimizer", {"name": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8}),
         ("base_sha256", "0" * 64),
-        ("processes", 2),
-        ("fsdp", True),
     ],
 )
 def test_detects_arms_trained_differently(

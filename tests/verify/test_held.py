@@ -386,20 +386,3 @@ def test_missing_plugin_error_names_recorded_file(
     change_manifest(run, lambda m: m["plugins"]["selector drawn"].update({"from": "/no.py"}))
     with pytest.raises(UserError, match=r"/no[.]py, a file that no longer exists"):
         verify(run)
-
-
-def test_card_names_required_plugin(workspace: Path, tmp_path: Path) -> None:
-    digest = hashlib.sha256((workspace / "plugin.py").read_bytes()).hexdigest()
-    for kind in ("adapters", "dataset"):
-        out = tmp_path / kind
-        plugin = ("--plugin", str(workspace / "plugin.py"))
-        words = ["export", str(workspace / "run"), "--to", kind, "--out", str(out), *plugin]
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, done.exception
-        (card, *_) = out.rglob("README.md")
-        assert f"plugin.py (sha256 {digest})" in card.read_text()
-        assert str(workspace) not in card.read_text()
-    assert (
-        "--run-dir NEW_FOLDER --plugin plugin.py"
-        in next((tmp_path / "adapters").rglob("README.md")).read_text()
-    )

@@ -203,7 +203,6 @@ def forge_adapter(run: Path, arm: str, **values: object) -> None:
         ("settings", {}, "settings, computed"),
         ("trainer", {"name": "grpo", "code": ""}, "trainer is grpo"),
         ("base", {"files": {"model.safetensors": "0" * 64}}, "has a model with the weights"),
-        ("processes", 2, "processes is 2"),
         ("device", "cuda", "device is"),
         ("chat_template", True, "chat_template is"),
         ("of_a_later_version", 1, "unexpected entry of_a_later_version"),

@@ -241,12 +241,12 @@ def test_reports_different_package_version(workspace: Path, run: Path) -> None:
     assert verify(run, plugin).differences == []
 
     def forget(facts: dict[str, Any]) -> None:
-        del facts["settings"]["quantize"]
+        del facts["settings"]["rank"]
 
     change_facts(run, ARM, forget)
     report = verify(run, plugin)
     assert (
-        f"adapters/{ARM}/training.json, settings: quantize is missing, so it cannot be verified"
+        f"adapters/{ARM}/training.json, settings: rank is missing, so it cannot be verified"
         in report.differences
     )
     assert f"version 0.0.9 of gapft-harness, but this is {__version__}" in report.remark

@@ -176,15 +176,6 @@ def command(
             "--show", metavar="N", min=0, help="gained and lost documents to print for each model"
         ),
     ] = 3,
-    tables: Annotated[
-        Path | None,
-        typer.Option(
-            "--tables",
-            metavar="DIR",
-            help="write each table as LaTeX and CSV to this new folder",
-            parser=parse_folder,
-        ),
-    ] = None,
     form: Format = "terminal",
     plugin: PluginFile = [],
 ) -> None:
@@ -203,7 +194,6 @@ def command(
         from gapft_harness.compare.noise import NOISE_FILE, refuse_other_models, write_noise
         from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
         from gapft_harness.core.files import require_absent, require_folder
-        from gapft_harness.exporting.tables import require_new, write_tables
 
         if example:
             if before is not None:
@@ -232,8 +222,6 @@ def command(
             )
         if again:
             require_absent(out or Path("."), [NOISE_FILE], overwrite=overwrite)
-        if tables is not None:
-            require_new(tables, "--tables")
         if out is not None:
             require_absent(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
@@ -263,9 +251,6 @@ def command(
             lines.append(
                 f"written: {', '.join([str(out / FILES[0]), *list_files(comparison)[1:]])}"
             )
-        if tables is not None:
-            write_tables(page.sections, tables)
-            lines.append(f"tables: {tables}")
         if junit is not None:
             write_junit(comparison, junit)
             lines.append(f"verdicts: {junit}")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -156,51 +155,6 @@ def command(
             help="share of the variance of these differences that is common to all seeds",
         ),
     ] = 0.0,
-    is_plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="run nothing: plan a run from --shares, or from the folder of a search",
-        ),
-    ] = False,
-    shares: Annotated[
-        str | None,
-        typer.Option(
-            "--shares",
-            metavar="S=X,U=Y,G=Z",
-            help="for --plan: assumed shares of states, at least of S; default: the folder's",
-        ),
-    ] = None,
-    pool: Annotated[
-        int | None,
-        typer.Option(
-            "--pool", metavar="N", help="for --plan: pool problems; default: the folder's"
-        ),
-    ] = None,
-    conditions: Annotated[
-        int | None,
-        typer.Option(
-            "--conditions",
-            metavar="N",
-            help="for --plan: conditions to train; default: those of the recipe",
-        ),
-    ] = None,
-    response_tokens: Annotated[
-        float | None,
-        typer.Option(
-            "--response-tokens",
-            metavar="N",
-            help="for --plan: mean generated tokens of a response; default: the folder's",
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            "--tokens-per-second",
-            metavar="X",
-            help="for --plan: generated tokens per second; default: measured in the folder",
-        ),
-    ] = None,
     form: Format = "terminal",
     overrides: Set = [],
     plugin: PluginFile = [],
@@ -210,33 +164,6 @@ def command(
     from gapft_harness.cli.runs import is_run
 
     plan = _build_plan(seeds, items, discordance, shared)
-    plan_options = {
-        "--shares": shares,
-        "--pool": pool,
-        "--conditions": conditions,
-        "--response-tokens": response_tokens,
-        "--tokens-per-second": rate,
-    }
-    if is_plan:
-        _refuse_options(
-            "--plan runs nothing",
-            {
-                "--tasks": task,
-                "--model": model,
-                "--model-args": model_args,
-                "--filter": filter,
-                "--metric": metric,
-                "--pass-at": pass_at,
-                "--limit": limit,
-                "--gen-kwargs": gen_kwargs,
-                "--batch-size": batch_size,
-                "--device": device,
-                "--set": overrides or None,
-            },
-        )
-        _print_plan(target, plan, plan_options, k, out, form)
-        return
-    _refuse_options("used only with --plan", plan_options)
     if target is not None and is_run(target):
         if k is not None:
             raise UserError(f"--k {k}: {target} has been searched with its own K; leave --k out")
@@ -341,7 +268,6 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     """Print the gap of a run's search without changing the run."""
     from gapft_harness.cli.display import print_document
     from gapft_harness.core.files import require_folder
-    from gapft_harness.gap.costs import estimate_costs
     from gapft_harness.gap.document import NAMES, build_run_document
     from gapft_harness.gap.findings import compute_findings
     from gapft_harness.gap.prospects import assess
@@ -352,58 +278,7 @@ def _measure_run(place: str, plan: Plan, out: Path | None, form: Form) -> None:
     run = read_run(Path(place))
     findings = {split: compute_findings(split_data) for split, split_data in run.splits.items()}
     prospects = assess(plan, findings, len(run.recipe["seeds"]))
-    page = build_run_document(run, findings, prospects, estimate_costs(run, plan))
-    lines = []
-    if out is not None:
-        page.write(out)
-        lines = [f"written: {out / NAMES[0]}, {', '.join(NAMES[1:])}"]
-    print_document(page, *lines, form=form)
-
-
-def _refuse_options(reason: str, options: Mapping[str, object]) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise UserError(f"{name}: {reason}; leave {name} out")
-
-
-def _print_plan(
-    place: str | None,
-    plan: Plan,
-    options: Mapping[str, Any],
-    k: int | None,
-    out: Path | None,
-    form: Form,
-) -> None:
-    """Print what a run would detect and need."""
-    from gapft_harness.cli.display import print_document
-    from gapft_harness.cli.runs import is_run
-    from gapft_harness.core.files import require_folder
-    from gapft_harness.gap.plan_document import NAMES, build_plan_document
-    from gapft_harness.gap.planning import Choices, parse_shares, plan_run
-    from gapft_harness.gap.searched import read_run
-
-    for name, value in {"--k": k, **options}.items():
-        if name == "--shares" or value is None:
-            continue
-        if isinstance(value, int) and value < 1:
-            raise UserError(f"{name} {value}: expected 1 or more")
-        if not 0 < value < math.inf:
-            raise UserError(f"{name} {value:g}: expected a number above 0")
-    if place is not None and not is_run(place):
-        raise UserError(
-            f"--plan {place}: not the folder of a search; expected one that gapft gap (gaps/TASK) "
-            "or gapft run made, or no folder but --shares"
-        )
-    text = options["--shares"]
-    choices = Choices(
-        None if text is None else parse_shares(text),
-        *(k, options["--pool"], options["--conditions"]),
-        *(options["--response-tokens"], options["--tokens-per-second"]),
-    )
-    if out is not None:
-        require_folder(out)
-    run = None if place is None else read_run(Path(place))
-    page = build_plan_document(plan_run(place, run, choices, plan))
+    page = build_run_document(run, findings, prospects)
     lines = []
     if out is not None:
         page.write(out)

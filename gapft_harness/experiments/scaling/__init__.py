@@ -83,10 +83,6 @@ class ScalingExperiment(api.Experiment):
                 "condition": arm.condition,
                 "seed": arm.seed,
             },
-            {
-                "base_model": view.recipe.model.args["pretrained"],
-                "base_revision": view.manifest()["source"].get("revision"),
-            },
         )
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:

@@ -49,8 +49,7 @@ class SourceFindings:
         curve: unbiased Pass@k of the samples, for every k from 1 to K.
         states: audit problems in G, S and U.
         verdicts: deployment decodes by status.
-        majority: maj@k of the samples (``analysis.majority``), for every k from 1 to K; empty with
-            a ``voting_fault``.
+        majority: maj@K of the samples (``analysis.majority``); None with a ``voting_fault``.
         voting_fault: the reason why there is no majority vote, in words; may be empty.
         deployment: how the deployment decodes are sampled; None: one greedy decode.
     """
@@ -60,7 +59,7 @@ class SourceFindings:
     curve: Mapping[int, Fraction]
     states: Mapping[State, int]
     verdicts: Mapping[str, int]
-    majority: Mapping[int, float] = field(default_factory=dict)
+    majority: float | None = None
     voting_fault: str = ""
     deployment: Deployment | None = None
 
@@ -328,13 +327,14 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     names = inputs.conditions
     ordered = ordered or _order_conditions(inputs)
     lead = ordered[0] if ordered else ""
+    votes = audit.verdicts.compute_majority()
     source = SourceFindings(
         n=len(audit.ids),
         pass_at_1=audit.verdicts.pass_at_1,
         curve={k: audit.verdicts.compute_pass_at(k) for k in range(1, inputs.k + 1)},
         states=audit.verdicts.sizes,
         verdicts=count_codes(audit.deployed.statuses),
-        majority=dict(enumerate(audit.verdicts.compute_majority().mean(axis=0).tolist(), 1)),
+        majority=None if votes is None else float(votes.mean()),
         voting_fault=audit.verdicts.voting_fault,
         deployment=inputs.deployment,
     )

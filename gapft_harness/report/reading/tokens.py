@@ -92,14 +92,6 @@ def read_response_tokens(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.concatenate(indices), np.concatenate(counts)
 
 
-def read_prompt_tokens(path: Path) -> NDArray[np.int64]:
-    """Count the tokens of each problem's prompt, in the table's order."""
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    return _measure_lengths(pc, pq.read_table(path, columns=["prompt_ids"])["prompt_ids"])
-
-
 def _measure_lengths(pc: object, lists: object) -> NDArray[np.int64]:
     """Return the lengths of lists; 0 for a missing list."""
     import pyarrow as pa

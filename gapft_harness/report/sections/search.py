@@ -38,9 +38,9 @@ def build_reached(inputs: ReportInputs, findings: Findings) -> list[Block]:
     pass_at_1 = replace(SEARCH[1], title="one decode") if inputs.deployment else SEARCH[1]
     columns = [SEARCH[0], pass_at_1, *(build_pass_at_column(k) for k in k_values)]
     if source.voting_fault:
-        votes = f"maj@k is not shown, since {source.voting_fault}."
+        votes = f"maj@K is not shown, since {source.voting_fault}."
     else:
-        columns.append(build_majority_column(inputs.k))
+        columns.append(replace(SEARCH[-1], title=f"maj@{inputs.k}"))
         votes = (
             f"maj@{inputs.k}: the most frequent answer of {inputs.k} samples, without a verifier."
         )
@@ -65,17 +65,17 @@ def build_pass_at_column(k: int | str) -> Column[SourceFindings]:
     return Column("", meaning, lambda source: source.curve[int(k)], f"Pass@{k}", percent)
 
 
-def build_majority_column(k: int | str) -> Column[SourceFindings]:
-    """Build the column of the source's maj@k."""
-    meaning = "chance that the most frequent answer of k samples passes; ties are drawn"
-    return Column("", meaning, lambda source: source.majority[int(k)], f"maj@{k}", percent)
-
-
 SEARCH: tuple[Column[SourceFindings], ...] = (
     Column("", "the split", lambda source: "audit", "source"),
     Column("", "greedy decode", lambda source: source.pass_at_1, "greedy", percent),
     build_pass_at_column("k"),
-    build_majority_column("k"),
+    Column(
+        "",
+        "chance that the most frequent answer of K samples passes; ties are drawn",
+        lambda source: source.majority,
+        "maj@K",
+        percent,
+    ),
 )
 
 

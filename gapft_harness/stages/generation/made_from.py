@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import find_version
-from gapft_harness.core.numerics import describe_environment
+from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
 from gapft_harness.hooks.manager import Plugins
@@ -146,19 +146,17 @@ def describe_libraries(names: tuple[str, ...]) -> dict[str, str]:
 def describe_accelerators() -> list[str]:
     """List the models of this machine's NVIDIA GPUs without importing torch; empty if hidden.
 
-    If the models differ, the last entry names the visible devices.
+    If the models differ, the last entry names the devices that are visible to the command.
     """
-    visible_devices, models = os.environ.get("CUDA_VISIBLE_DEVICES"), set()
-    if visible_devices is not None and visible_devices.strip() in ("", "-1"):
+    visible_devices = os.environ.get(ALL_GPUS) or os.environ.get(VISIBLE_GPUS, "all")
+    if visible_devices.strip() in ("", "-1"):
         return []
+    models = set()
     for file in Path("/proc/driver/nvidia/gpus").glob("*/information"):
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("Model:"):
                 models.add(line.removeprefix("Model:").strip())
-    return [
-        *sorted(models),
-        *([f"shown: {visible_devices}"] if visible_devices and len(models) > 1 else []),
-    ]
+    return [*sorted(models), *([f"shown: {visible_devices}"] if len(models) > 1 else [])]
 
 
 def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict[str, Any], bool]:

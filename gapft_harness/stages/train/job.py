@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
-from gapft_harness.core.errors import ERRORS, FAULTS, GapftError, UserError, describe_error
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.extras import find_version, install_command
 from gapft_harness.core.files import write_json
-from gapft_harness.core.processes import build_thread_environment, die_with_parent
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import read_adapter_facts, weights_hash
-from gapft_harness.hooks.checked import check_facts, require_methods
+from gapft_harness.hooks.checked import check_facts
 from gapft_harness.hooks.manager import Plugins, Registration, load_plugins
 from gapft_harness.hooks.protocols import (
     ReportProgress,
@@ -33,10 +28,9 @@ from gapft_harness.hooks.protocols import (
     TrainingJob,
     report_nothing,
 )
-from gapft_harness.hooks.registration import TrackerTraits, TrainerTraits, describe_plugin_line
-from gapft_harness.hooks.tracking import TrackedArm, Tracker, Tracking
+from gapft_harness.hooks.registration import TrainerTraits
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings, resolve_model_args
-from gapft_harness.recipe.sections import ExecutorChoice, Training
+from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems, read_states
@@ -47,103 +41,12 @@ from gapft_harness.stages.train.stored import (
     claim_adapter,
     compute_groups,
     copy_from_store,
-    find_trained_group,
     is_stored,
     store_adapter,
 )
 from gapft_harness.store.store import StoreGroup
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import build_sequences, build_training_prompt
-
-#: The prefix of lines with which a training process reports.
-REPORT_PREFIX = "gapft-training: "
-
-
-def launch_processes(
-    run: Path,
-    arms: Sequence[Arm],
-    plugin_files: Sequence[str],
-    settings: ExecutorChoice,
-    progress: Callable[[int, int], None],
-) -> dict[str, list[str]]:
-    """Train arms on ``settings.processes`` processes of this machine, and wait for them.
-
-    Args:
-        run: the run directory.
-        arms: the arms.
-        plugin_files: files given by ``--plugin``.
-        settings: the executor's settings.
-        progress: called with the numbers of finished and of all optimizer steps.
-
-    Returns:
-        The trackers' warnings by arm name, if any.
-
-    Raises:
-        GapftError: the error of the process that failed.
-    """
-    command = [
-        sys.executable,
-        "-s",
-        "-m",
-        "gapft_harness.stages.train.job",
-        str(os.getpid()),
-    ]
-    processes = settings.processes
-    command += ["--standalone", f"--nproc-per-node={processes}", "-m"]
-    command += ["gapft_harness.training", str(run), "--held"]
-    for arm in arms:
-        command += ["--arm", arm.name]
-    for file in plugin_files:
-        command += ["--plugin", file]
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            **build_thread_environment(
-                settings.threads or max(1, settings.threads_per_worker // processes)
-            ),
-            "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
-        },
-    )
-    assert child.stdout is not None
-    failure: GapftError | None = None
-    warnings: dict[str, list[str]] = {}
-    for line in child.stdout:
-        if not line.startswith(REPORT_PREFIX):
-            print(line, end="")
-            continue
-        kind, *fields = json.loads(line.removeprefix(REPORT_PREFIX))
-        if kind == "progress":
-            progress(*fields)
-        elif kind == "warnings":
-            (warnings,) = fields
-        elif failure is None:  # the first error is the cause; others may follow from it
-            name, text = fields
-            failure = next((e for e in ERRORS if e.__name__ == name), GapftError)(text)
-    if child.wait() or failure:
-        raise failure or GapftError(
-            f"training on {processes} processes ended with exit status {child.returncode}"
-        )
-    return warnings
-
-
-if __name__ == "__main__":
-    from torch.distributed.run import main
-
-    die_with_parent(int(sys.argv[1]))
-    main(sys.argv[2:])
-    # All processes have finished. With the rendezvous's threads still running, the interpreter has
-    # been observed to hang at exit.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-#: The key of a job's result with the trackers' warnings; the manifest does not compare it.
-TRACKING_WARNINGS = "tracking_warnings"
 
 
 def train_arms(
@@ -162,8 +65,7 @@ def train_arms(
             of arms trained earlier count as finished.
 
     Returns:
-        The trainer's facts for the manifest by arm name (also in ``adapters/ARM/training.json``),
-        with the trackers' warnings under ``TRACKING_WARNINGS``.
+        The trainer's facts for the manifest by arm name (also in ``adapters/ARM/training.json``).
 
     Raises:
         UserError: an arm's folder exists but is incomplete.
@@ -213,17 +115,11 @@ def _obtain_adapters(
         if is_stored(group)
     }
     missing = [arm for arm in groups if arm.name not in facts_by_arm]
-    warnings: dict[str, list[str]] = {}
-    if missing and run.recipe.executor.processes > 1:
-        warnings = launch_processes(run.path, missing, plugin_files, run.recipe.executor, progress)
-        facts_by_arm |= read_finished_facts(run, missing)
-    elif missing:
-        trained_facts, warnings = train_in_process(run, missing, plugin_files, progress)
-        facts_by_arm |= trained_facts
+    if missing:
+        missing_groups = {arm: groups[arm] for arm in missing}
+        facts_by_arm |= _train_adapters(run, missing_groups, plugin_files, progress)
     for arm in missing:
         store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
-    for name, arm_warnings in warnings.items():
-        facts_by_arm[name] |= {TRACKING_WARNINGS: arm_warnings}
     return facts_by_arm
 
 
@@ -243,22 +139,24 @@ def count_trainings_at_once(
         progress: not used.
 
     Returns:
-        ``count`` (None if unknown) and the reason ``why``, in words.
+        ``count`` (None if unknown), the reason ``why``, in words, and whether they are ``on_gpu``.
     """
     run, plugins = RunDirectory.open(run_path), load_plugins(plugin_files)
     jobs = [
-        _build_job(run, arm, lambda done, total: None, Tracking(), False, None)
+        _build_job(run, arm, lambda done, total: None, None)
         for arm in (Arm(*pair) for pair in arms)
         if plugins.get("trainer", run.recipe.resolve_training(arm.condition).trainer)
         .require_traits(TrainerTraits)
         .as_documented
     ]
     if not jobs:
-        return {"count": None, "why": ""}
+        return {"count": None, "why": "", "on_gpu": False}
+    from gapft_harness.training.devices import resolve_device
     from gapft_harness.training.lora import count_parallel_trainings
 
-    count, reason = count_parallel_trainings(jobs, run.recipe.executor.processes)
-    return {"count": count, "why": reason}
+    device = resolve_device(jobs[0].model_args.get("device"))
+    count, reason = count_parallel_trainings(jobs, device)
+    return {"count": count, "why": reason, "on_gpu": device.type == "cuda"}
 
 
 def read_finished_facts(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dict[str, Any]]:
@@ -279,30 +177,27 @@ def read_finished_facts(run: RunDirectory, arms: Iterable[Arm]) -> dict[str, dic
     return facts_by_arm
 
 
-def train_in_process(
+def _train_adapters(
     run: RunDirectory,
-    arms: Sequence[Arm],
+    groups: Mapping[Arm, StoreGroup],
     plugin_files: Sequence[str],
     progress: Callable[[int, int], None],
-    *,
-    fsdp: bool = False,
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
-    """Train arms in this process, or in its share of several processes.
+) -> dict[str, dict[str, Any]]:
+    """Train the adapters of some groups of the store.
 
     Args:
         run: the run.
-        arms: the arms.
+        groups: the groups by arm.
         plugin_files: files given by ``--plugin``.
         progress: called with the numbers of finished and of all optimizer steps of all arms.
-        fsdp: whether a launcher requested FSDP, regardless of the recipe.
 
     Returns:
-        The trainer's facts by arm name, and the trackers' warnings by arm name, if any.
+        The trainer's facts by arm name.
 
     Raises:
         PluginError: a trainer wrote no adapter.
     """
-    budgets = run.manifest()["budgets"]
+    budgets, arms = run.manifest()["budgets"], list(groups)
     steps = [int(budgets[arm.name]["steps"]) for arm in arms]
 
     def count_from(finished_steps: int) -> Callable[[int, int], None]:
@@ -318,53 +213,29 @@ def train_in_process(
         entry.require_traits(TrainerTraits).needs_problems for entry in entries.values()
     )
     pool = read_searched_pool(run, plugins, plugin_files) if needs_pool else None
-    process_facts = {
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "fsdp": fsdp or run.recipe.executor.fsdp,
-    }
-    groups = compute_groups(
-        run, arms, plugins, lambda: read_searched_pool(run, plugins, plugin_files)
-    )
-    jobs_by_settings: dict[
-        str, list[TrainingJob]
-    ] = {}  # jobs with the same settings share a loaded base
+    # jobs with the same settings share a loaded base
+    jobs_by_settings: dict[str, list[TrainingJob]] = {}
     for i, arm in enumerate(arms):
         job_pool = (
             pool
             if entries[trainer_by_arm[arm]].require_traits(TrainerTraits).needs_problems
             else None
         )
-        name = find_trained_group(groups[arm], process_facts).name
-        job = _build_job(
-            run,
-            arm,
-            count_from(sum(steps[:i])),
-            build_tracking(run, arm, plugins),
-            fsdp,
-            job_pool,
-            name,
-        )
+        job = _build_job(run, arm, count_from(sum(steps[:i])), job_pool, groups[arm].name)
         jobs_by_settings.setdefault(json.dumps(job.settings, sort_keys=True), []).append(job)
-    facts_by_arm, warnings = {}, {}
+    facts_by_arm = {}
     for jobs in jobs_by_settings.values():
         trainer = trainer_by_arm[jobs[0].arm]
         for job, facts in _run_trainer(entries[trainer], jobs):
             facts_by_arm[job.arm.name] = facts
-            _complete_folder(entries[trainer], job, facts, process_facts["processes"])
-            if job_warnings := [
-                *job.tracking.warnings,
-                *job.tracking.find_unused_warnings(trainer),
-            ]:
-                warnings[job.arm.name] = job_warnings
-    return facts_by_arm, warnings
+            _complete_folder(entries[trainer], job, facts)
+    return facts_by_arm
 
 
 def _build_job(
     run: RunDirectory,
     arm: Arm,
     progress: Callable[[int, int], None],
-    tracking: Tracking,
-    fsdp: bool,
     searched: SearchedPool | None,
     stored: str = "",
 ) -> TrainingJob:
@@ -381,9 +252,8 @@ def _build_job(
         base_sha256=run.manifest()["source"].get("weights_sha256"),
         threads=recipe.executor.threads_per_worker,
         checkpoint_steps=recipe.executor.checkpoint_steps,
-        fsdp=fsdp or recipe.executor.fsdp,
         progress=progress,
-        tracking=tracking,
+        tracker=recipe.tracker,
         searched=searched,
         chat_template=build_sampler_settings(recipe).chat_template,
         stored=stored,
@@ -436,9 +306,7 @@ def _run_trainer(
         raise entry.contract_error(f"returned facts of {extra_count} unknown arms", train_together)
 
 
-def _complete_folder(
-    entry: Registration, job: TrainingJob, facts: dict[str, Any], processes: int
-) -> None:
+def _complete_folder(entry: Registration, job: TrainingJob, facts: dict[str, Any]) -> None:
     """Add settings, sequences and the weights' hash to ``training.json``, whatever the trainer.
 
     The trainer's own entries on settings and sequences stay: ``gapft verify`` checks them.
@@ -451,7 +319,6 @@ def _complete_folder(
     # the first entry identifies a folder that was left unsealed, whatever the trainer
     default_facts = {
         STORED: job.stored,
-        "processes": processes,
         "settings": dict(job.settings),
         "sequences_sha256": hash_sequences(build_sequences(job.examples, settings)),
     }
@@ -466,12 +333,8 @@ def _complete_folder(
 
 
 def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
-    """Describe each package that a tracker or trainer needs and this machine does not have.
-
-    Raises:
-        UserError: a tracker is unknown.
-    """
-    trainers = [
+    """Describe each package that the tracker or a trainer needs and this machine does not have."""
+    faults = [
         f"trainer {name!r} needs {requirement}, but {f'{version} is' if version else 'it is not'} "
         f"installed; {install_command(Requirement(requirement).name)}"
         for name in recipe.list_trainers()
@@ -479,71 +342,18 @@ def list_missing_packages(recipe: Recipe, plugins: Plugins) -> list[str]:
         if not (version := find_version(Requirement(requirement).name))
         or version not in Requirement(requirement).specifier
     ]
-    return trainers + [
-        f"tracker {name!r} needs the package {package!r}, which is not installed; "
-        f"pip install {package}, or remove {name} from the recipe's trackers"
-        for name in recipe.trackers
-        for package in plugins.get("tracker", name).require_traits(TrackerTraits).needs
-        if not find_version(package)
-    ]
+    if recipe.tracker and not find_version(recipe.tracker):
+        faults.append(
+            f"tracker: {recipe.tracker} is not installed; {install_command(recipe.tracker)}"
+        )
+    return faults
 
 
-def check_trackers(recipe: Recipe, plugins: Plugins) -> None:
-    """Refuse a recipe whose trackers or trainers cannot work on this machine.
+def check_packages(recipe: Recipe, plugins: Plugins) -> None:
+    """Refuse a recipe whose tracker or trainers cannot work on this machine.
 
     Raises:
-        UserError: a tracker is unknown, or a required package is missing.
+        UserError: a required package is missing.
     """
     if faults := list_missing_packages(recipe, plugins):
         raise UserError("\n".join(faults))
-
-
-def build_tracking(run: RunDirectory, arm: Arm, plugins: Plugins) -> Tracking:
-    """Return the trackers of one arm, not opened yet."""
-    openers: dict[str, Callable[[int], Tracker]] = {
-        name: partial(_open_tracker, plugins, name, run, arm) for name in run.recipe.trackers
-    }
-    return Tracking(openers)
-
-
-def _open_tracker(
-    plugins: Plugins, name: str, run: RunDirectory, arm: Arm, first_step: int
-) -> Tracker:
-    tracked_arm = TrackedArm(
-        project=run.recipe.name,
-        run=run.path.resolve().name,
-        arm=arm,
-        folder=run.path / "tracking",
-        first_step=first_step,
-        settings=_list_hyperparameters(run, arm),
-    )
-    entry = plugins.get("tracker", name)
-    try:
-        tracker: Tracker = entry.value(tracked_arm)
-    except FAULTS as error:
-        raise GapftError(
-            f"{arm.name}: {entry.label} cannot be opened: {describe_error(error)}"
-            f"{describe_plugin_line(error, entry.source_root)}. Configure it, or train without "
-            "trackers: --set trackers=[] (gapft run), or trackers: [] in the run's recipe.yaml"
-        ) from error
-    require_methods(entry, tracker, "log", "finish")
-    return tracker
-
-
-def _list_hyperparameters(run: RunDirectory, arm: Arm) -> dict[str, Any]:
-    recipe = run.recipe
-    budget: Mapping[str, Any] = run.manifest()["budgets"][arm.name]
-    hyperparameters = {
-        "condition": arm.condition,
-        "seed": arm.seed,
-        "task": recipe.data.task,
-        "base_model": recipe.model.args["pretrained"],
-        **recipe.resolve_training(arm.condition).model_dump(mode="json"),
-        **budget,
-    }
-    return {key: _format_list(value) for key, value in hyperparameters.items() if value is not None}
-
-
-def _format_list(value: Any) -> Any:
-    """Convert a list to text: trackers compare hyperparameters as single values."""
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
+from gapft_harness.executors.local import list_gpus
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.hooks.registration import ExecutorTraits, TrainerTraits
@@ -25,8 +26,7 @@ from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.integrity.inputs import record_trainers
 from gapft_harness.stages.selection.stage import list_arms
 from gapft_harness.stages.train.job import (
-    TRACKING_WARNINGS,
-    check_trackers,
+    check_packages,
     count_trainings_at_once,
     read_finished_facts,
     read_searched_pool,
@@ -41,7 +41,6 @@ from gapft_harness.stages.train.stored import (
     copy_from_store,
     find_original,
     find_stale,
-    find_trained_group,
     has_copies,
     is_stored,
     record_made_from,
@@ -59,11 +58,11 @@ def run_train_stage(context: Context) -> None:
     """Train one LoRA adapter per condition and seed, unless the store has it.
 
     Raises:
-        UserError: nothing is selected yet, or a tracker cannot work on this machine.
+        UserError: nothing is selected yet, or a required package is missing.
     """
     run, arms = context.run, context.list_trainable_arms()
     require_selected(run)
-    check_trackers(run.recipe, context.plugins)
+    check_packages(run.recipe, context.plugins)
     warnings = list_reward_warnings(run.recipe, run.manifest()["task"], context.plugins)
     run.update_manifest(partial(record_warnings, warnings=warnings))
     context.warn(warnings)
@@ -86,15 +85,12 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
     if trained:
         steps = sum(manifest["budgets"][name]["steps"] for name in trained)
         context.progress(_format_label(list(trained)), steps, steps)  # shown as already finished
-    places, unfinished = dict(groups), [arm for arm in groups if arm.name not in trained]
+    unfinished = [arm for arm in groups if arm.name not in trained]
     for arm in groups.keys() - unfinished:
-        # the launcher may have chosen another number of processes than the recipe
-        trained_group = find_trained_group(groups[arm], trained[arm.name])
-        if trained[arm.name].get(STORED) == trained_group.name:
-            store_adapter(trained_group, run.path / layout.adapter_path(arm), run, arm)
-            places |= {a: trained_group for a in unfinished if groups[a].key == groups[arm].key}
+        if trained[arm.name].get(STORED) == groups[arm].name:
+            store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
     arm_by_key = {
-        places[arm].key: arm for arm in reversed(unfinished) if not is_stored(places[arm])
+        groups[arm].key: arm for arm in reversed(unfinished) if not is_stored(groups[arm])
     }
     jobs = [
         Job.of(
@@ -116,32 +112,27 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
         trained |= job_facts
     reused_counts = Counter[str]()
     for arm in sorted(groups, key=lambda arm: arm.name not in trained):
-        facts = trained.get(arm.name) or copy_from_store(run, arm, places[arm])
-        warnings = [f"{arm.name}: {line}" for line in facts.pop(TRACKING_WARNINGS, [])]
+        facts = trained.get(arm.name) or copy_from_store(run, arm, groups[arm])
         if layout.adapter_path(arm) in manifest["files"]:
             recorded = manifest["training"].get(arm.name, {})
             facts.pop("reused", None)
             facts |= {key: recorded[key] for key in MANIFEST_ONLY_KEYS if key in recorded}
         else:
-            facts["made_with"] = describe_toolchain(places[arm].made_from)
+            facts["made_with"] = describe_toolchain(groups[arm].made_from)
             if original := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
                 facts[TRAINED_AS] = original
             elif "reused" in facts:
                 reused_counts[facts["reused"]] += 1
         of_manifest = {key: facts.pop(key) for key in MANIFEST_ONLY_KEYS if key in facts}
         facts = of_manifest | facts  # in one order, however the arm came to be here
-        record_made_from(
-            run.path / layout.adapter_path(arm), find_trained_group(places[arm], facts)
-        )
+        record_made_from(run.path / layout.adapter_path(arm), groups[arm])
         run.seal(layout.adapter_path(arm))
         run.update_manifest(record_entry("training", arm.name, facts))
-        run.update_manifest(partial(record_warnings, warnings=warnings))
-        context.warn(warnings)
     parts = [f"{count} reused from {Path(folder).name}" for folder, count in reused_counts.items()]
     parts += [f"{new_count} new" + (f": {reasons}" if reasons else "")] if new_count else []
     if parts:
         context.report_line(f"train: {', '.join(parts)}")
-    if any(has_copies(places[arm]) for arm in unfinished):
+    if any(has_copies(groups[arm]) for arm in unfinished):
         context.report_line(
             f"train: adapters are copied, not linked: hard links between {run.path} and the store "
             "are not possible"
@@ -188,9 +179,12 @@ def _count_workers(context: Context, arms: Sequence[Arm]) -> int:
         plugin_files=list(context.plugin_files),
     )
     (memory,) = context.executor.run([job], context.progress)
-    if memory["count"] is None or memory["count"] >= requested:
+    if memory["count"] is None:
         return requested
-    count = max(1, int(memory["count"]))  # a training that does not fit fails at its start
+    gpus = len(list_gpus()) if memory["on_gpu"] else 1
+    count = max(1, int(memory["count"]) * gpus)  # a training that does not fit fails at its start
+    if count >= requested:
+        return requested
     context.report_line(
         f"warning: training with {count} of {requested} workers, since memory is too small for "
         f"all: each worker needs {memory['why']}"
@@ -259,7 +253,7 @@ def explain_refused_kernels(recipe: Recipe, plugins: Plugins) -> str:
     try:
         device = resolve_device(resolve_model_args(recipe).get("device"))
         for settings in kernel_settings:
-            check_kernels(settings, None, device, recipe.executor.fsdp)
+            check_kernels(settings, None, device)
     except UserError as error:
         return str(error)
     return ""

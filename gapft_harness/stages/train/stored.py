@@ -63,8 +63,7 @@ _STEP, VERSION = "train", 1
 
 #: Libraries whose minor versions may change the result of training.
 _LIBRARIES = (
-    "torch", "transformers", "tokenizers", "peft", "accelerate", "bitsandbytes", "liger-kernel",
-    "trl",
+    "torch", "transformers", "tokenizers", "peft", "accelerate", "liger-kernel", "trl",
 )  # fmt: skip
 
 #: Files of at least this many bytes are hard-linked to and from the store, if possible.
@@ -102,8 +101,6 @@ def compute_groups(
             "trainer": {"name": trainer.name, "code": describe_code(trainer, digests)},
             **describe_training(recipe, arm, examples, replicate, traits.as_documented),
             "base": base,
-            "processes": recipe.executor.processes,
-            "fsdp": recipe.executor.fsdp,
             "libraries": describe_libraries(_LIBRARIES),
             "accelerators": describe_accelerators(),
             "environment": describe_environment(),
@@ -172,22 +169,6 @@ def _hash_pool(searched: SearchedPool, plugins: Plugins, digests: Digests) -> st
     return content_hash([problems, asdict(searched.decoding), verifiers, dict(searched.states)])
 
 
-def find_trained_group(group: StoreGroup, facts: Mapping[str, Any]) -> StoreGroup:
-    """Return the group of an adapter trained on other processes than the recipe sets.
-
-    Args:
-        group: a group of ``compute_groups``.
-        facts: ``processes`` and ``fsdp``, if known.
-    """
-    made_from = {
-        key: value for key, value in group.made_from.items() if key not in ("step", "version")
-    }
-    process_facts = {key: facts.get(key, made_from[key]) for key in ("processes", "fsdp")}
-    if facts.get("processes") and "fsdp" not in facts:
-        process_facts["fsdp"] = False  # facts contain it only if it is true
-    return group.store.find_group(_STEP, VERSION, {**made_from, **process_facts})
-
-
 def record_made_from(folder: Path, group: StoreGroup) -> None:
     """Write the content of an adapter's key into its folder, unless the file exists."""
     if not (folder / MADE_FROM).exists():
@@ -244,8 +225,8 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
     Args:
         run: the run.
         arm: the arm.
-        group: the adapter's group. Unless its key contains an arm's name, facts and model card are
-            changed to name this arm.
+        group: the adapter's group. Unless its key contains an arm's name, the facts are changed to
+            name this arm.
 
     Returns:
         The facts of its ``training.json``, with the run directory that it was trained for under
@@ -254,7 +235,7 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
     Raises:
         UserError: a stored file was changed.
     """
-    from gapft_harness.training.adapter import format_model_card, write_folder
+    from gapft_harness.training.adapter import write_folder
 
     base, trained_for = (
         str(resolve_model_args(run.recipe)["pretrained"]),
@@ -278,8 +259,11 @@ def copy_from_store(run: RunDirectory, arm: Arm, group: StoreGroup) -> dict[str,
         if facts.get(STORED) != group.name:
             raise damaged_file_error(group.folder / INDEX, f"copied from {facts.get(STORED)}")
         if "arm" not in group.made_from:
+            card = partial / "README.md"
+            if card.is_file():  # PEFT's names the base
+                text = card.read_text("utf-8").replace(str(facts["base_model"]), base)
+                _replace_text(card, text)
             facts |= {"condition": arm.condition, "base_model": base}
-            _replace_text(partial / "README.md", format_model_card(facts))
             config = read_json(partial / "adapter_config.json")
             config["base_model_name_or_path"] = base
             text = json.dumps(config, indent=2, sort_keys=True) + "\n"
@@ -313,7 +297,7 @@ def find_stale(run: RunDirectory, groups: Mapping[Arm, StoreGroup]) -> dict[Arm,
         except (OSError, ValueError):
             continue
         key = facts.get(STORED) if isinstance(facts, dict) else None
-        if not isinstance(facts, dict) or key != find_trained_group(group, facts).name:
+        if not isinstance(facts, dict) or key != group.name:
             difference = _list_differing_parts(run, key, group)
             reasons[arm] = f"{relative}: was trained from different inputs{difference}"
     return reasons

@@ -37,7 +37,7 @@ from gapft_harness.training.plan import budget, build_sequences, plan_steps
 
 #: Facts that must be equal for all arms of a run, of one trainer, and of the same settings.
 _RUN_KEYS = ("base_sha256",)
-_TRAINER_KEYS = ("processes", "versions")
+_TRAINER_KEYS = ("versions",)
 _SETTINGS_KEYS = ("settings", "optimizer", "adapter_config.json")
 
 #: Keys of ``adapter_config.json`` that may differ: the base's location, the version of PEFT, and a
@@ -159,9 +159,6 @@ def check_common_facts(
                     continue  # ``check_versions`` reports it
                 if a != b:
                     yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
-        other, a = first_values.setdefault((settings.trainer, "fsdp"), (arm, facts.get("fsdp")))
-        if a != facts.get("fsdp"):
-            yield f"arms {other.name} and {arm.name} differ in fsdp: one sharded the base"
 
 
 def _check_config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:

@@ -142,8 +142,6 @@ class KeyChecker:
             "step": "train",
             "version": TRAIN_VERSION,
             **describe_training(recipe, arm, examples, replicate, documented),
-            "processes": facts.get("processes"),
-            "fsdp": bool(facts.get("fsdp", False)),
         }
         faults = [*compare_values(where, content, expected)]
         faults += [

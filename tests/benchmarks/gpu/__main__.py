@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from gapft_harness.training.speed import measure_matrix_peak, synchronize
+from tests.benchmarks.gpu.device import measure_matrix_peak, synchronize
 from tests.benchmarks.gpu.shapes import LLAMA_8B, SHAPES
 from tests.benchmarks.gpu.tries import TRIES
 from tests.benchmarks.gpu.ways import LITERAL, OURS, Bench, Measured

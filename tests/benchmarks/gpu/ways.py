@@ -16,7 +16,6 @@ from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.attention import SEGMENTS, register_segments
-from gapft_harness.training.devices import Devices
 from gapft_harness.training.kernels import use_kernels
 from gapft_harness.training.ledger import PlannedStep, build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
@@ -24,7 +23,7 @@ from gapft_harness.training.memory import estimate_memory
 from gapft_harness.training.model import add_lora
 from gapft_harness.training.passes import cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences, plan_steps
-from gapft_harness.training.speed import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
+from tests.benchmarks.gpu.device import FLOPS_PER_PARAMETER, count_base_parameters, synchronize
 from tests.benchmarks.gpu.shapes import Shape
 
 #: Steps before timing, in which kernels are chosen and memory is reserved.
@@ -136,8 +135,7 @@ class Bench:
             end_of_step: Callable[[], None], steps: list[PlannedStep], fitted: Any
         ) -> list[float]:
             reporting_job = dataclasses.replace(job, progress=lambda done, total: end_of_step())
-            devices = Devices.of(job)
-            checkpoint = Checkpoint.for_output(job.output, {}, devices, None)
+            checkpoint = Checkpoint.for_output(job.output, {}, self.device, None)
             log = run_steps(
                 reporting_job,
                 settings,
@@ -145,7 +143,7 @@ class Bench:
                 steps,
                 fitted,
                 None,
-                devices,
+                self.device,
                 checkpoint,
                 is_head_last=True,
             )

@@ -1,1 +1,0 @@
-"""Trackers: they show a training while it runs."""
