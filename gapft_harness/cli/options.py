@@ -203,12 +203,6 @@ PluginFile = Annotated[
 ]
 
 
-def print_stored_output(output: str) -> None:
-    """Print the stored output of a finished command whose inputs did not change."""
-    typer.echo("nothing changed since this command finished", err=True)
-    typer.echo(output, nl=False)
-
-
 def build_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:
     """Convert options of lm-eval to settings of recipe keys; ``--set`` of the same key wins.
 

@@ -196,22 +196,6 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
 
     Returns:
         The path of the report's page.
-    """
-    path, choice = resolve_run(choice, place)
-    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
-    with name_missing_plugins(path):
-        check_trackers(recipe, plugins)
-        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
-    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    return _run_locked(path, recipe, choice, stages)
-
-
-def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Options]:
-    """Return a run's folder, and the options with its recipe.
-
-    Args:
-        choice: the command's options; without recipe and task, the run's own recipe is used.
-        place: the run directory; None is ``runs/NAME``.
 
     Raises:
         UserError: the run or the recipe does not exist.
@@ -220,7 +204,12 @@ def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Option
     if choice.recipe is None and not choice.task:
         RunDirectory.open(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
-    return path, choice
+    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
+    with name_missing_plugins(path):
+        check_trackers(recipe, plugins)
+        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
+    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
+    return _run_locked(path, recipe, choice, stages)
 
 
 def find_default_place(choice: Options) -> Path:
