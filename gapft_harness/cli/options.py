@@ -28,7 +28,6 @@ class Options:
         include_paths: folders with task YAML.
         splits: splits to search; empty: all.
         alone: whether the task needs only ``splits``, as for ``gapft gap``.
-        reuse_versions: whether work of other versions of libraries is accepted.
         searching: replaces the search of a split, as ``gapft import`` does.
         start: the arm of an earlier run to start from, RUN:ARM.
     """
@@ -43,7 +42,6 @@ class Options:
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
     alone: bool = False
-    reuse_versions: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
     start: str | None = None
 

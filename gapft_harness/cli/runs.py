@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold_run_lock
-from gapft_harness.run_directory.manifest import name_missing_plugins, record_reuse
+from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
@@ -179,7 +178,6 @@ def open_context(
         if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
             display.print_message(run.recipe.executor.describe_processes())
         apply_changes(context, choice.include_paths, stages_to_run)
-        run.update_manifest(partial(record_reuse, is_accepted=choice.reuse_versions))
         if origins := plugins.describe_origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.write_execution_settings()

@@ -81,13 +81,6 @@ def command(
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
-    reuse_versions: Annotated[
-        bool,
-        typer.Option(
-            "--reuse-versions",
-            help="reuse work of other versions of torch, transformers, ... or of another device",
-        ),
-    ] = False,
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
@@ -99,7 +92,6 @@ def command(
     choice = Options(
         *(recipe_name, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
-        reuse_versions=reuse_versions,
         start=start,
     )
     if split and "search" not in only:

@@ -222,7 +222,7 @@ def _obtain_adapters(
         trained_facts, warnings = train_in_process(run, missing, plugin_files, progress)
         facts_by_arm |= trained_facts
     for arm in missing:
-        store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
+        store_adapter(groups[arm], run.path / layout.adapter_path(arm), run)
     for name, arm_warnings in warnings.items():
         facts_by_arm[name] |= {TRACKING_WARNINGS: arm_warnings}
     return facts_by_arm

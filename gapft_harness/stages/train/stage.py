@@ -48,7 +48,7 @@ from gapft_harness.stages.train.stored import (
     remove_stale,
     store_adapter,
 )
-from gapft_harness.store.explain import describe_toolchain, explain_missing, summarize_reasons
+from gapft_harness.store.explain import explain_missing, summarize_reasons
 from gapft_harness.store.store import StoreGroup
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
         # the launcher may have chosen another number of processes than the recipe
         trained_group = find_trained_group(groups[arm], trained[arm.name])
         if trained[arm.name].get(STORED) == trained_group.name:
-            store_adapter(trained_group, run.path / layout.adapter_path(arm), run, arm)
+            store_adapter(trained_group, run.path / layout.adapter_path(arm), run)
             places |= {a: trained_group for a in unfinished if groups[a].key == groups[arm].key}
     arm_by_key = {
         places[arm].key: arm for arm in reversed(unfinished) if not is_stored(places[arm])
@@ -123,7 +123,6 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
             facts.pop("reused", None)
             facts |= {key: recorded[key] for key in MANIFEST_ONLY_KEYS if key in recorded}
         else:
-            facts["made_with"] = describe_toolchain(places[arm].made_from)
             if original := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
                 facts[TRAINED_AS] = original
             elif "reused" in facts:
