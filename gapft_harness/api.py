@@ -79,7 +79,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         find_model,
         renders_chats,
     )
-    from gapft_harness.lm_eval_bridge.samplers.sglang import SglangSampler
     from gapft_harness.lm_eval_bridge.samplers.text import LmEvalSampler, dummy_sampler
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
@@ -250,7 +249,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "ServerSampler",  # an OpenAI-compatible server
     "renders_chats",  # whether its prompts are chats if the recipe does not set it
     "find_model",  # checks the arguments, and that the server lists the model
-    "SglangSampler",  # lm-eval's sglang model
     # Trainers
     "TrainingJob",  # the description of one arm to train
     "RegisterTrainer",  # the type of register in register_trainers

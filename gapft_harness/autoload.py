@@ -1,13 +1,11 @@
-"""Make the stock ``lm_eval`` find the tasks, filters and metrics of installed packages.
+"""Make the stock ``lm_eval`` find the tasks of installed packages.
 
 ``gapft_harness_autoload.pth`` runs this file at every start of Python, before any import, so this
 file imports almost nothing and only installs an import hook. When ``lm_eval.tasks`` is imported,
-its TaskManager gets the folders of the entry-point group ``lm_eval.tasks``, and its registries get
-the filters of the group ``lm_eval.filters`` and our own metric of ``lm_eval.metrics``. lm-eval's
-main branch reads the last two groups since August 2026, but its releases 0.4.13 and 0.5.0.dev1 do
-not; support for the first group is under review. If lm-eval reads a group itself, this file ignores
-that group. ``GAPFT_NO_AUTOLOAD=1`` disables it, ``pip uninstall`` removes it. The stock command
-runs code tasks in our sandbox only with ``GAPFT_CODE_EVAL=1``.
+its TaskManager gets the folders of the entry-point group ``lm_eval.tasks``. Support for this group
+is under review; if lm-eval reads it itself, this file does nothing. ``GAPFT_NO_AUTOLOAD=1``
+disables it, ``pip uninstall`` removes it. The stock command runs code tasks in our sandbox only
+with ``GAPFT_CODE_EVAL=1``.
 """
 
 import os
@@ -47,7 +45,7 @@ class _WaitForTasks:
 
 
 def _extend_or_warn(module: "ModuleType") -> None:
-    """Extend the TaskManager and the registries; warn about failures, but let lm_eval continue."""
+    """Extend the TaskManager; warn about a failure, but let lm_eval continue."""
     try:
         extend_task_manager(module)
     except Exception as error:
@@ -56,10 +54,6 @@ def _extend_or_warn(module: "ModuleType") -> None:
         from importlib import import_module
 
         import_module("gapft_harness.lm_eval_bridge.code_eval").install_code_eval()
-    try:
-        register_entry_points()
-    except Exception as error:
-        _warn(f"the filters and metrics of installed packages are not available ({error!r})")
 
 
 def extend_task_manager(module: "ModuleType") -> None:
@@ -93,32 +87,6 @@ def extend_task_manager(module: "ModuleType") -> None:
         construct(*bound.args, **bound.kwargs)
 
     manager.__init__ = __init__
-
-
-def register_entry_points() -> None:
-    """Register the filters of installed packages, and our metric; lm-eval's own take precedence.
-
-    A filter is imported when it is used. A metric must be imported immediately, so metrics of other
-    packages are not registered.
-    """
-    from importlib import import_module
-    from importlib.metadata import entry_points
-
-    registry = import_module("lm_eval.api.registry")
-    if hasattr(registry, "load_plugins"):
-        return
-    import_module("lm_eval.filters")
-    import_module("lm_eval.api.metrics")
-    for point in entry_points(group="lm_eval.filters"):
-        if point.name not in registry.filter_registry:
-            registry.filter_registry.register(point.name, target=point.value)
-    for point in entry_points(group="lm_eval.metrics"):
-        if point.name in registry.metric_registry or not point.value.startswith("gapft_harness."):
-            continue
-        try:
-            point.load()  # its module registers it, with its aggregation
-        except Exception as error:
-            _warn(f"the metric {point.name} is not available ({error!r})")
 
 
 def find_task_folders() -> list[str]:

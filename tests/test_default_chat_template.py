@@ -86,7 +86,7 @@ def test_default_depends_on_backend(folder: Path) -> None:
         args = {"pretrained": str(folder / folder_name), **more}
         return plugins.is_chat_template_default(SamplerSettings(backend, args))
 
-    for backend in ("hf", "vllm", "sglang", "recorded", "sglang-generate"):
+    for backend in ("hf", "vllm", "recorded"):
         assert is_applied(backend, "model")
         assert not is_applied(backend, "base")
         if backend != "hf":

@@ -299,7 +299,7 @@ def build_model_recipe(backend: str, **args: Any) -> Recipe:
     [
         *(
             (backend, args)
-            for backend in ("local-completions", "local-chat-completions", "sglang-generate")
+            for backend in ("local-completions", "local-chat-completions")
             for args in (
                 {"base_url": "http://other:8000/v1/completions"},
                 {"num_concurrent": 2, "max_retries": 20, "timeout": 60},
@@ -308,7 +308,6 @@ def build_model_recipe(backend: str, **args: Any) -> Recipe:
         ),
         ("vllm", {"gpu_memory_utilization": 0.5}),
         ("vllm", {"kv_cache_memory_bytes": 10**9}),
-        ("sglang", {"mem_fraction_static": 0.5}),
     ],
 )
 def test_request_settings_do_not_change_identity(backend: str, args: dict[str, Any]) -> None:

@@ -309,9 +309,7 @@ def test_model_without_start_token_is_named(folder: Path, tmp_path: Path) -> Non
             make()
 
 
-@pytest.mark.parametrize(
-    "backend", ["dummy", "sglang", "sglang-generate", "local-chat-completions"]
-)
+@pytest.mark.parametrize("backend", ["dummy", "local-chat-completions"])
 def test_rejects_backends_that_send_text(folder: Path, backend: str) -> None:
     message = rf"start_tokens: found 2, .* backend '{backend}' .* or use hf, .*vllm"
     with pytest.raises(UserError, match=message):

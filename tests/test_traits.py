@@ -120,4 +120,4 @@ def test_code_hash_names_declared_functions(tmp_path: Path) -> None:
 def test_gpu_engines_run_in_separate_processes() -> None:
     samplers = [entry for entry in load_plugins().all() if entry.kind == "sampler"]
     own = {entry.name for entry in samplers if entry.require_traits(SamplerTraits).own_process}
-    assert own == {"vllm", "sglang"}
+    assert own == {"vllm"}

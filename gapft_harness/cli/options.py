@@ -28,7 +28,6 @@ class Options:
         include_paths: folders with task YAML.
         splits: splits to search; empty: all.
         alone: whether the task needs only ``splits``, as for ``gapft gap``.
-        reuse_versions: whether work of other versions of libraries is accepted.
         searching: replaces the search of a split, as ``gapft import`` does.
     """
 
@@ -42,7 +41,6 @@ class Options:
     include_paths: Sequence[str] = ()
     splits: Sequence[str] = ()
     alone: bool = False
-    reuse_versions: bool = False
     searching: Callable[..., dict[str, Any]] | None = None
 
 
@@ -199,12 +197,6 @@ PluginFile = Annotated[
     list[str],
     typer.Option("--plugin", metavar="FILE", help="a Python file with hooks; repeatable"),
 ]
-
-
-def print_stored_output(output: str) -> None:
-    """Print the stored output of a finished command whose inputs did not change."""
-    typer.echo("nothing changed since this command finished", err=True)
-    typer.echo(output, nl=False)
 
 
 def build_settings(model: str | None, limit: int | None, overrides: list[str]) -> list[str]:

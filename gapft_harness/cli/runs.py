@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, Split, list_splits
 from gapft_harness.run_directory.lock import JOBS_LOCK, RUN_LOCK, hold_run_lock
-from gapft_harness.run_directory.manifest import name_missing_plugins, record_reuse
+from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.recipe_changes import require_same_recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment import find_experiments, load_experiments
@@ -159,7 +158,6 @@ def open_context(
         if choice.searching is None and not {"search", "train", "audit"}.isdisjoint(stages):
             display.print_message(run.recipe.executor.describe_processes())
         apply_changes(context, choice.include_paths, stages_to_run)
-        run.update_manifest(partial(record_reuse, is_accepted=choice.reuse_versions))
         if origins := plugins.describe_origins():
             run.update_manifest(lambda m: m.setdefault("plugins", {}).update(origins))
         run.write_execution_settings()
@@ -176,22 +174,7 @@ def run_recipe(choice: Options, place: str | Path | None) -> Path:
 
     Returns:
         The path of the report's page.
-    """
-    path, choice = resolve_run(choice, place)
-    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
-    with name_missing_plugins(path):
-        check_packages(recipe, plugins)
-        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
-    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
-    return _run_locked(path, recipe, choice, stages)
 
-
-def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Options]:
-    """Return a run's folder, and the options with its recipe.
-
-    Args:
-        choice: the command's options; without recipe and task, the run's own recipe is used.
-        place: the run directory; None is ``runs/NAME``.
 
     Raises:
         UserError: the run or the recipe does not exist.
@@ -200,7 +183,12 @@ def resolve_run(choice: Options, place: str | Path | None) -> tuple[Path, Option
     if choice.recipe is None and not choice.task:
         RunDirectory.open(path)
         choice = replace(choice, recipe=str(path / layout.RECIPE))
-    return path, choice
+    recipe, plugins = resolve_recipe(choice), load_plugins(choice.plugin_files)
+    with name_missing_plugins(path):
+        check_packages(recipe, plugins)
+        stages = list_stages(load_experiments(recipe, plugins, map_keys_to_options(choice)))
+    choice = replace(choice, conditions=(), seeds=())  # the recipe has them
+    return _run_locked(path, recipe, choice, stages)
 
 
 def find_default_place(choice: Options) -> Path:

@@ -15,8 +15,6 @@ from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.cli.options import Options
-from gapft_harness.cli.outcome import CommandScope, OutcomeRecorder, find_run_inputs
-from gapft_harness.cli.unchanged import RecordedCommand, copy_output
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.findings.computation import UNMATCHED_MARK
 from gapft_harness.report.frame import Column, Frame
@@ -29,27 +27,18 @@ from gapft_harness.stages.experiment import list_report_parts, load_all_experime
 _MAX_RESPONSE_CHARACTERS = 160
 
 
-def run_and_print(choice: Options, run_dir: Path | None, command: RecordedCommand) -> None:
-    """Run a recipe, print the summary and the path of the report, and record the outcome.
+def run_and_print(choice: Options, run_dir: Path | None) -> None:
+    """Run a recipe, and print the summary and the path of the report.
 
     Args:
         choice: the command's options.
         run_dir: the run directory; None is ``runs/NAME``.
-        command: the command that is recorded.
     """
-    from gapft_harness.cli.runs import resolve_recipe, resolve_run, run_recipe
+    from gapft_harness.cli.runs import run_recipe
 
-    def find_scope() -> CommandScope:
-        place, resolved = resolve_run(choice, run_dir)
-        inputs = find_run_inputs(resolved, resolve_recipe(resolved), place)
-        return CommandScope(inputs, {place: choice}, place)
-
-    outcome = OutcomeRecorder(command, find_scope)
     page = run_recipe(choice, run_dir)
-    with copy_output() as pieces:
-        print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
-        typer.echo(f"report: {page}")
-    outcome.write_record("".join(pieces))
+    print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
+    typer.echo(f"report: {page}")
 
 
 def print_summary(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 
 #: What torch and its libraries for linear algebra read: precision, kernels, instruction sets; then
 #: Triton, NCCL (the order of sums over processes), transformers and accelerate.
@@ -24,10 +23,8 @@ _LIBRARIES = re.compile(
 #: The GPUs that a process sees, and in a worker those that its parent sees.
 VISIBLE_GPUS, ALL_GPUS = "CUDA_VISIBLE_DEVICES", "GAPFT_VISIBLE_DEVICES"
 
-#: Of engines all variables, by the prefix of their names.
-_ENGINES = {"vllm": "VLLM_", "sglang": "SGLANG_"}
-
-#: But not addresses, places, secrets, logs, patience, cores and memory.
+#: Variables of vLLM for addresses, places, secrets, logs, patience, cores and memory; all others
+#: decide results.
 _OPERATIONAL = re.compile(
     r".*_(IP|HOST|PORT|RANK|RANK_LOCAL|PATH|ROOT|DIR|FOLDER|CACHE|KEY|TOKEN|LEVEL|LOGGING|PREFIX"
     r"|STATS|TRACK|INTERVAL|SECONDS|(TIMEOUT|LOGGING|USAGE)(_.*)?|THREADS_BIND|KVCACHE_SPACE)"
@@ -37,26 +34,25 @@ _OPERATIONAL = re.compile(
 _DEFAULTS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
-def decides_results(name: str, engines: Iterable[str] = tuple(_ENGINES)) -> bool:
+def decides_results(name: str, uses_vllm: bool = True) -> bool:
     """Whether a variable decides how something is computed.
 
     Args:
         name: of the variable.
-        engines: those of ``vllm`` and ``sglang`` that may be used.
+        uses_vllm: whether vLLM may be used.
     """
-    prefixes = tuple(_ENGINES[engine] for engine in engines if engine in _ENGINES)
-    of_engine = name.startswith(prefixes) and not _OPERATIONAL.fullmatch(name)
-    return bool(of_engine or _LIBRARIES.fullmatch(name))
+    is_of_vllm = uses_vllm and name.startswith("VLLM_") and not _OPERATIONAL.fullmatch(name)
+    return bool(is_of_vllm or _LIBRARIES.fullmatch(name))
 
 
-def describe_environment(engines: Iterable[str] = ()) -> dict[str, str]:
+def describe_environment(uses_vllm: bool = False) -> dict[str, str]:
     """Return the variables of this process that decide how something is computed.
 
     Args:
-        engines: as in ``decides_results``.
+        uses_vllm: as in ``decides_results``.
     """
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if decides_results(name, engines) and value != _DEFAULTS.get(name)
+        if decides_results(name, uses_vllm) and value != _DEFAULTS.get(name)
     }

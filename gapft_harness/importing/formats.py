@@ -19,7 +19,6 @@ from gapft_harness.importing.every_eval_ever import (
 )
 from gapft_harness.importing.inspect_logs import read_inspect, read_inspect_rows, read_inspect_task
 from gapft_harness.importing.lighteval import is_lighteval_file, read_lighteval_rows
-from gapft_harness.importing.nemo_skills import JOIN_FIELDS, read_nemo_skills, read_nemo_skills_rows
 from gapft_harness.importing.plain import read_plain, read_plain_rows
 from gapft_harness.importing.rows import (
     ImportChoice,
@@ -40,7 +39,6 @@ from gapft_harness.verdicts.sample_logs import (
 #: Formats for which an import reads more than a log's row: how a response ended, and its number.
 _FORMATS = (
     ImportFormat("jsonl", read_plain, is_numbered=True),
-    ImportFormat("nemo-skills", read_nemo_skills, join_fields=JOIN_FIELDS),
     ImportFormat("inspect", read_inspect),
 )
 _REMEDY = (
@@ -50,7 +48,6 @@ _REMEDY = (
 #: Keys that identify a format; the first key that a record has counts.
 _FORMAT_KEYS = {
     "resps": LM_EVAL,
-    "generation": "nemo-skills",
     "text": "jsonl",
     "evaluation_id": "every-eval-ever",
 }
@@ -93,7 +90,6 @@ def _is_inspect_log(path: Path) -> bool:
 def register_log_readers(register: RegisterLogReader) -> None:
     """Register the bundled readers."""
     register(LM_EVAL, read_lm_eval_rows, recognises=_build_recognizer(LM_EVAL))
-    register("nemo-skills", read_nemo_skills_rows, recognises=_build_recognizer("nemo-skills"))
     register("jsonl", read_plain_rows, recognises=_build_recognizer("jsonl"))
     register("inspect", read_inspect_rows, recognises=_is_inspect_log, task=read_inspect_task)
     register("lighteval", read_lighteval_rows, recognises=is_lighteval_file)

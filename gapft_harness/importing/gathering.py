@@ -126,9 +126,7 @@ class Gathering:
     ) -> Iterator[_PlacedResponse]:
         """Yield the needed responses of one file, with their problems and indices."""
         greedy = path == self.choice.greedy
-        known_problems = ProblemIndex(
-            self.problems, self.split, self.choice.on or file_format.join_fields
-        )
+        known_problems = ProblemIndex(self.problems, self.split, self.choice.on)
         earlier_samples = 0 if file_format.is_numbered else self.samples
         for row in file_format.read(Path(path), self.choice, greedy):
             if self.choice.on and row.key[0] != "doc":

@@ -115,14 +115,12 @@ class ImportFormat:
         read: reads a file.
         is_numbered: whether rows have the number of the sample, over all files; else the samples of
             a second file follow those of the first.
-        join_fields: fields that join its rows with documents by default.
         has_filters: whether rows belong to filters, of which one is used.
     """
 
     name: str
     read: ReadResponses
     is_numbered: bool = False
-    join_fields: Sequence[Sequence[str]] = ()
     has_filters: bool = False
 
 

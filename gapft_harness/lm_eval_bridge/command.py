@@ -18,8 +18,8 @@ gapft eval:
                         once; each evaluation gets its own folder in --output_path
 """
 
-#: The start of lm-eval's error for an unknown task, in 0.4 and in 0.5.
-_UNKNOWN_TASK = ("Tasks not found: ", "Spec '")
+#: The start of lm-eval's error for an unknown task.
+_UNKNOWN_TASK = "Tasks not found: "
 
 
 def run_lm_eval(arguments: Sequence[str]) -> int:

@@ -135,13 +135,10 @@ def list_tasks() -> list[TaskInfo]:
     from lm_eval.tasks import TaskManager
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    from gapft_harness.lm_eval_bridge.task_file.versions import build_index
-
     tasks = []
     manager = TaskManager(include_defaults=False, include_path=[tasks_path()])
-    entries = build_index(manager)
     for name in manager.all_tasks:
-        entry = entries[name]
+        entry = manager.task_index[name]
         if entry.yaml_path is None:
             continue
         config = load_yaml(entry.yaml_path, resolve_func=False)
@@ -163,9 +160,7 @@ def _has_task(manager: TaskManager, name: str) -> bool:
 def _list_members(manager: TaskManager, group: str) -> str:
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    from gapft_harness.lm_eval_bridge.task_file.versions import build_index
-
-    entry = build_index(manager)[group]
+    entry = manager.task_index[group]
     if entry.yaml_path is None:  # a tag
         return ", ".join(sorted(entry.tags))
     config = load_yaml(entry.yaml_path, resolve_func=False)
@@ -200,9 +195,8 @@ def _build_task(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple
     from gapft_harness.lm_eval_bridge.task_file.data import require_files
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
     from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
-    from gapft_harness.lm_eval_bridge.task_file.versions import build_index, open_data
 
-    entry = build_index(manager).get(name)
+    entry = manager.task_index.get(name)
     file = entry.yaml_path if entry is not None and entry.yaml_path else name
     where = f"task {name} ({file})"
     config = _load_config(file, where)
@@ -211,7 +205,6 @@ def _build_task(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple
     try:
         with name_key_in_errors(config, where), use_compiled_templates():
             task = next(iter(manager.load([name])["tasks"].values()))
-            open_data(task)
     except GapftError:
         raise
     except Exception as error:
@@ -245,7 +238,7 @@ def _explain_failure(error: Exception, config: dict[str, Any], where: str) -> st
         return format_missing_split(where)
     for key in SPLIT_KEYS:
         split = config.get(key)
-        if split is not None and _is_missing_split(error, split):
+        if split is not None and isinstance(error, KeyError) and error.args == (split,):
             files = (config.get("dataset_kwargs") or {}).get("data_files")
             hint = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
             return f"{where}: {key}: split {split!r} not found in the data{hint}"
@@ -262,9 +255,3 @@ def _explain_failure(error: Exception, config: dict[str, Any], where: str) -> st
         f"{where}: cannot load the data: {describe_error(first)}; check dataset_path and "
         f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
     )
-
-
-def _is_missing_split(error: Exception, split: str) -> bool:
-    """Return whether an error says that a split is missing (by ``datasets`` in lm-eval 0.5)."""
-    is_unknown = isinstance(error, ValueError) and str(error).startswith(f'Unknown split "{split}"')
-    return is_unknown or (isinstance(error, KeyError) and error.args == (split,))

@@ -36,7 +36,6 @@ from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, name_ke
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
-from gapft_harness.lm_eval_bridge.task_file.versions import find_prefix
 from gapft_harness.recipe.sections import Search
 from gapft_harness.verification.judging import check_golds, verify_unique
 
@@ -358,7 +357,7 @@ class LoadedTask:
         """
         if self.num_fewshot:
             self._examples.reseed(derive_key("fewshot", name), document)
-        start = find_prefix(self._task, document)
+        start = self._task.doc_to_prefix(document)
         return self._task.fewshot_context(
             document, num_fewshot=self.num_fewshot, gen_prefix=start, **chat
         )

@@ -24,7 +24,6 @@ from gapft_harness.lm_eval_bridge.code_eval import is_sandboxed_metric, uses_onl
 from gapft_harness.lm_eval_bridge.discovery import open_task
 from gapft_harness.lm_eval_bridge.loaded_task import resolve_task_config
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files
-from gapft_harness.lm_eval_bridge.task_file.versions import list_filters, score_response
 
 #: The filter's name in a task without filters.
 _NO_FILTER = "none"
@@ -81,7 +80,7 @@ class StockTask:
         self._task = _load_task(name, include_path)
         self.filters = _find_single_filters(self._task)
         self.metric, self.filter = _choose_metric_and_filter(self._task, metric, self.filters)
-        self.voting = tuple(e.name for e in list_filters(self._task) if e.name not in self.filters)
+        self.voting = tuple(e.name for e in self._task._filters if e.name not in self.filters)
         self.pass_at = pass_at
         self._roots = [Path(include_path).resolve()] if include_path else []
 
@@ -126,7 +125,7 @@ class StockTask:
             filter: one of ``filters``; None: the chosen one.
         """
         chosen = filter or self.filter
-        ensemble = next(e for e in list_filters(self._task) if e.name == chosen)
+        ensemble = next(e for e in self._task._filters if e.name == chosen)
         instances = [
             self._build_instance(doc, text) for doc, text in zip(documents, responses, strict=True)
         ]
@@ -145,7 +144,7 @@ class StockTask:
 
     def has_answer(self, document: Mapping[str, Any], response: str) -> bool:
         """Return whether the filter finds an answer in a response (not "[invalid]" or empty)."""
-        ensemble = next(e for e in list_filters(self._task) if e.name == self.filter)
+        ensemble = next(e for e in self._task._filters if e.name == self.filter)
         instance = self._build_instance(document, response)
         try:
             ensemble.apply([instance])
@@ -156,12 +155,10 @@ class StockTask:
 
     def can_extract(self, filter: str) -> bool:
         """Return whether a filter extracts an answer, and does not return the complete response."""
-        from gapft_harness.lm_eval_bridge.offered import AnswerFilter
-
         steps = _list_filter_steps(self._task).get(filter, ())
         classes = [get_filter(step["function"]) for step in steps]
         return any(
-            isinstance(step_class, type) and issubclass(step_class, RegexFilter | AnswerFilter)
+            isinstance(step_class, type) and issubclass(step_class, RegexFilter)
             for step_class in classes
         )
 
@@ -215,7 +212,7 @@ class StockTask:
     def _judge_instance(self, instance: Instance, filter_name: str) -> TaskOutcome:
         filtered = instance.filtered_resps[filter_name]
         try:
-            filtered, results = score_response(self._task, instance, filter_name)
+            results = dict(self._task.process_results(instance.doc, [filtered]))
         except Exception as error:
             reason = f"process_results raised {type(error).__name__}: {error}"
             return TaskOutcome(Verdict("error", reason), filtered, {})
@@ -272,9 +269,7 @@ def _load_task(name: str, include_path: str | None) -> Any:
 def _find_single_filters(task: Any) -> tuple[str, ...]:
     """List the filters that can judge a single response, in their order."""
     steps = _list_filter_steps(task)
-    return tuple(
-        e.name for e in list_filters(task) if not any(map(_is_voting, steps.get(e.name, ())))
-    )
+    return tuple(e.name for e in task._filters if not any(map(_is_voting, steps.get(e.name, ()))))
 
 
 def _list_filter_steps(task: Any) -> dict[str, list[Mapping[str, Any]]]:
@@ -287,8 +282,7 @@ def _list_filter_steps(task: Any) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _is_voting(step: Mapping[str, Any]) -> bool:
-    options = {**step, **step.get("kwargs", {})}  # lm-eval 0.5 keeps kwargs separate
-    return step["function"] == "majority_vote" or int(options.get("k", 1)) > 1
+    return step["function"] == "majority_vote" or int(step.get("k", 1)) > 1
 
 
 def _list_metric_names(entry: Mapping[str, Any]) -> list[str]:
@@ -303,7 +297,7 @@ def _list_metric_names(entry: Mapping[str, Any]) -> list[str]:
 def _choose_metric_and_filter(
     task: Any, metric: str | None, single_filters: Sequence[str]
 ) -> tuple[str, str]:
-    filters = [ensemble.name for ensemble in list_filters(task)]
+    filters = [ensemble.name for ensemble in task._filters]
     metric_name, _, filter_name = (metric or "").partition(",")
     entries = [entry for entry in task.config.metric_list or [] if "metric" in entry]
     metric_names = [name for entry in entries for name in _list_metric_names(entry)]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from lm_eval.api.metrics import mean
 from lm_eval.api.samplers import get_sampler
+from lm_eval.api.task import ConfigurableTask
 
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import list_reported_k, pass_at_k
@@ -54,10 +55,9 @@ from gapft_harness.lm_eval_bridge.task_file.templates import (
     require_fields,
     resolve_spec,
 )
-from gapft_harness.lm_eval_bridge.task_file.versions import GenerationTask, unwrap_single
 
 
-class GapTask(GenerationTask):
+class GapTask(ConfigurableTask):  # type: ignore[misc]
     """An lm-eval task whose responses are judged by a verifier."""
 
     def __init__(self, config: dict[str, Any] | None = None, **_: Any) -> None:
@@ -79,6 +79,11 @@ class GapTask(GenerationTask):
         super().__init__(config={**config, **own})
         chosen = self.fewshot_cfg.sampler
         self._sampler_class: Any = get_sampler(chosen) if isinstance(chosen, str) else chosen
+
+    @property
+    def is_predict_only(self) -> bool:
+        """Whether ``--predict_only`` was given: nothing is judged."""
+        return "bypass" in self._metric_fn_list
 
     @cached_property
     def judge(self) -> CachingJudge:
@@ -214,8 +219,13 @@ class GapTask(GenerationTask):
         return self._render_plain(template, doc) or super().doc_to_text(doc, doc_to_text)
 
     def doc_to_target(self, doc: Document, doc_to_target: Any = None) -> Any:
-        """Return the target that lm-eval logs; also the gold, unless the YAML sets ``gold``."""
+        """Return the target that lm-eval logs; also the gold, unless the YAML sets ``gold``.
+
+        A field's value is unchanged, also if lm-eval does not find the field in the audit.
+        """
         template = self.config.doc_to_target if doc_to_target is None else doc_to_target
+        if isinstance(template, str) and template in doc and self.prompt is None:
+            return doc[template]
         return self._render_plain(template, doc) or super().doc_to_target(doc, doc_to_target)
 
     def _render_plain(self, template: Any, doc: Document) -> str | None:
@@ -250,7 +260,7 @@ class GapTask(GenerationTask):
 
         Args:
             doc: the problem's document.
-            results: one response, or for ``repeats: K`` one list of K responses.
+            results: a list with one response, or for ``repeats: K`` with one list of K responses.
 
         Raises:
             UserError: the number of responses is not K.
@@ -258,7 +268,7 @@ class GapTask(GenerationTask):
         if self.is_predict_only:  # --predict_only
             return {"bypass": 999}
         gold = self.gold(doc)
-        responses = self._check_responses(doc, unwrap_single(results))
+        responses = self._check_responses(doc, results[0])
         if not self.judge.has_verdicts(responses, gold):
             self._judge_all()
         verdicts = self.judge.verdicts(responses, gold)

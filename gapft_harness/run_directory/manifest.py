@@ -140,8 +140,6 @@ class Manifest(TypedDict, total=False):
     plugins: dict[str, dict[str, str]]  # ``Plugins.origins`` of the plugins of its commands
     rests_on: dict[str, Any]  # inputs; their format: stages/integrity/inputs.py
     stored: dict[str, list[str]]
-    reuse_versions: bool  # whether its last command reused work of other versions
-    made_with: dict[str, dict[str, list[str]]]  # by table and step: libraries and devices
     reused: dict[str, dict[str, int]]
     imported: dict[str, ImportFacts]
     history: str  # the hash of the last line of history.jsonl
@@ -180,7 +178,6 @@ _SECTIONS_BY_FOLDER = {
         "executions",
         "stored",
         "reused",
-        "made_with",
     ),
 }
 
@@ -244,28 +241,6 @@ def remove_entries(manifest: Manifest, relative: str) -> None:
 def record_warnings(manifest: Manifest, warnings: Sequence[str]) -> None:
     """Add warnings for the report, except those that are already in the manifest."""
     manifest["warnings"] += [w for w in warnings if w not in manifest["warnings"]]
-
-
-def record_reuse(manifest: Manifest, is_accepted: bool) -> None:
-    """Record whether jobs may reuse work of other library versions (``--reuse-versions``)."""
-    if is_accepted:
-        manifest["reuse_versions"] = True
-    else:
-        manifest.pop("reuse_versions", None)
-
-
-def list_toolchains(manifest: Manifest, arm: Arm | None) -> dict[str, list[str]]:
-    """List the toolchains that made an arm's adapter and decisions, by step.
-
-    Args:
-        manifest: the run's manifest.
-        arm: the arm; None for the source model on the audit.
-    """
-    name = "audit" if arm is None else arm.name
-    toolchains = dict(manifest.get("made_with", {}).get(name, {}))
-    if arm is not None and (trained := manifest["training"].get(name, {}).get("made_with")):
-        toolchains["train"] = [trained]
-    return toolchains
 
 
 def find_condition(manifest: Manifest, arm: Arm) -> Condition:

@@ -123,7 +123,6 @@ def record_judging(manifest: Manifest, name: str, facts: dict[str, Any]) -> None
         ("executions", "executions"),
         ("stored", "stored"),
         ("reused", "reused"),
-        ("made_with", "made_with"),
     ):
         if key in facts:
             cast(dict[str, Any], manifest).setdefault(section, {})[name] = facts[key]

@@ -14,7 +14,6 @@ from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
 from gapft_harness.run_directory.recipe_changes import require_recorded_recipe, restrict_recipe
-from gapft_harness.stages.alternatives import list_alternatives
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import (
     find_experiments,
@@ -71,9 +70,6 @@ def build_report_inputs(context: Context) -> ReportInputs:
         )
         manifest["warnings"].append(line)
         context.warn([line])
-    lines = list_alternatives(run, shown_recipe)
-    manifest["warnings"] += lines
-    context.warn(lines)
     inputs = read_inputs(run.path, manifest, list_report_parts(find_experiments(context)))
     return replace(inputs, other_rule=judge_by_other_rule(inputs, context.plugins))
 

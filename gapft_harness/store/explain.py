@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gapft_harness.core.errors import UserError
@@ -46,37 +45,28 @@ _WITHOUT_VALUES = (
     (r"searched", "the pool's search"),
 )
 
-#: Key parts for libraries and the kind of device that made a group.
-_VERSIONS = re.compile(r"(?:.*\.)?(?:libraries\..+|accelerators|device)")
-
 #: A difference between two keys: the part's dotted name, the stored value, the requested value.
 KeyChange = tuple[str, Any, Any]
 
 
-@dataclass(frozen=True)
-class SimilarGroup:
-    """A stored group similar to a requested one.
+def explain_missing(group: StoreGroup) -> list[str]:
+    """List how a group differs from the most similar stored one; empty if there is none.
 
-    Attributes:
-        group: the stored group.
-        changes: the parts of the key that differ.
+    Only groups of the same step and version are compared.
     """
-
-    group: StoreGroup
-    changes: tuple[KeyChange, ...]
-
-    @property
-    def is_version_change(self) -> bool:
-        """Whether the groups differ only in library versions or in the device."""
-        return bool(self.changes) and all(is_version(key) for key, *_ in self.changes)
-
-    @property
-    def reasons(self) -> list[str]:
-        """The differences in words, with both values where they mean something."""
-        return describe_key_changes(self.changes)
+    changes_by_group = []
+    for other in _list_step_groups(group.store, group.folder.parent.name):
+        if _find_subject(other) != _find_subject(group):
+            continue
+        if other.key != group.key and other.made_from.get("version") == group.made_from["version"]:
+            key_changes = tuple(diff_values(other.made_from, group.made_from))
+            changes_by_group.append((_describe_key_changes(key_changes), key_changes))
+    if not changes_by_group:
+        return []
+    return min(changes_by_group, key=lambda pair: (len(pair[0]), len(pair[1])))[0]
 
 
-def list_step_groups(store: Store, step: str) -> Iterator[StoreGroup]:
+def _list_step_groups(store: Store, step: str) -> Iterator[StoreGroup]:
     """Yield the readable groups of a step, in the order of their keys."""
     for path in sorted((store.root / step).glob("*/made_from.json")):
         try:
@@ -87,62 +77,13 @@ def list_step_groups(store: Store, step: str) -> Iterator[StoreGroup]:
             yield StoreGroup(store, path.parent, key)
 
 
-def list_similar_groups(group: StoreGroup) -> list[SimilarGroup]:
-    """List the stored groups of the same step and version, the most similar first."""
-    similar_groups = []
-    for other in list_step_groups(group.store, group.folder.parent.name):
-        if _find_subject(other) != _find_subject(group):
-            continue
-        if other.key != group.key and other.made_from.get("version") == group.made_from["version"]:
-            key_changes = tuple(diff_values(other.made_from, group.made_from))
-            similar_groups.append(SimilarGroup(other, key_changes))
-    return sorted(similar_groups, key=lambda similar: (len(similar.reasons), len(similar.changes)))
-
-
 def _find_subject(group: StoreGroup) -> tuple[Any, Any, bool]:
     """Return a group's adapter, split and kind of decode: groups of others explain nothing."""
     sampler, streams = group.made_from.get("sampler", {}), group.made_from.get("streams") or {}
     return sampler.get("adapter"), streams.get("split"), "deployment" in group.made_from
 
 
-def find_other_versions(group: StoreGroup) -> list[StoreGroup]:
-    """List the stored groups that differ only in library versions or in the device."""
-    return [similar.group for similar in list_similar_groups(group) if similar.is_version_change]
-
-
-def is_version(key: str) -> bool:
-    """Return whether a part of a key records library versions or the device.
-
-    Args:
-        key: the part's dotted name.
-    """
-    return bool(_VERSIONS.fullmatch(key))
-
-
-def describe_toolchain(made_from: Mapping[str, Any]) -> str:
-    """List the libraries with minor versions and the devices in a key, as one text."""
-    parts = dict[str, None]()
-
-    def walk(value: Any, key: str) -> None:
-        if isinstance(value, Mapping):
-            for name in sorted(value):
-                walk(value[name], f"{key}.{name}".strip("."))
-        elif value and _VERSIONS.fullmatch(key):
-            library = key.rpartition("libraries.")[2] if "libraries." in key else ""
-            text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            parts[f"{library} {text}".strip()] = None
-
-    walk(made_from, "")
-    return ", ".join(parts)
-
-
-def explain_missing(group: StoreGroup) -> list[str]:
-    """List how a group differs from the most similar stored one; empty if there is none."""
-    similar_groups = list_similar_groups(group)
-    return similar_groups[0].reasons if similar_groups else []
-
-
-def describe_key_changes(key_changes: Iterable[KeyChange]) -> list[str]:
+def _describe_key_changes(key_changes: Iterable[KeyChange]) -> list[str]:
     """Describe differing parts of a key, as ``search.seed 0 → 1`` or ``the model's files``."""
     descriptions = []
     for key, stored_value, value in key_changes:

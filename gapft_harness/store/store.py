@@ -95,15 +95,8 @@ class Store:
             version: the version of the step's output; increased when its meaning changes.
             made_from: JSON values that the files' content depends on.
         """
-        return self.find_group_of_content({"step": step, "version": version, **made_from})
-
-    def find_group_of_content(self, content: Mapping[str, Any]) -> StoreGroup:
-        """Return the group whose key is the hash of this content.
-
-        Args:
-            content: the step, its version and its inputs (see ``find_group``).
-        """
-        return StoreGroup(self, self.root / content["step"] / content_hash(content), content)
+        content = {"step": step, "version": version, **made_from}
+        return StoreGroup(self, self.root / step / content_hash(content), content)
 
 
 @dataclass(frozen=True)

@@ -293,8 +293,7 @@ def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Path]:
     raise UserError(
         f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
         f"FOLDER), and no log of another kind among {len(candidates)} files "
-        f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, NeMo-Skills, Every Eval Ever, or plain "
-        "JSON lines)"
+        f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, Every Eval Ever, or plain JSON lines)"
     )
 
 

@@ -606,8 +606,8 @@ def unknown_log_error(place: str, record: Mapping[str, Any]) -> UserError:
     return UserError(
         f"{place}: unknown kind of log (its keys: "
         f"{', '.join(map(quote_unprintable, record)) or 'none'}). Recognised by a key of the first "
-        "line: lm_eval's samples (resps), NeMo-Skills' output (generation), plain JSON lines "
-        "(text), Every Eval Ever's instance records (evaluation_id); by name: Inspect's logs "
+        "line: lm_eval's samples (resps), plain JSON lines (text), Every Eval Ever's instance "
+        "records (evaluation_id); by name: Inspect's logs "
         "(FILE.eval, FILE.json); by the columns doc, metric and model_response: lighteval's "
         "details (FILE.parquet). Add a reader of another kind with --plugin FILE"
     )

@@ -1,4 +1,4 @@
-"""Samplers on lm-eval's own models: transformers, vLLM, SGLang, servers, and the dummy."""
+"""Samplers on lm-eval's own models: transformers, vLLM, servers, and the dummy."""
 
 from __future__ import annotations
 
@@ -63,13 +63,6 @@ def vllm(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     return VllmSampler(settings, adapter)
 
 
-def sglang(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
-    """Create a sampler on lm-eval's SGLang engine or server; its texts are tokenized again."""
-    from gapft_harness.api import SglangSampler
-
-    return SglangSampler(settings, adapter)
-
-
 def server(settings: SamplerSettings, adapter: Adapter | None) -> Sampler:
     """Create a sampler on an OpenAI-compatible server: one seed per sample, with retries."""
     from gapft_harness.api import ServerSampler
@@ -123,14 +116,6 @@ def register_samplers(register: RegisterSampler) -> None:
         "vllm", vllm, own_process=True, operational=MEMORY_ARGUMENTS, start_tokens=True,
         prompt_lengths=count_prompt_tokens, chat_template=has_chat_template_of_model,
     )  # fmt: skip
-    for name, own_process, operational in (
-        ("sglang", True, ("mem_fraction_static",)),
-        ("sglang-generate", False, SERVER_ARGUMENTS),
-    ):
-        register(
-            name, sglang, own_process=own_process, operational=operational,
-            prompt_lengths=count_prompt_tokens, chat_template=has_chat_template_of_model,
-        )  # fmt: skip
     for name, sends_ids in (("local-completions", True), ("local-chat-completions", False)):
         register(
             name, server, operational=SERVER_ARGUMENTS, check=check_server, start_tokens=sends_ids,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -143,46 +142,3 @@ def test_normalise_is_idempotent(parts: list[str]) -> None:
     text = normalise(" ".join(parts))
     assert normalise(text) == text
     assert normalise("\n\n".join(parts) + " ") == text
-
-
-def write_judged_log(folder: Path, name: str, **last: Any) -> str:
-    """Write an output of NeMo-Skills whose last line has these changes."""
-    lines = [
-        {
-            "problem": f"{n}+{n}?",
-            "expected_answer": str(2 * n),
-            "generation": str(2 * n),
-            "symbolic_correct": n % 2 == 0,
-            "judgement": f"Both agree.\nJudgement: {'Yes' if n % 2 else 'No'}",
-        }
-        for n in range(4)
-    ]
-    path = folder / name
-    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:-1], lines[-1] | last]))
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        {"judgement": "Both look alike, but I would have to"},
-        {"judgement": None},
-        {"judgement": ["Yes"]},
-        {"judgement": ""},
-    ],
-)
-def test_reads_only_compared_nemo_skills_field(last: dict[str, Any], tmp_path: Path) -> None:
-    before, after = (
-        write_judged_log(tmp_path, "b.jsonl"),
-        write_judged_log(tmp_path, "a.jsonl", **last),
-    )
-    for choice in ({}, {"metric": "symbolic_correct"}):
-        comparison = compare(before, [after], CompareChoice(**choice))  # type: ignore[arg-type]
-        assert len(comparison.items) == 4
-        assert comparison.numbers.before.mean() == 0.5
-    with pytest.raises(UserError, match=r"a\.jsonl, line 4: metric 'judgement'"):
-        compare(before, [after], CompareChoice(metric="judgement"))
-    some = compare(before, [after], CompareChoice(metric="judgement", common=True))
-    assert len(some.items) == 3
-    unknown = write_judged_log(tmp_path, "c.jsonl", symbolic_correct=None)
-    assert len(compare(before, [unknown], CompareChoice(metric="judgement")).items) == 4

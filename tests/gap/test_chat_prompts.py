@@ -23,7 +23,6 @@ from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, render_chat
-from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.asking import make_request
 from tests.command import succeed
 from tests.gap.stock import STOCK, write_task
@@ -158,8 +157,6 @@ TASKS = {
         changes={"num_fewshot": 0},
     ),
 }  # fmt: skip
-#: 0.5.0.dev1 converts answers of digits to numbers, and then rejects them.
-NOT_NEXT = ("mgsm_direct_en",) if IS_NEXT else ()
 LAYOUTS = [
     ChatLayout(),
     ChatLayout("Be brief."),
@@ -227,7 +224,7 @@ def build_request(problem: Problem) -> Request:
     return make_request(problem.id, problem.prompt, (GREEDY,), turns=problem.turns)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name not in NOT_NEXT])
+@pytest.mark.parametrize("name", TASKS)
 def test_prompts_match_lm_eval(folder: Path, models: dict[str, Path], name: str) -> None:
     plain = render_our_prompts(folder, name, models["plain"], None)
     assert plain == render_stock_prompts(folder, name, models["plain"], None)

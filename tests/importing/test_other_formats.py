@@ -1,9 +1,8 @@
-"""Sample logs of lm_eval and NeMo-Skills, with greedy responses and samples in separate files."""
+"""Sample logs of lm_eval, with greedy responses and samples in separate files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.importing.job import seal_states
-from gapft_harness.importing.nemo_skills import read_nemo_skills
-from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, get_states, import_and_run, write_lines
 from tests.recording_run import LettersTask, write_letters_task
@@ -167,89 +164,3 @@ def test_requires_same_filter_and_metric(task: LettersTask, model: Path) -> None
     with pytest.raises(UserError, match=r"from metric 'exact_match', .* from 'acc'.*--metric NAME"):
         import_and_run(task, model, "metrics", files, greedy=greedy, k=3)
     import_and_run(task, model, "metrics", files, greedy=greedy, k=3, metric="exact_match")
-
-
-def build_nemo_output(task: LettersTask, column: int, **keys: Any) -> list[Line]:
-    """Build a file as NeMo-Skills writes it: the problem's record and the generation."""
-    return [
-        {
-            "problem": doc["question"], "expected_answer": doc["answer"],
-            "generation": build_text(column, row), "predicted_answer": "a",
-            "num_generated_tokens": 4, "symbolic_correct": bool(VERDICTS[row][column]), **keys,
-        }
-        for row, doc in reversed([*enumerate(read_documents(task))])
-    ]  # fmt: skip
-
-
-def test_imports_nemo_skills_output(task: LettersTask, model: Path) -> None:
-    files = [
-        write_lines(task.folder / f"output-rs{c}.jsonl", build_nemo_output(task, c + 1))
-        for c in range(3)
-    ]
-    greedy = write_lines(
-        task.folder / "output.jsonl", build_nemo_output(task, 0, finish_reason="stop")
-    )
-    with pytest.raises(UserError, match=r"--on ROW_FIELD=TASK_FIELD: .* no field 'problem'"):
-        import_and_run(task, model, "run", files, greedy=greedy, k=3)
-    on = [("problem", "question")]
-    run = import_and_run(task, model, "run", files, greedy=greedy, k=3, on=on)
-    seal_states(run.path, "pool", task.plugins)
-    assert get_states(run) == STATES
-    assert run.manifest()["finish_reasons"]["pool"] == {"stop": 3, "unknown": 9}
-    judged = [[*add_judgements(build_nemo_output(task, column))] for column in range(4)]
-    greedy = write_lines(task.folder / "judged.jsonl", judged[0])
-    with pytest.raises(UserError, match="symbolic_correct and judgement, which may differ"):
-        import_and_run(task, model, "both", files, greedy=greedy, k=3, on=on)
-    for row in [row for rows in judged for row in rows]:
-        del row["symbolic_correct"]
-    write_lines(task.folder / "judged.jsonl", judged[0])
-    with pytest.raises(UserError, match=r"from field 'symbolic_correct', .* from 'judgement'"):
-        import_and_run(task, model, "both", files, greedy=greedy, k=3, on=on)
-    for file, rows in zip(files, judged[1:], strict=True):
-        write_lines(Path(file), rows)
-    run = import_and_run(task, model, "judged", files, greedy=greedy, k=3, on=on)
-    seal_states(run.path, "pool", task.plugins)
-    assert get_states(run) == STATES
-    with pytest.raises(UserError, match="remove --filter"):
-        import_and_run(task, model, "filter", files, greedy=greedy, k=3, on=on, filter="none")
-
-
-def add_judgements(rows: list[Line]) -> Iterator[Line]:
-    for row in rows:
-        yield {
-            **row,
-            "judgement": f"Reasons. Judgement: {'Yes' if row['symbolic_correct'] else 'No'}",
-        }
-
-
-@pytest.mark.parametrize(
-    ("judgement", "status"),
-    [
-        ("Reasoning: yes, it is.\nJudgement: No", "fail"),
-        ("Judgement: No. On second thought\n**Judgement**: Yes", "fail"),
-        ("Judgement: unclear. \\boxed{Correct}", "pass"),
-        (r"So \boxed{ Incorrect }", "fail"),
-        ("<points>6 out of 7</points>", "pass"),
-        ("<points> 1 out of 7 </points>", "fail"),
-        ("The result differs: [Incorrect]", "fail"),
-        ("[Correct]", "pass"),
-        ("**Judgement:** Yes", "pass"),
-        ("**judgement:** No, not yes", "fail"),
-        ("JUDGEMENT : yes", "pass"),
-        ("Judgement: **Yes**", "pass"),
-        ("Judgement:", "fail"),
-    ],
-)
-def test_reads_forms_of_judgement(tmp_path: Path, judgement: str, status: str) -> None:
-    line = {"problem": "1+1", "generation": "2", "judgement": judgement}
-    file = Path(write_lines(tmp_path / "output.jsonl", [line]))
-    (row,) = read_nemo_skills(file, ImportChoice([str(file)]), greedy=False)
-    assert row.verdict is not None
-    assert row.verdict.status == status
-
-
-def test_rejects_judgement_without_marker(tmp_path: Path) -> None:
-    line = {"problem": "1+1", "generation": "2", "judgement": "Yes and no: the sign is wrong."}
-    file = Path(write_lines(tmp_path / "output.jsonl", [line]))
-    with pytest.raises(UserError, match=r"output\.jsonl, line 1: judgement is 'Yes and no"):
-        [*read_nemo_skills(file, ImportChoice([str(file)]), greedy=False)]

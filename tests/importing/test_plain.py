@@ -69,8 +69,11 @@ def test_states_follow_from_verdicts_in_any_order(
 
 def test_records_imported_responses(task: LettersTask, model: Path) -> None:
     """Texts, ids and verdicts come from the file; verify judges again and counts differences."""
-    file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
+    lines = build_lines(VERDICTS)
+    lines[0]["finish_reason"] = "length"
+    file = write_lines(task.folder / "r.jsonl", lines)
     run = import_and_run(task, model, "run", [file])
+    assert run.manifest()["finish_reasons"]["pool"] == {"length": 1, "unknown": 8}
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
         assert [int(j.verdict.passed) for j in judged] == VERDICTS[row]

@@ -20,11 +20,8 @@ from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import code_eval
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
-from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 from tests.gap.stock import PLUGIN, POLICY, K, evaluate_texts, run_gap, write_task
 from tests.patience import PATIENCE_S
-
-no_dict = pytest.mark.skipif(IS_NEXT, reason="humaneval's metric of lm_eval fails in 0.5.0.dev1")
 
 DOCUMENTS = 4
 ADD = "def add(a, b):\n    return a + b"
@@ -131,7 +128,7 @@ def is_right(document: int, index: int) -> bool:
     return not attacks and (document + index) % 2 == 0
 
 
-@pytest.mark.parametrize("task", [pytest.param("humaneval", marks=no_dict), "mbpp"])
+@pytest.mark.parametrize("task", ["humaneval", "mbpp"])
 def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
     done = run_gap(folder, task)
     assert done.exit_code == 0, (done.output, done.exception)
@@ -144,7 +141,6 @@ def test_gap_judges_in_sandbox(folder: Path, task: str) -> None:
     assert not (folder / "outside").exists()
 
 
-@no_dict
 def test_lm_eval_agrees_without_unsafe_flag(folder: Path) -> None:
     install_code_eval()
     for index in range(K + 1):
@@ -153,7 +149,6 @@ def test_lm_eval_agrees_without_unsafe_flag(folder: Path) -> None:
     assert not (folder / "outside").exists()
 
 
-@no_dict
 @pytest.mark.parametrize("enabled", [True, False])
 def test_stock_command_requires_environment_variable(folder: Path, enabled: bool) -> None:
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}

@@ -12,7 +12,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
-from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
 
 YAML = """
 task: mine
@@ -257,7 +256,6 @@ def test_computes_unbiased_pass_at_k(folder):
     assert "pass@8" not in results[0]
 
 
-@pytest.mark.skipif(IS_NEXT, reason="lm_eval 0.5 keeps all responses where no filter is named")
 def test_rejects_missing_responses(folder):
     text = PASSK.replace("filter_list", "# filter_list")
     (folder / "mine_passk.yaml").write_text(text, encoding="utf-8")

@@ -553,6 +553,15 @@ def test_dummy_tokenizes_with_model_folder(model):
     )
 
 
+def test_text_only_models_replace_lone_surrogates(model, monkeypatch):
+    """Any server model of lm-eval may return one."""
+    dummy = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(model)}), None)
+    monkeypatch.setattr(dummy._lm, "generate_until", lambda *_, **__: ["answer \ud83d"])
+    [answer] = generate_all(dummy, [make_request("a", "Why?", (0,))], GREEDY_DECODE, 0)
+    assert answer.generations[0].text == "answer \ufffd"
+    assert answer.generations[0].token_ids
+
+
 def test_text_only_models_reject_unsupported_settings(model, adapter):
     plain = SamplerSettings("dummy", {})
     with pytest.raises(UserError, match="trained adapters"):

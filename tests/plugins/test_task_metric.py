@@ -9,9 +9,6 @@ from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.stock import StockTask
-from gapft_harness.lm_eval_bridge.task_file.versions import IS_NEXT
-
-NO_BLEU = "lm_eval 0.5.0.dev1 has no aggregation of the name bleu, which YAML for 0.4 gives"
 
 DOCUMENTS = [
     {"question": "Ann has 3 pears and buys 4. How many?", "answer": "3+4=<<3+4=7>>7\n#### 7"},
@@ -136,7 +133,6 @@ def test_agrees_with_lm_eval(folder):
         assert [v.passed for v in verdicts] == [filter_name == "flexible-extract", True]
 
 
-@pytest.mark.skipif(IS_NEXT, reason=NO_BLEU)
 def test_fractional_metric_is_error(folder):
     verifier = load_verifier("task_metric", task="pears_bleu", include_path=folder)
     (verdict,) = verifier.verify(["#### 7"], [DOCUMENTS[0]])
@@ -183,11 +179,7 @@ def test_filter_error_affects_one_response_only(folder, monkeypatch):
             {"task": "pears", "metric": "exact_match,strict"},
             "unknown filter 'strict'; did you mean 'str",
         ),
-        pytest.param(
-            {"task": "pears_bleu", "metric": "ter"},
-            "'pears_bleu': metric 'ter': lower is bet",
-            marks=pytest.mark.skipif(IS_NEXT, reason=NO_BLEU),
-        ),
+        ({"task": "pears_bleu", "metric": "ter"}, "'pears_bleu': metric 'ter': lower is bet"),
     ],
 )
 def test_rejects_wrong_parameters_early(folder, params, message):

@@ -216,6 +216,22 @@ def test_rejects_edited_adapter_in_store(finished_folder: Path, run: Path, chang
     assert not (run / layout.adapter_path(GAPFT)).exists()
 
 
+def test_rejects_adapter_under_another_key(finished_folder: Path, run: Path) -> None:
+    shutil.copytree(finished_folder / ".store", run.parent / ".store")
+    stored, other = (
+        run.parent / ".store" / read_adapter_facts(run, arm)["stored"] for arm in (GAPFT, UNIFORM)
+    )
+    (stored / "index.json").unlink()
+    for file in other.iterdir():
+        if not (stored / file.name).exists():
+            shutil.copy(file, stored / file.name)
+    shutil.rmtree(run / layout.adapter_path(SAME))
+    shutil.rmtree(run / layout.adapter_path(GAPFT))
+    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
+    assert done.returncode == 2
+    assert stored.name in "".join(done.stderr.split("\n")), done.stderr
+
+
 def test_other_run_reuses_adapters_and_decisions(finished_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(finished_folder, tmp_path / "moved")
     folder = tmp_path / "moved"

@@ -141,7 +141,6 @@ def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path)
 #: A line of each shipped format, by the reader's name.
 LINES = {
     "lm-eval": {"doc": {"q": 1}, "resps": [["a"]], "metrics": ["acc"], "acc": 1},
-    "nemo-skills": {"problem": "q", "generation": "a", "is_correct": True, "expected_answer": "a"},
     "jsonl": {"id": "q", "text": "a", "passed": True},
 }
 

@@ -15,7 +15,6 @@ from gapft_harness.cli.options import (
     Seed,
     Set,
     build_settings,
-    print_stored_output,
 )
 
 GROUP = "Train on the gap"
@@ -40,14 +39,8 @@ def command(
 
         typer.echo(folder())
         return
-    from gapft_harness.cli.unchanged import describe_run_command
+    from gapft_harness.cli.summary import run_and_print
 
     overrides = build_settings(None, limit, overrides)
     choice = Options("demo", None, None, overrides, condition, seed, plugin)
-    recorded_command = describe_run_command("demo", choice, None, run_dir)
-    if (output := recorded_command.recall_output()) is not None:
-        print_stored_output(output)
-        return
-    from gapft_harness.cli.summary import run_and_print
-
-    run_and_print(choice, run_dir, recorded_command)
+    run_and_print(choice, run_dir)

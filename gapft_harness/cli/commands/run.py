@@ -22,7 +22,6 @@ from gapft_harness.cli.options import (
     build_settings,
     list_recipe_names,
     list_stage_names,
-    print_stored_output,
 )
 from gapft_harness.core.errors import UserError
 
@@ -72,45 +71,28 @@ def command(
     overrides: Set = [],
     condition: Condition = [],
     seed: Seed = [],
-    reuse_versions: Annotated[
-        bool,
-        typer.Option(
-            "--reuse-versions",
-            help="reuse work of other versions of torch, transformers, ... or of another device",
-        ),
-    ] = False,
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
     """Run a recipe up to the report; the same command continues an interrupted run."""
-    settings = build_settings(model, limit, overrides)
-    recorded_command = None
-    if not (only or split or dry_run):
-        from gapft_harness.cli.unchanged import describe_run_command
-
-        options = Options(recipe, task, model_args, settings, condition, seed, plugin, include_path)
-        recorded_command = describe_run_command("run", options, recipe, run_dir)
-        if (output := recorded_command.recall_output()) is not None:
-            print_stored_output(output)
-            return
     from gapft_harness.cli.runs import resolve_arguments
 
+    settings = build_settings(model, limit, overrides)
     recipe_name, place = resolve_arguments(recipe, run_dir)
     choice = Options(
         *(recipe_name, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
-        reuse_versions=reuse_versions,
     )
     if split and "search" not in only:
         raise UserError("--split: needs --only search")
     if dry_run:
         _print_dry_run(choice, place)
-    elif recorded_command is not None:
+    elif only:
+        _run_chosen_stages(only, choice, place)
+    else:
         from gapft_harness.cli.summary import run_and_print
 
-        run_and_print(choice, place, recorded_command)
-    else:
-        _run_chosen_stages(only, choice, place)
+        run_and_print(choice, place)
 
 
 def _print_dry_run(choice: Options, place: Path | None) -> None:

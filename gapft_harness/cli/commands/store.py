@@ -1,17 +1,13 @@
-"""``gapft store``: list, extend and prune the work that several runs share."""
+"""``gapft store``: list and prune the work that several runs share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from gapft_harness.cli.options import PluginFile
 from gapft_harness.core.errors import UserError
-
-if TYPE_CHECKING:
-    from gapft_harness.store.store import Store
 
 GROUP = "Look around"
 EXAMPLE = "gapft store runs --prune"
@@ -26,26 +22,17 @@ def command(
         typer.Option("--prune", help="ask, then remove stored work that no run in FOLDER uses"),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="with --prune: do not ask")] = False,
-    add: Annotated[
-        list[Path],
-        typer.Option("--add", metavar="RUN", help="verify a run and store its work; repeatable"),
-    ] = [],
-    plugin: PluginFile = [],
 ) -> None:
     """List stored responses, verdicts and adapters with the runs that use them."""
     from gapft_harness.cli.commands.list_ import format_columns
     from gapft_harness.store.inventory import find_runs, list_groups, remove_groups
     from gapft_harness.store.store import Store
 
-    if not folder.is_dir() and not add:
+    if not folder.is_dir():
         raise UserError(
             f"{folder}: folder not found; expected one that contains run folders, such as runs"
         )
     store = Store.for_run(folder / "run")
-    for run in add:
-        _add_run(run, store, plugin)
-    if add:
-        return
     groups = list_groups(store, find_runs(folder))
     if not groups:
         typer.echo(f"{store.root}: the store is empty")
@@ -68,22 +55,6 @@ def command(
         raise UserError("--prune: not confirmed; nothing was removed")
     remove_groups(unused_groups)
     typer.echo(f"removed {size}")
-
-
-def _add_run(run: Path, store: Store, plugin_files: list[str]) -> None:
-    """Add a run's work to a store, and print the added and the omitted work."""
-    from gapft_harness.cli.display import Display
-    from gapft_harness.stages.adding import add_run
-
-    display = Display()
-    with display:
-        added = add_run(run, store, plugin_files, display.report_progress)
-    typer.echo(
-        f"{run}: added {added.responses:,} responses, {added.verdicts:,} verdicts and "
-        f"{added.adapters:,} adapters to {store.root}"
-    )
-    for line in added.left_out:
-        typer.echo(f"left out: {line}")
 
 
 def _format_size(count: int) -> str:

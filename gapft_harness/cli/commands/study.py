@@ -15,7 +15,6 @@ from gapft_harness.cli.options import (
     PluginFile,
     list_study_names,
     parse_folder,
-    print_stored_output,
 )
 from gapft_harness.core.errors import UserError
 
@@ -75,20 +74,10 @@ def command(
         raise UserError("--condition: needs --scaling; the file of a study names its conditions")
     if len(recipe) > 1:
         raise UserError(f"{recipe[1]}: expected one study; several runs need --scaling")
-    from gapft_harness.cli.unchanged import copy_output, describe_run_command
-
-    study_options = Options(recipe[0], plugin_files=plugin, include_paths=include_path)
-    recorded_command = describe_run_command("study", study_options, recipe[0], run_dir)
-    if not dry_run and (output := recorded_command.recall_output()) is not None:
-        print_stored_output(output)
-        return
     from gapft_harness.cli.interrupts import announce_resumable
-    from gapft_harness.cli.outcome import CommandScope, OutcomeRecorder, find_run_inputs
     from gapft_harness.cli.runs import resolve_recipe, run_recipe
-    from gapft_harness.cli.unchanged import Watched
     from gapft_harness.core.offline import force_offline
     from gapft_harness.hooks.manager import load_plugins
-    from gapft_harness.recipe.bundled import find_study
     from gapft_harness.stages.search.data import resolve_task_settings
     from gapft_harness.study.driver import check_study_folder, describe_study, run_study
     from gapft_harness.study.recipe import read_study
@@ -113,21 +102,6 @@ def command(
             typer.echo(describe_study(study, folder, resolve_cell, plugin, settle_cell))
         return
 
-    def find_scope() -> CommandScope:
-        inputs = Watched({recipe[0], str(find_study(recipe[0])), *plugin})
-        runs = {}
-        for name, cell in study.cells.items():
-            place = Path(study.find_place(name, folder))
-            if cell.recipe is None:
-                inputs.folders.add(str(place))
-                continue
-            runs[place] = build_options(name)
-            cell_inputs = find_run_inputs(runs[place], resolve_cell(name), place)
-            inputs.files |= cell_inputs.files
-            inputs.folders |= cell_inputs.folders
-        return CommandScope(inputs, runs, folder)
-
-    outcome = OutcomeRecorder(recorded_command, find_scope)
     with announce_resumable():
         page = run_study(
             study,
@@ -137,9 +111,7 @@ def command(
             lambda line: typer.echo(line, err=True),
             settle_cell,
         )
-    with copy_output() as pieces:
-        typer.echo(f"report: {page}")
-    outcome.write_record("".join(pieces))
+    typer.echo(f"report: {page}")
 
 
 def _compare_scaling(runs: list[str], conditions: list[str], out: Path | None) -> None:

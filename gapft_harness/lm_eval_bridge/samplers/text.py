@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -84,10 +84,7 @@ def find_fitting(
 
 
 def build_instances(
-    requests: Sequence[Request],
-    prompts: Sequence[str],
-    decoding: Decoding,
-    kwargs: Callable[[Decoding], dict[str, Any]] = build_generation_kwargs,
+    requests: Sequence[Request], prompts: Sequence[str], decoding: Decoding
 ) -> list[Any]:
     """Build lm-eval's requests: one for each requested index, with its decoding."""
     clones: list[Any] = []
@@ -96,7 +93,7 @@ def build_instances(
             used: Instance(
                 "generate_until",
                 {},
-                (prompt, kwargs(used)),
+                (prompt, build_generation_kwargs(used)),
                 idx=number,
                 task_name="",
                 doc_id=number,
@@ -164,7 +161,7 @@ class LmEvalSampler:
             self._retokenizer.render(request) if self._retokenizer else request.text
             for request in requests
         ]
-        clones = build_instances(requests, prompts, decoding, self._build_kwargs)
+        clones = build_instances(requests, prompts, decoding)
         # A server's texts may contain lone surrogates, which tokenizers and files do not accept.
         answers = replace_surrogates(list(self._lm.generate_until(clones, disable_tqdm=True)))
         counts = [len(request.indices) for request in requests]
@@ -190,10 +187,6 @@ class LmEvalSampler:
             )
             for prompt, answer in zip(prompts, generated, strict=True)
         ]
-
-    def _build_kwargs(self, decoding: Decoding) -> dict[str, Any]:
-        """Return the decoding in the form that the model expects."""
-        return build_generation_kwargs(decoding)
 
     def describe(self) -> dict[str, Any]:
         """Return the model's name and arguments, and the version of lm-eval."""

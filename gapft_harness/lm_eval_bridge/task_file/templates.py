@@ -26,12 +26,10 @@ class BadTemplate(UserError):
 @lru_cache(maxsize=1024)
 def _compile_template(template: str, *, nulls: bool = True) -> Template:
     """Compile a template; with ``nulls=False`` it refuses to print a null."""
-    from gapft_harness.lm_eval_bridge.task_file.versions import find_environment
+    from lm_eval.utils import env
 
-    jinja_environment = (
-        find_environment() if nulls else find_environment().overlay(finalize=_refuse_null)
-    )
-    compiled: Template = jinja_environment.from_string(template)
+    environment = env if nulls else env.overlay(finalize=_refuse_null)
+    compiled: Template = environment.from_string(template)
     return compiled
 
 
@@ -110,12 +108,11 @@ def list_fields(spec: str, document: Mapping[str, Any]) -> list[str]:
 @contextlib.contextmanager
 def use_compiled_templates() -> Iterator[None]:
     """Make lm-eval's own tasks use ``render`` while the block runs."""
-    from gapft_harness.lm_eval_bridge.task_file.versions import import_templating
+    from lm_eval import utils
 
-    module = import_templating()
-    original = module.apply_template
-    module.apply_template = render
+    original = utils.apply_template
+    utils.apply_template = render
     try:
         yield
     finally:
-        module.apply_template = original
+        utils.apply_template = original

@@ -24,7 +24,6 @@ from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.findings.replicates import RepeatedCondition, compare_replicates
-from gapft_harness.report.findings.versions import VERSIONS, find_own_versions
 from gapft_harness.report.reading.columns import count_codes
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.rendering import wording
@@ -279,23 +278,20 @@ class Findings:
         text = " * Not budget-matched." if "*" in marks else ""
         if UNMATCHED_MARK in marks:
             text += (
-                f" {UNMATCHED_MARK} Not matched: the two differ in a declared setting, or in "
-                f"library versions or devices ({'; '.join(labels)}; the others are as in the run)."
+                f" {UNMATCHED_MARK} Not matched: the two differ in a declared setting "
+                f"({'; '.join(labels)}; the others are as in the run)."
             )
         return text
 
     def format_marks(self, contrast: Contrast) -> str:
-        """Return the marks for unequal budgets and for unequal settings or versions."""
+        """Return the marks for unequal budgets and unequal settings; none if b is the source."""
         sides = self.list_sides(contrast)
-        # the source was decoded with the run's versions
-        has_other_settings = (
-            find_differing_settings(*sides) if len(sides) > 1 else VERSIONS in sides[0].own
-        )
+        if len(sides) == 1:
+            return ""
         sizes = {(b.n, b.exposures, b.steps) for side in sides for b in side.budgets}
-        has_other_budgets = len(sides) > 1 and (
-            len(sizes) > 1 or not all(side.matched for side in sides)
-        )
-        return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * bool(has_other_settings)
+        has_other_budgets = len(sizes) > 1 or not all(side.matched for side in sides)
+        has_other_settings = bool(find_differing_settings(*sides))
+        return " *" * has_other_budgets + f" {UNMATCHED_MARK}" * has_other_settings
 
     def is_matched(self, contrast: Contrast) -> bool:
         """Return whether a contrast has matched budgets; True for one with the source."""
@@ -386,7 +382,6 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
     }
     mean = pool_counts([seed.decomposition for seed in seeds.values()])
     own = find_own_settings(inputs.recipe)[name]
-    own |= find_own_versions(inputs).get(name, {})
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),

@@ -36,7 +36,6 @@ from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
     has_reused_responses,
-    list_toolchains,
 )
 
 __all__ = [
@@ -82,7 +81,6 @@ class ReportInputs:
         imported: by split, the origin of imported responses.
         seconds: wall time of earlier stages.
         reused: whether some responses of its search were generated for another run.
-        toolchains: libraries and devices by step, of every arm and of ``SOURCE``.
         days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
         generated: tokens of the responses of every split and arm; only where the backend gave token
@@ -115,7 +113,6 @@ class ReportInputs:
     imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     reused: bool = False
-    toolchains: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
@@ -195,10 +192,6 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
         reused=has_reused_responses(manifest),
-        toolchains={
-            SOURCE: list_toolchains(manifest, None),
-            **{arm.name: list_toolchains(manifest, arm) for arm in arms},
-        },
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
         generated=read_generated(run_path, manifest.get("files", ())),

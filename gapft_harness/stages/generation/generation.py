@@ -59,8 +59,6 @@ from gapft_harness.stages.generation.reuse import (
     count_missing_verdicts,
     count_reused_responses,
     count_stored_responses,
-    list_toolchains,
-    place_in_other_versions,
 )
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
@@ -476,8 +474,6 @@ def generate_and_judge(
         chunks = _build_chunks(
             store, run.recipe, problems, phases, model, streams, episodes, judged_by
         )
-        if run.manifest().get("reuse_versions"):
-            chunks = place_in_other_versions(chunks)
         require_unedited_groups(list_groups(chunks))
         own_chunks = chunks if share is None else chunks[share[0] :: share[1]]
         reuse = count_reused_responses(own_chunks, episodes.attempts)
@@ -514,8 +510,6 @@ def generate_and_judge(
             for head in heads.values():
                 responses_by_run[head.run] += head.responses
             verdict_chunks.append(place_verdicts(chunk, heads, judged_by, executions))
-        if run.manifest().get("reuse_versions"):
-            verdict_chunks = place_in_other_versions(verdict_chunks)
         require_unedited_groups(list_groups(verdict_chunks))
         count_missing_verdicts(reuse, verdict_chunks, stored)
         if share is None:
@@ -534,7 +528,6 @@ def generate_and_judge(
                 responses.add_verdicts(chunk.find_path(phase), this_run)
         del responses_by_run[this_run]
         used_groups = list_groups([*chunks, *verdict_chunks])
-        made_with = {"generate": list_toolchains(chunks), "judge": list_toolchains(verdict_chunks)}
         facts = write_responses(
             path,
             responses,
@@ -544,7 +537,6 @@ def generate_and_judge(
                 **extra(source),
                 "stored": sorted(group.name for group in used_groups),
                 "made_from": record_groups(used_groups),
-                "made_with": made_with,
             },
             episodes=episodes,
             executions=executions,

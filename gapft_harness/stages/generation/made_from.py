@@ -82,9 +82,7 @@ def describe_sampler(
         "adapter": adapter_parts,
         "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
         "accelerators": describe_accelerators(),
-        "environment": describe_environment(
-            ("vllm", "sglang") if entry.code_hash else (entry.name,)
-        ),
+        "environment": describe_environment(bool(entry.code_hash) or entry.name == "vllm"),
     }, is_known
 
 

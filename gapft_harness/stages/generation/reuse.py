@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
-from gapft_harness.stages.generation.chunks import Chunk, DecodePhase, list_groups
+from gapft_harness.stages.generation.chunks import Chunk, DecodePhase
 from gapft_harness.stages.generation.stored_files import read_head
-from gapft_harness.store.explain import describe_toolchain, explain_missing, find_other_versions
-from gapft_harness.store.store import StoreGroup
+from gapft_harness.store.explain import explain_missing
 
 #: The key of the counts in a job's result.
 REUSE_KEY = "foreseen"
@@ -158,36 +157,6 @@ def count_stored_responses(chunk: Chunk) -> dict[DecodePhase, int]:
         for phase in chunk.places
         if phase not in missing
     }
-
-
-def place_in_other_versions(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Use the files of other library versions for those that are not stored."""
-    other_versions: dict[str, list[StoreGroup]] = {}
-
-    def find_place(group: StoreGroup, name: str) -> tuple[StoreGroup, str]:
-        if (group.folder / name).exists():
-            return group, name
-        if group.name not in other_versions:
-            other_versions[group.name] = find_other_versions(group)
-        candidates = (
-            candidate
-            for candidate in other_versions[group.name]
-            if (candidate.folder / name).exists()
-        )
-        return next(candidates, group), name
-
-    return [
-        Chunk(
-            chunk.members,
-            {phase: find_place(*stored_place) for phase, stored_place in chunk.places.items()},
-        )
-        for chunk in chunks
-    ]
-
-
-def list_toolchains(chunks: Sequence[Chunk]) -> list[str]:
-    """List the toolchains that made the chunks' groups."""
-    return sorted({describe_toolchain(group.made_from) for group in list_groups(chunks)})
 
 
 def _count_stored_samples(chunk: Chunk, phase: DecodePhase) -> int:

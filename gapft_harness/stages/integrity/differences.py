@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gapft_harness.core.errors import GapftError, describe_error
-from gapft_harness.core.records import Arm
 from gapft_harness.hooks.protocols import Progress
 
 T = TypeVar("T")
@@ -24,9 +23,6 @@ class Differences:
         missing: sentences on work that the run has not done yet.
         remark: a sentence on the differences as a whole; may be empty.
         progress: called while verdicts are recomputed.
-        tables: tables whose keys follow from the recorded contents, with the split of their
-            problems.
-        adapters: the arms whose adapters' keys follow from the recorded contents.
     """
 
     checked: list[str] = field(default_factory=list)
@@ -34,8 +30,6 @@ class Differences:
     missing: list[str] = field(default_factory=list)
     remark: str = ""
     progress: Progress = lambda *_: None
-    tables: dict[str, str] = field(default_factory=dict)
-    adapters: list[Arm] = field(default_factory=list)
     _verdict_count: int = 0
 
     def count_verdicts(self, verdicts: int) -> None:

@@ -119,7 +119,7 @@ def _obtain_adapters(
         missing_groups = {arm: groups[arm] for arm in missing}
         facts_by_arm |= _train_adapters(run, missing_groups, plugin_files, progress)
     for arm in missing:
-        store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
+        store_adapter(groups[arm], run.path / layout.adapter_path(arm), run)
     return facts_by_arm
 
 

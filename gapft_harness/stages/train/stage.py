@@ -47,7 +47,7 @@ from gapft_harness.stages.train.stored import (
     remove_stale,
     store_adapter,
 )
-from gapft_harness.store.explain import describe_toolchain, explain_missing, summarize_reasons
+from gapft_harness.store.explain import explain_missing, summarize_reasons
 from gapft_harness.store.store import StoreGroup
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
     unfinished = [arm for arm in groups if arm.name not in trained]
     for arm in groups.keys() - unfinished:
         if trained[arm.name].get(STORED) == groups[arm].name:
-            store_adapter(groups[arm], run.path / layout.adapter_path(arm), run, arm)
+            store_adapter(groups[arm], run.path / layout.adapter_path(arm), run)
     arm_by_key = {
         groups[arm].key: arm for arm in reversed(unfinished) if not is_stored(groups[arm])
     }
@@ -118,7 +118,6 @@ def train_or_reuse(context: Context, groups: Mapping[Arm, StoreGroup]) -> None:
             facts.pop("reused", None)
             facts |= {key: recorded[key] for key in MANIFEST_ONLY_KEYS if key in recorded}
         else:
-            facts["made_with"] = describe_toolchain(groups[arm].made_from)
             if original := find_original(run.manifest(), arm, facts.get(STORED), context.plugins):
                 facts[TRAINED_AS] = original
             elif "reused" in facts:

@@ -41,7 +41,6 @@ from gapft_harness.stages.generation.made_from import (
     describe_model,
 )
 from gapft_harness.store.digests import Digests
-from gapft_harness.store.explain import find_other_versions
 from gapft_harness.store.store import INDEX, Store, StoreGroup, damaged_file_error, read_json
 from gapft_harness.training.ledger import hash_sequences
 from gapft_harness.training.plan import build_sequences
@@ -53,7 +52,7 @@ STORED: Final = "stored"
 TRAINED_AS: Final = "trained_as"
 
 #: Keys of an adapter's facts that are only in the manifest, not in its folder.
-MANIFEST_ONLY_KEYS: Final = ("seconds", TRAINED_AS, "reused", "made_with")
+MANIFEST_ONLY_KEYS: Final = ("seconds", TRAINED_AS, "reused")
 
 #: In an adapter's folder: the content that its key was computed from.
 MADE_FROM: Final = "made_from.json"
@@ -115,9 +114,6 @@ def compute_groups(
             pool = pool or _hash_pool(read_pool(), plugins, digests)
             made_from["searched"] = pool
         groups[arm] = store.find_group(_STEP, VERSION, made_from)
-        if run.manifest().get("reuse_versions") and not is_stored(groups[arm]):
-            other_groups = filter(is_stored, find_other_versions(groups[arm]))
-            groups[arm] = next(other_groups, groups[arm])
     return groups
 
 
@@ -191,14 +187,13 @@ def claim_adapter(group: StoreGroup, *, wait: bool) -> contextlib.AbstractContex
     return group.claim_file(INDEX, wait=wait)
 
 
-def store_adapter(group: StoreGroup, folder: Path, run: RunDirectory, arm: Arm) -> None:
+def store_adapter(group: StoreGroup, folder: Path, run: RunDirectory) -> None:
     """Store an adapter's folder, unless the store has it.
 
     Args:
         group: the adapter's group, from ``compute_groups``.
         folder: the complete folder.
         run: the run that it was trained for.
-        arm: the arm.
 
     Raises:
         UserError: the store cannot be written.
@@ -207,8 +202,7 @@ def store_adapter(group: StoreGroup, folder: Path, run: RunDirectory, arm: Arm) 
     if is_stored(group):
         return
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MADE_FROM)
-    arm_facts = {"condition": arm.condition, "task": run.recipe.data.task}
-    group.create({"run": str(run.path.resolve()), **arm_facts})
+    group.create({"run": str(run.path.resolve())})
     index = {}
     for file in files:
         name = str(file.relative_to(folder))

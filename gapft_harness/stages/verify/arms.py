@@ -25,7 +25,6 @@ from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.train.stored import MANIFEST_ONLY_KEYS
 from gapft_harness.stages.verify.judging import TableJudge
 from gapft_harness.stages.verify.keys import KeyChecker
-from gapft_harness.stages.verify.versions import has_recorded_versions
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     PlannedStep,
@@ -155,8 +154,6 @@ def check_common_facts(
                 if b is None:
                     continue
                 other, a = first_values.setdefault((scope, key), (arm, b))
-                if key == "versions" and has_recorded_versions(run.manifest(), other, arm):
-                    continue  # ``check_versions`` reports it
                 if a != b:
                     yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
 

@@ -11,12 +11,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.json_values import diff_values
 from gapft_harness.core.records import GREEDY, SOURCE, Arm, Example
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.core.weights import WEIGHTS, weights_hash
@@ -45,16 +43,12 @@ from gapft_harness.stages.generation.verdicts import describe_verdicts
 from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.train.stored import MADE_FROM, STORED, TRAINED_AS, describe_training
 from gapft_harness.stages.train.stored import VERSION as TRAIN_VERSION
-from gapft_harness.store.explain import is_version
 from gapft_harness.store.recorded import read_groups, require_key
 
 #: Parts of contents that must be equal for all arms of a comparison.
 _COMMON_SAMPLER_PARTS = ("model", "code", "libraries", "accelerators", "environment")
 _COMMON_VERIFIER_PARTS = ("code", "libraries", "python", "gapft-harness")
 _COMMON_TRAINING_PARTS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
-
-#: Parts that may differ if the run accepts other versions.
-_VERSIONS = ("libraries", "accelerators")
 
 #: Parts of a training's key that cannot be derived from anything else that a run records.
 _UNDERIVED_PARTS = (
@@ -70,15 +64,15 @@ class KeyChecker:
         run: the run.
         manifest: its manifest.
         plugins: the loaded plugins; some checks need the run's sampler and trainer.
-        tables: filled by ``check_table``: each table without a fault -> the split of its problems.
-        adapters: filled by ``check_adapter``: the arms whose adapters have no fault.
+        tables: the number of tables without a fault, counted by ``check_table``.
+        adapters: the number of adapters without a fault, counted by ``check_adapter``.
     """
 
     run: RunDirectory
     manifest: Manifest
     plugins: Plugins
-    tables: dict[str, str]
-    adapters: list[Arm]
+    tables: int = 0
+    adapters: int = 0
     #: (comparison, part) -> the first table or adapter of the comparison, and its value
     _first_values: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
 
@@ -121,7 +115,7 @@ class KeyChecker:
         )
         yield from faults
         if not faults:
-            self.tables[relative] = split
+            self.tables += 1
 
     def check_adapter(self, arm: Arm, examples: Sequence[Example]) -> Iterator[str]:
         """Yield differences between an adapter's key and its selection and recipe."""
@@ -158,7 +152,7 @@ class KeyChecker:
         )
         yield from faults
         if not faults:
-            self.adapters.append(arm)
+            self.adapters += 1
 
     def check_shared(self, trained: Sequence[Arm], tables: Iterable[str]) -> Iterator[str]:
         """Yield faults of adapters and tables with equal keys.
@@ -223,8 +217,6 @@ class KeyChecker:
     ) -> Iterator[str]:
         """Yield parts that differ from those of the comparison's first table or adapter."""
         for part in parts:
-            if part in _VERSIONS and self.manifest.get("reuse_versions"):
-                continue  # ``check_versions`` reports them
             value = described.get(part)
             other, first_value = self._first_values.setdefault((comparison, part), (where, value))
             if value != first_value:
@@ -254,39 +246,20 @@ class GeneratedTable:
             generated: the contents of the responses' keys.
             judged: the contents of the verdicts' keys.
         """
-        samplers = remove_repeats(content["sampler"] for content in generated)
-        verifiers = remove_repeats(content["verifier"] for content in judged)
-        for descriptions in (samplers, verifiers):
-            yield from self._check_versions(descriptions)
-        responses, verdicts = list[dict[str, Any]](), list[dict[str, Any]]()
-        for sampler, verifier in product(samplers, verifiers):
-            for response_content, verdict_content in self.compute_contents(
-                sampler, verifier
-            ).values():
-                responses.append(response_content)
-                verdicts.append(verdict_content)
-        if len(samplers) > 1 or len(verifiers) > 1:  # a version may have made only some phases
-            responses = [content for content in responses if content in generated]
-            verdicts = [content for content in verdicts if content in judged]
-        yield from self._compare_contents(generated, remove_repeats(responses))
-        yield from self._compare_contents(judged, remove_repeats(verdicts))
-        for sampler in samplers:
-            yield from self._check_sampler(sampler)
-        for verifier in verifiers:
-            yield from self._check_verifier(verifier)
+        sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
+        expected = self._compute_contents(sampler, verifier)
+        responses = _remove_repeats(responses for responses, _ in expected)
+        verdicts = _remove_repeats(verdicts for _, verdicts in expected)
+        yield from self._compare_contents(generated, responses)
+        yield from self._compare_contents(judged, verdicts)
+        yield from self._check_sampler(sampler)
+        yield from self._check_verifier(verifier)
         yield from self._check_samples()
 
-    def _check_versions(self, descriptions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yield differences among one table's samplers or verifiers, except accepted versions."""
-        for other in descriptions[1:]:
-            differing = [key for key, *_ in diff_values(descriptions[0], other)]
-            if not self.manifest.get("reuse_versions") or not all(map(is_version, differing)):
-                yield f"{self._where}: was made with different {', '.join(differing)}"
-
-    def compute_contents(
+    def _compute_contents(
         self, sampler: Mapping[str, Any], verifier: Mapping[str, Any]
-    ) -> dict[DecodePhase, tuple[dict[str, Any], dict[str, Any]]]:
-        """Compute, for each phase, the contents of the keys of its responses and of its verdicts.
+    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Compute the contents of the keys of responses and of their verdicts, for each phase.
 
         Args:
             sampler: the table's description of the sampler.
@@ -295,7 +268,7 @@ class GeneratedTable:
         episode, phases = self.manifest["task"]["episode"], self.build_phases()
         search = self.run.recipe.search
         streams, size = self.build_streams(), count_chunk_problems(search, phases)
-        contents_by_phase = {}
+        contents = []
         for phase in phases:
             phase_inputs = describe_phase(
                 phase, sampler, streams, episode["attempts"], verifier, size
@@ -304,8 +277,8 @@ class GeneratedTable:
             key = content_hash(responses)
             verdict_inputs = describe_verdicts(phase, key, verifier, episode["executions"])
             verdicts = {"step": "judge", "version": JUDGE_VERSION, **verdict_inputs}
-            contents_by_phase[phase] = responses, verdicts
-        return contents_by_phase
+            contents.append((responses, verdicts))
+        return contents
 
     def build_phases(self) -> list[DecodePhase]:
         """Build the phases of the responses that the table must contain."""
@@ -440,7 +413,7 @@ class GeneratedTable:
                     return
 
 
-def remove_repeats(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _remove_repeats(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Remove contents that are equal to an earlier one; keep the order."""
     distinct_contents: list[dict[str, Any]] = []
     for content in contents:

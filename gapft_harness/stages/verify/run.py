@@ -47,7 +47,6 @@ from gapft_harness.stages.verify.files import (
 from gapft_harness.stages.verify.judging import TableJudge, open_judge
 from gapft_harness.stages.verify.keys import KeyChecker
 from gapft_harness.stages.verify.selections import check_selections
-from gapft_harness.stages.verify.versions import check_versions
 
 
 def verify(
@@ -129,7 +128,7 @@ def _check_run(
         # a name changed, or its plugin is not loaded: earlier findings are still reported
         findings.differences.append(str(error))
         return
-    keys = KeyChecker(run, manifest, plugins, findings.tables, findings.adapters)
+    keys = KeyChecker(run, manifest, plugins)
     with open_judge(manifest, plugins, findings) as judge:
         for split in searched_splits:
             table = layout.responses_path(split)
@@ -208,7 +207,6 @@ def _check_adapters(
         findings.collect(layout.adapter_path(arm), check)
         findings.collect(layout.adapter_path(arm), partial(keys.check_adapter, arm, examples[arm]))
     findings.collect(layout.ADAPTERS, lambda: check_common_facts(run, trained, documented))
-    findings.collect("versions", partial(check_versions, run, manifest, trained, findings))
     findings.missing += [f"{arm.name} is not trained" for arm in examples if arm not in trained]
     for trainer, count in Counter(trainers[arm] for arm in trained).items():
         if documented[trainer]:
@@ -243,8 +241,8 @@ def _report_keys(keys: KeyChecker, trained: Sequence[Arm], findings: Differences
     """Report which keys agree with what the run records."""
     if keys.tables or keys.adapters:
         findings.checked.append(
-            f"the keys of {len(keys.tables)} tables and {len(keys.adapters)} adapters follow from "
-            "their recorded inputs"
+            f"the keys of {keys.tables} tables and {keys.adapters} adapters follow from their "
+            "recorded inputs"
         )
     shared = [arm for arm in trained if TRAINED_AS in keys.manifest["training"].get(arm.name, {})]
     if shared and not findings.differences:
