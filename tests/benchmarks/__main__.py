@@ -32,7 +32,6 @@ BENCHMARKS = (
     "training_speed",
     "training_cpu",
     "online_step",
-    "coverage_ledger",
     "batched_adapters",
 )
 #: These need vLLM (``make bench-vllm``) or code from the hub, and run only by name.
