@@ -540,7 +540,7 @@ def test_older_protocol_settings(name: str) -> None:
 def test_every_control_has_a_bundled_recipe() -> None:
     expected = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
     expected |= {"shared_core", "related", "matched_diversity"}
-    expected |= {"stability", "scope", "redistribution", "online"}
+    expected |= {"stability", "scope", "online"}
     assert expected == {
         e for name in BUNDLED for e in load_recipe(list_bundled_recipes()[name]).experiments
     }

@@ -160,7 +160,6 @@ def test_report_does_not_call_the_decode_greedy(run: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("redistribution", "{}"),
         ("scaling", "{calibration: 10}"),
         ("allocation", "{diffuse: gapft, concentrated: uniform}"),
     ],
