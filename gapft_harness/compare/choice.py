@@ -32,7 +32,6 @@ class CompareChoice:
             error.
         seeds: whether all AFTERs are training seeds of one model.
         source_samples: logs with several samples per document of the model before.
-        tuned_samples: the same of the models after; empty: their own logs may have several.
         drop_copies: drop samples that are identical to an earlier one on every document.
         higher_is_better: the metric's direction; None: read it from lm_eval's results files.
         latest: use the newest of several logs of one task in a folder.
@@ -52,7 +51,6 @@ class CompareChoice:
     common: bool = False
     seeds: bool = False
     source_samples: Sequence[str] = ()
-    tuned_samples: Sequence[str] = ()
     drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False

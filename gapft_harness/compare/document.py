@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.analysis.curves import CurveDifference
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k, list_reported_k
 from gapft_harness.compare.choice import REPLICATES
@@ -52,7 +50,6 @@ from gapft_harness.report.rendering.wording import (
     format_count,
     percent,
     points,
-    points_interval,
 )
 from gapft_harness.report.sections import truncation
 from gapft_harness.report.sections.comparison import TERMS, split_by_state
@@ -63,18 +60,11 @@ PAGE_CASES = 25
 _MAX_TEXT = 4_000
 #: Maximum number of pairs of models whose table is open on the page.
 _OPEN_PAIRS = 10
-#: Written only if there are several samples before and after.
-CURVES_FILE = "curves.csv"
 #: The files that ``--out`` writes, readable ones first.
 FILES = (
     "comparison.html", "comparison.md", "explorer.html", "results.json", "comparison.csv",
-    "items.csv", CURVES_FILE,
+    "items.csv",
 )  # fmt: skip
-
-
-def list_files(comparison: Comparison) -> list[str]:
-    """List the files of a comparison."""
-    return [name for name in FILES if comparison.curves or name != CURVES_FILE]
 
 
 def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = False) -> None:
@@ -90,7 +80,6 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
         GapftError: the folder is not writable, or the disk is full.
     """
     require_absent(folder, FILES, overwrite=overwrite)
-    (folder / CURVES_FILE).unlink(missing_ok=True)  # may be left from an earlier comparison
     positions = choose_positions(comparison)
     replace(
         build_document(
@@ -99,11 +88,6 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
         tables={
             "comparison.csv": _list_rows(comparison),
             "items.csv": item_rows(comparison, *name_changes(comparison)),
-            **(
-                {CURVES_FILE: Frame(CURVES, list_curve_points(comparison)).csv()}
-                if comparison.curves
-                else {}
-            ),
         },
         explorers={"": explorer.render_explorer(build_explored(comparison))},
     ).write(folder)
@@ -156,8 +140,6 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         origins = [*_build_state_blocks(comparison), *origins]
     if origins:
         parts.append(Section("Where the change comes from", origins))
-    if comparison.curves:
-        parts.append(Section("With k samples", _build_curve_blocks(comparison)))
     order = list(comparison.numbers.after)
     items = sorted(
         find_changed_items(comparison, limit),
@@ -560,159 +542,6 @@ BY_STATE: tuple[Column[ComparisonLine], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """A point of a model's curves at one k, on all documents or on those of a state."""
-
-    model: str
-    state: str
-    documents: int
-    number: int
-    any_right: CurveDifference
-    all_right: CurveDifference | None
-
-    @property
-    def k(self) -> int:
-        """Number of samples."""
-        return self.any_right.k[self.number]
-
-    def select_value(self, values: Any) -> float | None:
-        """Return this point's value of a curve."""
-        return None if values is None else float(values[self.number])
-
-    @property
-    def band(self) -> Interval | None:
-        """The simultaneous band."""
-        low, high = self.select_value(self.any_right.low), self.select_value(self.any_right.high)
-        return None if low is None or high is None else Interval(low, high)
-
-
-_PASS_AT_K = "Pass@k: one of k samples is right; unbiased (Equation 1)"
-_PASS_HAT_K = "pass^k: all k samples are right; unbiased"
-_BAND = "of Pass@k after minus before; simultaneous for all k"
-
-
-def _all_right_reader(
-    value: Callable[[CurveDifference], Any],
-) -> Callable[[CurvePoint], float | None]:
-    return lambda point: (
-        None if point.all_right is None else point.select_value(value(point.all_right))
-    )
-
-
-#: Pass@k of a model at each k.
-CURVES: tuple[Column[CurvePoint], ...] = (
-    Column("model", "AFTER's name", lambda one: one.model, "model"),
-    Column("state", "of the documents, by the model before", lambda one: one.state, "state"),
-    Column("documents", _HOW_MANY, lambda one: one.documents, "documents", format_count),
-    Column("k", "samples", lambda one: one.k, "k"),
-    Column(
-        "before", _PASS_AT_K, lambda one: one.select_value(one.any_right.before),
-        "before", percent,
-    ),
-    Column(
-        "after", _PASS_AT_K, lambda one: one.select_value(one.any_right.after),
-        "after", percent,
-    ),
-    Column(
-        "difference", _MINUS, lambda one: one.select_value(one.any_right.difference),
-        "difference (points)", points,
-    ),
-    Column(
-        "band95", _BAND, lambda one: one.band, "95% band", points_interval,
-        names=("band95_low", "band95_high"),
-    ),
-    Column(
-        "all_before", _PASS_HAT_K, _all_right_reader(lambda curve: curve.before),
-        "all k before", percent, missing="",
-    ),
-    Column(
-        "all_after", _PASS_HAT_K, _all_right_reader(lambda curve: curve.after),
-        "all k after", percent, missing="",
-    ),
-)  # fmt: skip
-
-
-def list_curve_points(
-    comparison: Comparison, *, every: bool = True, states: bool = True
-) -> list[CurvePoint]:
-    """List the points of all models: on all documents, then by state.
-
-    Args:
-        comparison: the comparison.
-        every: all k; else the reported ones.
-        states: include the points by state.
-    """
-    points = []
-    for name, curve in comparison.curves.items():
-        parts: list[tuple[str, int, CurveDifference, CurveDifference | None]] = [
-            ("", len(comparison.items), curve.any_right, curve.all_right)
-        ]
-        if states:
-            parts += [(state, *part, None) for state, part in curve.by_state.items()]
-        shown_ks = set(curve.any_right.k if every else list_reported_k(curve.any_right.k[-1]))
-        points += [
-            CurvePoint(name, state, documents, number, any_right, all_right)
-            for state, documents, any_right, all_right in parts
-            for number, k in enumerate(any_right.k)
-            if k in shown_ks
-        ]
-    return points
-
-
-def _build_curve_blocks(comparison: Comparison) -> list[Block]:
-    has_models = len(comparison.curves) > 1
-    left_out = {"state", "documents", *(() if has_models else ("model",))}
-    columns = [column for column in CURVES if column.key not in left_out]
-    seeds = {entry.any_right.seeds for entry in comparison.curves.values()}
-    note = (
-        "before, after: Pass@k, at least one of k samples right; all k: all of k right. The band "
-        "is simultaneous for all k, over documents"
-    )
-    note += " and training seeds" if max(seeds) > 1 else ""
-    if 1 in seeds:
-        note += ". With one training seed it does not cover other seeds"
-    if 2 in seeds:
-        note += ". With two training seeds it is wide"
-    rows = list_curve_points(comparison, every=False, states=False)
-    blocks: list[Block] = [
-        *(
-            Text(_describe_behind(name, entry.any_right, has_models))
-            for name, entry in comparison.curves.items()
-        ),
-        Frame(columns, rows).table(f"{note}."),
-    ]
-    by_state = [entry for entry in list_curve_points(comparison, every=False) if entry.state]
-    if by_state:
-        left_out = {"all_before", "all_after", *(() if has_models else ("model",))}
-        columns = [column for column in CURVES if column.key not in left_out]
-        note = (
-            "By the state before. The samples before define S and U, so their Pass@K is 100% on S "
-            "and 0% on U; new samples of the same model would be lower on S and higher on U, too."
-        )
-        blocks.append(Frame(columns, by_state).table(note, words=1 + has_models))
-    return blocks
-
-
-def _describe_behind(name: str, curve: CurveDifference, has_models: bool) -> str:
-    """Format the first k at which a model falls behind, and the values that the band allows."""
-    sentence = f"{name}: " if has_models else ""
-    if curve.behind is None:
-        sentence += f"Pass@k after is not below that before at any k up to {curve.k[-1]}"
-    else:
-        sentence += f"Pass@k after falls below that before first at k = {curve.behind}"
-    possible = [k for k in curve.behind_set if k is not None]
-    is_none_possible = None in curve.behind_set
-    if not possible:
-        return f"{sentence} (95% confidence: at no k)."
-    span = f"k = {possible[0]}"
-    if len(possible) > 1:
-        span = f"a k from {possible[0]} to {possible[-1]}"
-    return (
-        f"{sentence} (95% confidence: first at {span}{', or at no k' if is_none_possible else ''})."
-    )
-
-
 def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, str]) -> Case:
     name = comparison.seeds[item.model][item.seed - 1]
     which = f"{item.model}, seed {name}" if len(comparison.seeds[item.model]) > 1 else item.model
@@ -771,19 +600,6 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
                 comparison.findings.models[name], by_state=comparison.findings.by_state[name]
             )
             (models[name]["decomposition"],) = Frame(BY_STATE, [line]).entries()
-        if name in comparison.curves:
-            curve = comparison.curves[name]
-            models[name]["curves"] = {
-                "samples": curve.samples,
-                "seeds": curve.any_right.seeds,
-                "behind": curve.any_right.behind,
-                "behind_set": [k for k in curve.any_right.behind_set if k is not None],
-                "behind_at_none": None in curve.any_right.behind_set,
-                "points": Frame(
-                    [column for column in CURVES if column.key != "model"],
-                    [point for point in list_curve_points(comparison) if point.model == name],
-                ).entries(),
-            }
     clusters, figure = comparison.numbers.clusters, comparison.metric
     content: dict[str, Any] = {
         "schema": 1,

@@ -17,7 +17,6 @@ BENCHMARKS = (
     "start_up",
     "statistics_speed",
     "extrapolation",
-    "curves",
     "study_report",
     "generation",
     "large_vocabulary",

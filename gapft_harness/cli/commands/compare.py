@@ -94,15 +94,6 @@ def command(
             help="logs before with several samples per document, for G, S and U; repeatable",
         ),
     ] = [],
-    tuned_samples: Annotated[
-        list[str],
-        typer.Option(
-            "--tuned-samples",
-            metavar="LOGS",
-            help="such logs after, for Pass@k at every k; with several AFTERs NAME=LOGS; "
-            "repeatable",
-        ),
-    ] = [],
     drop_copies: Annotated[
         bool,
         typer.Option(
@@ -196,7 +187,6 @@ def command(
         from gapft_harness.compare.document import (
             FILES,
             build_document,
-            list_files,
             write_comparison,
         )
         from gapft_harness.compare.gate import describe_check, find_verdict, write_junit
@@ -238,7 +228,6 @@ def command(
             require_absent(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
-            tuned_samples=tuned_samples,
             drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
@@ -260,9 +249,7 @@ def command(
             lines.append(f"noise: {noise_file}")
         if out is not None:
             write_comparison(comparison, out, overwrite=overwrite)
-            lines.append(
-                f"written: {', '.join([str(out / FILES[0]), *list_files(comparison)[1:]])}"
-            )
+            lines.append(f"written: {', '.join([str(out / FILES[0]), *FILES[1:]])}")
         if tables is not None:
             write_tables(page.sections, tables)
             lines.append(f"tables: {tables}")
