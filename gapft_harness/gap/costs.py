@@ -1,11 +1,9 @@
-"""Sum up the cost of a search, and estimate a deeper search, training and auditing."""
+"""Sum up the cost of a search, and estimate training and auditing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gapft_harness.analysis.extrapolation import MULTIPLES
 from gapft_harness.gap.prospects import Plan
 from gapft_harness.gap.searched import SearchedRun
 from gapft_harness.recipe.conditions import conditions_of
@@ -18,9 +16,6 @@ class Costs:
 
     Attributes:
         search: generated tokens of the search over all splits, and its wall time.
-        deeper: by k, a new run's search with k samples of every problem and the deployment decodes
-            (search.k cannot change within a run). Unknown if this search stopped early: its
-            number of samples depends on when they pass.
         arms: number of adapters that the recipe trains: conditions times seeds.
         training: training of all adapters at their conditions' budgets, where n may be |S|.
         audit: the deployment decodes of every audit item by each adapter; unknown without the
@@ -28,7 +23,6 @@ class Costs:
     """
 
     search: Spending
-    deeper: Mapping[int, Spending]
     arms: int
     training: Spending
     audit: Spending
@@ -39,20 +33,6 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     total, rate = run.generated_tokens, run.rate
     repeats = (run.recipe["search"].get("deployment") or {}).get("repeats", 1)
     problems = {split: len(searched.passing) for split, searched in run.splits.items()}
-    is_complete = total is not None and all(searched.complete for searched in run.splits.values())
-
-    def estimate_search(k: int) -> float | None:
-        tokens_by_split = {
-            split: k * searched.tokens.mean_sample + repeats * searched.tokens.mean_decode
-            for split, searched in run.splits.items()
-            if searched.tokens is not None
-        }
-        return (
-            sum(n * tokens_by_split[split] for split, n in problems.items())
-            if is_complete
-            else None
-        )
-
     seeds = plan.seeds or len(run.recipe["seeds"])
     items = plan.items or problems.get("audit")
     arms = len(run.recipe["conditions"]) * seeds
@@ -60,7 +40,6 @@ def estimate_costs(run: SearchedRun, plan: Plan) -> Costs:
     decode = audit.tokens.mean_decode if audit.tokens else None
     return Costs(
         search=Spending(total, run.seconds),
-        deeper={n * run.k: Spending.from_rate(estimate_search(n * run.k), rate) for n in MULTIPLES},
         arms=arms,
         training=_estimate_training(run, seeds),
         audit=Spending.from_rate(

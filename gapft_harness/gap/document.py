@@ -199,12 +199,6 @@ def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFi
     )
     if findings.gains:
         bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
-    if findings.beyond:
-        ends = [
-            f"in {percent_interval(beyond_k.p_s)} with {n}"
-            for n, beyond_k in findings.beyond.items()
-        ]
-        bound += f" p_S would be {listed(ends)} samples."
     blocks: list[Block] = [
         _build_curve_table(k, findings),
         _build_state_table(findings),
@@ -227,17 +221,14 @@ _GAP_NOTE = "Gap: Pass@K − Pass@1."
 
 
 def _build_curve_table(k: int, findings: GapFindings) -> Table:
-    shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
+    shown_ks = (0, *list_reported_k(k))  # gap.csv has every k
     rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
     if findings.majority:
         share = findings.majority[-1]
-        voted = Rate("", k, share.value, share.interval, findings.majority_gain, rule="maj")
-        rows.insert(len(rows) - len(findings.beyond), voted)
+        rows.append(Rate("", k, share.value, share.interval, findings.majority_gain, rule="maj"))
     note = (
         f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
     )
-    if findings.beyond:
-        note += f" Beyond {k} samples: bounds for any distribution of pass rates over problems."
     if findings.majority:
         note += f" maj@{k}: the most frequent answer of {k} samples, without a verifier."
     return Frame(CURVE, rows).table(note)
@@ -245,12 +236,12 @@ def _build_curve_table(k: int, findings: GapFindings) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A point of Pass@k; k = 0 is the greedy decode; above K there are only bounds.
+    """A point of Pass@k; k = 0 is the greedy decode.
 
     Attributes:
         filter: the filter, or empty.
         k: number of samples.
-        value: the accuracy; None if it is unknown.
+        value: the accuracy.
         interval: its 95% interval.
         gain: the accuracy minus Pass@1.
         majority: maj@k for the same k; None if unknown.
@@ -260,7 +251,7 @@ class Rate:
 
     filter: str
     k: int
-    value: Fraction | float | None
+    value: Fraction | float
     interval: Interval | None
     gain: ShareEstimate | None = None
     majority: ShareEstimate | None = None
@@ -284,9 +275,6 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
         rows += [
             Rate(name, k, share.value, share.interval, gain, votes.get(k))
             for k, (share, gain) in shares
-        ]
-        rows += [
-            Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()
         ]
     return rows
 
@@ -390,7 +378,6 @@ def _build_cost_table(costs: Costs) -> Table:
     adapters = f"{costs.arms} adapter{'' if costs.arms == 1 else 's'}"
     rows = [
         ("this search (done)", costs.search),
-        *((f"search with k = {k}, a new run", cost) for k, cost in costs.deeper.items()),
         (f"train {adapters}", costs.training),
         (f"audit {adapters}", costs.audit),
     ]
@@ -403,8 +390,6 @@ def _build_cost_table(costs: Costs) -> Table:
         unmeasured.append("no training of this run has recorded its seconds")
     if costs.search.tokens is None:
         unmeasured.append("the backend returned no token ids to count")
-    elif any(cost.tokens is None for cost in costs.deeper.values()):
-        unmeasured.append("the number of samples of a search that stops early is unknown")
     note = (
         "Search and audit: generated tokens, at the rate of this run's search (wall time, "
         "including the start). Training: processed tokens, every condition at the recipe's matched "
@@ -460,13 +445,6 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
         }
         or None,
         "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
-        "beyond_k": {
-            str(k): {
-                "pass_at_k": _interval_to_list(bounds.pass_at_k),
-                "p_S": _interval_to_list(bounds.p_s),
-            }
-            for k, bounds in findings.beyond.items()
-        },
         "states": findings.verdicts.sizes,
         "p_S": _build_share_entry(findings.shares["S"]),
         "errors": findings.errors,
@@ -476,12 +454,8 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
 def _build_share_entry(share: ShareEstimate) -> dict[str, Any]:
     return {
         "value": float(share.value),
-        "ci95": share.interval and _interval_to_list(share.interval),
+        "ci95": share.interval and [share.interval.low, share.interval.high],
     }
-
-
-def _interval_to_list(interval: Interval) -> list[float]:
-    return [interval.low, interval.high]
 
 
 def build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:

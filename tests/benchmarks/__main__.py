@@ -16,7 +16,6 @@ from rich.table import Table
 BENCHMARKS = (
     "start_up",
     "statistics_speed",
-    "extrapolation",
     "study_report",
     "generation",
     "large_vocabulary",
