@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k, list_reported_k
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.compare.endings import list_endings
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.gate import build_gate_blocks, build_gate_entry
 from gapft_harness.compare.items import (
@@ -51,7 +53,6 @@ from gapft_harness.report.rendering.wording import (
     percent,
     points,
 )
-from gapft_harness.report.sections import truncation
 from gapft_harness.report.sections.comparison import TERMS, split_by_state
 
 #: Maximum number of a model's gained, and of its lost, documents on a written page.
@@ -135,11 +136,8 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         parts.append(build_noise_section(comparison))
     if comparison.choice.noise is not None:
         parts.append(build_noise_check_section(comparison, comparison.choice.noise))
-    origins = truncation.build_table(list_endings(comparison))
     if comparison.samples is not None:
-        origins = [*_build_state_blocks(comparison), *origins]
-    if origins:
-        parts.append(Section("Where the change comes from", origins))
+        parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
     order = list(comparison.numbers.after)
     items = sorted(
         find_changed_items(comparison, limit),
@@ -203,10 +201,30 @@ def _build_model_table(comparison: Comparison) -> Table:
     columns: list[Column[ComparisonLine]] = [*MODEL]
     if any(pair.seeds > 1 for pair in models.values()):
         columns += SEEDS
-    rows = [ComparisonLine(pair, model=name) for name, pair in models.items()]
-    return Frame([*columns, *_list_columns(comparison, models.values())], rows).table(
-        _format_note(comparison)
-    )
+    cut_before = _measure_cut([(comparison.before, comparison.rows_before)])
+    rows = [
+        ComparisonLine(
+            pair,
+            model=name,
+            cut_before=cut_before,
+            cut_after=_measure_cut(comparison.after[name]),
+        )
+        for name, pair in models.items()
+    ]
+    columns += _list_columns(comparison, models.values())
+    note = _format_note(comparison)
+    if any(row.cut_before or row.cut_after for row in rows):
+        columns += CUT
+        note += " cut: share of responses cut at the token limit."
+    return Frame(columns, rows).table(note)
+
+
+def _measure_cut(runs: Sequence[tuple[Logs, NDArray[np.int64]]]) -> float | None:
+    """Compute the share of responses cut at the token limit; None if a log has no endings."""
+    endings = [[rows.endings[row] for row in by_item.tolist()] for rows, by_item in runs]
+    if any({*run} == {"unknown"} for run in endings):
+        return None
+    return sum(run.count("length") for run in endings) / sum(map(len, endings))
 
 
 def _build_pair_table(comparison: Comparison) -> Table:
@@ -314,6 +332,9 @@ class ComparisonLine:
         by_state: the terms of its change.
         k: number of samples before, which the states are based on.
         first: the model that ``model`` is compared with, if both are models after.
+        cut_before: share of responses of the model before that were cut at the token limit; None:
+            unknown.
+        cut_after: the same of the model.
     """
 
     pair: Paired
@@ -323,6 +344,8 @@ class ComparisonLine:
     by_state: ByState | None = None
     k: int = 0
     first: str | None = None
+    cut_before: float | None = None
+    cut_after: float | None = None
 
 
 def group_column(title: str) -> Column[ComparisonLine]:
@@ -409,6 +432,11 @@ TEST: tuple[Column[ComparisonLine], ...] = (
 )
 ADJUSTED: tuple[Column[ComparisonLine], ...] = (
     Column("p_holm", _P, lambda line: line.pair.p_holm, "p (Holm)", wording.format_p_value),
+)
+_CUT = "share of the responses that were cut at the token limit, if the logs say how they ended"
+CUT: tuple[Column[ComparisonLine], ...] = (
+    Column("", _CUT, lambda line: line.cut_before, "cut before", percent),
+    Column("", _CUT, lambda line: line.cut_after, "cut after", percent),
 )
 GAINED = change_columns("gained", "lost", _RIGHT)
 HIGHER = change_columns("higher", "lower", _NUMBER)
@@ -591,6 +619,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             "logs": [_list_paths(rows) for rows, _ in runs],
             "seeds": len(runs),
             "seed_names": comparison.seeds[name],
+            "cut": _measure_cut(runs),
             **({} if entry is None else build_pair_entry(entry, is_judged)),
             "by": _build_group_entries(comparison.findings.groups, name, is_judged),
             "groups": _build_group_entries(comparison.findings.aggregates, name, is_judged),
@@ -624,6 +653,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
         "clusters": len(comparison.items) if clusters is None else int(clusters.max()) + 1,
         "before": {
             "logs": _list_paths(comparison.before),
+            "cut": _measure_cut([(comparison.before, comparison.rows_before)]),
             "mean": float(comparison.numbers.before.mean()) if comparison.findings.models else None,
         },
         "gate": build_gate_entry(comparison),
@@ -635,7 +665,6 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             {"model": second, "minus": first, **build_pair_entry(pair, comparison.is_judged())}
             for (first, second), pair in comparison.findings.pairs.items()
         ],
-        "truncation": Frame(truncation.ENDINGS, [*list_endings(comparison)]).entries(),
         "notes": [note.line for note in comparison.notes],
     }
     if (samples := comparison.samples) is not None:

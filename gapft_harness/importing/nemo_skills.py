@@ -78,7 +78,6 @@ def read_nemo_skills_rows(log: Log) -> Iterator[LogRow]:
             target=record.get("expected_answer"),
             arguments={"gen_args_0": {"arg_0": record.get("problem")}},
             finish_reasons=[record.get("finish_reason")],
-            tokens=[record.get("num_generated_tokens")],
         )
 
 

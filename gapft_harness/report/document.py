@@ -44,7 +44,6 @@ from gapft_harness.report.sections import (
     provenance,
     replicates,
     search,
-    truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
@@ -226,7 +225,6 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
             counts, summary="Counts for every seed"
         ),
-        *truncation.build_blocks(inputs),
     ]
 
 

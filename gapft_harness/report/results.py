@@ -31,7 +31,6 @@ from gapft_harness.report.sections import (
     provenance,
     replicates,
     rounds,
-    truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
@@ -42,7 +41,7 @@ RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
     "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
-    "truncation", "deployment", "rounds",
+    "deployment", "rounds",
 )  # fmt: skip
 
 
@@ -89,8 +88,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
         content["replicates"] = replicates.build_content(findings)
     if inputs.rounds is not None:
         content["rounds"] = rounds.build_content(inputs.rounds, inputs.conditions)
-    if inputs.decodes:
-        content["truncation"] = truncation.build_content(inputs)
     if inputs.endings:
         content["endings"] = provenance.list_endings(inputs)
     if inputs.episodes is not None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.truncation import Decodes
 from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.recipe.sections import Deployment
@@ -23,7 +22,7 @@ from gapft_harness.report.reading.audits import (
     read_audit,
 )
 from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
-from gapft_harness.report.reading.endings import EndingCounts, read_decodes, read_endings
+from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
@@ -106,9 +105,8 @@ class ReportInputs:
         drawn: for ``pool`` and ``audit``, the ``samples`` drawn and their ``tokens``.
         generated: tokens of the responses of every split and arm; only where the backend gave token
             ids.
-        endings: how the responses of ``pool``, ``audit`` and every arm ended.
-        decodes: the deployment decodes of the audit with their endings, of ``SOURCE`` and every
-            arm; empty: not read.
+        endings: how the responses of ``pool``, ``audit``, ``SOURCE`` (the deployment decodes of the
+            audit) and every arm ended.
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
@@ -142,7 +140,6 @@ class ReportInputs:
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
     endings: Mapping[str, EndingCounts] = field(default_factory=dict)
-    decodes: Mapping[str, Decodes] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
@@ -168,7 +165,6 @@ class ReportInputs:
             audit=self.audit.select_problems(positions),
             arms=tuple(trained.select_problems(positions) for trained in self.arms),
             endings={},
-            decodes={name: decodes.select(positions) for name, decodes in self.decodes.items()},
             episodes=None,
             parts=(),
             failures=(),
@@ -226,6 +222,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     imported = manifest.get("imported", {})
     splits = ("pool", "audit", "calibration", *map(layout.audit_split, recipe.get("audits", {})))
+    judged_tables = {split: layout.responses_path(split) for split in SPLITS}
+    judged_tables[SOURCE] = layout.responses_path("audit")
+    judged_tables |= {arm.name: layout.decisions_path(arm) for arm in arms}
     pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
@@ -259,9 +258,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         generated=read_generated(run_path, manifest.get("files", ())),
         endings=read_endings(
             {
-                name: run_path / layout.judged_table_path(name)
-                for name in (*SPLITS, *(arm.name for arm in arms))
-                if layout.judged_table_path(name) in manifest.get("files", ())
+                name: run_path / table
+                for name, table in judged_tables.items()
+                if table in manifest.get("files", ())
             }
         ),
         episodes=read_episodes(run_path, manifest, arms),
@@ -275,32 +274,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         rounds=read_rounds(run_path, manifest, audit.ids.tolist(), arms),
         texts=AuditTexts(run_path),
     )
-    inputs = replace(inputs, decodes=_read_audit_decodes(run_path, inputs))
     _check_slots(inputs)
     _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
     return replace(inputs, further=tuple(_read_further_audits(run_path, manifest, inputs)))
-
-
-def _read_audit_decodes(
-    run_path: Path, inputs: ReportInputs, audit: str = ""
-) -> dict[str, Decodes]:
-    """Read how the deployment decodes of an audit ended, of the source and every arm.
-
-    Args:
-        run_path: the run directory.
-        inputs: the audit and its arms.
-        audit: the name of a further audit; empty: the run's audit.
-    """
-    source_table = layout.responses_path(layout.audit_split(audit) if audit else "audit")
-    return {
-        SOURCE: read_decodes(run_path / source_table, inputs.audit.deployed.passed),
-        **{
-            trained.arm.name: read_decodes(
-                run_path / layout.audit_decisions_path(trained.arm, audit), trained.deployed.passed
-            )
-            for trained in inputs.arms
-        },
-    }
 
 
 def _check_slots(inputs: ReportInputs) -> None:
@@ -371,8 +347,7 @@ def _read_further_audits(
             ),
             texts=AuditTexts(run_path, split),
         )
-        decodes = _read_audit_decodes(run_path, audit_inputs, name)
-        inputs_by_audit[name] = replace(audit_inputs, decodes=decodes)
+        inputs_by_audit[name] = audit_inputs
     audits_by_name = {
         name: FurtherAudit(name, "", source) for name, source in inputs_by_audit.items()
     }
