@@ -7,7 +7,7 @@ from fractions import Fraction
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.contrasts import select_principal
-from gapft_harness.report.findings import cases, ledger
+from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
@@ -90,7 +90,6 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if trained:
         sections += [
             Section("Training budgets", budgets.build_blocks(inputs, findings)),
-            Section("What it cost", ledger.build_costs(inputs, findings)),
             Section("Problems gained and lost", _build_cases(inputs, findings)),
         ]
     if paper_figures := paper.collect_figures(inputs, findings):

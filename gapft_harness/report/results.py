@@ -10,7 +10,7 @@ from gapft_harness.analysis.decomposition import Decomposition
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import Budget
 from gapft_harness.recipe.sections import Deployment
-from gapft_harness.report.findings import cases, ledger
+from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
@@ -39,7 +39,7 @@ from gapft_harness.run_directory.manifest import ImportFacts
 #: Keys of the report itself: an experiment cannot have one of these names.
 RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts", "audits",
-    "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
+    "cases", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
     "deployment", "rounds",
 )  # fmt: skip
@@ -83,7 +83,6 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             content[entry.part.name] = part_results
     if findings.conditions:
         content["cases"] = cases.build_content(inputs, findings.lead)
-        content["ledger"] = ledger.build_content(inputs, findings)
     if findings.replicates:
         content["replicates"] = replicates.build_content(findings)
     if inputs.rounds is not None:

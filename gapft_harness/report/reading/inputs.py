@@ -28,7 +28,6 @@ from gapft_harness.report.reading.failures import Failures, count_statuses, read
 from gapft_harness.report.reading.published import PublishedValue, measure_search
 from gapft_harness.report.reading.rounds import Rounds, read_rounds
 from gapft_harness.report.reading.texts import AuditTexts
-from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require_consistent
 from gapft_harness.run_directory.history import LATE_PREFIX
@@ -36,7 +35,6 @@ from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
     find_task,
-    has_reused_responses,
     list_toolchains,
 )
 from gapft_harness.run_directory.tables import read_items
@@ -98,13 +96,10 @@ class ReportInputs:
             tables, whatever the manifest has.
         imported: by split, the origin of imported responses.
         seconds: wall time of earlier stages.
-        reused: whether some responses of its search were generated for another run.
         toolchains: libraries and devices by step, of every arm and of ``SOURCE``.
         days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
         drawn: for ``pool`` and ``audit``, the ``samples`` drawn and their ``tokens``.
-        generated: tokens of the responses of every split and arm; only where the backend gave token
-            ids.
         endings: how the responses of ``pool``, ``audit``, ``SOURCE`` (the deployment decodes of the
             audit) and every arm ended.
         episodes: facts on decodes with several attempts; None where a decode is one response.
@@ -133,12 +128,10 @@ class ReportInputs:
     warnings: tuple[str, ...] = ()
     imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-    reused: bool = False
     toolchains: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     drawn: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
     endings: Mapping[str, EndingCounts] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
@@ -247,7 +240,6 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         warnings=tuple(manifest["warnings"]),
         imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
-        reused=has_reused_responses(manifest),
         toolchains={
             SOURCE: list_toolchains(manifest, None),
             **{arm.name: list_toolchains(manifest, arm) for arm in arms},
@@ -255,7 +247,6 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
         drawn=manifest["drawn"],
-        generated=read_generated(run_path, manifest.get("files", ())),
         endings=read_endings(
             {
                 name: run_path / table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.report.reading.columns import find_deployed
-from gapft_harness.run_directory import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +41,6 @@ class GeneratedTokens:
     def mean_sample(self) -> float:
         """Mean tokens of a sample."""
         return self.samples / self.sample_responses if self.sample_responses else 0.0
-
-
-def read_generated(run_path: Path, files: Iterable[str]) -> dict[str, GeneratedTokens]:
-    """Count the tokens of the splits and arms whose tables are among the sealed files.
-
-    Tables that an experiment decodes besides the audit are left out, and tables without token ids.
-    """
-    places = [(name, layout.parse_path(name)) for name in files]
-    counts = {
-        place.name: count_generated(run_path / name)
-        for name, place in places
-        if place and place.kind in ("responses", layout.DECISIONS) and not place.experiment
-    }
-    return {name: counted for name, counted in counts.items() if counted is not None}
 
 
 def count_generated(table: Path) -> GeneratedTokens | None:
