@@ -24,12 +24,6 @@ from gapft_harness.compare.items import (
     item_rows,
     name_documents,
 )
-from gapft_harness.compare.noise import (
-    NOISE_CHECK,
-    build_noise_check_section,
-    build_noise_section,
-    check_noise,
-)
 from gapft_harness.compare.number_format import choose_format
 from gapft_harness.compare.reading import ComparedMetric
 from gapft_harness.compare.reading import RunRows as Logs
@@ -132,10 +126,6 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         parts.append(
             Section(f"By {comparison.choice.by or 'task'}", [_build_group_table(comparison)])
         )
-    if comparison.choice.again:
-        parts.append(build_noise_section(comparison))
-    if comparison.choice.noise is not None:
-        parts.append(build_noise_check_section(comparison, comparison.choice.noise))
     if comparison.samples is not None:
         parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
     order = list(comparison.numbers.after)
@@ -657,9 +647,6 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             "mean": float(comparison.numbers.before.mean()) if comparison.findings.models else None,
         },
         "gate": build_gate_entry(comparison),
-        "noise": None
-        if comparison.choice.noise is None
-        else Frame(NOISE_CHECK, check_noise(comparison, comparison.choice.noise)).entries(),
         "models": models,
         "pairs": [
             {"model": second, "minus": first, **build_pair_entry(pair, comparison.is_judged())}

@@ -122,22 +122,6 @@ def command(
         Path | None,
         typer.Option("--junit", metavar="FILE", help="write the policy's verdicts as JUnit's XML"),
     ] = None,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again",
-            help="BEFORE and AFTER are two runs of one model: write their noise to noise.json, in "
-            "--out or the current folder",
-        ),
-    ] = False,
-    noise: Annotated[
-        Path | None,
-        typer.Option(
-            "--noise",
-            metavar="FILE",
-            help="report whether the changes exceed the noise in a file of --again",
-        ),
-    ] = None,
     higher_is_better: Annotated[
         bool | None,
         typer.Option(
@@ -190,7 +174,6 @@ def command(
             write_comparison,
         )
         from gapft_harness.compare.gate import describe_check, find_verdict, write_junit
-        from gapft_harness.compare.noise import NOISE_FILE, refuse_other_models, write_noise
         from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
         from gapft_harness.core.files import require_absent, require_folder
         from gapft_harness.exporting.tables import require_new, write_tables
@@ -215,13 +198,6 @@ def command(
             raise UserError("--junit: there are no verdicts; add --policy or --fail-if-worse")
         if junit is not None:
             require_folder(junit.parent, "--junit")
-        if again and (rules or noise is not None):
-            raise UserError(
-                "--again: measures noise, so it cannot be combined with --noise, --policy or "
-                "--fail-if-worse; run two commands"
-            )
-        if again:
-            require_absent(out or Path("."), [NOISE_FILE], overwrite=overwrite)
         if tables is not None:
             require_new(tables, "--tables")
         if out is not None:
@@ -232,21 +208,13 @@ def command(
             higher_is_better=higher_is_better,
             latest=latest,
             policy=rules,
-            again=again,
-            noise=noise,
             shown=show,
             plugin_files=plugin,
         )
         comparison = compared(before, after, choice)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
-        if again:
-            refuse_other_models(comparison)
         lines, page = [], build_document(comparison)
-        if again:
-            noise_file = (out or Path(".")) / NOISE_FILE
-            write_noise(comparison, noise_file)
-            lines.append(f"noise: {noise_file}")
         if out is not None:
             write_comparison(comparison, out, overwrite=overwrite)
             lines.append(f"written: {', '.join([str(out / FILES[0]), *FILES[1:]])}")
