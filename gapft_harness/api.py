@@ -87,7 +87,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.figures import style
-    from gapft_harness.report.figures.contrasts import forest, forests
+    from gapft_harness.report.figures.contrasts import forest
     from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
     from gapft_harness.report.frame import Column, Frame, Rows
@@ -337,7 +337,6 @@ __all__ += [  # noqa: RUF022 - for experiments and their part of the report
     "agreements",  # counts responses by both rules, and those without an answer, by condition
     "style",  # the module of shared styles: WIDTH, spread, legend_below, condition_rows, ...
     "forest",  # draws differences with their intervals on axes
-    "forests",  # draws a figure with a panel for each group of differences
     # For states by other samples, and for scaled adapters
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled

@@ -57,12 +57,6 @@ MORE = {
     "whole": {"selector": "uniform", "n": "verified"},
     "again": {"selector": "uniform_with_replacement", "n": "verified"},
 }
-RELATED = {
-    "distinct_paths": {},
-    "paths_twin": {"selector": "random_twin", "params": {"responses": "verified"}},
-    "difficulty_weighted": {"params": {"states": "S"}},
-    "difficulty_twin": {"selector": "random_twin", "params": {"states": "S"}},
-}
 GOLD = {"gold": {"selector": "gold_labels", "params": {"answer_only": False}}}
 CORE = {
     "core_2": {"selector": "core_depth", "params": {"k": 2}, "n": "verified"},
@@ -76,7 +70,6 @@ EXPERIMENTS = {
     "gold_labels": {},
     "coverage": {},
     "full_pool": {},
-    "related": {},
 }
 
 
@@ -95,7 +88,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> ChangingLetters:
             line, 'share(arm, problem_id, "lost") >= ([0.8 if "none" in arm else 0.4] * 4)'
         )
     )
-    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **RELATED, **CORE}
+    conditions = {"gapft": {}, "replay": {}, **DEPTHS, **SHARES, **GOLD, **MORE, **CORE}
     letters_run.change(conditions=conditions, experiments=EXPERIMENTS, budget={"n": 8})
     return letters_run
 
@@ -128,17 +121,6 @@ def test_extreme_controls_match_gapft_and_replay(finished_run: ChangingLetters) 
         half = read_selection(finished_run, "half", seed)
         assert half[:4] == [e for e in gapft if e in half]
         assert half[4:] == replay[:4]
-
-
-def test_related_selections_match_gapft_budget(
-    finished_run: ChangingLetters,
-) -> None:
-    conditions = finished_run.results()["conditions"]
-    budgets = {name: conditions[name]["seeds"]["13"]["budget"] for name in ("gapft", *RELATED)}
-    assert len({(b["n"], b["N"], b["J"]) for b in budgets.values()}) == 1
-    assert budgets["gapft"]["n"] == 8
-    for name in ("difficulty_weighted", "difficulty_twin"):
-        assert {e.state for e in read_selection(finished_run, name)} == {"S"}
 
 
 def test_report_has_table_and_figure_of_each_control(finished_run: ChangingLetters) -> None:
@@ -179,19 +161,9 @@ def test_report_has_table_and_figure_of_each_control(finished_run: ChangingLette
         finished_run, "The whole pool"
     )
     assert results["full_pool"]["steps"][1]["slots"]["13"]["U"] == 0
-    assert results["related"]["twins"] == {
-        "distinct_paths": "paths_twin", "difficulty_weighted": "difficulty_twin"
-    }  # fmt: skip
-    related = read_report_section(finished_run, "Related selections")
-    assert related.startswith("\nDistinct paths minus as many random examples")
-    rows = re.findall(r"^\| (\S+ \S+( − \S+ twin)?) \|", related, flags=re.MULTILINE)
-    assert [row for row, _ in rows] == [
-        "distinct paths", "paths twin", "difficulty weighted", "difficulty twin",
-        "distinct paths − paths twin", "difficulty weighted − difficulty twin",
-    ]  # fmt: skip
     figures = finished_run.folder / "r/report/figures"
     names = {path.stem for path in figures.glob("*.svg")}
-    assert {"search_depth", "randomized_inclusion", "related", "gold_labels", "full_pool"} <= names
+    assert {"search_depth", "randomized_inclusion", "gold_labels", "full_pool"} <= names
     for name in ("gold_labels", "full_pool"):
         drawing = (figures / f"{name}.svg").read_text("utf-8")
         # the SVG draws text as paths, with the text in a comment
@@ -500,7 +472,7 @@ def test_bundled_control_differs_only_in_conditions(name: str) -> None:
     own = {"name", "description", "conditions", "experiments", "notes", "paper"}
     if "core" in name:
         own.add("seeds")  # seeds of the older protocol, and two for the diagnostic
-    if name in ("controls/coverage", "controls/related"):
+    if name == "controls/coverage":
         own.add("budget")  # divisible by times, and fewer than all recovered failures
     if name == "controls/math-diversity":  # the settings of Table 6
         own |= {"budget", "evidence", "seeds", "statistics", "training"}
@@ -539,8 +511,8 @@ def test_older_protocol_settings(name: str) -> None:
 
 def test_every_control_has_a_bundled_recipe() -> None:
     expected = {"search_depth", "randomized_inclusion", "gold_labels", "coverage", "full_pool"}
-    expected |= {"shared_core", "related", "matched_diversity"}
-    expected |= {"stability", "scope", "redistribution", "online"}
+    expected |= {"shared_core", "matched_diversity"}
+    expected |= {"stability", "scope", "online"}
     assert expected == {
         e for name in BUNDLED for e in load_recipe(list_bundled_recipes()[name]).experiments
     }

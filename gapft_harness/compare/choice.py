@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gapft_harness.compare.policy import GateRule
 
@@ -32,13 +31,10 @@ class CompareChoice:
             error.
         seeds: whether all AFTERs are training seeds of one model.
         source_samples: logs with several samples per document of the model before.
-        tuned_samples: the same of the models after; empty: their own logs may have several.
         drop_copies: drop samples that are identical to an earlier one on every document.
         higher_is_better: the metric's direction; None: read it from lm_eval's results files.
         latest: use the newest of several logs of one task in a folder.
         policy: rules on how much a model may be worse; empty: no gate.
-        again: whether BEFORE and AFTER are two runs of one model, which give its noise.
-        noise: a noise file, with which changes are compared; None: no such comparison.
         shown: how many gained and lost documents of each model the terminal shows.
         plugin_files: files given by ``--plugin``; their log readers are tried first.
     """
@@ -52,12 +48,9 @@ class CompareChoice:
     common: bool = False
     seeds: bool = False
     source_samples: Sequence[str] = ()
-    tuned_samples: Sequence[str] = ()
     drop_copies: bool = False
     higher_is_better: bool | None = None
     latest: bool = False
     policy: Sequence[GateRule] = ()
-    again: bool = False
-    noise: Path | None = None
     shown: int = SHOWN
     plugin_files: Sequence[str] = ()

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.curves import Curves, compute_curves, tuned_models
 from gapft_harness.compare.findings import (
     Aggregate,
     CompareFindings,
@@ -35,7 +34,6 @@ from gapft_harness.verdicts.log_files import (
     find_models,
     find_single_run,
 )
-from gapft_harness.verdicts.sample_logs import PASS_AT_1, SampleLog
 from gapft_harness.verdicts.table import Verdicts
 
 #: Maximum number of groups of ``--by``.
@@ -63,7 +61,6 @@ class Comparison:
         numbers: the numbers of the items.
         findings: differences, intervals, tests.
         samples: verdicts and samples of the model before; None without ``--source-samples``.
-        curves: by model, Pass@k before and after; empty unless both have several samples.
         notes: automatic choices, and warnings.
         checks: the rules of the policy, applied to each model.
     """
@@ -81,7 +78,6 @@ class Comparison:
     numbers: Numbers
     findings: CompareFindings
     samples: Verdicts | None
-    curves: dict[str, Curves]
     notes: tuple[Text, ...]
     checks: tuple[GateCheck, ...] = ()
 
@@ -181,7 +177,6 @@ def compare(before: str, after: Sequence[str], choice: CompareChoice) -> Compari
                         filter=choice.filter if rule.filter is None else rule.filter,
                         by=None,
                         source_samples=(),
-                        tuned_samples=(),
                     ),
                 )
             checks += _check_rule(part, rule)
@@ -243,21 +238,14 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
             f"({', '.join(sorted({quote_unprintable(f.metric) for f in metrics.values()}))}), "
             "which have no common mean; choose one task: --task NAME"
         )
-    samples, source_counts, curves_by_model = None, None, {}
-    metric = _find_common(metrics.values())
-    kind = source.logs[0].kind
-    has_own_samples = not choice.source_samples and all(_has_samples(run, kind) for run in all_runs)
-    if choice.tuned_samples and not choice.source_samples:
-        raise UserError(
-            "--tuned-samples: needs the samples of the model before; add --source-samples"
-        )
-    if metric is None and choice.source_samples:
-        raise UserError(
-            "--source-samples: found several metrics or filters; choose one task: --task NAME"
-        )
-    if metric is not None:
-        reader = SampleReader(choice, joined.items, metric, source)
-        if choice.source_samples and not is_right_or_wrong:
+    samples, source_counts = None, None
+    if choice.source_samples:
+        metric = _find_common(metrics.values())
+        if metric is None:
+            raise UserError(
+                "--source-samples: found several metrics or filters; choose one task: --task NAME"
+            )
+        if not is_right_or_wrong:
             metric_names = dict.fromkeys(
                 name for names in before_rows.metrics.values() for name in names
             )
@@ -266,18 +254,8 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
                 "one of 0 or 1 that is better when higher; metrics of the log: "
                 f"{', '.join(map(quote_unprintable, metric_names))}"
             )
-        if choice.source_samples:
-            source_counts = reader.read_option(choice.source_samples, "--source-samples")
-            samples = Verdicts(numbers.before == 1, source_counts.passing, source_counts.k)
-        elif has_own_samples:
-            source_counts = reader.read([source], before, may_be_before=True)
-        if choice.tuned_samples or has_own_samples:
-            assert source_counts is not None
-            tuned = (
-                after_models if has_own_samples else tuned_models(choice.tuned_samples, [*by_model])
-            )
-            states = None if samples is None else samples.states
-            curves_by_model = compute_curves(reader, source_counts, tuned, states, numbers.clusters)
+        source_counts = SampleReader(choice, joined.items, metric, source).read()
+        samples = Verdicts(numbers.before == 1, source_counts.passing, source_counts.k)
     aggregates, excluded_notes = (
         find_aggregates(all_runs, metrics) if len(metrics) > 1 else ([], [])
     )
@@ -298,11 +276,10 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
             numbers, samples, tasks=tasks, aggregates=aggregates, has_common_mean=has_common_mean
         ),
         samples=samples,
-        curves=curves_by_model,
         notes=(
             *list_notes(choice, metrics, directions, joined, before_rows, by_model, numbers),
             *kind_notes,
-            *_note_copies(source_counts, curves_by_model),
+            *_note_copies(source_counts),
             *map(Text, excluded_notes),
         ),
     )
@@ -401,27 +378,16 @@ def _put_on_scale(
     return scaled
 
 
-def _has_samples(run: Evaluation, kind: str) -> bool:
-    """Return whether all logs have BEFORE's kind and several responses with their outcomes."""
-    firsts = [SampleLog(log).first for log in run.logs if log.kind == kind]
-    has_counts = [
-        row.statuses is not None or PASS_AT_1 in row.fields for row in firsts if row.count > 1
-    ]
-    return len(has_counts) == len(run.logs) and all(has_counts)
-
-
-def _note_copies(before: SampleCounts | None, after: Mapping[str, Curves]) -> Iterator[Text]:
+def _note_copies(samples: SampleCounts | None) -> Iterator[Text]:
     """Yield notes on samples that may not be independent, and on identical ones."""
-    if before is None:
+    if samples is None:
         return
-    warnings = [before.warning, *(warning for item in after.values() for warning in item.warnings)]
-    yield from (Text(item, "warning") for item in warnings if item)
-    alike = {"before": (before.alike,), **{name: item.alike for name, item in after.items()}}
-    if any(map(any, alike.values())):
-        counts = (f"{name} {', '.join(map(str, item))}" for name, item in alike.items())
+    if samples.warning:
+        yield Text(samples.warning, "warning")
+    if samples.alike:
         yield Text(
-            f"documents with identical texts in all samples: {'; '.join(counts)} of "
-            f"{len(before.passing):,}; with long answers, many such documents suggest a cache or "
+            f"documents with identical texts in all samples: {samples.alike:,} of "
+            f"{len(samples.passing):,}; with long answers, many such documents suggest a cache or "
             "one seed"
         )
 

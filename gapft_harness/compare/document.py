@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.analysis.bootstrap import Interval
-from gapft_harness.analysis.curves import CurveDifference
+import numpy as np
+from numpy.typing import NDArray
+
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import format_k, list_reported_k
 from gapft_harness.compare.choice import REPLICATES
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.compare.endings import list_endings
 from gapft_harness.compare.findings import ByState, Paired
 from gapft_harness.compare.gate import build_gate_blocks, build_gate_entry
 from gapft_harness.compare.items import (
@@ -23,12 +23,6 @@ from gapft_harness.compare.items import (
     find_changed_items,
     item_rows,
     name_documents,
-)
-from gapft_harness.compare.noise import (
-    NOISE_CHECK,
-    build_noise_check_section,
-    build_noise_section,
-    check_noise,
 )
 from gapft_harness.compare.number_format import choose_format
 from gapft_harness.compare.reading import ComparedMetric
@@ -52,9 +46,7 @@ from gapft_harness.report.rendering.wording import (
     format_count,
     percent,
     points,
-    points_interval,
 )
-from gapft_harness.report.sections import truncation
 from gapft_harness.report.sections.comparison import TERMS, split_by_state
 
 #: Maximum number of a model's gained, and of its lost, documents on a written page.
@@ -63,18 +55,11 @@ PAGE_CASES = 25
 _MAX_TEXT = 4_000
 #: Maximum number of pairs of models whose table is open on the page.
 _OPEN_PAIRS = 10
-#: Written only if there are several samples before and after.
-CURVES_FILE = "curves.csv"
 #: The files that ``--out`` writes, readable ones first.
 FILES = (
     "comparison.html", "comparison.md", "explorer.html", "results.json", "comparison.csv",
-    "items.csv", CURVES_FILE,
+    "items.csv",
 )  # fmt: skip
-
-
-def list_files(comparison: Comparison) -> list[str]:
-    """List the files of a comparison."""
-    return [name for name in FILES if comparison.curves or name != CURVES_FILE]
 
 
 def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = False) -> None:
@@ -90,7 +75,6 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
         GapftError: the folder is not writable, or the disk is full.
     """
     require_absent(folder, FILES, overwrite=overwrite)
-    (folder / CURVES_FILE).unlink(missing_ok=True)  # may be left from an earlier comparison
     positions = choose_positions(comparison)
     replace(
         build_document(
@@ -99,11 +83,6 @@ def write_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = 
         tables={
             "comparison.csv": _list_rows(comparison),
             "items.csv": item_rows(comparison, *name_changes(comparison)),
-            **(
-                {CURVES_FILE: Frame(CURVES, list_curve_points(comparison)).csv()}
-                if comparison.curves
-                else {}
-            ),
         },
         explorer=explorer.render_explorer(build_explored(comparison)),
     ).write(folder)
@@ -147,17 +126,8 @@ def build_sections(comparison: Comparison, names: Mapping[int, str] | None = Non
         parts.append(
             Section(f"By {comparison.choice.by or 'task'}", [_build_group_table(comparison)])
         )
-    if comparison.choice.again:
-        parts.append(build_noise_section(comparison))
-    if comparison.choice.noise is not None:
-        parts.append(build_noise_check_section(comparison, comparison.choice.noise))
-    origins = truncation.build_table(list_endings(comparison))
     if comparison.samples is not None:
-        origins = [*_build_state_blocks(comparison), *origins]
-    if origins:
-        parts.append(Section("Where the change comes from", origins))
-    if comparison.curves:
-        parts.append(Section("With k samples", _build_curve_blocks(comparison)))
+        parts.append(Section("Where the change comes from", _build_state_blocks(comparison)))
     order = list(comparison.numbers.after)
     items = sorted(
         find_changed_items(comparison, limit),
@@ -221,10 +191,30 @@ def _build_model_table(comparison: Comparison) -> Table:
     columns: list[Column[ComparisonLine]] = [*MODEL]
     if any(pair.seeds > 1 for pair in models.values()):
         columns += SEEDS
-    rows = [ComparisonLine(pair, model=name) for name, pair in models.items()]
-    return Frame([*columns, *_list_columns(comparison, models.values())], rows).table(
-        _format_note(comparison)
-    )
+    cut_before = _measure_cut([(comparison.before, comparison.rows_before)])
+    rows = [
+        ComparisonLine(
+            pair,
+            model=name,
+            cut_before=cut_before,
+            cut_after=_measure_cut(comparison.after[name]),
+        )
+        for name, pair in models.items()
+    ]
+    columns += _list_columns(comparison, models.values())
+    note = _format_note(comparison)
+    if any(row.cut_before or row.cut_after for row in rows):
+        columns += CUT
+        note += " cut: share of responses cut at the token limit."
+    return Frame(columns, rows).table(note)
+
+
+def _measure_cut(runs: Sequence[tuple[Logs, NDArray[np.int64]]]) -> float | None:
+    """Compute the share of responses cut at the token limit; None if a log has no endings."""
+    endings = [[rows.endings[row] for row in by_item.tolist()] for rows, by_item in runs]
+    if any({*run} == {"unknown"} for run in endings):
+        return None
+    return sum(run.count("length") for run in endings) / sum(map(len, endings))
 
 
 def _build_pair_table(comparison: Comparison) -> Table:
@@ -332,6 +322,9 @@ class ComparisonLine:
         by_state: the terms of its change.
         k: number of samples before, which the states are based on.
         first: the model that ``model`` is compared with, if both are models after.
+        cut_before: share of responses of the model before that were cut at the token limit; None:
+            unknown.
+        cut_after: the same of the model.
     """
 
     pair: Paired
@@ -341,6 +334,8 @@ class ComparisonLine:
     by_state: ByState | None = None
     k: int = 0
     first: str | None = None
+    cut_before: float | None = None
+    cut_after: float | None = None
 
 
 def group_column(title: str) -> Column[ComparisonLine]:
@@ -427,6 +422,11 @@ TEST: tuple[Column[ComparisonLine], ...] = (
 )
 ADJUSTED: tuple[Column[ComparisonLine], ...] = (
     Column("p_holm", _P, lambda line: line.pair.p_holm, "p (Holm)", wording.format_p_value),
+)
+_CUT = "share of the responses that were cut at the token limit, if the logs say how they ended"
+CUT: tuple[Column[ComparisonLine], ...] = (
+    Column("", _CUT, lambda line: line.cut_before, "cut before", percent),
+    Column("", _CUT, lambda line: line.cut_after, "cut after", percent),
 )
 GAINED = change_columns("gained", "lost", _RIGHT)
 HIGHER = change_columns("higher", "lower", _NUMBER)
@@ -560,159 +560,6 @@ BY_STATE: tuple[Column[ComparisonLine], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """A point of a model's curves at one k, on all documents or on those of a state."""
-
-    model: str
-    state: str
-    documents: int
-    number: int
-    any_right: CurveDifference
-    all_right: CurveDifference | None
-
-    @property
-    def k(self) -> int:
-        """Number of samples."""
-        return self.any_right.k[self.number]
-
-    def select_value(self, values: Any) -> float | None:
-        """Return this point's value of a curve."""
-        return None if values is None else float(values[self.number])
-
-    @property
-    def band(self) -> Interval | None:
-        """The simultaneous band."""
-        low, high = self.select_value(self.any_right.low), self.select_value(self.any_right.high)
-        return None if low is None or high is None else Interval(low, high)
-
-
-_PASS_AT_K = "Pass@k: one of k samples is right; unbiased (Equation 1)"
-_PASS_HAT_K = "pass^k: all k samples are right; unbiased"
-_BAND = "of Pass@k after minus before; simultaneous for all k"
-
-
-def _all_right_reader(
-    value: Callable[[CurveDifference], Any],
-) -> Callable[[CurvePoint], float | None]:
-    return lambda point: (
-        None if point.all_right is None else point.select_value(value(point.all_right))
-    )
-
-
-#: Pass@k of a model at each k.
-CURVES: tuple[Column[CurvePoint], ...] = (
-    Column("model", "AFTER's name", lambda one: one.model, "model"),
-    Column("state", "of the documents, by the model before", lambda one: one.state, "state"),
-    Column("documents", _HOW_MANY, lambda one: one.documents, "documents", format_count),
-    Column("k", "samples", lambda one: one.k, "k"),
-    Column(
-        "before", _PASS_AT_K, lambda one: one.select_value(one.any_right.before),
-        "before", percent,
-    ),
-    Column(
-        "after", _PASS_AT_K, lambda one: one.select_value(one.any_right.after),
-        "after", percent,
-    ),
-    Column(
-        "difference", _MINUS, lambda one: one.select_value(one.any_right.difference),
-        "difference (points)", points,
-    ),
-    Column(
-        "band95", _BAND, lambda one: one.band, "95% band", points_interval,
-        names=("band95_low", "band95_high"),
-    ),
-    Column(
-        "all_before", _PASS_HAT_K, _all_right_reader(lambda curve: curve.before),
-        "all k before", percent, missing="",
-    ),
-    Column(
-        "all_after", _PASS_HAT_K, _all_right_reader(lambda curve: curve.after),
-        "all k after", percent, missing="",
-    ),
-)  # fmt: skip
-
-
-def list_curve_points(
-    comparison: Comparison, *, every: bool = True, states: bool = True
-) -> list[CurvePoint]:
-    """List the points of all models: on all documents, then by state.
-
-    Args:
-        comparison: the comparison.
-        every: all k; else the reported ones.
-        states: include the points by state.
-    """
-    points = []
-    for name, curve in comparison.curves.items():
-        parts: list[tuple[str, int, CurveDifference, CurveDifference | None]] = [
-            ("", len(comparison.items), curve.any_right, curve.all_right)
-        ]
-        if states:
-            parts += [(state, *part, None) for state, part in curve.by_state.items()]
-        shown_ks = set(curve.any_right.k if every else list_reported_k(curve.any_right.k[-1]))
-        points += [
-            CurvePoint(name, state, documents, number, any_right, all_right)
-            for state, documents, any_right, all_right in parts
-            for number, k in enumerate(any_right.k)
-            if k in shown_ks
-        ]
-    return points
-
-
-def _build_curve_blocks(comparison: Comparison) -> list[Block]:
-    has_models = len(comparison.curves) > 1
-    left_out = {"state", "documents", *(() if has_models else ("model",))}
-    columns = [column for column in CURVES if column.key not in left_out]
-    seeds = {entry.any_right.seeds for entry in comparison.curves.values()}
-    note = (
-        "before, after: Pass@k, at least one of k samples right; all k: all of k right. The band "
-        "is simultaneous for all k, over documents"
-    )
-    note += " and training seeds" if max(seeds) > 1 else ""
-    if 1 in seeds:
-        note += ". With one training seed it does not cover other seeds"
-    if 2 in seeds:
-        note += ". With two training seeds it is wide"
-    rows = list_curve_points(comparison, every=False, states=False)
-    blocks: list[Block] = [
-        *(
-            Text(_describe_behind(name, entry.any_right, has_models))
-            for name, entry in comparison.curves.items()
-        ),
-        Frame(columns, rows).table(f"{note}."),
-    ]
-    by_state = [entry for entry in list_curve_points(comparison, every=False) if entry.state]
-    if by_state:
-        left_out = {"all_before", "all_after", *(() if has_models else ("model",))}
-        columns = [column for column in CURVES if column.key not in left_out]
-        note = (
-            "By the state before. The samples before define S and U, so their Pass@K is 100% on S "
-            "and 0% on U; new samples of the same model would be lower on S and higher on U, too."
-        )
-        blocks.append(Frame(columns, by_state).table(note, words=1 + has_models))
-    return blocks
-
-
-def _describe_behind(name: str, curve: CurveDifference, has_models: bool) -> str:
-    """Format the first k at which a model falls behind, and the values that the band allows."""
-    sentence = f"{name}: " if has_models else ""
-    if curve.behind is None:
-        sentence += f"Pass@k after is not below that before at any k up to {curve.k[-1]}"
-    else:
-        sentence += f"Pass@k after falls below that before first at k = {curve.behind}"
-    possible = [k for k in curve.behind_set if k is not None]
-    is_none_possible = None in curve.behind_set
-    if not possible:
-        return f"{sentence} (95% confidence: at no k)."
-    span = f"k = {possible[0]}"
-    if len(possible) > 1:
-        span = f"a k from {possible[0]} to {possible[-1]}"
-    return (
-        f"{sentence} (95% confidence: first at {span}{', or at no k' if is_none_possible else ''})."
-    )
-
-
 def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, str]) -> Case:
     name = comparison.seeds[item.model][item.seed - 1]
     which = f"{item.model}, seed {name}" if len(comparison.seeds[item.model]) > 1 else item.model
@@ -762,6 +609,7 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
             "logs": [_list_paths(rows) for rows, _ in runs],
             "seeds": len(runs),
             "seed_names": comparison.seeds[name],
+            "cut": _measure_cut(runs),
             **({} if entry is None else build_pair_entry(entry, is_judged)),
             "by": _build_group_entries(comparison.findings.groups, name, is_judged),
             "groups": _build_group_entries(comparison.findings.aggregates, name, is_judged),
@@ -771,19 +619,6 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
                 comparison.findings.models[name], by_state=comparison.findings.by_state[name]
             )
             (models[name]["decomposition"],) = Frame(BY_STATE, [line]).entries()
-        if name in comparison.curves:
-            curve = comparison.curves[name]
-            models[name]["curves"] = {
-                "samples": curve.samples,
-                "seeds": curve.any_right.seeds,
-                "behind": curve.any_right.behind,
-                "behind_set": [k for k in curve.any_right.behind_set if k is not None],
-                "behind_at_none": None in curve.any_right.behind_set,
-                "points": Frame(
-                    [column for column in CURVES if column.key != "model"],
-                    [point for point in list_curve_points(comparison) if point.model == name],
-                ).entries(),
-            }
     clusters, figure = comparison.numbers.clusters, comparison.metric
     content: dict[str, Any] = {
         "schema": 1,
@@ -808,18 +643,15 @@ def build_results(comparison: Comparison) -> dict[str, Any]:
         "clusters": len(comparison.items) if clusters is None else int(clusters.max()) + 1,
         "before": {
             "logs": _list_paths(comparison.before),
+            "cut": _measure_cut([(comparison.before, comparison.rows_before)]),
             "mean": float(comparison.numbers.before.mean()) if comparison.findings.models else None,
         },
         "gate": build_gate_entry(comparison),
-        "noise": None
-        if comparison.choice.noise is None
-        else Frame(NOISE_CHECK, check_noise(comparison, comparison.choice.noise)).entries(),
         "models": models,
         "pairs": [
             {"model": second, "minus": first, **build_pair_entry(pair, comparison.is_judged())}
             for (first, second), pair in comparison.findings.pairs.items()
         ],
-        "truncation": Frame(truncation.ENDINGS, [*list_endings(comparison)]).entries(),
         "notes": [note.line for note in comparison.notes],
     }
     if (samples := comparison.samples) is not None:

@@ -66,7 +66,6 @@ class RunRows:
         targets: the same for the gold answer.
         doc_ids: lm_eval's number of the document.
         endings: how the only response ended (``LogRow.ending``).
-        tokens: its length in tokens; -1: unknown.
         log: index of the row's log.
         lines: line number, from 1.
         offsets: byte offset of the line.
@@ -86,7 +85,6 @@ class RunRows:
     targets: list[str] = field(default_factory=list)
     doc_ids: list[str] = field(default_factory=list)
     endings: list[str] = field(default_factory=list)
-    tokens: array[int] = field(default_factory=lambda: array("q"))
     log: array[int] = field(default_factory=lambda: array("l"))
     lines: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -144,7 +142,6 @@ def read_run(
             rows.targets.append(row.find_hash("target"))
             rows.doc_ids.append(str(row.doc_id))
             rows.endings.append(row.ending)
-            rows.tokens.append(row.length)
             rows.log.append(number)
             rows.lines.append(row.line)
             rows.offsets.append(row.offset)

@@ -61,21 +61,19 @@ _Key = tuple[bytes, str]
 
 @dataclass(frozen=True, slots=True)
 class SampleCounts:
-    """Samples of P documents by one model.
+    """Samples of P documents by the model before.
 
     Attributes:
         passing: shape (P,), number of samples that passed.
         k: number of samples of each document.
-        paths: the logs.
-        warning: signs that the samples are not independent; empty: none.
+        warning: signs that the samples are not independent; empty: there are none.
         alike: number of documents with identical texts in all samples, usual for short answers.
     """
 
     passing: NDArray[np.int64]
     k: int
-    paths: tuple[Path, ...]
-    warning: str = ""
-    alike: int = 0
+    warning: str
+    alike: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,30 +95,17 @@ class SampleReader:
     figure: ComparedMetric
     source: Evaluation
 
-    def read_option(self, arguments: Sequence[str], option: str) -> SampleCounts:
-        """Read the samples in the logs of an option.
-
-        Raises:
-            UserError: as in ``read``.
-        """
-        options: Any = {"latest": self.choice.latest, "plugin_files": self.choice.plugin_files}
-        runs = [run for argument in arguments for run in find_runs(argument, **options)]
-        return self.read(runs, f"{option} {arguments[0]}")
-
-    def read(
-        self, runs: Sequence[Evaluation], title: str, *, may_be_before: bool = False
-    ) -> SampleCounts:
-        """Read the samples in some logs.
-
-        Args:
-            runs: the runs; each adds samples.
-            title: the beginning of messages.
-            may_be_before: whether a run may be BEFORE itself, with several samples per row.
+    def read(self) -> SampleCounts:
+        """Read the samples in the logs of ``--source-samples``.
 
         Raises:
             UserError: a document has no samples or a different number of them, a row has no
                 outcome, or a duplicate log.
         """
+        arguments = self.choice.source_samples
+        title = f"--source-samples {arguments[0]}"
+        options: Any = {"latest": self.choice.latest, "plugin_files": self.choice.plugin_files}
+        runs = [run for argument in arguments for run in find_runs(argument, **options)]
         keys = [(digest, doc_id) for _, digest, doc_id in self.items]
         if len(set(keys)) < len(keys):
             raise UserError(
@@ -129,11 +114,11 @@ class SampleReader:
             )
         counts: dict[_Key, _DocumentCount] = {}
         for run in runs:
-            for key, count in self._count_run(run, set(keys), may_be_before=may_be_before).items():
+            for key, count in self._count_run(run, set(keys)).items():
                 counts[key] = counts[key] + count if key in counts else count
-        paths = tuple(log.path for run in runs for log in run.logs)
+        paths = [log.path for run in runs for log in run.logs]
         for path, other_path in combinations(paths, 2):
-            refuse_same_log(path, other_path)
+            _refuse_same_log(path, other_path)
         missing = [key for key in keys if key not in counts]
         if missing:
             raise UserError(
@@ -147,11 +132,9 @@ class SampleReader:
                 f"{counts[fewest_key].place}: found {sizes[0]} samples of this document and "
                 f"{sizes[-1]} of another; expected the same number for each"
             )
-        return self._build_counts([counts[key] for key in keys], paths, title)
+        return self._build_counts([counts[key] for key in keys], title)
 
-    def _build_counts(
-        self, counts: Sequence[_DocumentCount], paths: tuple[Path, ...], title: str
-    ) -> SampleCounts:
+    def _build_counts(self, counts: Sequence[_DocumentCount], title: str) -> SampleCounts:
         """Build the arrays of counts, with a warning about copies, or without the copies."""
         watch, k = CopyDetector(), counts[0].samples
         for count in counts:
@@ -163,17 +146,15 @@ class SampleReader:
         if not copies:
             warning_text = f"{title}: {warning}" if warning else ""
             passing = np.array([c.passing for c in counts], dtype=np.int64)
-            return SampleCounts(passing, k, paths, warning_text, alike)
+            return SampleCounts(passing, k, warning_text, alike)
         kept_numbers = [number for number in range(k) if number not in copies]
         passing = np.array([sum(c.passed[n] for n in kept_numbers) for c in counts], dtype=np.int64)
         warning_text = (
             f"{title}: {warning}; {len(copies)} of {k} are dropped, {len(kept_numbers)} kept"
         )
-        return SampleCounts(passing, len(kept_numbers), paths, warning_text, alike)
+        return SampleCounts(passing, len(kept_numbers), warning_text, alike)
 
-    def _count_run(
-        self, run: Evaluation, keys: set[_Key], *, may_be_before: bool
-    ) -> dict[_Key, _DocumentCount]:
+    def _count_run(self, run: Evaluation, keys: set[_Key]) -> dict[_Key, _DocumentCount]:
         counts: dict[_Key, _DocumentCount] = {}
         single_paths: set[Path] = set()
         for log in run.logs:
@@ -186,17 +167,15 @@ class SampleReader:
                 if count.samples == 1:
                     single_paths.add(log.path)
                 counts[key] = count
-        if may_be_before:
-            return counts
         for (
             path
         ) in single_paths:  # rows of several samples may be BEFORE's, with a different metric
             for log_before in self.source.logs:
-                refuse_same_log(log_before.path, path)
+                _refuse_same_log(log_before.path, path)
         return counts
 
 
-def refuse_same_log(path: Path, other_path: Path) -> None:
+def _refuse_same_log(path: Path, other_path: Path) -> None:
     """Refuse two identical logs, since independent samples are never all equal.
 
     Raises:

@@ -181,12 +181,6 @@ def _build_gap_section(lead: str, notes: Iterable[Text], k: int, findings: GapFi
     )
     if findings.gains:
         bound += f" Pass@{k} − Pass@1 is {_format_points(findings.gains[-1])} points."
-    if findings.beyond:
-        ends = [
-            f"in {percent_interval(beyond_k.p_s)} with {n}"
-            for n, beyond_k in findings.beyond.items()
-        ]
-        bound += f" p_S would be {listed(ends)} samples."
     blocks: list[Block] = [
         _build_curve_table(k, findings),
         _build_state_table(findings),
@@ -209,13 +203,11 @@ _GAP_NOTE = "Gap: Pass@K − Pass@1."
 
 
 def _build_curve_table(k: int, findings: GapFindings) -> Table:
-    shown_ks = (0, *list_reported_k(k), *findings.beyond)  # gap.csv has every k
+    shown_ks = (0, *list_reported_k(k))  # gap.csv has every k
     rows = [rate for rate in list_rates({"": findings}) if rate.k in shown_ks]
     note = (
         f"Unbiased, over problems; intervals from {format_count(REPLICATES)} bootstrap replicates."
     )
-    if findings.beyond:
-        note += f" Beyond {k} samples: bounds for any distribution of pass rates over problems."
     if findings.majority:
         note += f" maj@{k}: the most frequent answer of {k} samples, without a verifier."
     return Frame(CURVE, rows).table(note)
@@ -223,12 +215,12 @@ def _build_curve_table(k: int, findings: GapFindings) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A point of Pass@k; k = 0 is the greedy decode; above K there are only bounds.
+    """A point of Pass@k; k = 0 is the greedy decode.
 
     Attributes:
         filter: the filter, or empty.
         k: number of samples.
-        value: the accuracy; None if it is unknown.
+        value: the accuracy.
         interval: its 95% interval.
         gain: the accuracy minus Pass@1.
         rule: ``Pass``, or ``maj`` for the majority vote of K samples; ``greedy`` for k = 0.
@@ -236,7 +228,7 @@ class Rate:
 
     filter: str
     k: int
-    value: Fraction | float | None
+    value: Fraction | float
     interval: Interval | None
     gain: ShareEstimate | None = None
     rule: str = "Pass"
@@ -257,12 +249,8 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
         rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
         if share := filter_findings.majority:
             gain = filter_findings.majority_gain
-            rows.append(
-                Rate(name, filter_findings.verdicts.k, share.value, share.interval, gain, "maj")
-            )
-        rows += [
-            Rate(name, k, None, share.pass_at_k) for k, share in filter_findings.beyond.items()
-        ]
+            k = filter_findings.verdicts.k
+            rows.append(Rate(name, k, share.value, share.interval, gain, "maj"))
     return rows
 
 
@@ -389,13 +377,6 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
         "maj_at_k": findings.majority
         and {str(findings.verdicts.k): _build_share_entry(findings.majority)},
         "gap": _build_share_entry(findings.gains[-1]) if findings.gains else None,
-        "beyond_k": {
-            str(k): {
-                "pass_at_k": _interval_to_list(bounds.pass_at_k),
-                "p_S": _interval_to_list(bounds.p_s),
-            }
-            for k, bounds in findings.beyond.items()
-        },
         "states": findings.verdicts.sizes,
         "p_S": _build_share_entry(findings.shares["S"]),
         "errors": findings.errors,
@@ -405,12 +386,8 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
 def _build_share_entry(share: ShareEstimate) -> dict[str, Any]:
     return {
         "value": float(share.value),
-        "ci95": share.interval and _interval_to_list(share.interval),
+        "ci95": share.interval and [share.interval.low, share.interval.high],
     }
-
-
-def _interval_to_list(interval: Interval) -> list[float]:
-    return [interval.low, interval.high]
 
 
 def _build_prospects_entry(prospects: Prospects | None) -> dict[str, Any]:

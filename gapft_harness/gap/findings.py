@@ -6,7 +6,7 @@ Equation 1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.bootstrap import Interval, compute_interval, resample_means
-from gapft_harness.analysis.extrapolation import MULTIPLES, bound_pass_at_k
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
@@ -39,20 +38,6 @@ class ShareEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Bounds on the results of more than K samples.
-
-    Attributes:
-        pass_at_k: bounds of Pass@k.
-        p_s: bounds of the share of problems that the greedy decode fails and one of k samples
-            solves.
-    """
-
-    pass_at_k: Interval
-    p_s: Interval
-
-
-@dataclass(frozen=True, slots=True)
 class GapFindings:
     """The findings under one filter, or for one split.
 
@@ -60,7 +45,6 @@ class GapFindings:
         greedy: accuracy of the greedy decode.
         pass_at: Pass@k for k = 1, ..., K.
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
-        beyond: bounds by k > K; empty if samples were left out.
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
         errors: number of responses that neither passed nor failed; they count as not passed.
@@ -71,7 +55,6 @@ class GapFindings:
     greedy: ShareEstimate
     pass_at: tuple[ShareEstimate, ...]
     gains: tuple[ShareEstimate, ...]
-    beyond: Mapping[int, Bounds]
     verdicts: Verdicts
     shares: dict[State, ShareEstimate]
     errors: int
@@ -111,23 +94,11 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
         greedy=shares[0],
         pass_at=tuple(shares[4 : 4 + len(ks)]),
         gains=tuple(shares[4 + len(ks) : before_votes]),
-        beyond={n * k: _compute_bounds(verdicts, n * k) for n in MULTIPLES},
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
         majority=shares[-2] if voted else None,
         majority_gain=shares[-1] if voted else None,
-    )
-
-
-def _compute_bounds(verdicts: Verdicts, k: int) -> Bounds:
-    """Compute bounds for a search with k samples."""
-    failed = verdicts.passing[~verdicts.deployed]
-    share = len(failed) / len(verdicts.passing)
-    recovered = bound_pass_at_k(failed, verdicts.k, k) if share else Interval(0, 0)
-    return Bounds(
-        bound_pass_at_k(verdicts.passing, verdicts.k, k),
-        Interval(share * recovered.low, share * recovered.high),
     )
 
 

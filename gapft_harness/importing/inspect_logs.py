@@ -82,7 +82,6 @@ def read_inspect_rows(log: Log) -> Iterator[LogRow]:
             target=first_sample.target,
             arguments={"gen_args_0": {"arg_0": document["input"]}},
             finish_reasons=[_find_finish_reason(sample) for _, _, sample in samples],
-            tokens=[_count_tokens(sample) for _, _, sample in samples],
             **fields,
         )
 
@@ -209,12 +208,6 @@ def _find_finish_reason(sample: EvalSample) -> str:
     if stop_reason == "model_length" and not sample.output.completion:
         return CONTEXT_EXCEEDED  # the prompt fills the model's context, so nothing was generated
     return _FINISH_REASONS.get(stop_reason, "unknown")
-
-
-def _count_tokens(sample: EvalSample) -> int | None:
-    """Return the tokens that the model wrote, if the sample is a single response of one model."""
-    usage = sample.output.usage
-    return None if usage is None else usage.output_tokens
 
 
 def _find_key(sample: EvalSample, choice: ImportChoice, place: str) -> Key:

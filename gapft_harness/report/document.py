@@ -5,7 +5,7 @@ from __future__ import annotations
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures.contrasts import select_principal
-from gapft_harness.report.findings import cases, ledger
+from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
@@ -41,7 +41,6 @@ from gapft_harness.report.sections import (
     provenance,
     replicates,
     search,
-    truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
@@ -83,7 +82,6 @@ def build_sections(inputs: ReportInputs, findings: Findings) -> list[Section]:
     if trained:
         sections += [
             Section("Training budgets", budgets.build_blocks(inputs, findings)),
-            Section("What it cost", ledger.build_costs(inputs, findings)),
             Section("Problems gained and lost", _build_cases(inputs, findings)),
         ]
     if paper_figures := paper.collect_figures(inputs, findings):
@@ -201,7 +199,6 @@ def _build_decomposition(inputs: ReportInputs, findings: Findings) -> list[Block
         Frame([*budgets.ARM, *budgets.COUNTS], budgets.list_arms(findings)).table(
             "The counts behind all figures above.", summary="Counts for every seed"
         ),
-        *truncation.build_blocks(inputs),
     ]
 
 

@@ -10,7 +10,7 @@ from gapft_harness.analysis.decomposition import Decomposition
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import Budget
 from gapft_harness.recipe.sections import Deployment
-from gapft_harness.report.findings import cases, ledger
+from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.computation import (
     NOTHING_TO_TRAIN_ON,
     ConditionFindings,
@@ -28,7 +28,6 @@ from gapft_harness.report.sections import (
     paper,
     provenance,
     replicates,
-    truncation,
 )
 from gapft_harness.report.sections import episodes as episodes_section
 from gapft_harness.report.sections import failures as failures_section
@@ -37,9 +36,9 @@ from gapft_harness.run_directory.manifest import ImportFacts
 #: Keys of the report itself: an experiment cannot have one of these names.
 RESERVED_KEYS = (
     "schema", "recipe", "task", "k", "source", "pool", "conditions", "contrasts",
-    "cases", "ledger", "endings", "episodes", "judged_by", "imported", "failures", "message",
+    "cases", "endings", "episodes", "judged_by", "imported", "failures", "message",
     "verifier_audit", "paper", "replicates", "chosen_after_results",
-    "truncation", "deployment",
+    "deployment",
 )  # fmt: skip
 
 
@@ -71,11 +70,8 @@ def build_results(inputs: ReportInputs, findings: Findings) -> dict[str, Any]:
             content[entry.part.name] = part_results
     if findings.conditions:
         content["cases"] = cases.build_content(inputs, findings.lead)
-        content["ledger"] = ledger.build_content(inputs, findings)
     if findings.replicates:
         content["replicates"] = replicates.build_content(findings)
-    if inputs.decodes:
-        content["truncation"] = truncation.build_content(inputs)
     if inputs.endings:
         content["endings"] = provenance.list_endings(inputs)
     if inputs.episodes is not None:

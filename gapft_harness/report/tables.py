@@ -10,7 +10,7 @@ from gapft_harness.report.findings.computation import Findings
 from gapft_harness.report.frame import Frame, Rows
 from gapft_harness.report.reading.columns import format_gold
 from gapft_harness.report.reading.inputs import STATUSES, ReportInputs
-from gapft_harness.report.sections import budgets, comparison, replicates, search, truncation
+from gapft_harness.report.sections import budgets, comparison, replicates, search
 from gapft_harness.report.sections.provenance import flatten
 
 TableBuilder = Callable[[ReportInputs, Findings], Rows]
@@ -80,10 +80,6 @@ def _build_states(inputs: ReportInputs, findings: Findings) -> Rows:
     return Frame(search.STATES, search.list_splits(findings)).csv()
 
 
-def _build_endings(inputs: ReportInputs, findings: Findings) -> Rows:
-    return Frame(truncation.ENDINGS, [*truncation.list_endings(inputs)]).csv()
-
-
 def _build_training(inputs: ReportInputs, findings: Findings) -> Rows:
     """Yield the trainer's facts on every arm, one fact in a row: trainers report different facts.
 
@@ -142,7 +138,6 @@ _CELL_TABLES: dict[str, TableBuilder] = {
     "contrasts.csv": _build_contrasts,
     "source_pass_at_k.csv": _build_curve,
     "states.csv": _build_states,
-    "endings.csv": _build_endings,
 }
 _RUN_TABLES: dict[str, TableBuilder] = {
     "training.csv": _build_training,

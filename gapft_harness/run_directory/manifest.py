@@ -218,13 +218,6 @@ def has_results(manifest: Manifest) -> bool:
     return bool(manifest.get("files"))
 
 
-def has_reused_responses(manifest: Manifest) -> bool:
-    """Return whether any response of a run's search was generated for another run."""
-    splits = ("pool", "audit")
-    reused_tables = manifest.get("reused", {})
-    return any(runs for name, runs in reused_tables.items() if name.split("/")[0] in splits)
-
-
 def remove_entries(manifest: Manifest, relative: str) -> None:
     """Remove the manifest's entries of an adapter, decisions or an experiment's step."""
     manifest.get("steps", {}).pop(relative, None)

@@ -7,7 +7,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, zip_longest
@@ -33,8 +33,6 @@ LM_EVAL = "lm-eval"
 _VANISHED_CODES = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 #: Keys to read from lm_eval's results file.
 _RESULTS_KEYS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
-#: Keys of lm_eval's ``config`` that identify a model, besides its name.
-_MODEL_KEYS = ("model_sha", "peft_sha", "delta_sha", "model_revision", "model_num_parameters")
 #: Names of a log's entries in messages, by the kind of log; default: line.
 _ENTRY_NAMES = {"inspect": "Inspect's sample", "lighteval": "row"}
 
@@ -47,7 +45,7 @@ class Log:
         path: the file.
         task: from its name, or as its reader finds it; "" if unknown.
         facts: content of lm_eval's results file of the same date, if there is one beside the log:
-            ``versions``, ``results``, ``higher_is_better``, ``model``, and the groups.
+            ``versions``, ``results``, ``higher_is_better``, and the groups.
         results: path of that file.
         reader: its reader; None: lm_eval's.
     """
@@ -62,12 +60,6 @@ class Log:
     def kind(self) -> str:
         """Name of the log's reader."""
         return LM_EVAL if self.reader is None else self.reader.name
-
-    @property
-    def model_facts(self) -> Mapping[str, object]:
-        """What lm_eval's results file records of the model and its settings, by name."""
-        facts: Mapping[str, object] = self.facts.get("model", {})
-        return facts
 
     @property
     def version(self) -> object:
@@ -377,20 +369,6 @@ def _read_facts(path: Path, _: int) -> dict[str, Any]:
     configs = content.get("configs")
     if isinstance(configs, dict):
         facts["configs"] = {task: _read_metric_list(config) for task, config in configs.items()}
-    facts["model"] = _read_model(content)
-    return facts
-
-
-def _read_model(content: dict[str, Any]) -> dict[str, object]:
-    """Read what a results file records of the model; empty values are unknown."""
-    config = content.get("config")
-    if not isinstance(config, dict) or not config.get("model_args"):
-        return {}  # lm_eval then records a random name
-    facts = {"model name": content.get("model_name")}
-    facts |= {key.replace("_", " "): config.get(key) for key in _MODEL_KEYS}
-    facts = {name: value for name, value in facts.items() if value not in (None, "", -1)}
-    if "gen_kwargs" in config:
-        facts["generation settings"] = config["gen_kwargs"] or {}
     return facts
 
 

@@ -62,8 +62,6 @@ _LM_EVAL_FIELDS = frozenset(
 _MISSING_NUMBER_TEXTS = frozenset(("", "nan", "null", "none", "n/a"))
 #: Largest accepted number, so that sums are finite.
 _MAX_NUMBER = 1e200
-#: A larger number of a response's tokens is a mistake.
-_MAX_TOKENS = 1 << 40
 #: Largest difference between K times a logged pass@1 and an integer.
 _COUNT_TOLERANCE = 1e-6
 
@@ -113,8 +111,8 @@ class LogRow:
                 ``pass@1``.
             filter: the row's filter; rows of one document must have different filters.
             fields: other fields by lm_eval's names: ``target``, ``arguments``, ``doc_id``;
-                ``error`` is the reason for missing responses. For each response, in a list:
-                ``finish_reasons`` (``records.FINISH_REASONS``) and ``tokens``, its length.
+                ``error`` is the reason for missing responses; ``finish_reasons`` is a list with one
+                of ``records.FINISH_REASONS`` for each response.
         """
         numbers = dict(metrics or {})
         if isinstance(passed, Mapping):
@@ -366,14 +364,6 @@ class LogRow:
             case [str(reason)] if reason in FINISH_REASONS:
                 return reason
         return "unknown"
-
-    @property
-    def length(self) -> int:
-        """The length of the row's only response in tokens; -1: unknown."""
-        match self.fields.get("tokens"):
-            case [int(tokens)] if 0 <= tokens <= _MAX_TOKENS:
-                return tokens
-        return -1
 
     @property
     def prompt(self) -> str:

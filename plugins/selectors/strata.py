@@ -23,7 +23,6 @@ from gapft_harness.api import (
     hookimpl,
 )
 from gapft_harness.plugins.selectors.exchange import match_tokens
-from gapft_harness.plugins.selectors.related import select_states
 from gapft_harness.plugins.selectors.search_depth import check_integer
 
 #: Values of the fields of a problem's record, in the recipe's order.
@@ -62,7 +61,7 @@ def matched_strata(
             cannot be matched.
         PoolTooSmallError: GapFT itself has too few problems.
     """
-    problems = candidates = select_states(pool, states, _SELECTOR)
+    problems = candidates = _select_states(pool, states)
     if responses not in _RESPONSES:
         raise UserError(
             f"selector {_SELECTOR!r}: responses is {responses!r}, expected one of "
@@ -205,6 +204,18 @@ def divide_counts(counts: Mapping[Stratum, int], times: int, stream: Stream) -> 
     for stratum in sorted(rest, key=lambda stratum: stream.key(_format_stratum(stratum)))[:missing]:
         quotients[stratum] += 1
     return quotients
+
+
+def _select_states(pool: Pool, states: str) -> list[Evidence]:
+    """Return the problems of some states that have a verified response.
+
+    Raises:
+        UserError: ``states`` has unknown letters.
+    """
+    problems_by_state = {"G": pool.solved, "S": pool.recovered}
+    if not isinstance(states, str) or not states or set(states) - set(problems_by_state):
+        raise UserError(f"selector {_SELECTOR!r}: states is {states!r}, expected 'G', 'S' or 'GS'")
+    return [e for state in sorted(set(states)) for e in problems_by_state[state]]
 
 
 def _label_strata(

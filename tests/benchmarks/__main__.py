@@ -16,8 +16,6 @@ from rich.table import Table
 BENCHMARKS = (
     "start_up",
     "statistics_speed",
-    "extrapolation",
-    "curves",
     "study_report",
     "generation",
     "large_vocabulary",
@@ -32,7 +30,6 @@ BENCHMARKS = (
     "training_speed",
     "training_cpu",
     "online_step",
-    "coverage_ledger",
     "batched_adapters",
 )
 #: These need vLLM (``make bench-vllm``) or code from the hub, and run only by name.

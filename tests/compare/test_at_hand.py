@@ -12,7 +12,7 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.document import CURVES_FILE, FILES
+from gapft_harness.compare.document import FILES
 from gapft_harness.compare.document import write_comparison as write_files
 from gapft_harness.compare.items import build_explored
 from tests.compare.logs import row, write_log
@@ -70,7 +70,7 @@ def test_keeps_earlier_comparison_without_overwrite(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run_compare(before, after, "--out", out).exit_code == 0
     contents = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert {*contents} == {*FILES} - {CURVES_FILE}
+    assert {*contents} == {*FILES}
     message = read_refusal(before, before, "--out", out)
     assert "already has a comparison.html; give a different folder, or --overwrite" in message
     assert {path.name: path.read_bytes() for path in out.iterdir()} == contents

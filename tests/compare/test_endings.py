@@ -1,109 +1,52 @@
-"""The part of a difference that comes from cut responses."""
+"""The shares of responses that were cut at the token limit."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command import gapft
+from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.document import build_document
 from tests.compare.logs import row, write_log
 
-
-def write_answers(folder: Path, answers: str, *, tokens: bool = True) -> Path:
-    """Write a log of one response per character: its case is the ending, its letter the verdict.
-
-    Args:
-        folder: the folder of the log.
-        answers: ``r`` right and complete, ``w`` wrong and complete, ``R`` and ``W`` the same cut at
-            the limit, ``?`` wrong with an unknown ending.
-        tokens: whether the log has lengths.
-    """
-    rows = []
-    for number, answer in enumerate(answers):
-        ending = "unknown" if answer == "?" else "length" if answer.isupper() else "stop"
-        facts: dict[str, Any] = {"finish_reasons": [ending]}
-        if tokens:
-            facts["tokens"] = [9 if ending == "length" else number]
-        rows.append(row(number, int(answer in "rR"), **facts))
-    return write_log(folder, rows=rows)
+ENDINGS = {"c": "length", "s": "stop", "t": "stop_string", "?": "unknown"}
 
 
-def compare_logs(folder: Path, before: str, after: str, **options: Any) -> dict[str, Any]:
-    write_answers(folder / "before", before, **options)
-    write_answers(folder / "after", after, **options)
-    result = gapft("compare", folder / "before", f"after={folder / 'after'}", "--format", "json")
-    results: dict[str, Any] = json.loads(result.stdout)
-    return results
+def write_responses(folder: Path, endings: str) -> str:
+    """Write a log of one response per character, which tells how it ended."""
+    rows = [row(i, i % 2, finish_reasons=[ENDINGS[e]]) for i, e in enumerate(endings)]
+    return str(write_log(folder, rows=rows))
 
 
-def test_gains_from_cut_responses_are_counted_apart(tmp_path: Path) -> None:
-    #        cut to right x3, right to cut, wrong to right, kept
-    before, after = "WWWrwrW?", "rrrWrrW?"
-    results = compare_logs(tmp_path, before, after)
-    first, second = results["truncation"]
-    assert (first["model"], second["model"]) == ("before", "after")
-    assert first["limit"] == 4 / 8
-    assert second["limit"] == 2 / 8
-    assert first["complete_accuracy"] == 2 / 3
-    assert second["complete_accuracy"] == 1
-    assert second["change_limit"] == (3 - 1) / 8
-    assert second["change_other"] == 1 / 8
-    total = results["models"]["after"]["difference"]
-    assert second["change_limit"] + second["change_stop_string"] + second["change_other"] == total
-    assert first["mean_tokens"] == (4 * 9 + 3 + 4 + 5 + 7) / 8
-    printed = gapft("compare", tmp_path / "before", tmp_path / "after").stdout
-    assert "Cut: at the token limit" in printed
+def compare_endings(folder: Path, before: str, *after: str) -> tuple[dict[str, Any], str]:
+    """Return the results and the page of a comparison with one seed for each of ``after``."""
+    logs = [write_responses(folder / f"after{n}", e) for n, e in enumerate(after)]
+    choice = CompareChoice(seeds=True)
+    document = build_document(compare(write_responses(folder / "before", before), logs, choice))
+    return document.results, document.to_markdown()
 
 
-def test_states_divide_the_table(tmp_path: Path) -> None:
-    answers = {"before": "WrW", "after": "rrW"}
-    for name, text in answers.items():
-        write_answers(tmp_path / name, text)
-    samples = [
-        row(i, passing, metrics=["pass@1"], resps=[["a", "b"]],
-            verdicts=[{"status": "pass" if passing else "fail"}, {"status": "fail"}],
-            **{"pass@1": passing / 2})
-        for i, passing in enumerate((1, 1, 0))
-    ]  # fmt: skip
-    write_log(tmp_path / "samples", rows=samples)
-    result = gapft(
-        *("compare", tmp_path / "before", f"after={tmp_path / 'after'}"),
-        *("--source-samples", tmp_path / "samples", "--format", "json"),
-    )
-    entries = json.loads(result.stdout)["truncation"]
-    after = {entry["state"]: entry for entry in entries if entry["model"] == "after"}
-    assert {state: entry["responses"] for state, entry in after.items()} == {
-        "all": 3, "G": 1, "S": 1, "U": 1
-    }  # fmt: skip
-    assert after["S"]["change_limit"] == 1
-    assert after["U"]["limit"] == 1
+def test_shares_of_cut_responses(tmp_path: Path) -> None:
+    results, page = compare_endings(tmp_path, "cccst?", "cssstt", "ssssss")
+    (model,) = results["models"].values()
+    assert (results["before"]["cut"], model["cut"]) == (3 / 6, 1 / 12)
+    assert "cut before" in page
 
 
 @pytest.mark.parametrize("unknown", ["before", "after"])
-def test_logs_without_endings_have_no_table(tmp_path: Path, unknown: str) -> None:
-    answers = {"before": "WWr", "after": "rrr", unknown: "???"}
-    results = compare_logs(tmp_path, answers["before"], answers["after"])
-    assert results["truncation"] == []
-
-
-def test_lengths_are_missing_if_a_log_has_none(tmp_path: Path) -> None:
-    results = compare_logs(tmp_path, "Wr", "rr", tokens=False)
-    assert [entry["mean_tokens"] for entry in results["truncation"]] == [None, None]
-    assert results["truncation"][1]["change_limit"] == 1 / 2
+def test_logs_without_endings_have_no_shares(tmp_path: Path, unknown: str) -> None:
+    sides = {"before": "ccs", "after": "sss", unknown: "???"}
+    results, page = compare_endings(tmp_path, sides["before"], sides["after"])
+    (model,) = results["models"].values()
+    assert None in (results["before"]["cut"], model["cut"])
+    assert ("cut before" in page) == (unknown == "after")
 
 
 def test_documents_with_several_responses_have_no_ending(tmp_path: Path) -> None:
-    for name, value in (("before", 0), ("after", 1)):
-        rows = [
-            row(i, value, resps=[["a", "b"]], finish_reasons=["length", "stop"], tokens=[1, 2])
-            for i in range(2)
-        ]
-        write_log(tmp_path / name, rows=rows)
-    result = gapft(
-        *("compare", tmp_path / "before", f"after={tmp_path / 'after'}"),
-        *("--metric", "exact_match", "--format", "json"),
-    )
-    assert json.loads(result.stdout)["truncation"] == []
+    rows = [row(i, 0, resps=[["a", "b"]], finish_reasons=["length", "stop"]) for i in range(2)]
+    logs = [str(write_log(tmp_path / name, rows=rows)) for name in ("before", "after")]
+    choice = CompareChoice(metric="exact_match")
+    assert build_document(compare(logs[0], logs[1:], choice)).results["before"]["cut"] is None

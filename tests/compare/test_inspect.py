@@ -18,7 +18,7 @@ import pytest
 
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
-from gapft_harness.compare.endings import list_endings
+from gapft_harness.compare.document import build_results
 from gapft_harness.core.errors import UserError
 from gapft_harness.importing.formats import read_log
 from gapft_harness.importing.inspect_logs import read_inspect
@@ -180,15 +180,12 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
     ]
 
 
-def test_stop_reasons_give_the_part_of_cut_responses(tmp_path: Path) -> None:
+def test_stop_reasons_give_the_share_of_cut_responses(tmp_path: Path) -> None:
     before = evaluate_with_inspect(tmp_path / "before", BEFORE, cut="0")
     after = evaluate_with_inspect(tmp_path / "after", AFTER)
-    first, second = [*list_endings(compare(before, [f"tuned={after}"], CompareChoice()))]
-    wrong, ups = BEFORE.count("0"), sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
-    assert (first.summary.limit, first.summary.complete_accuracy) == (wrong, 1)
-    assert first.summary.tokens == second.summary.tokens == sum(range(1, SUMS + 1))
-    assert second.changes is not None
-    assert (second.changes.limit, second.changes.other) == (ups, -ups)
+    results = build_results(compare(before, [f"tuned={after}"], CompareChoice()))
+    assert results["before"]["cut"] == BEFORE.count("0") / SUMS
+    assert results["models"]["tuned"]["cut"] == 0
 
 
 def test_metric_selects_scorer_of_epochs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gapft_harness.compare.choice import CompareChoice
-from gapft_harness.compare.comparison import compare
+from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.core.errors import UserError
 from gapft_harness.verdicts.table import Verdicts
 from tests.compare.logs import row, write_log
@@ -105,6 +105,35 @@ def test_reads_samples_of_compared_filter(before: Path, tmp_path: Path) -> None:
     assert "no row of these documents under filter 'none'; known: loose, strict" in error
     single = write_log(tmp_path / "single", rows=[row(i, 1, filter="strict") for i in range(4)])
     assert "under filter 'none'; known: strict" in read_error(before, single)
+
+
+def test_reports_and_drops_copied_samples(tmp_path: Path) -> None:
+    passing = [0, 1, 1, 1, 2, 3] * 4
+
+    def compare_samples(texts: list[str], **choice: Any) -> Comparison:
+        rows = [
+            row(i, c / 4, verdicts=build_verdicts(c, 4), resps=[texts])
+            for i, c in enumerate(passing)
+        ]
+        before, after = (write_log(tmp_path / name, [0] * 23 + [1]) for name in ("b", "a"))
+        samples = write_log(tmp_path / "samples", rows=rows)
+        options = CompareChoice(source_samples=[str(samples)], **choice)
+        return compare(str(before), [str(after)], options)
+
+    copied = compare_samples(["a", "a", "b", "c"])
+    assert any("samples 0 and 1 are the same" in note.line for note in copied.notes)
+    assert copied.samples is not None
+    assert copied.samples.k == 4
+    cached = compare_samples(["a"] * 4)
+    assert any("texts in all samples: 24 of 24" in note.line for note in cached.notes)
+    without_copies = compare_samples(["a", "a", "b", "c"], drop_copies=True)
+    assert without_copies.samples is not None
+    assert without_copies.samples.k == 3
+    kept = [c - (c > 1) for c in passing]  # the second of four samples is a copy of the first
+    assert sorted(without_copies.samples.passing.tolist()) == sorted(kept)
+    assert any("1 of 4 are dropped" in note.line for note in without_copies.notes)
+    distinct = compare_samples(["a", "b", "c", "d"])
+    assert not any("the same" in note.line for note in distinct.notes)
 
 
 def test_states_require_binary_metric(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 import gapft_harness
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
-from gapft_harness.compare.document import CURVES_FILE, FILES, build_results
+from gapft_harness.compare.document import FILES, build_results
 from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
 from tests.canned_model import CannedModel
@@ -207,7 +207,7 @@ def test_different_metrics_have_no_common_mean(tmp_path: Path) -> None:
     assert "no common mean" in read_refusal(tmp_path / "a", tmp_path / "b", "--by", "subject")
     error = read_refusal(tmp_path / "a", tmp_path / "b", "--source-samples", tmp_path / "b")
     assert "choose one task" in error
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES} - {CURVES_FILE}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES}
 
 
 def test_counts_options_from_one(lm_eval_logs: Path, tmp_path: Path) -> None:

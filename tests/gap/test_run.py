@@ -83,9 +83,7 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     ):
         figures = results["splits"][split]
         assert figures["states"] == states
-        low, high = figures["beyond_k"]["16"]["p_S"]
-        problems = sum(states.values())
-        assert 0 <= low <= figures["p_S"]["value"] <= high <= (problems - states["G"]) / problems
+        assert figures["p_S"]["value"] == states["S"] / sum(states.values())
     measured = results["splits"]["audit"]["pass_at_k"]
     reported = report["source"]["pass_at_k"]
     assert {k: pytest.approx(measured[k]["value"]) for k in ("1", "2", "4")} == reported
@@ -94,7 +92,7 @@ def test_gap_matches_report_and_leaves_run_unchanged(
     assert "maj@K is not shown, since" in (finished / "report/report.md").read_text()
     assert any(note.startswith("warning: pool: 24 problems") for note in results["notes"])
     for page in ("gap.html", "gap.md"):
-        assert "Pass@16" in (tmp_path / "out" / page).read_text()
+        assert "Pass@4" in (tmp_path / "out" / page).read_text()
 
 
 def test_needs_only_finished_search(run: Path) -> None:
@@ -173,12 +171,8 @@ def get_answer(run: SearchedRun, **choice: object) -> str:
 def test_advises_against_training_without_recoverable_problems() -> None:
     none = build_run(pool=build_split([0] * 40, np.zeros((40, 8))))
     assert get_answer(none, items=40) == "not worth training"
-    low, high = build_document(none).results["splits"]["pool"]["beyond_k"]["16"]["pass_at_k"]
-    assert low == 0 < high < 0.5
     everything = build_run(audit=build_split([1] * 40, np.ones((40, 8))))
     assert get_answer(everything) == "not worth training"
-    (figures,) = build_document(everything).results["splits"].values()
-    assert figures["beyond_k"]["16"]["p_S"] == [0, 0], "no greedy decode fails"
 
 
 def test_advice_matches_published_cases() -> None:
@@ -210,19 +204,6 @@ def test_votes_need_answers_of_all_samples() -> None:
         assert document.results["splits"]["audit"]["maj_at_k"] is None
         assert "maj@8" not in document.to_markdown()
         assert any("no answer was extracted" in note for note in document.results["notes"])
-
-
-def test_half_search_bounds_cover_full_search() -> None:
-    inside = []
-    for seed in range(8):
-        whole = draw_split(800, 0.7, seed, k=16)
-        (half,) = compute_split_findings(
-            build_run(pool=build_split(whole.deployed, whole.passed[:, :8]))
-        ).values()
-        p_s = half.beyond[16].p_s
-        inside.append(p_s.low <= count_recovered(whole) / 800 <= p_s.high)
-        assert p_s.high - p_s.low < 0.15
-    assert sum(inside) >= 6, "95% bounds"
 
 
 def test_requires_audit_size_without_audit() -> None:

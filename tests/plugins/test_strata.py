@@ -25,6 +25,7 @@ from gapft_harness.stages.selection.choosing import build_example, group_by_stat
 from gapft_harness.training.plan import budget
 from tests.plugins.test_replacing_replay import select_examples
 from tests.pools import build_evidence
+from tests.pools import build_pool as build_plain_pool
 
 SEEDS = st.sampled_from([13, 21, 42])
 BY = ["subject", "level"]
@@ -206,6 +207,27 @@ def test_counts_supervised_tokens_as_training() -> None:
     assert budget([build_example(ended), build_example(cut)], plan).supervised_tokens == 9
 
 
+@given(st.integers(1, 20), st.integers(1, 4), SEEDS, st.data())
+def test_repeated_repeats_fewer_gapft_problems(
+    recovered: int, times: int, seed: int, data: Any
+) -> None:
+    pool = build_plain_pool(2, recovered)
+    problems = data.draw(st.integers(1, recovered))
+    selection = select_examples(pool, "repeated", problems * times, seed, times=times)
+    assert Counter(e.problem_id for e in selection) == {
+        e.problem_id: times for e in select_examples(pool, "gapft", problems, seed)
+    }
+    if times > 1:
+        with pytest.raises(UserError, match=f"set budget.n .* multiple of {times}"):
+            select_examples(pool, "repeated", problems * times + 1, seed, times=times)
+
+
+@pytest.mark.parametrize("times", [0, True])
+def test_repeated_rejects_invalid_times(times: Any) -> None:
+    with pytest.raises(UserError, match=f"times is {times}, expected an integer from 1"):
+        select_examples(build_plain_pool(2, 2), "repeated", 2, 13, times=times)
+
+
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
     """Build a recovered failure from the token ids of its greedy and passing responses."""
     responses = [Response(name, i, "t", tuple(ids), "stop", 0) for i, ids in passing.items()]
@@ -303,6 +325,8 @@ def test_exchanges_problems_when_responses_do_not_suffice() -> None:
         ({"tokens": 2}, "tokens is 2, expected a share between 0 and 1"),
         ({"tokens": True}, "tokens is True"),
         ({"states": "U"}, "states is 'U', expected 'G', 'S' or 'GS'"),
+        ({"states": ""}, "states is '', expected"),
+        ({"states": ["S"]}, r"states is \['S'\], expected"),
         ({"responses": "any"}, "responses is 'any', expected one of 'kept', 'drawn', 'nearest'"),
     ],
 )

@@ -17,9 +17,11 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 from gapft_harness.report.reading.adapters import stacked
 from gapft_harness.report.reading.answers import NoAnswersError, read_answers
+from gapft_harness.run_directory import layout
 
 TASK = {"name": "options", "verifier": "letters"}
 ARMS = [Arm("gapft", 21), Arm("gapft", 13), Arm("uniform", 13)]
+TABLES = {arm: layout.decisions_path(arm) for arm in ARMS}
 GOLDS = ("B", "A", "C")
 
 
@@ -53,23 +55,23 @@ def write_tables(
     greedy, sample = judge(source, -1), judge(["A"] * 3, 0)
     both = pa.concat_tables([pa.table(greedy), pa.table(sample)])
     pq.write_table(both, folder / "audit/responses.parquet")
-    for arm in ARMS:
-        table(f"decisions/{arm.name}.parquet", judge(trained, -1))
+    for name in TABLES.values():
+        table(name, judge(trained, -1))
     return folder
 
 
 def test_codes_answers_and_missing_answers(tmp_path: Path) -> None:
-    answers = read_answers(write_tables(tmp_path), TASK, ARMS)
+    answers = read_answers(write_tables(tmp_path), TASK, TABLES)
     assert answers.golds.tolist() == [1, 0, 2]
     assert answers.source.tolist() == [1, NO_ANSWER, 3]
     assert stacked(answers.arms, "gapft").tolist() == [[0, 0, 2]] * 2
     assert stacked(answers.arms, "uniform").shape == (1, 3)
-    assert read_answers(tmp_path, TASK, ()).arms == {}
 
 
 def test_reads_gold_from_object_answer(tmp_path: Path) -> None:
     golds = [{"answer": gold, "options": ["x", "y"]} for gold in GOLDS]
-    assert read_answers(write_tables(tmp_path, golds=golds), TASK, ARMS).golds.tolist() == [1, 0, 2]
+    answers = read_answers(write_tables(tmp_path, golds=golds), TASK, TABLES)
+    assert answers.golds.tolist() == [1, 0, 2]
 
 
 def test_stacks_arms_by_ascending_seed() -> None:
@@ -99,7 +101,7 @@ INVALID_TABLES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("why", INVALID_TABLES)
 def test_rejects_unusable_answers(tmp_path: Path, why: str) -> None:
     with pytest.raises(NoAnswersError, match=why) as caught:
-        read_answers(write_tables(tmp_path, **INVALID_TABLES[why]), TASK, ARMS)
+        read_answers(write_tables(tmp_path, **INVALID_TABLES[why]), TASK, TABLES)
     assert str(tmp_path) not in str(caught.value), "the report may quote it, on any machine"
 
 
@@ -107,4 +109,4 @@ def test_rejects_tables_of_other_problems(tmp_path: Path) -> None:
     path = write_tables(tmp_path) / "decisions/uniform-seed13.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
     with pytest.raises(GapftError, match="other problems than the audit"):
-        read_answers(tmp_path, TASK, ARMS)
+        read_answers(tmp_path, TASK, TABLES)

@@ -92,14 +92,7 @@ def test_arm_makes_configured_number_of_updates(run: Path) -> None:
         assert {len(group["rewards"]) for group in groups} == {SIZE}
 
 
-def test_report_counts_drawn_tokens(run: Path) -> None:
-    results = json.loads((run / "report/results.json").read_text())
-    conditions = results["ledger"]["conditions"]
-    for arm in ("grpo_all", "grpo_masked"):
-        drawn = sum(sum(group["tokens"]) for group in read_lines(run, arm, "groups"))
-        assert conditions[arm]["training_tokens"] == drawn
-    budget = results["conditions"]["gapft"]["seeds"]["13"]["budget"]
-    assert conditions["gapft"]["training_tokens"] == budget["L"]
+def test_report_names_online_conditions(run: Path) -> None:
     page = " ".join((run / "report/report.md").read_text("utf-8").split())
     assert "GRPO all and GRPO masked: trained online." in page
 

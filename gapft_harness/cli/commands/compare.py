@@ -94,15 +94,6 @@ def command(
             help="logs before with several samples per document, for G, S and U; repeatable",
         ),
     ] = [],
-    tuned_samples: Annotated[
-        list[str],
-        typer.Option(
-            "--tuned-samples",
-            metavar="LOGS",
-            help="such logs after, for Pass@k at every k; with several AFTERs NAME=LOGS; "
-            "repeatable",
-        ),
-    ] = [],
     drop_copies: Annotated[
         bool,
         typer.Option(
@@ -130,22 +121,6 @@ def command(
     junit: Annotated[
         Path | None,
         typer.Option("--junit", metavar="FILE", help="write the policy's verdicts as JUnit's XML"),
-    ] = None,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again",
-            help="BEFORE and AFTER are two runs of one model: write their noise to noise.json, in "
-            "--out or the current folder",
-        ),
-    ] = False,
-    noise: Annotated[
-        Path | None,
-        typer.Option(
-            "--noise",
-            metavar="FILE",
-            help="report whether the changes exceed the noise in a file of --again",
-        ),
     ] = None,
     higher_is_better: Annotated[
         bool | None,
@@ -187,11 +162,9 @@ def command(
         from gapft_harness.compare.document import (
             FILES,
             build_document,
-            list_files,
             write_comparison,
         )
         from gapft_harness.compare.gate import describe_check, find_verdict, write_junit
-        from gapft_harness.compare.noise import NOISE_FILE, refuse_other_models, write_noise
         from gapft_harness.compare.policy import EXIT_STATUS, build_margin_rule, read_policy
         from gapft_harness.core.files import require_absent, require_folder
 
@@ -215,42 +188,24 @@ def command(
             raise UserError("--junit: there are no verdicts; add --policy or --fail-if-worse")
         if junit is not None:
             require_folder(junit.parent, "--junit")
-        if again and (rules or noise is not None):
-            raise UserError(
-                "--again: measures noise, so it cannot be combined with --noise, --policy or "
-                "--fail-if-worse; run two commands"
-            )
-        if again:
-            require_absent(out or Path("."), [NOISE_FILE], overwrite=overwrite)
         if out is not None:
             require_absent(out, FILES, overwrite=overwrite)
         choice = CompareChoice(
             *(metric, filter, task, on, cluster, by, common, seeds, source_samples),
-            tuned_samples=tuned_samples,
             drop_copies=drop_copies,
             higher_is_better=higher_is_better,
             latest=latest,
             policy=rules,
-            again=again,
-            noise=noise,
             shown=show,
             plugin_files=plugin,
         )
         comparison = compared(before, after, choice)
         if example:
             comparison = replace(comparison, before_name="the demo's model")
-        if again:
-            refuse_other_models(comparison)
         lines, page = [], build_document(comparison)
-        if again:
-            noise_file = (out or Path(".")) / NOISE_FILE
-            write_noise(comparison, noise_file)
-            lines.append(f"noise: {noise_file}")
         if out is not None:
             write_comparison(comparison, out, overwrite=overwrite)
-            lines.append(
-                f"written: {', '.join([str(out / FILES[0]), *list_files(comparison)[1:]])}"
-            )
+            lines.append(f"written: {', '.join([str(out / FILES[0]), *FILES[1:]])}")
         if junit is not None:
             write_junit(comparison, junit)
             lines.append(f"verdicts: {junit}")

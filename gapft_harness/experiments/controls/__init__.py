@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from gapft_harness import api
-from gapft_harness.experiments.controls.coverage import (
-    CoverageControl,
-    FullPoolControl,
-    RelatedSelections,
-)
+from gapft_harness.experiments.controls.coverage import CoverageControl, FullPoolControl
 from gapft_harness.experiments.controls.search import GoldLabels, RandomizedInclusion, SearchDepth
 from gapft_harness.experiments.controls.shared_core import SharedCore
 
 
 @api.hookimpl
 def register_experiments(register):  # type: ignore[no-untyped-def]
-    """Register the seven controls."""
+    """Register the six controls."""
     controls = (
         SearchDepth, RandomizedInclusion, GoldLabels, SharedCore, FullPoolControl, CoverageControl,
-        RelatedSelections,
     )  # fmt: skip
     for control in controls:
         register(control.name, control)

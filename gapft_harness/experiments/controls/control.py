@@ -37,7 +37,6 @@ class ControlStep:
         condition: the name of the condition.
         value: the value of the setting that differs between the steps; None: no such setting.
         slots: by seed, the number of its examples by state (``G``, ``S``, ``U``) of their problems.
-        twin: its random twin, a condition with as many random examples; empty: none.
         kept: only for gold-label selection: by seed, the number of slots that keep the search's
             response as target instead of the gold answer, because it has more than the answer.
     """
@@ -46,7 +45,6 @@ class ControlStep:
     condition: str
     value: float | None = None
     slots: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    twin: str = ""
     kept: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -247,18 +245,6 @@ def build_contrast_table(
     return api.Frame(columns, rows).table(note)
 
 
-def build_twin_table(
-    findings: api.ReportFindings, twins: Sequence[tuple[ControlStep, api.Contrast]]
-) -> api.Table:
-    """Build a table with a row for each step: its difference from its random twin."""
-    rows = [
-        StepRow(findings, f"{step.label} − {condition_name(contrast.b)}", step, contrast)
-        for step, contrast in twins
-    ]
-    note = "Differences from the random twin; columns as above."
-    return api.Frame(DIFFERENCE, rows).table(note)
-
-
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """A row of a control's table.
@@ -267,7 +253,7 @@ class StepRow:
         findings: the findings of the report.
         label: the label of the row.
         step: the step; None: the source model.
-        contrast: its contrast with the reference or twin; None for the reference and the source.
+        contrast: its contrast with the reference; None for the reference and the source.
     """
 
     findings: api.ReportFindings
@@ -457,13 +443,6 @@ class ControlPart(api.Part):
         """Return the steps for the section's first sentence, which compares the first and last."""
         return self.list_steps(part_findings)
 
-    def list_differences(
-        self, findings: api.ReportFindings, part_findings: Any
-    ) -> list[tuple[ControlStep, api.Contrast]]:
-        """Return each later step with its contrast: the step minus the first step."""
-        steps = self.list_steps(part_findings)
-        return list(zip(steps[1:], compare_with_first(findings, steps), strict=True))
-
     def sections(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[api.Section]:
@@ -474,7 +453,7 @@ class ControlPart(api.Part):
         ) + self.write_remark(findings, part_findings)
         change_texts = (
             f"{step.label} {points(contrast.delta)} points"
-            for step, contrast in self.list_differences(findings, part_findings)
+            for step, contrast in zip(steps[1:], compare_with_first(findings, steps), strict=True)
         )
         description = f"Change of Pass@1 against {steps[0].label}: {'; '.join(change_texts)}."
         caption = (
@@ -504,10 +483,7 @@ class ControlPart(api.Part):
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Any
     ) -> Iterator[tuple[str, api.Rows]]:
         """Return the CSV table: for each later step, a row for the mean and a row for each seed."""
-        yield (
-            f"{self.name}.csv",
-            _build_csv_rows(findings, self.list_differences(findings, part_findings)),
-        )
+        yield f"{self.name}.csv", _build_csv_rows(findings, self.list_steps(part_findings))
 
     def results(self, part_findings: Any) -> dict[str, Any]:
         """Return the steps for ``results.json``, whose key ``contrasts`` has their contrasts."""
@@ -526,14 +502,12 @@ class ControlPart(api.Part):
         }
 
 
-def _build_csv_rows(
-    findings: api.ReportFindings, differences: Sequence[tuple[ControlStep, api.Contrast]]
-) -> api.Rows:
+def _build_csv_rows(findings: api.ReportFindings, steps: Sequence[ControlStep]) -> api.Rows:
     yield (
         "condition", "value", "against", "seed", "slots_G", "slots_S", "slots_U", "delta",
         "ci95_low", "ci95_high", "S", "U", "G",
     )  # fmt: skip
-    for step, contrast in differences:
+    for step, contrast in zip(steps[1:], compare_with_first(findings, steps), strict=True):
         slots = {
             seed: [slot_counts[state] for state in "GSU"]
             for seed, slot_counts in step.slots.items()

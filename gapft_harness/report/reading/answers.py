@@ -43,16 +43,14 @@ class Answers:
     arms: Mapping[Arm, NDArray[np.int64]]
 
 
-def read_answers(
-    run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
-) -> Answers:
+def read_answers(run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]) -> Answers:
     """Read the sealed answers, and check that each agrees with its verdict.
 
     Args:
         run_path: the run directory.
         task: the manifest's section of that name.
-        arms: the trained models whose answers are read, besides the source's; may be empty. A
-            mapping also has their tables, as ``adapters.find_tables`` returns them.
+        tables: the trained models whose answers are read, besides the source's, with the tables of
+            their decisions, as ``adapters.find_tables`` returns them.
 
     Raises:
         NoAnswersError: the verifier gives no answers, gold answers are not texts, or a verdict
@@ -63,9 +61,6 @@ def read_answers(
     ids = problems["problem_id"]
     golds = [_read_gold(text, task) for text in problems["gold"]]
     source, answers_by_table = layout.responses_path("audit"), {}
-    tables = (
-        arms if isinstance(arms, Mapping) else {arm: layout.decisions_path(arm) for arm in arms}
-    )
     for table in dict.fromkeys((source, *tables.values())):
         path = run_path / table
         table_columns = read_columns(path, ("problem_id", "status", "answer"), DEPLOYED)
@@ -102,20 +97,20 @@ def read_answers(
 
 
 def answers_or_why(
-    run_path: Path, task: Mapping[str, Any], arms: Sequence[Arm] | Mapping[Arm, str]
+    run_path: Path, task: Mapping[str, Any], tables: Mapping[Arm, str]
 ) -> tuple[Answers | None, str]:
     """Return the answers as ``read_answers`` does, or None and the reason why they are missing.
 
     Args:
         run_path: the run directory.
         task: the manifest's section of that name.
-        arms: as for ``read_answers``.
+        tables: as for ``read_answers``.
 
     Raises:
         GapftError: the tables contain different problems.
     """
     try:
-        return read_answers(run_path, task, arms), ""
+        return read_answers(run_path, task, tables), ""
     except NoAnswersError as error:
         return None, str(error)
 
@@ -123,8 +118,8 @@ def answers_or_why(
 def _describe_no_answers(task: Mapping[str, Any]) -> str:
     return (
         f"the verifier {task['verifier']!r} gives no answers to redistribute (the column 'answer' "
-        f"of {layout.responses_path('audit')} is empty); remove the experiment, or use a verifier "
-        "that has a method answer(text), such as option_letter, in a new run directory"
+        f"of {layout.responses_path('audit')} is empty); only a verifier with a method "
+        "answer(text), such as option_letter, gives some"
     )
 
 

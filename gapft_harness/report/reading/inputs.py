@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.truncation import Decodes
 from gapft_harness.core.records import SOURCE, Arm, State
 from gapft_harness.recipe.conditions import conditions_of
 from gapft_harness.recipe.sections import Deployment
@@ -23,19 +22,17 @@ from gapft_harness.report.reading.audits import (
     read_audit,
 )
 from gapft_harness.report.reading.columns import PASS, STATUSES, read_columns
-from gapft_harness.report.reading.endings import EndingCounts, read_decodes, read_endings
+from gapft_harness.report.reading.endings import EndingCounts, read_endings
 from gapft_harness.report.reading.episodes import EpisodeFacts, read_episodes
 from gapft_harness.report.reading.failures import Failures, count_statuses, read_failures
 from gapft_harness.report.reading.published import PublishedValue, measure_search
 from gapft_harness.report.reading.texts import AuditTexts
-from gapft_harness.report.reading.tokens import GeneratedTokens, read_generated
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, require_consistent
 from gapft_harness.run_directory.history import LATE_PREFIX
 from gapft_harness.run_directory.manifest import (
     ImportFacts,
     Manifest,
-    has_reused_responses,
 )
 
 __all__ = [
@@ -80,14 +77,10 @@ class ReportInputs:
             tables, whatever the manifest has.
         imported: by split, the origin of imported responses.
         seconds: wall time of earlier stages.
-        reused: whether some responses of its search were generated for another run.
         days: the days on which the stages sealed their files, such as ``2026-11-23``, ascending.
         versions: versions of the packages that made the run.
-        generated: tokens of the responses of every split and arm; only where the backend gave token
-            ids.
-        endings: how the responses of ``pool``, ``audit`` and every arm ended.
-        decodes: the deployment decodes of the audit with their endings, of ``SOURCE`` and every
-            arm; empty: not read.
+        endings: how the responses of ``pool``, ``audit``, ``SOURCE`` (the deployment decodes of the
+            audit) and every arm ended.
         episodes: facts on decodes with several attempts; None where a decode is one response.
         parts: the run's experiments, each with the data it read.
         failures: reasons, where no or few responses pass.
@@ -112,12 +105,9 @@ class ReportInputs:
     warnings: tuple[str, ...] = ()
     imported: Mapping[str, ImportFacts] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-    reused: bool = False
     days: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    generated: Mapping[str, GeneratedTokens] = field(default_factory=dict)
     endings: Mapping[str, EndingCounts] = field(default_factory=dict)
-    decodes: Mapping[str, Decodes] = field(default_factory=dict)
     episodes: EpisodeFacts | None = None
     parts: tuple[LoadedPart, ...] = ()
     failures: tuple[Failures, ...] = ()
@@ -171,6 +161,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
     arms = [Arm(condition, seed) for condition in conditions for seed in seeds] if budgets else []
     imported = manifest.get("imported", {})
     splits = ("pool", "audit", "calibration")
+    judged_tables = {split: layout.responses_path(split) for split in SPLITS}
+    judged_tables[SOURCE] = layout.responses_path("audit")
+    judged_tables |= {arm.name: layout.decisions_path(arm) for arm in arms}
     pool_states, pool_recovered = _read_pool(run_path / layout.states_path("pool"), k)
     inputs = ReportInputs(
         recipe=recipe,
@@ -191,15 +184,13 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         warnings=tuple(manifest["warnings"]),
         imported={split: imported[split] for split in splits if split in imported},
         seconds={name: entry["seconds"] for name, entry in stages.items()},
-        reused=has_reused_responses(manifest),
         days=tuple(sorted({entry["day"] for entry in stages.values()})),
         versions=manifest["versions"],
-        generated=read_generated(run_path, manifest.get("files", ())),
         endings=read_endings(
             {
-                name: run_path / layout.judged_table_path(name)
-                for name in (*SPLITS, *(arm.name for arm in arms))
-                if layout.judged_table_path(name) in manifest.get("files", ())
+                name: run_path / table
+                for name, table in judged_tables.items()
+                if table in manifest.get("files", ())
             }
         ),
         episodes=read_episodes(run_path, manifest, arms),
@@ -212,29 +203,9 @@ def read_inputs(run_path: Path, manifest: Manifest, parts: Sequence[Any] = ()) -
         paper=tuple(item for split in SPLITS for item in measure_search(run_path, recipe, split)),
         texts=AuditTexts(run_path),
     )
-    inputs = replace(inputs, decodes=_read_audit_decodes(run_path, inputs))
     _check_slots(inputs)
     _check_counts(run_path, manifest, ("pool", "audit", *(arm.name for arm in arms)))
     return inputs
-
-
-def _read_audit_decodes(run_path: Path, inputs: ReportInputs) -> dict[str, Decodes]:
-    """Read how the deployment decodes of the audit ended, of the source and every arm.
-
-    Args:
-        run_path: the run directory.
-        inputs: the audit and its arms.
-    """
-    source_table = layout.responses_path("audit")
-    return {
-        SOURCE: read_decodes(run_path / source_table, inputs.audit.deployed.passed),
-        **{
-            trained.arm.name: read_decodes(
-                run_path / layout.decisions_path(trained.arm), trained.deployed.passed
-            )
-            for trained in inputs.arms
-        },
-    }
 
 
 def _check_slots(inputs: ReportInputs) -> None:

@@ -161,13 +161,6 @@ def format_p_value(p: float | None) -> str:
     return next((text for text in candidates if (float(text) < 0.05) == (p < 0.05)), f"{p}")
 
 
-def describe_p_value(p: float | None) -> str:
-    """Format a p value for a sentence, without a line break: ``p = 0.023`` or ``p < 0.001``."""
-    value_text = format_p_value(p)
-    text = f"p < {value_text[1:]}" if value_text.startswith("<") else f"p = {value_text}"
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
-
-
 def capitalize_first(text: str) -> str:
     """Capitalize the first letter, for the beginning of a sentence."""
     return text[:1].upper() + text[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from gapft_harness.core.records import CONTEXT_EXCEEDED, FINISH_REASONS, STOP_STRING
@@ -139,6 +140,7 @@ def _build_endings(inputs: ReportInputs) -> list[Block]:
         Frame(ENDINGS, [*inputs.endings.items()]).table(
             "How responses ended: at an end token of the model (including endings that its backend "
             "does not distinguish from one), at a stop string of the task, or at the token limit. "
+            "Source: the deployment decodes of the audit. "
             "If many responses were cut and have no answer, change generation_kwargs.until in the "
             "task, or search.max_gen_toks."
         ),
@@ -186,11 +188,16 @@ def _build_unanswered_column(key: str, title: str, *reasons: str) -> Column[RowE
     return Column(key, meaning, count, title, wording.format_count)
 
 
+def _compute_limit_share(row: RowEndings) -> Fraction:
+    return Fraction(row[1].responses.get("length", 0), sum(row[1].responses.values()))
+
+
 ENDINGS: tuple[Column[RowEndings], ...] = (
     Column("of", "the split and model", lambda row: row[0], "responses of"),
     _build_ended_column("end_token", "end token", "stop"),
     _build_ended_column("stop_string", "stop string", STOP_STRING),
     _build_ended_column("limit", "token limit", "length"),
+    Column("limit_share", "of the responses", _compute_limit_share, "at limit", wording.percent),
     _build_ended_column("unknown", "not known", "unknown"),
     _build_ended_column("not_generated", "not generated", CONTEXT_EXCEEDED),
     _build_unanswered_column("cut_unanswered", "cut, no answer", STOP_STRING, "length"),
