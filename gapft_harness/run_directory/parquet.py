@@ -74,14 +74,6 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def copy_table(source: Path, path: Path, facts: Mapping[str, Any]) -> None:
-    """Copy a sealed table to another file with different facts."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(source)
-    write_batches(path, table.schema.remove_metadata(), [table], lambda: facts)
-
-
 def read_rows(path: Path, batch_size: int = 4096) -> Iterator[dict[str, Any]]:
     """Yield a table's rows, ``at_once`` of them in memory at a time."""
     import pyarrow.parquet as pq

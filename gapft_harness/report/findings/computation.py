@@ -205,7 +205,7 @@ class Findings:
         contrasts: conditions in pairs, and each condition minus the source.
         lead: the main condition of the report: ``gapft``, else the first that an experiment names,
             else the recipe's first; empty without conditions.
-        parts: the experiments with their findings; ``find_part(name)`` returns those of one.
+        parts: the experiments with their findings.
         replicates: conditions that repeat the training of another condition.
     """
 
@@ -221,17 +221,6 @@ class Findings:
         """Return whether two conditions repeat the same training."""
         originals = {replicate.condition: replicate.original for replicate in self.replicates}
         return a != b and originals.get(a, a) == originals.get(b, b)
-
-    def find_part(self, name: str) -> Any:
-        """Return an experiment's findings; None if the run does not have the experiment."""
-        return next(
-            (
-                part_findings.findings
-                for part_findings in self.parts
-                if part_findings.part.name == name
-            ),
-            None,
-        )
 
     @property
     def distinct(self) -> dict[str, ConditionFindings]:

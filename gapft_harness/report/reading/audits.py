@@ -275,10 +275,6 @@ def read_sealed_budget(arm: Arm, entry: Mapping[str, Any], selection: Path) -> B
     return budget
 
 
-def _select_items(values: Sequence[str], positions: NDArray[np.intp]) -> tuple[str, ...]:
-    return tuple(values[position] for position in positions)
-
-
 #: Responses with an answer; without one; without one, but beginning with the right answer.
 VALID, INVALID, OPENS_RIGHT = range(3)
 

@@ -135,19 +135,6 @@ class TableJudge:
         }
         yield from compare_values(f"manifest.json, {place.name}", recorded, counted)
 
-    def check_verdicts(self, relative: str, table: Path, problems: Path) -> Iterable[str]:
-        """Compare only the verdicts and answers of a table with the verifier's.
-
-        Args:
-            relative: the table's name, for messages.
-            table: the table of responses or decisions.
-            problems: the table of its problems.
-        """
-        answers = find_answer_reader(self.verifier) if self.verifier else None
-        pairs = _pair_with_golds(problems, read_judged(table)) if self.verifier else ()
-        for batch in _build_batches(pairs):
-            yield from self._judge_again(relative, batch, answers)
-
     def _judge_again(
         self,
         relative: str,
