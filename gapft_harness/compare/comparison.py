@@ -20,7 +20,7 @@ from gapft_harness.compare.findings import (
 )
 from gapft_harness.compare.groups import find_aggregates
 from gapft_harness.compare.joining import Item, JoinedRows, join, refuse_other_tasks
-from gapft_harness.compare.mixed import choose_run_metrics, join_kinds
+from gapft_harness.compare.mixed import choose_run_metrics, note_metrics
 from gapft_harness.compare.notes import list_notes
 from gapft_harness.compare.policy import Decision, GateRule, decide
 from gapft_harness.compare.reading import ComparedMetric, RunRows, choose_metrics, read_run
@@ -199,17 +199,16 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
         metrics = dict.fromkeys(metrics, next(iter(metrics.values())))
     before_rows = read_run(source, metrics, choice)
     runs: list[tuple[ModelRuns, RunRows]] = []
-    kind_notes: list[Text] = []
+    metric_notes: list[Text] = []
     for model in after_models:
         for run in model.runs:
             run_metrics = choose_run_metrics(run, metrics, source, choice)
             run_choice = choice
             if run.logs[0].kind != source.logs[0].kind:  # other tools have other fields
                 run_choice = replace(choice, cluster=None, by=None)
-            rows = read_run(run, run_metrics, run_choice, side=1)
-            new_notes = join_kinds(model.name, before_rows, rows, metrics, run_metrics, choice)
-            kind_notes += [note for note in new_notes if note not in kind_notes]
-            runs.append((model, rows))
+            new_notes = note_metrics(model.name, run, metrics, run_metrics)
+            metric_notes += [note for note in new_notes if note not in metric_notes]
+            runs.append((model, read_run(run, run_metrics, run_choice, side=1)))
     metrics = _put_on_scale(before_rows, [rows for _, rows in runs], metrics)
     joined = join(before_rows, [rows for _, rows in runs], common=choice.common)
     by_model: dict[str, list[tuple[RunRows, NDArray[np.int64]]]] = {
@@ -278,7 +277,7 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
         samples=samples,
         notes=(
             *list_notes(choice, metrics, directions, joined, before_rows, by_model, numbers),
-            *kind_notes,
+            *metric_notes,
             *_note_copies(source_counts),
             *map(Text, excluded_notes),
         ),

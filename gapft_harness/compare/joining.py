@@ -67,8 +67,7 @@ def refuse_other_tasks(before: Evaluation, after: Evaluation) -> None:
 def join(before: RunRows, afters: Sequence[RunRows], *, common: bool) -> JoinedRows:
     """Join rows by task and content.
 
-    Rows with a content that occurs more than once in a log are distinguished by ``doc_id``. See
-    ``mixed`` for logs of different kinds.
+    Rows with a content that occurs more than once in a log are distinguished by ``doc_id``.
 
     Args:
         before: rows of the run before.
@@ -87,7 +86,8 @@ def join(before: RunRows, afters: Sequence[RunRows], *, common: bool) -> JoinedR
         raise UserError(
             f"{before.describe_place(0)} and {afters[0].describe_place(0)}: no common document; "
             "check that both were run on the same data. If a field differs between runs (shuffled "
-            "options), join on other fields: --on FIELD"
+            "options), join on other fields: --on FIELD; logs of different tools, on a field of "
+            "each: --on FIELD=FIELD"
         )
     if not common:
         for rows, item_index in zip(afters, indices[1:], strict=True):

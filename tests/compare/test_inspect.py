@@ -131,26 +131,23 @@ def join_notes(comparison: Comparison) -> str:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_compares_inspect_with_lm_eval(turned: bool, tmp_path: Path) -> None:
-    """The results equal those of each program's own logs; a note explains the join."""
+    """The results equal those of each program's own logs."""
     first, second = (
         evaluate_with_inspect(tmp_path / "inspect", BEFORE),
         evaluate_with_lm_eval(tmp_path / "lm", AFTER),
     )
     before, after = (second, first) if turned else (first, second)
-    comparison = compare(before, [f"tuned={after}"], CompareChoice())
+    on = ["question=input" if turned else "input=question"]
+    comparison = compare(before, [f"tuned={after}"], CompareChoice(on=on))
     (paired,) = comparison.findings.models.values()
     ups = sum(a < b for a, b in zip(BEFORE, AFTER, strict=True))
     downs = sum(a > b for a, b in zip(BEFORE, AFTER, strict=True))
     if turned:
         ups, downs = downs, ups
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, ups, downs)
-    assert "differ: 6 of 6 documents before and 6 after" in join_notes(comparison)
     assert comparison.higher_is_better is (
         True if turned else None
     )  # lm_eval's results file has the direction
-    on = ["question=input" if turned else "input=question"]
-    (joined,) = compare(before, [after], CompareChoice(on=on)).findings.models.values()
-    assert (joined.gained, joined.lost) == (ups, downs)
 
 
 def test_reads_epochs_as_samples(tmp_path: Path) -> None:
