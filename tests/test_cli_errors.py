@@ -139,7 +139,6 @@ PATHS = {
     "rejudge --out": ["rejudge", "L", "--verifier", "option_letter", "--out", "?"],
     "rejudge --include-path": ["rejudge", "L", "--verifier", "math", "--include-path", "?"],
     "list --plugin": ["list", "plugins", "--plugin", "?"],
-    "judge": ["judge", "?"],
 }
 ODD = (
     "", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x", "/proc", "/proc/self/mem",

@@ -76,18 +76,6 @@ def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: in
     assert (tmp_path / "runs/demo/recipe.yaml").exists()
 
 
-def test_interrupted_judge_prints_short_message(
-    tmp_path: Path,
-) -> None:
-    program = '{"id": "%d", "source": "while True: pass", "tests": [{"input": "", "expected": ""}]}'
-    (tmp_path / "programs.jsonl").write_text("\n".join(program % i for i in range(50)))
-    command = start_command(tmp_path, "judge", "programs.jsonl", "--workers", "1")
-    wait_until(lambda: bool(find_workers(command)), command)
-    press_ctrl_c(command)
-    assert command.wait(60) == 130
-    assert read_stderr(tmp_path) == "gapft: interrupted\n"
-
-
 #: Press Ctrl-C again at each step of printing the line, each time in a new child process.
 AT_EVERY_STEP = """
 import os, signal, sys
