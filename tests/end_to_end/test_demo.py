@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
-from tests.command import gapft, succeed
+from tests.command import gapft, lm_eval, succeed
 from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 
@@ -137,8 +137,8 @@ def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:
 
     policy = succeed("demo", "--policy-path").stdout.strip()
     adapter = demo_run / "adapters" / "gapft-seed13"
-    done = succeed(
-        "eval", "--model", "hf", "--tasks", "gapft_demo", "--limit", 40, "--batch_size", 40,
+    done = lm_eval(
+        "--model", "hf", "--tasks", "gapft_demo", "--limit", 40, "--batch_size", 40,
         "--model_args", f"pretrained={policy},peft={adapter},dtype=float32", "--device", "cpu",
         "--output_path", tmp_path, "--log_samples",
     )  # fmt: skip
