@@ -122,7 +122,6 @@ PATHS = {
         for stage in ("search", "states", "select", "train", "audit", "experiments", "report")
     },
     "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
-    "demo --plugin": ["demo", "--plugin", "?"],
     "verify": ["verify", "?"],
     "gap": ["gap", "?"],
     "study": ["study", "?"],

@@ -58,7 +58,7 @@ def read_stderr(folder: Path) -> str:
     [("search has begun", 1), ("a model loads", 3), ("responses are stored", 2)],
 )
 def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: int) -> None:
-    command = start_command(tmp_path, "demo", "--set", "search.chunk=20")
+    command = start_command(tmp_path, "run", "demo", "--set", "search.chunk=20")
     manifest = tmp_path / "runs/demo/manifest.json"
     moments = {
         "search has begun": lambda: "search at" in read_stderr(tmp_path),

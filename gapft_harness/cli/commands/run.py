@@ -90,9 +90,12 @@ def command(
     elif only:
         _run_chosen_stages(only, choice, place)
     else:
-        from gapft_harness.cli.summary import run_and_print
+        from gapft_harness.cli.runs import run_recipe
+        from gapft_harness.cli.summary import print_summary
 
-        run_and_print(choice, place)
+        page = run_recipe(choice, place)
+        print_summary(page.parent / "results.json", plugin_files=plugin)
+        typer.echo(f"report: {page}")
 
 
 def _print_dry_run(choice: Options, place: Path | None) -> None:
