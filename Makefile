@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 	vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
-	$(BIN)/gapft demo
+	$(BIN)/gapft run demo
 
 test: $(VENV)/installed-test browser
 	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/real_model

@@ -1,4 +1,4 @@
-"""Run the real ``gapft`` command in its own process."""
+"""Run the real ``gapft`` and ``lm_eval`` commands in their own process."""
 
 from __future__ import annotations
 
@@ -94,4 +94,19 @@ def succeed(
     """Run ``gapft ARGUMENTS`` and require exit status 0."""
     done = gapft(*arguments, cwd=cwd, env=env, timeout=timeout)
     assert done.returncode == 0, f"gapft {arguments}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def lm_eval(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the stock ``lm_eval ARGUMENTS`` and require exit status 0."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lm_eval", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **COMMON},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"lm_eval {arguments}\n{done.stdout}\n{done.stderr}"
     return done

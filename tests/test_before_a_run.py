@@ -33,15 +33,15 @@ def read_files(run: Path) -> dict[Path, bytes]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a finished run, ``r``, of one seed."""
     directory = tmp_path_factory.mktemp("finished")
-    succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=directory)
+    succeed("run", "demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=directory)
     return directory
 
 
 def test_warns_before_headline_changes(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
-    again = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=tmp_path)
+    again = succeed("run", "demo", "--run-dir", "r", *SMALL, "--seed", 13, cwd=tmp_path)
     assert "warning" not in again.stderr
-    done = succeed("demo", "--run-dir", "r", *SMALL, "--seed", 14, cwd=tmp_path)
+    done = succeed("run", "demo", "--run-dir", "r", *SMALL, "--seed", 14, cwd=tmp_path)
     message = " ".join(done.stderr.split())
     assert message.index("under seeds 13, 14") < message.index("✓ train")
 
@@ -50,7 +50,8 @@ def test_asks_on_terminal_before_change(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "r", tmp_path / "r")
     files_before = read_files(tmp_path / "r")
     main, side = pty.openpty()
-    command = [sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir", "r", *SMALL]
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "run", "demo"]
+    command += ["--run-dir", "r", *SMALL]
     with subprocess.Popen(
         [*command, "--seed", "14"], cwd=tmp_path, stdin=side, stdout=side, stderr=side
     ) as process:
@@ -81,7 +82,7 @@ def test_dry_run_fails_if_inputs_are_missing(
     assert missing.exit_code == 1
 
 
-@pytest.mark.parametrize("command", [["demo"], ["run", "demo"], ["run", "demo", "--dry-run"]])
+@pytest.mark.parametrize("command", [["run", "demo"], ["run", "demo", "--dry-run"]])
 def test_rejects_negative_seed(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,10 +30,6 @@ def run_command(*arguments: str) -> str:
     return done.output
 
 
-def test_eval_help_comes_from_lm_eval() -> None:
-    assert succeed("eval", "-h").stdout.startswith("usage: lm-eval")
-
-
 def parse_recipe(text: str) -> dict[str, object]:
     content: dict[str, object] = yaml.safe_load(text.split("# stages")[0])
     return content

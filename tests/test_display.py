@@ -24,7 +24,7 @@ class DisplayRecorder:
         self.display = Display(console, clock=lambda: self.now)
 
     def report(
-        self, at: float, label: str, done: int, total: int | None, tokens: int = 0, note: str = ""
+        self, at: float, label: str, done: int, total: int, tokens: int = 0, note: str = ""
     ) -> str:
         """Report progress at a time in seconds, and return the new output."""
         self.now = at

@@ -49,7 +49,8 @@ def test_plugins_are_absent_without_package() -> None:
 
 def test_run_uses_selector_section_and_experiment(installed_package: Path, tmp_path: Path) -> None:
     succeed(
-        "demo", "--run-dir", tmp_path / "run", "--condition", "hardest_recovered", "--seed", 13,
+        "run", "demo", "--run-dir", tmp_path / "run",
+        "--condition", "hardest_recovered", "--seed", 13,
         "--set", "data.pool_limit=60", "--set", "data.audit_limit=40",
         "--set", "training.repetitions=1", "--set", "search.k=4",
         "--set", "experiments.answer_lengths={}", "--set", "executor.workers=1",

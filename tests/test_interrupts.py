@@ -58,7 +58,7 @@ def read_stderr(folder: Path) -> str:
     [("search has begun", 1), ("a model loads", 3), ("responses are stored", 2)],
 )
 def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: int) -> None:
-    command = start_command(tmp_path, "demo", "--set", "search.chunk=20")
+    command = start_command(tmp_path, "run", "demo", "--set", "search.chunk=20")
     manifest = tmp_path / "runs/demo/manifest.json"
     moments = {
         "search has begun": lambda: "search at" in read_stderr(tmp_path),
@@ -74,18 +74,6 @@ def test_interrupted_run_can_be_continued(tmp_path: Path, moment: str, times: in
     assert "Traceback" not in read_stderr(tmp_path)
     assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == []
     assert (tmp_path / "runs/demo/recipe.yaml").exists()
-
-
-def test_interrupted_judge_prints_short_message(
-    tmp_path: Path,
-) -> None:
-    program = '{"id": "%d", "source": "while True: pass", "tests": [{"input": "", "expected": ""}]}'
-    (tmp_path / "programs.jsonl").write_text("\n".join(program % i for i in range(50)))
-    command = start_command(tmp_path, "judge", "programs.jsonl", "--workers", "1")
-    wait_until(lambda: bool(find_workers(command)), command)
-    press_ctrl_c(command)
-    assert command.wait(60) == 130
-    assert read_stderr(tmp_path) == "gapft: interrupted\n"
 
 
 #: Press Ctrl-C again at each step of printing the line, each time in a new child process.

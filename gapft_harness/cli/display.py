@@ -25,7 +25,6 @@ _JOB_WORDS = {
     "audit": ("responses", "loading the model"),
     "sample": ("responses", "loading the model"),
     "decode": ("responses", "loading the model"),
-    "judge": ("programs", "starting the sandbox"),
     "verdicts": ("verdicts", "judging"),
 }
 
@@ -184,25 +183,25 @@ class Display:
         self._console.print(f"  {make_visible(line)}", style=style, markup=False)
 
     def report_progress(
-        self, label: str, done: int, total: int | None, tokens: int = 0, note: str = ""
+        self, label: str, done: int, total: int, tokens: int = 0, note: str = ""
     ) -> None:
         """Report a job's progress.
 
         Args:
             label: the job's name.
             done: how many items are finished.
-            total: how many items it has; None or 0: not known yet.
+            total: how many items it has; 0: not known yet.
             tokens: how many tokens this command generated for the job.
             note: a warning to print now; a note that several jobs report is printed once.
         """
         if note and note not in self._printed_notes:
             self._printed_notes.add(note)
             self.print_message(f"warning: {label}: {note}")
-        label = self._choose_label(label, done, total or 0)
+        label = self._choose_label(label, done, total)
         if label in self._ended_labels:
             return
         timestamp = self._clock()
-        was_complete = label not in self._running_jobs and bool(total) and done >= (total or 0)
+        was_complete = label not in self._running_jobs and bool(total) and done >= total
         if label not in self._running_jobs:
             task = self._progress.add_task(label, total=None, words="")
             self._running_jobs[label] = _RunningJob(label, timestamp, task, printed_at=timestamp)
@@ -210,12 +209,12 @@ class Display:
         if running.first_count is None and (total or done):
             running.first_count = done, timestamp
         running.tokens = tokens
-        words = running.format_progress(done, total or 0, timestamp)
+        words = running.format_progress(done, total, timestamp)
         self._progress.update(running.task, completed=done, total=total or None, words=words)
         self._update_pace(
             running, done - running.last_count[0] if running.last_count != (0, 0) else 0, timestamp
         )
-        running.last_count = done, total or 0
+        running.last_count = done, total
         if total and done >= total:
             self._finish_job(running, total, timestamp, was_complete)
         elif not self._console.is_terminal and timestamp - running.printed_at >= _LINE_INTERVAL_S:

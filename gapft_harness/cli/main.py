@@ -87,11 +87,9 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _set_up(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
-    if context.invoked_subcommand != "eval":  # lm_eval shows its own log lines
-        hold_library_messages()
+    hold_library_messages()
     if version:
         typer.echo(f"gapft-harness {__version__}")
         raise typer.Exit
@@ -104,7 +102,6 @@ for _module_info in pkgutil.iter_modules(commands.__path__):
         _name.rstrip("_"),
         epilog=f"Example: {_module.EXAMPLE}",
         rich_help_panel=_module.GROUP,
-        **getattr(_module, "SETTINGS", {}),
     )(_module.command)
 
 

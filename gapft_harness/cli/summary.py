@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
-from gapft_harness.cli.options import Options
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.report.findings.computation import UNMATCHED_MARK
 from gapft_harness.report.frame import Column, Frame
@@ -25,20 +23,6 @@ from gapft_harness.stages.experiment import list_report_parts, load_all_experime
 
 #: The most characters of a response that are printed.
 _MAX_RESPONSE_CHARACTERS = 160
-
-
-def run_and_print(choice: Options, run_dir: Path | None) -> None:
-    """Run a recipe, and print the summary and the path of the report.
-
-    Args:
-        choice: the command's options.
-        run_dir: the run directory; None is ``runs/NAME``.
-    """
-    from gapft_harness.cli.runs import run_recipe
-
-    page = run_recipe(choice, run_dir)
-    print_summary(page.parent / "results.json", plugin_files=choice.plugin_files)
-    typer.echo(f"report: {page}")
 
 
 def print_summary(

@@ -213,7 +213,7 @@ def read_suite(
 
 
 def read_test(test: Any, where: str) -> Test:
-    """Read a test of a gold or of a file: an object with the texts ``input`` and ``expected``.
+    """Read a test of a gold: an object with the texts ``input`` and ``expected``.
 
     ``expected`` may also be called ``output``, as in LiveCodeBench.
 

@@ -26,7 +26,7 @@ def measure(folder: Path) -> list[Figure]:
         overrides = [f"executor.workers={WORKERS}", *settings]
         run_process(
             [
-                sys.executable, "-m", "gapft_harness.cli.main", "demo", "--run-dir",
+                sys.executable, "-m", "gapft_harness.cli.main", "run", "demo", "--run-dir",
                 str(folder / f"run{next(number)}"),
                 *(word for setting in overrides for word in ("--set", setting)),
             ],
@@ -44,6 +44,9 @@ def measure(folder: Path) -> list[Figure]:
         )
     return [
         Figure(
-            "gapft demo, Ray / local executor", ratio, 1.3, detail=f"{a:.0f} s against {b:.0f} s"
+            "gapft run demo, Ray / local executor",
+            ratio,
+            1.3,
+            detail=f"{a:.0f} s against {b:.0f} s",
         )
     ]

@@ -15,14 +15,14 @@ from tests.end_to_end.readme import run_blocks
 def readme_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with README.md's files, in which its commands were run."""
     folder = tmp_path_factory.mktemp("readme")
-    succeed("demo", cwd=folder)  # like README's ``make demo`` after installation
+    succeed("run", "demo", cwd=folder)  # like README's ``make demo`` after installation
     run_blocks(Path(__file__).parents[2] / "README.md", folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def demo_run(readme_run: Path) -> Path:
-    """The run directory of README's ``gapft demo``."""
+    """The run directory of README's ``gapft run demo``."""
     return readme_run / "runs" / "demo"
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
-from tests.command import gapft, succeed
+from tests.command import gapft, lm_eval, succeed
 from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 @pytest.fixture(scope="session")
 def all_conditions(demo_run: Path) -> dict[str, Any]:
     """The report of the command with four conditions and no plugin."""
-    succeed("demo", "--run-dir", demo_run)
+    succeed("run", "demo", "--run-dir", demo_run)
     results: dict[str, Any] = json.loads((demo_run / "report/results.json").read_text())
     return results
 
@@ -126,7 +126,7 @@ def test_partial_report_does_not_shrink_the_next(
 
 
 def test_rejects_another_recipe_on_the_same_run(demo_run: Path) -> None:
-    done = gapft("demo", "--run-dir", demo_run, "--set", "name=other")
+    done = gapft("run", "demo", "--run-dir", demo_run, "--set", "name=other")
     assert done.returncode == 2
     assert "--run-dir" in done.stderr
 
@@ -135,10 +135,10 @@ def test_adapters_load_in_stock_lm_eval(demo_run: Path, tmp_path: Path) -> None:
     """An adapter of the run gives the audit's decisions through lm_eval's own ``peft=``."""
     import pyarrow.parquet as pq
 
-    policy = succeed("demo", "--policy-path").stdout.strip()
+    policy = succeed("list", "demo", "--path").stdout.strip()
     adapter = demo_run / "adapters" / "gapft-seed13"
-    done = succeed(
-        "eval", "--model", "hf", "--tasks", "gapft_demo", "--limit", 40, "--batch_size", 40,
+    done = lm_eval(
+        "--model", "hf", "--tasks", "gapft_demo", "--limit", 40, "--batch_size", 40,
         "--model_args", f"pretrained={policy},peft={adapter},dtype=float32", "--device", "cpu",
         "--output_path", tmp_path, "--log_samples",
     )  # fmt: skip

@@ -132,7 +132,6 @@ def test_verify_reports_what_it_could_not_compare(light_python: Path, readme_run
     [
         ("run", "demo", "--run-dir", "{}/run"),
         ("run", "demo", "--dry-run"),
-        ("eval", "--model", "hf", "--model_args", "pretrained=x", "--tasks", "gapft_demo"),
         ("gap", "gapft_demo", "--model-args", "pretrained=x", "--limit", "2"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),

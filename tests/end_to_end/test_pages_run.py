@@ -142,13 +142,3 @@ def test_rejudged_run_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
         passed = [(b["status"] == "pass", a["status"] == "pass") for b, a in pairs]
         assert (True, True) in passed
         assert (True, False) not in passed
-
-
-def test_adapter_evaluation_works(demo_run: Path, tmp_path: Path) -> None:
-    section = write_section("## Several adapters on one base", tmp_path)
-    log = run_page(section, demo_run, tmp_path)
-    rows = [line.split() for line in log.splitlines()]
-    models = {
-        row[0]: row for row in rows if row and row[0].startswith("evaluated/") and "%" in row[1]
-    }
-    assert set(models) == {"evaluated/gapft-seed13", "evaluated/replay"}

@@ -294,7 +294,7 @@ def test_closed_executor_rejects_jobs(executor: RayExecutor) -> None:
 # Whole runs
 
 DEMO = [
-    "demo", "--condition", "gapft", "--condition", "replay", "--seed", 13,
+    "run", "demo", "--condition", "gapft", "--condition", "replay", "--seed", 13,
     "--set", "data.pool_limit=60", "--set", "data.audit_limit=20", "--set", "search.k=4",
     "--set", "search.chunk=8", "--set", "executor.workers=4", "--set", "training.repetitions=2",
 ]  # fmt: skip

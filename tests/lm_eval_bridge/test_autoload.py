@@ -1,4 +1,4 @@
-"""The import hook and `gapft eval`, in this process."""
+"""The import hook of the stock lm_eval."""
 
 import os
 import sys
@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from gapft_harness import autoload
-from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from tests.command import lm_eval
 
 
 class Point:
@@ -107,8 +107,7 @@ def test_startup_ignores_package_without_hook(tmp_path, monkeypatch):
     assert sys.meta_path == before
 
 
-def test_eval_passes_flags_through(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+def test_lm_eval_runs_bundled_and_own_tasks(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.yaml").write_text(
         f"include: {tasks_path() / 'demo' / '_base_yaml'}\ntask: mine_too\n"
@@ -117,21 +116,10 @@ def test_eval_passes_flags_through(tmp_path, capsys, monkeypatch):
         "}}\n",
         encoding="utf-8",
     )
-    before = list(sys.argv)
-    status = run_lm_eval(
-        [
-            *("--model", "dummy", "--tasks", "gapft_demo,gapft_demo_passk,mine_too"),
-            *("--limit", "3", "--include_path", str(tmp_path / "mine")),
-        ]
+    done = lm_eval(
+        *("--model", "dummy", "--tasks", "gapft_demo,gapft_demo_passk,mine_too"),
+        *("--limit", "3", "--include_path", tmp_path / "mine"),
+        cwd=tmp_path,
     )
-    table = capsys.readouterr().out
-    assert status == 0
-    assert sys.argv == before
     for text in ("gapft_demo ", "gapft_demo_passk", "mine_too", "pass@8", "verifier_timeouts"):
-        assert text in table
-
-
-def test_eval_returns_lm_eval_exit_status(capsys):
-    assert run_lm_eval(["run", "--no-such-flag"]) == 2
-    assert "--no-such-flag" in capsys.readouterr().err
-    assert run_lm_eval(["--help"]) == 0
+        assert text in done.stdout

@@ -9,7 +9,6 @@ from lm_eval.tasks import TaskManager
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from tests.command import gapft
 
 YAML = """
 task: sums
@@ -106,13 +105,3 @@ def test_lm_eval_checks_golds_before_generation(write_task):
     task.override_metric("bypass")  # --predict_only judges nothing.
     task.build_all_requests()
     assert len(task.instances) == 2
-
-
-def test_eval_reports_place_and_exits_with_2(write_task):
-    folder = write_task({"answer": None})
-    done = gapft(
-        *("eval", "--model", "dummy", "--tasks", "sums", "--include_path", folder), cwd=folder
-    )
-    assert done.returncode == 2, done.stderr
-    assert f"gapft: {folder / 'audit.jsonl'}, line 2: " in done.stderr
-    assert "Traceback" not in done.stderr

@@ -11,15 +11,15 @@ from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.judge import Scores
-from tests.command import succeed
+from tests.command import lm_eval
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_logs_verdict_of_each_sample(tmp_path: Path) -> None:
     policy = ROOT / "gapft_harness/demo/policy"
-    done = succeed(
-        "eval", "--model", "hf", "--device", "cpu", "--batch_size", 16, "--tasks",
+    done = lm_eval(
+        "--model", "hf", "--device", "cpu", "--batch_size", 16, "--tasks",
         "gapft_demo,gapft_demo_passk", "--limit", 6, "--log_samples", "--output_path", tmp_path,
         "--model_args", f"pretrained={policy},dtype=float32",
     )  # fmt: skip

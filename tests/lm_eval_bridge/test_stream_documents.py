@@ -128,6 +128,7 @@ def test_read_lines_matches_read_text(lines, mark):
         ('{"a": 1}\n{"a"', "line 2: malformed JSON at column 5"),
         ("[" * 100_000, "malformed JSON: nested too deeply"),
         ('{"a": 1' + 5000 * "0" + "}", "line 1: malformed JSON: Exceeds the limit"),
+        ('{"a": {"b": 1, "b": 2}}', "line 1: the key 'b' occurs twice; expected each key once"),
     ],
 )
 def test_explains_malformed_json(text, expected, tmp_path):

@@ -152,6 +152,7 @@ def test_demo_runs_from_wheel(installation):
         installation.python,
         "-m",
         "gapft_harness.cli.main",
+        "run",
         "demo",
         "--condition",
         "gapft",
@@ -256,4 +257,4 @@ def test_readme_activates_environment_of_make_demo(clone):
     assert first.splitlines()[1:] == [". .venv/bin/activate"]
     makefile = (ROOT / "Makefile").read_text()
     assert "VENV ?= .venv\n" in makefile
-    assert "demo: $(VENV)/installed\n\t$(BIN)/gapft demo\n" in makefile
+    assert "demo: $(VENV)/installed\n\t$(BIN)/gapft run demo\n" in makefile

@@ -218,6 +218,7 @@ def test_rejects_machine_without_sandbox_tier(monkeypatch):
         ({"compat": False}, "compat is False, expected true or lcb"),
         ({"prelude": "all"}, "sandbox prelude: found 'all', expected none or lcb"),
         ({"workers": 0}, "workers: found 0"),
+        ({"preload": ["nunpy"]}, "preload: the module 'nunpy' is not installed"),
         ({"limits": {"cpu": 3}}, "limits: unknown 'cpu'; did you mean 'cpu_s'?"),
         ({"limits": {"cpu_s": 0}}, "limits: cpu_s: found 0, expected more than 0"),
         ({"limits": {"cpu_s": 30}}, "limits: wall_s: found 20, expected at least cpu_s"),

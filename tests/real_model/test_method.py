@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import gapft_harness
 from gapft_harness.core.records import GREEDY
 from gapft_harness.interactive.runs import Run
-from tests.command import succeed
+from tests.command import lm_eval, succeed
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")
@@ -96,8 +96,8 @@ def document_key(document: dict[str, Any]) -> str:
 def evaluate_with_lm_eval(folder: Path, name: str, adapter: str = "") -> dict[str, str]:
     """Evaluate the task with lm_eval's own backend; return its logged texts by document."""
     peft = f",peft={folder / 'run' / 'adapters' / adapter}" if adapter else ""
-    succeed(
-        "eval", "--include_path", ".", "--model", "hf", "--tasks", "larger", "--device", "cpu",
+    lm_eval(
+        "--include_path", ".", "--model", "hf", "--tasks", "larger", "--device", "cpu",
         "--model_args", f"pretrained={MODEL},dtype=float32{peft}", "--apply_chat_template",
         "--batch_size", "16", "--log_samples", "--output_path", name, cwd=folder,
     )  # fmt: skip

@@ -458,6 +458,34 @@ def test_unknown_preload_module_is_an_error():
         Sandbox(workers=1, preload=("no_such_module",), limits=LIMITS).start()
 
 
+def test_workers_start_without_standard_streams(tmp_path):
+    """As for a user of the library: sandbox and pool return their usual verdicts."""
+    out = tmp_path / "out"
+    code = f"""
+import os
+for descriptor in range(3):
+    os.close(descriptor)
+from gapft_harness.sandbox import Program, Sandbox, Test
+from gapft_harness import load_verifier
+with Sandbox(workers=2) as sandbox:
+    (result,) = sandbox.judge([(Program("print(input())"), [Test("1", "1")])])
+with load_verifier("boxed_math", workers=2) as verifier:
+    (verdict,) = verifier.verify([r"\\boxed{{x+x}}"], ["2x"])
+open({str(out)!r}, "w").write(f"{{result.verdict}} {{verdict.status}}")
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert out.read_text() == "accepted pass"
+
+
+@pytest.mark.parametrize("name", ["\ufb01nd", "find", "\u2118rime", "\U0001d425ong"])
+@pytest.mark.parametrize("method", [False, True])
+def test_finds_function_by_normalized_name(sandbox, name, method):
+    source = f"def {name}(*x): return x[-1]"
+    source = f"class Solution:\n    {source}" if method else source
+    (result,) = sandbox.judge([(Program(source, "function", name), [Test("1", "1")])])
+    assert result.verdict == "accepted", result
+
+
 def test_every_canary_works_unconfined():
     """Unconfined, each canary succeeds, so a refusal is the sandbox's effect."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:

@@ -1,5 +1,8 @@
 """gapft doctor: available data, verified counts, and errors."""
 
+import subprocess
+import sys
+
 import pytest
 
 from gapft_harness.cli.commands import doctor
@@ -89,3 +92,16 @@ def test_does_not_mistake_error_for_missing_data(data, run_doctor):
 def test_reports_missing_data_folder(tmp_path, run_doctor, monkeypatch):
     monkeypatch.setenv("GAPFT_DATA_DIR", str(tmp_path / "nowhere"))
     assert "folder not found" in select_lines("gapft_logiqa", run_doctor())[0]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_command_works_with_closed_streams(tmp_path, closed):
+    """As a service may start it. Files that get these descriptors must not go to a worker."""
+    done = tmp_path / "done"
+    command = f'"{sys.executable}" -m gapft_harness.cli.main doctor {closed}; echo $? > {done}'
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.read_text() == "0\n", result.stderr
+    if ">&-" not in closed.replace("2>&-", ""):
+        assert "tier: namespaces" in result.stdout
+    is_reported = "gapft: standard output is closed" in result.stderr
+    assert is_reported == (closed == ">&-")

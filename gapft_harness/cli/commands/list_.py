@@ -13,6 +13,7 @@ from gapft_harness.core.errors import UserError, did_you_mean
 GROUP = "Look around"
 EXAMPLE = "gapft list recipes"
 LISTABLE = ("tasks", "recipes", "plugins")
+WITH_PATH = ("tasks", "demo")
 
 
 def command(
@@ -24,19 +25,25 @@ def command(
     ],
     path: Annotated[
         bool,
-        typer.Option("--path", help="with tasks: print their folder, for lm_eval --include_path"),
+        typer.Option(
+            "--path",
+            help="with tasks: print their folder, for lm_eval --include_path; with demo: the "
+            "folder of the demo's model",
+        ),
     ] = False,
     plugin: PluginFile = [],
 ) -> None:
     """List the bundled tasks or recipes, or the components of all plugins with their origin."""
-    if what not in LISTABLE:
-        raise UserError(f"list {what}: {did_you_mean(what, LISTABLE)}")
-    if path and what != "tasks":
-        raise UserError(f"list {what} --path: --path works with tasks only")
-    if what == "tasks":
+    names = WITH_PATH if path else LISTABLE
+    if what not in names:
+        raise UserError(f"list {what}{' --path' * path}: {did_you_mean(what, names)}")
+    if path:
+        from gapft_harness.demo import find_policy
         from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
-        typer.echo(tasks_path() if path else _format_tasks())
+        typer.echo(find_policy() if what == "demo" else tasks_path())
+    elif what == "tasks":
+        typer.echo(_format_tasks())
     else:
         typer.echo(format_columns(list_recipes()) if what == "recipes" else _format_plugins(plugin))
 

