@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError, refuse_unknown
 from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import decode_lines
 from gapft_harness.sandbox import Limits, Program, Result, Sandbox, Test
-from gapft_harness.sandbox.records import Compat, Isolation, Prelude, Tier
+from gapft_harness.sandbox.records import Isolation, Prelude, Tier
 from gapft_harness.verification.programs import check_call, check_preload, read_test
 
 _KEYS = ("id", "source", "kind", "function", "tests")
@@ -40,7 +40,6 @@ def judge_file(
     limits: Limits | None = None,
     prelude: Prelude = "none",
     isolate: Isolation = "program",
-    compat: Compat | None = None,
     run_all: bool = False,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Iterator[str]:
@@ -55,7 +54,7 @@ def judge_file(
             ``stdin``), ``function`` (the function's name, for kind ``function``) and ``tests``,
             each with ``input`` and ``expected``. ``-`` is standard input.
         tier: see ``Sandbox``; also ``workers``, ``preload``, ``limits`` and ``prelude``.
-        isolate: see ``Sandbox.judge``; also ``compat`` and ``run_all``.
+        isolate: see ``Sandbox.judge``; also ``run_all``.
         progress: called with the number of programs done and the total, None if it is unknown.
 
     Yields:
@@ -89,7 +88,7 @@ def judge_file(
             Sandbox(tier, workers, names, limits, prelude) as sandbox,
             _Database() as notes,
         ):
-            stream = sandbox.stream(yield_items(), isolate=isolate, compat=compat, run_all=run_all)
+            stream = sandbox.stream(yield_items(), isolate=isolate, run_all=run_all)
             for number, result in stream:
                 notes.keep(number, _format_line(ids.pop(number), result))
                 finished += 1
