@@ -20,7 +20,6 @@ from peft import PeftModel
 from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError, did_you_mean
-from gapft_harness.core.gguf import looks_like_hub_name
 from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
@@ -144,7 +143,8 @@ def check_pretrained(pretrained: Any) -> None:
             f"model.args: pretrained: {pretrained!r} is not a model folder: config.json not "
             "found; expected a folder written by save_pretrained, or a hub name"
         )
-    if not looks_like_hub_name(pretrained) and not folder.exists():
+    is_hub_name = not pretrained.startswith((".", "/", "~")) and pretrained.count("/") <= 1
+    if not is_hub_name and not folder.exists():
         raise UserError(
             f"model.args: pretrained: folder {pretrained!r} not found; expected a model folder or "
             "a hub name"
