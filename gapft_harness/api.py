@@ -166,7 +166,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         check_calls,
         check_preload,
         last_program,
-        last_program_lcb,
         read_suite,
     )
 
@@ -213,7 +212,6 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Limits",  # limits of one test: time, memory, output
     "Result",  # the result of a program
     "last_program",  # finds the last fenced program of a response
-    "last_program_lcb",  # the same, as in LiveCodeBench's runner
     "Suite",  # all tests of one problem
     "read_suite",  # reads a suite from a gold answer
     "check_calls",  # checks the function calls in the tests of a suite

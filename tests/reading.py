@@ -30,7 +30,7 @@ from gapft_harness.verification.mathematics.responses import (
     find_boxed_answer,
     find_written_answer,
 )
-from gapft_harness.verification.programs import last_program, last_program_lcb
+from gapft_harness.verification.programs import last_program
 from gapft_harness.verification.reasons import classify_reason
 
 CPU_S = 30
@@ -44,11 +44,11 @@ def _build_outcome(output: bytes = b"", report: bytes = b"", code: int = 0) -> T
     return TestOutcome(code, "", True, 0.1, 0.1, output, len(output), output[-4096:], report)
 
 
-def _read_printed(text: str, lcb: bool) -> None:
+def _read_printed(text: str) -> None:
     outcome = _build_outcome(text.encode("utf-8", "surrogatepass"))
     # A different end or other spaces: the comparison reads the complete text.
     for expected in ("1", f"{text[:-1]}1", text.replace(" ", "  ")):
-        judge_stdin(outcome, Test("", expected), Limits(), ignore_exit=lcb)
+        judge_stdin(outcome, Test("", expected), Limits())
 
 
 def _read_returned(text: str) -> None:
@@ -61,7 +61,7 @@ def _read_failed(text: str) -> None:
     report = json.dumps(["raised", text, text]).encode()
     outcome = _build_outcome(text.encode("utf-8", "replace"), report, 1)
     test = Test("", "1")
-    failure_feedback("stdin", 1, 1, test, judge_stdin(outcome, test, Limits(), ignore_exit=False))
+    failure_feedback("stdin", 1, 1, test, judge_stdin(outcome, test, Limits()))
 
 
 def _read_heads(text: str) -> None:
@@ -72,8 +72,7 @@ def _read_heads(text: str) -> None:
 
 
 READERS: dict[str, tuple[int, Callable[[str], object]]] = {
-    "output": (LONG, lambda text: _read_printed(text, lcb=False)),
-    "output, as LiveCodeBench": (LONG, lambda text: _read_printed(text, lcb=True)),
+    "output": (LONG, _read_printed),
     "value": (LONG, _read_returned),
     "failure": (LONG, _read_failed),
     "thoughts": (LONG, remove_thoughts),
@@ -81,7 +80,6 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "mathematics": (LONG, lambda text: check_answer("1", tidy_answer(text))),
     "marked answer": (LONG, lambda text: remove_wrapping(extract_marked(text), "1")),
     "program": (LONG, last_program),
-    "program, as LiveCodeBench": (LONG, last_program_lcb),
     "box": (LONG, find_boxed_answer),
     "boxed": (LONG, lambda text: find_boxed_answer(rf"\boxed{{{text}}}")),
     "whole_response": (LONG, lambda text: OptionLetter().verify([text], [_GOLD])),

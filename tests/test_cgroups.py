@@ -20,8 +20,6 @@ from gapft_harness.recipe.sections import ExecutorChoice
 
 GB = 10**9
 V2 = "30 23 0:26 {shown} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
-V1 = "35 31 0:32 {shown} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
-OTHER_V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
 
 
 def write_process(root: Path, own: str, mounts: str) -> None:
@@ -31,18 +29,11 @@ def write_process(root: Path, own: str, mounts: str) -> None:
     (root / "proc/self/mountinfo").write_text(disk + mounts)
 
 
-def write_group(
-    folder: Path, limit: str | int, used: int, inactive: int = 0, version: int = 2
-) -> None:
+def write_group(folder: Path, limit: str | int, used: int, inactive: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    names = {
-        2: ("memory.max", "memory.current", "inactive_file"),
-        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    }
-    limit_file, usage_file, cache_key = names[version]
-    (folder / limit_file).write_text(f"{limit}\n")
-    (folder / usage_file).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon 5\n{cache_key} {inactive}\nactive_file 9\n")
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {inactive}\nactive_file 9\n")
 
 
 def test_lowest_limit_of_group_and_parents_applies(tmp_path: Path) -> None:
@@ -70,18 +61,11 @@ def test_container_group_is_the_root(tmp_path: Path, own: str, shown: str) -> No
     assert read_cgroup_free_memory(tmp_path) == 7 * GB // 2
 
 
-def test_reads_memory_limits_of_version_1(tmp_path: Path) -> None:
-    own = "9:cpu,cpuacct:/kube/pod\n4:memory:/kube/pod\n1:name=systemd:/x\n0::/\n"
-    write_process(tmp_path, own, OTHER_V1 + V1.format(shown="/"))
-    write_group(tmp_path / "sys/fs/cgroup/memory", 2**63 - 4096, 90 * GB, version=1)
-    write_group(tmp_path / "sys/fs/cgroup/memory/kube", 8 * GB, 7 * GB, inactive=2 * GB, version=1)
-    write_group(tmp_path / "sys/fs/cgroup/memory/kube/pod", 6 * GB, GB, version=1)
-    assert read_cgroup_free_memory(tmp_path) == 3 * GB
-
-
 def test_returns_none_without_limits(tmp_path: Path) -> None:
     assert read_cgroup_free_memory(tmp_path) is None
-    write_process(tmp_path, "0::/user.slice\n", V2.format(shown="/"))
+    groups = "4:memory:/job\n1:name=systemd:/x\n0::/user.slice\n"  # also of version 1
+    v1_mount = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    write_process(tmp_path, groups, v1_mount + V2.format(shown="/"))
     assert read_cgroup_free_memory(tmp_path) is None
     write_group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
     assert read_cgroup_free_memory(tmp_path) is None
@@ -109,19 +93,6 @@ def test_lowest_cpu_quota_of_group_and_parents_applies(tmp_path: Path) -> None:
     assert count_usable_cores(tmp_path) == 0.5
     (inner / "cpu.max").write_text("10000 50000\n")
     assert count_usable_cores(tmp_path) == 0.2
-
-
-def test_reads_cpu_quota_of_version_1(tmp_path: Path) -> None:
-    write_process(
-        tmp_path, "9:cpu,cpuacct:/kube\n4:memory:/kube\n", OTHER_V1 + V1.format(shown="/")
-    )
-    folder = tmp_path / "sys/fs/cgroup/cpu/kube"
-    folder.mkdir(parents=True)
-    (folder / "cpu.cfs_period_us").write_text("100000\n")
-    (folder / "cpu.cfs_quota_us").write_text("-1\n")
-    assert count_usable_cores(tmp_path) == count_cores()
-    (folder / "cpu.cfs_quota_us").write_text("75000\n")
-    assert count_usable_cores(tmp_path) == 0.75
 
 
 @pytest.mark.parametrize(

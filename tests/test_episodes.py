@@ -504,4 +504,3 @@ def test_verifier_describes_sandbox(program_verifier: ProgramTests) -> None:
     described = program_verifier.describe()
     assert described["sandbox_tier"] in ("namespaces", "landlock")
     assert described["limits"]["cpu_s"] == 1
-    assert described["compat"] == "true"

@@ -10,61 +10,59 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Test
-from gapft_harness.verification.programs import last_program, last_program_lcb, read_suite
+from gapft_harness.verification.programs import last_program, read_suite
 from tests.tasks.benchmark_files import build_test, pack_tests
 
 RESPONSES = [
-    # response, the last program, LiveCodeBench's reading
-    ("```python\nprint(1)\n```", "print(1)\n", "print(1)"),
-    ("So:\n\n```py\nprint(1)\n```\nIt prints 1.", "print(1)\n", "print(1)"),
-    ("```Python3\nprint(1)\n```", "print(1)\n", "print(1)"),
-    ("``` python \nprint(1)\n```  ", "print(1)\n", "print(1)"),
-    ("```{.python}\nprint(1)\n```", "print(1)\n", "print(1)"),
-    ('```python title="a.py"\nprint(1)\n```', "print(1)\n", "print(1)"),
-    ("```\nprint(1)\n```", "print(1)\n", "print(1)"),
-    ("~~~python\nprint(1)\n~~~", "print(1)\n", None),
-    ("````python\nprint('''\n```\n''')\n````", "print('''\n```\n''')\n", "''')"),
-    ("```python\r\nprint(1)\r\n```\r\n", "print(1)\n", "print(1)\r"),
-    ("```python\nprint('\u2028\x0b')\n```", "print('\u2028\x0b')\n", "print('\u2028\x0b')"),
+    # response, the last program
+    ("```python\nprint(1)\n```", "print(1)\n"),
+    ("So:\n\n```py\nprint(1)\n```\nIt prints 1.", "print(1)\n"),
+    ("```Python3\nprint(1)\n```", "print(1)\n"),
+    ("``` python \nprint(1)\n```  ", "print(1)\n"),
+    ("```{.python}\nprint(1)\n```", "print(1)\n"),
+    ('```python title="a.py"\nprint(1)\n```', "print(1)\n"),
+    ("```\nprint(1)\n```", "print(1)\n"),
+    ("~~~python\nprint(1)\n~~~", "print(1)\n"),
+    ("````python\nprint('''\n```\n''')\n````", "print('''\n```\n''')\n"),
+    ("```python\r\nprint(1)\r\n```\r\n", "print(1)\n"),
+    ("```python\nprint('\u2028\x0b')\n```", "print('\u2028\x0b')\n"),
     (
         "1. Thus\n\n   ```python\n   if x:\n       y()\n   ```",
         "if x:\n    y()\n",
-        "   if x:\n       y()",
     ),
     # the last one counts
-    ("```python\na\n```\nno:\n```python\nb\n```", "b\n", "b"),
+    ("```python\na\n```\nno:\n```python\nb\n```", "b\n"),
     # sample output after the program is not a program
-    ("```python\na\n```\nIt prints\n```\n1\n```", "a\n", "1"),
-    ("```python\na\n```\nIt prints\n```text\n1\n```", "a\n", "1"),
-    ("```\na\n```\n```output\n1\n```", "a\n", "1"),
+    ("```python\na\n```\nIt prints\n```\n1\n```", "a\n"),
+    ("```python\na\n```\nIt prints\n```text\n1\n```", "a\n"),
+    ("```\na\n```\n```output\n1\n```", "a\n"),
     # no program
-    ("print(1)", None, None),
-    ("`print(1)`", None, None),
-    ("```cpp\nint main() {}\n```", None, "int main() {}"),
-    ("", None, None),
+    ("print(1)", None),
+    ("`print(1)`", None),
+    ("```cpp\nint main() {}\n```", None),
+    ("", None),
     # inline backticks open nothing
-    ("```python``` is a fence", None, None),
+    ("```python``` is a fence", None),
     # a fence without a label that is never closed does not take a labelled program's place
-    ("```python\na\n```\nIt prints\n```\n1", "a\n", "It prints"),
-    ("```py\na\n```\nThat is all.\n```", "a\n", "That is all."),
-    ("~~~python3\na\n~~~\nIt prints\n~~~\n1", "a\n", None),
-    ("  ```python\r\n  a\r\n  ```\r\n\r\n  ```\r\n  1\r\n", "a\n", "\r"),
+    ("```python\na\n```\nIt prints\n```\n1", "a\n"),
+    ("```py\na\n```\nThat is all.\n```", "a\n"),
+    ("~~~python3\na\n~~~\nIt prints\n~~~\n1", "a\n"),
+    ("  ```python\r\n  a\r\n  ```\r\n\r\n  ```\r\n  1\r\n", "a\n"),
     # nor does an unlabelled fence with nothing after it
-    ("```\na\n```\nThat is all.\n```\n\n", "a\n", "That is all."),
-    ("```python:main.py\na\n```", "a\n", "a"),
+    ("```\na\n```\nThat is all.\n```\n\n", "a\n"),
+    ("```python:main.py\na\n```", "a\n"),
     # never closed: an earlier program does not take its place
-    ("```\na\n```\n```\nb", "", ""),
-    ("```python\nprint(1)", "", None),
-    ("```python\na\n```\n```python\nb", "", ""),
-    ("```python\na\n```\n```text\nb", "a\n", ""),
-    ("```python\n```", "", ""),
+    ("```\na\n```\n```\nb", ""),
+    ("```python\nprint(1)", ""),
+    ("```python\na\n```\n```python\nb", ""),
+    ("```python\na\n```\n```text\nb", "a\n"),
+    ("```python\n```", ""),
 ]
 
 
-@pytest.mark.parametrize(("response", "program", "lcb"), RESPONSES)
-def test_finds_the_last_program(response, program, lcb):
+@pytest.mark.parametrize(("response", "program"), RESPONSES)
+def test_finds_the_last_program(response, program):
     assert last_program(response) == program
-    assert last_program_lcb(response) == lcb
 
 
 lines = st.text(st.characters(exclude_characters="`~\r\n", exclude_categories=["Cs"]))
@@ -85,9 +83,8 @@ def test_fenced_program_is_returned_unchanged(program, before, label, marks):
 
 @given(st.text(st.sampled_from("`~ \npython")))
 def test_answer_is_part_of_the_text(text):
-    for find in (last_program, last_program_lcb):
-        program = find(text)
-        assert program is None or program.replace(" ", "").rstrip("\n") in text.replace(" ", "")
+    program = last_program(text)
+    assert program is None or program.replace(" ", "").rstrip("\n") in text.replace(" ", "")
 
 
 marks = st.text(st.sampled_from("`~ x\t"), max_size=12)
@@ -129,14 +126,14 @@ from gapft_harness.verification.mathematics.responses import find_written_answer
 from gapft_harness.plugins.verifiers.boxed_math import compare_directly
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.verification.feedback import strip_foreign_frames
-from gapft_harness.verification.programs import last_program, last_program_lcb
+from gapft_harness.verification.programs import last_program
 from gapft_harness.verification.reasons import classify_reason
 from gapft_harness.core.records import Verdict
 from gapft_harness.report.rendering.markdown import escape_markdown, fence_text
 from gapft_harness.report.rendering.page import _join_intervals
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 text = sys.stdin.read()
-last_program(text), last_program_lcb(text), compare_directly("7", last_box(text) or "")
+last_program(text), compare_directly("7", last_box(text) or "")
 gold = {"answer": "A", "options": ["x", "y" * 1000]}
 for rule in ("whole_response", "first_explicit", "permissive"):
     OptionLetter(rule).verify([text], [gold])

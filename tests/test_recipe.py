@@ -68,6 +68,11 @@ def test_defaults_are_the_papers_logic_settings() -> None:
         ({"search": {"k": 0}}, "key 'search.k': input should be greater than or equal to 1"),
         ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': `pretrained` is missing"),
         (
+            {"model": {"args": {"pretrained": "a/m.gguf"}}},
+            "key 'model.args': expected a model folder, not",
+        ),
+        ({"model": {"args": {"pretrained": "a", "gguf_file": "m"}}}, "not a GGUF file"),
+        (
             {"model": {"args": {"pretrained": "m", "think_end_token": 151668}}},
             "key 'model.args': think_end_token: found 151668",
         ),

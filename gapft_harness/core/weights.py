@@ -12,7 +12,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 
 #: Patterns of weight files.
-WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+WEIGHTS = ("*.safetensors", "*.bin")
 
 #: Other files that determine a model's output: configuration, tokenizer, chat template, code.
 _SMALL = (

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from gapft_harness.core.errors import GapftError, UserError, describe_error, did_you_mean
-from gapft_harness.core.text import describe_read_error
 from gapft_harness.lm_eval_bridge.code_eval import install_code_eval
-from gapft_harness.lm_eval_bridge.task_file.faults import (
-    SPLIT_KEYS,
-    format_yaml_error,
-    is_meant_for_task,
-    name_key_in_errors,
-)
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_task_paths, tasks_path
 
 if TYPE_CHECKING:
@@ -80,22 +71,10 @@ def open_task(name: str, include_paths: Sequence[Path] = ()) -> tuple[Any, Path 
         UserError: the YAML is malformed, or the data are missing or malformed.
     """
     for path in include_paths:
-        if Path(path).resolve() == Path(Path(path).resolve().anchor):
-            raise NoSuchTaskError(
-                f"--include-path {path}: found the root of the file system; expected a folder with "
-                "task YAML, since all files in it are searched"
-            )
         if not Path(path).is_dir():
-            file = "found a file; expected a folder"
-            problem = file if Path(path).is_file() else "folder not found"
-            raise NoSuchTaskError(f"--include-path {path}: {problem}")
+            raise NoSuchTaskError(f"--include-path {path}: folder not found")
     paths = [*find_task_paths(), *(Path(path).resolve() for path in include_paths)]
-    try:
-        manager = _find_manager(name, paths)
-    except OSError as error:  # for example, folders below /proc that disappear
-        raise NoSuchTaskError(
-            f"--include-path {describe_read_error(Path(error.filename or paths[-1]), error)}"
-        ) from error
+    manager = _find_manager(name, paths)
     if name in manager.all_tasks and name not in manager.all_subtasks:
         raise NoSuchTaskError(
             f"{name!r} is a group or a tag; expected one of its tasks: "
@@ -111,18 +90,11 @@ def _find_manager(name: str, paths: Sequence[Path]) -> TaskManager:
     install_code_eval()
     manager = TaskManager(include_defaults=False, include_path=list(paths))
     if not _has_task(manager, name):
-        ours, unreadable_files = (
-            manager.all_tasks,
-            [u for path in paths for u in _find_unreadable(path)],
-        )
-        if problems := [
-            problem for file, problem in unreadable_files if is_meant_for_task(file, name)
-        ]:
-            raise NoSuchTaskError(f"task {name!r}: {'; '.join(problems)}")
+        ours = manager.all_tasks
         manager = TaskManager(include_path=list(paths))
         if not _has_task(manager, name):
-            rest = "; ".join(problem for _, problem in unreadable_files)
-            note = f"; unreadable files: {rest}" if rest else ""
+            unreadable = "; ".join(line for path in paths for line in _find_unreadable(path))
+            note = f"; unreadable files: {unreadable}" if unreadable else ""
             near = difflib.get_close_matches(name, manager.all_tasks, n=1, cutoff=0.6)
             hint = f"did you mean lm-eval's {near[0]!r}? " if near and near[0] not in ours else ""
             hint += f"{did_you_mean(name, ours)} (and lm-eval's own tasks)"
@@ -168,7 +140,7 @@ def _list_members(manager: TaskManager, group: str) -> str:
     return ", ".join(str(member) for member in members)
 
 
-def _find_unreadable(folder: Path) -> list[tuple[Path, str]]:
+def _find_unreadable(folder: Path) -> list[str]:
     """List task files that lm-eval skips silently, each with the reason."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
@@ -177,22 +149,11 @@ def _find_unreadable(folder: Path) -> list[tuple[Path, str]]:
         try:
             load_yaml(file, resolve_func=False)
         except Exception as error:
-            problems.append((file, _describe_unreadable(file, error)))
+            problems.append(f"{file}: {describe_error(error)}")
     return problems
 
 
-def _describe_unreadable(file: Path | str, error: Exception) -> str:
-    if isinstance(error, yaml.YAMLError):
-        return format_yaml_error(error, file)
-    if isinstance(error, UnicodeDecodeError):
-        return f"{file}: not UTF-8 text"
-    if isinstance(error, OSError) and error.filename and str(error.filename) != str(file):
-        return f"{file}: include: {error.filename}: cannot be read: {error.strerror}"
-    return f"{file}: {describe_error(error)}"
-
-
 def _build_task(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple[Any, Path | None]:
-    from gapft_harness.lm_eval_bridge.task_file.data import require_files
     from gapft_harness.lm_eval_bridge.task_file.keys import check_keys
     from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
 
@@ -201,14 +162,15 @@ def _build_task(manager: TaskManager, name: str, paths: Sequence[Path]) -> tuple
     where = f"task {name} ({file})"
     config = _load_config(file, where)
     check_keys(config, where)
-    require_files(where, config.get("dataset_path"), config.get("dataset_kwargs"))
     try:
-        with name_key_in_errors(config, where), use_compiled_templates():
+        with use_compiled_templates():
             task = next(iter(manager.load([name])["tasks"].values()))
     except GapftError:
         raise
     except Exception as error:
-        raise UserError(_explain_failure(error, config, where)) from error
+        # The library ``datasets`` puts its reason into the cause.
+        cause = f" ({describe_error(error.__cause__)})" if error.__cause__ else ""
+        raise UserError(f"{where}: lm_eval refuses it: {describe_error(error)}{cause}") from error
     folders = [path for path in paths if path in Path(file).resolve().parents]
     return task, folders[0] if folders else None
 
@@ -222,36 +184,7 @@ def _load_config(file: Path | str, where: str) -> dict[str, Any]:
     try:
         config: dict[str, Any] = load_yaml(file, resolve_func=False)
     except Exception as error:
-        raise UserError(f"{where}: {_describe_unreadable(file, error)}") from error
+        raise UserError(f"{where}: {describe_error(error)}") from error
     if repeated := find_repeated_key(Path(file)):
         raise UserError(f"{where}: {repeated}")
     return config
-
-
-def _explain_failure(error: Exception, config: dict[str, Any], where: str) -> str:
-    """Explain from a task's configuration why lm-eval could not build it."""
-    from gapft_harness.lm_eval_bridge.task_file.data import FILE_FORMATS
-    from gapft_harness.lm_eval_bridge.task_file.keys import format_missing_split
-
-    splits = (config.get("test_split"), config.get("validation_split"))
-    if "class" not in config and not any(splits):
-        return format_missing_split(where)
-    for key in SPLIT_KEYS:
-        split = config.get(key)
-        if split is not None and isinstance(error, KeyError) and error.args == (split,):
-            files = (config.get("dataset_kwargs") or {}).get("data_files")
-            hint = f"; {did_you_mean(split, files)}" if isinstance(files, dict) else ""
-            return f"{where}: {key}: split {split!r} not found in the data{hint}"
-    # The library ``datasets`` puts the actual reason into the error that it caught.
-    first = error.__cause__ or error
-    is_data_error = any(
-        isinstance(cause, OSError) or type(cause).__module__.startswith(("datasets", "hugg"))
-        for cause in (error, first)
-    )
-    if not is_data_error:
-        return f"{where}: malformed task: {describe_error(error)}"
-    local = config.get("dataset_path") in FILE_FORMATS
-    return (
-        f"{where}: cannot load the data: {describe_error(first)}; check dataset_path and "
-        f"dataset_kwargs{'' if local else ', the network, and the cache of the hub'}"
-    )

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.identities import (
     assign_problem_ids,
     canonical_json,
@@ -28,11 +28,10 @@ from gapft_harness.lm_eval_bridge.fewshot import (
 from gapft_harness.lm_eval_bridge.task import GapTask
 from gapft_harness.lm_eval_bridge.task_file.data import (
     number_records,
-    read_json_rows,
     to_json_record,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import describe_task, name_key_in_errors
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
 from gapft_harness.lm_eval_bridge.task_file.opened_files import find_code_files, find_data_files
 from gapft_harness.lm_eval_bridge.task_file.settings import Episode, build_greedy_decoding
 from gapft_harness.lm_eval_bridge.task_file.templates import use_compiled_templates
@@ -167,17 +166,12 @@ class LoadedTask:
         """Read the audit split: the test split, or the validation split if there is no test split.
 
         Raises:
-            UserError: the task has neither split, or its data are missing or malformed.
+            UserError: its data are missing or malformed.
         """
         task = self._task
         if task.has_test_docs():
             return self._read_problems("audit", task.config.test_split, task.test_docs)
-        if task.has_validation_docs():
-            return self._read_problems("audit", task.config.validation_split, task.validation_docs)
-        raise UserError(
-            f"{describe_task(task.config)}: the keys test_split and validation_split are missing, "
-            "so there is no audit; add one of them, or choose another task"
-        )
+        return self._read_problems("audit", task.config.validation_split, task.validation_docs)
 
     def read_validation(self) -> list[Problem]:
         """Read the validation split as the calibration problems.
@@ -291,7 +285,7 @@ class LoadedTask:
                 self._warn_unpublished(label, loaded.published)
             ids = task.ids(documents)
         else:
-            rows = read_json_rows(task, split, read)
+            rows = [to_json_record(row) for row in read()]
             documents = number_records(rows, f"task {self.name}, {split}")
             notes, ids = [], assign_problem_ids(rows)
         if repeats := sum(is_repeat(name) for name in ids):
@@ -325,23 +319,18 @@ class LoadedTask:
     def _build_problem(self, documents: Documents, row: int, name: str, split: str) -> Problem:
         task, document = self._task, documents[row]
         try:
-            with name_key_in_errors(task.config):
-                prompt = self._build_prompt(document, name)
-                turns = self._build_turns(document, name)
-                if self.num_fewshot:
-                    self._questions[prompt] = str(task.doc_to_text(document))
+            prompt = self._build_prompt(document, name)
+            turns = self._build_turns(document, name)
+            if self.num_fewshot:
+                self._questions[prompt] = str(task.doc_to_text(document))
             gold: Gold = task.gold(document) if isinstance(task, GapTask) else document
         except GapftError as error:
-            raise UserError(f"{documents.describe_place(row)}: {error}") from error
-        except (KeyError, TypeError, ValueError, IndexError, AssertionError) as error:
+            raise UserError(f"{documents.describe_place(row)}: {self.location}: {error}") from error
+        except Exception as error:  # a template or the task's own code may raise anything
             raise UserError(
-                f"{documents.describe_place(row)}: task {self.name} cannot render this record: "
-                f"{type(error).__name__}: {error}"
+                f"{documents.describe_place(row)}: {self.location} cannot render this record: "
+                f"{describe_error(error)}"
             ) from error
-        if not isinstance(prompt, str):
-            raise UserError(
-                f"task {self.name}: the prompt is {type(prompt).__name__}, expected text"
-            )
         if isinstance(task, GapTask):
             hidden = task.settings.gold_only
             document = {key: value for key, value in document.items() if key not in hidden}

@@ -42,11 +42,8 @@ class ReasoningGymTask(GapTask):
         """
         settings = dict(config or {})
         metadata = settings.get("metadata") or {}
-        if isinstance(metadata, Mapping):
-            gapft = metadata.get("gapft") or {}
-            if isinstance(gapft, Mapping):
-                gapft = {**GAPFT_DEFAULTS, **gapft}
-            settings["metadata"] = {"version": 1, **metadata, "gapft": gapft}
+        gapft = {**GAPFT_DEFAULTS, **(metadata.get("gapft") or {})}
+        settings["metadata"] = {"version": 1, **metadata, "gapft": gapft}
         super().__init__({**DEFAULTS, **settings})
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: Any) -> None:

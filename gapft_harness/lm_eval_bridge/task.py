@@ -13,13 +13,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from jinja2 import TemplateError
 from lm_eval.api.metrics import mean
 from lm_eval.api.samplers import get_sampler
 from lm_eval.api.task import ConfigurableTask
 
 from gapft_harness import load_verifier
 from gapft_harness.analysis.pass_at_k import list_reported_k, pass_at_k
-from gapft_harness.core.errors import UserError
+from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.core.identities import assign_problem_ids
 from gapft_harness.core.records import Gold
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
@@ -31,19 +32,11 @@ from gapft_harness.lm_eval_bridge.benchmarks.splits import (
 from gapft_harness.lm_eval_bridge.fewshot import check_examples, find_examples
 from gapft_harness.lm_eval_bridge.judge import CachingJudge, Scores
 from gapft_harness.lm_eval_bridge.task_file.data import (
-    load_custom,
     number_records,
-    process_documents,
-    require_files,
     resolve_data_files,
 )
 from gapft_harness.lm_eval_bridge.task_file.documents import Document, Documents
-from gapft_harness.lm_eval_bridge.task_file.faults import (
-    describe_task,
-    name_key_in_errors,
-    unknown_split_error,
-)
-from gapft_harness.lm_eval_bridge.task_file.keys import check_gap_task
+from gapft_harness.lm_eval_bridge.task_file.faults import describe_task
 from gapft_harness.lm_eval_bridge.task_file.settings import (
     build_own_ids,
     check_named_fields,
@@ -64,10 +57,14 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         """Build the task from its YAML.
 
         Raises:
-            UserError: unknown key, or missing or malformed data.
+            UserError: missing prompt or answer, or missing or malformed data.
         """
         config = {key: value for key, value in (config or {}).items() if key != "class"}
-        check_gap_task(config, describe_task(config))
+        for key, meaning in (("doc_to_text", "the prompt"), ("doc_to_target", "the answer")):
+            if config.get(key) is None and config.get("use_prompt") is None:
+                raise UserError(
+                    f"{describe_task(config)}: the key {key!r} is missing; expected {meaning}"
+                )
         self.settings = parse_settings(describe_task(config), config.get("metadata"))
         options = config.get("generation_kwargs") or {"do_sample": False, "temperature": 0.0}
         # Without these keys lm-eval would load the default metric exact_match and cut responses at
@@ -118,7 +115,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         """Open the splits: from the benchmark's loader, local JSON files, or the hub."""
         options = dict(dataset_kwargs or {})
         if callable(self.config.custom_dataset):
-            self.dataset = load_custom(self.config, options)
+            self.dataset = self.config.custom_dataset(**options)
             return
         files = options.get("data_files")
         if self.DATASET_PATH == "json" and files is not None:
@@ -126,7 +123,6 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             if set(options) == {"data_files"} and are_all_local(files):
                 self.dataset = build_local_splits(files)
                 return
-        require_files(describe_task(self.config), self.DATASET_PATH, options)
         super().download(options)
 
     def split(self, name: str) -> SplitData:
@@ -136,20 +132,23 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
             UserError: unknown split, or ``doc_to_text`` names a field that the first record lacks.
         """
         if name not in self.dataset:
-            raise unknown_split_error(self.config, name, self.dataset)
+            raise UserError(
+                f"{describe_task(self.config)}: unknown split {name!r}; "
+                f"{did_you_mean(name, self.dataset)}"
+            )
         split_data = self.dataset.read(name) if isinstance(self.dataset, Splits) else None
         documents = self.dataset[name] if split_data is None else split_data.documents
         if self.config.process_docs is not None:
-            documents = process_documents(self.config, documents)
+            documents = self.config.process_docs(documents)
         documents = number_records(documents, f"{self.DATASET_PATH}, {name}")
         template = self.config.doc_to_text
         if isinstance(template, str) and self.prompt is None and len(documents):
             try:
-                with name_key_in_errors(self.config):
-                    require_fields(template, documents[0])
-                    self._render_plain(template, documents[0])
-            except UserError as error:
-                raise UserError(f"{documents.describe_place(0)}: {error}") from error
+                require_fields(template, documents[0])
+                self._render_plain(template, documents[0])
+            except (UserError, TemplateError) as error:
+                where = f"{describe_task(self.config)}: doc_to_text"
+                raise UserError(f"{documents.describe_place(0)}: {where}: {error}") from error
         return SplitData(
             documents, *(() if split_data is None else (split_data.dropped, split_data.published))
         )
@@ -177,20 +176,21 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
                 ``content`` or ``gold_only`` is missing.
         """
         check_named_fields(self.settings, documents, describe_task(self.config))
-        with name_key_in_errors(self.config):
+        try:
             own = build_own_ids(self.settings.id, documents)
+        except (UserError, TemplateError) as error:
+            raise UserError(f"{describe_task(self.config)}: metadata.gapft.id: {error}") from error
         return assign_problem_ids(documents, own, self.settings.content)
 
     def gold(self, document: Document) -> Gold:
         """Return the gold answer that the verifier compares responses with."""
-        with name_key_in_errors(self.config):
-            if self.settings.gold is not None:
-                return self.settings.build_gold(document, None)
-            template = self.config.doc_to_target
-            if isinstance(template, str) and template not in document and self.prompt is None:
-                require_fields(template, document)
-                refuse_nulls(template, document)
-            return self.settings.build_gold(document, self.doc_to_target(document))
+        if self.settings.gold is not None:
+            return self.settings.build_gold(document, None)
+        template = self.config.doc_to_target
+        if isinstance(template, str) and template not in document and self.prompt is None:
+            require_fields(template, document)
+            refuse_nulls(template, document)
+        return self.settings.build_gold(document, self.doc_to_target(document))
 
     def _iterate_golds(self) -> Iterable[tuple[Gold, str]]:
         """Yield the gold answers of all requests, each with the place of its record."""
@@ -214,8 +214,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         """Return the prompt without few-shot examples and chat template."""
         template = self.config.doc_to_text if doc_to_text is None else doc_to_text
         if isinstance(template, str) and self.prompt is None:
-            with name_key_in_errors(self.config):
-                require_fields(template, doc)
+            require_fields(template, doc)
         return self._render_plain(template, doc) or super().doc_to_text(doc, doc_to_text)
 
     def doc_to_target(self, doc: Document, doc_to_target: Any = None) -> Any:
@@ -233,8 +232,7 @@ class GapTask(ConfigurableTask):  # type: ignore[misc]
         plain = isinstance(template, str) and template not in doc and self.prompt is None
         if not plain or self.config.doc_to_choice is not None:
             return None
-        with name_key_in_errors(self.config):
-            return render(template, doc)
+        return render(template, doc)
 
     def fewshot_docs(self) -> None:
         """Return None: the examples of ``--num_fewshot`` are read only when they are drawn."""

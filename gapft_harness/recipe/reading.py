@@ -16,7 +16,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gapft_harness.core.credentials import refuse_credentials
 from gapft_harness.core.errors import UserError, describe_error
-from gapft_harness.core.gguf import refuse_gguf
 from gapft_harness.core.text import decode, describe_read_error
 from gapft_harness.recipe.conditions import convert_to_mapping
 from gapft_harness.recipe.messages import build_recipe_error, iterate_keys
@@ -165,8 +164,6 @@ def check_recipe(content: dict[str, Any], source: str, settings: Sequence[Settin
     if isinstance(model, dict) and isinstance(model.get("args"), dict):
         refuse_credentials(model["args"], source)
     options = {setting.key: setting.option for setting in settings}
-    if isinstance(model, dict) and isinstance(model.get("args"), dict):
-        refuse_gguf(model["args"], source, options)
     try:
         recipe = Recipe.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:

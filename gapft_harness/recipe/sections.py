@@ -271,6 +271,12 @@ class Model(RecipeSection):
                 "`pretrained` is missing; expected a model folder or a hub name: --model-args "
                 "pretrained=MODEL"
             )
+        if args.get("gguf_file") or args["pretrained"].endswith(".gguf"):
+            raise ValueError(
+                "expected a model folder, not a GGUF file, which cannot be trained; load it once "
+                "with transformers' from_pretrained(FOLDER, gguf_file=FILE) and save it with "
+                "save_pretrained"
+            )
         token = args.get(THINK_END_TOKEN)
         if token is not None and (fault := find_think_end_fault(token)):
             raise ValueError(fault)

@@ -18,7 +18,6 @@ from gapft_harness.sandbox.probes import Probe
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
 from gapft_harness.sandbox.records import (
     TIERS,
-    Compat,
     Isolation,
     Limits,
     Prelude,
@@ -45,8 +44,7 @@ class Sandbox(Closing):
         limits: the limits of a test.
         prelude: names that are available to programs without import. ``none``: only Python's
             builtins. ``lcb``: also the names of the imports that LiveCodeBench puts before every
-            program, and its limits on recursion and on the digits of an integer. Judging with
-            ``compat="lcb"`` always provides them.
+            program, and its limits on recursion and on the digits of an integer.
 
     Raises:
         UserError: an argument is out of range, or the workers need more memory than the machine
@@ -118,7 +116,6 @@ class Sandbox(Closing):
         items: Iterable[tuple[Program, Sequence[Test]]],
         *,
         isolate: Isolation = "program",
-        compat: Compat | None = None,
         run_all: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> list[Result]:
@@ -129,7 +126,6 @@ class Sandbox(Closing):
             isolate: for function programs: ``program`` runs several inputs in one fork, ``test``
                 runs every input in its own fork. The verdicts are the same. A stdin program always
                 gets one fork per test.
-            compat: ``lcb`` runs and compares in the same way as LiveCodeBench.
             run_all: run all tests and return all results; otherwise, results end with the first
                 failure. (A wrong answer never stops a program: its remaining tests run in both
                 cases, since the tests that run must not depend on expected outputs.)
@@ -143,7 +139,7 @@ class Sandbox(Closing):
             InfrastructureError: the sandbox failed repeatedly; no result is returned.
         """
         results: dict[int, Result] = {}
-        for index, result in self.stream(items, isolate=isolate, compat=compat, run_all=run_all):
+        for index, result in self.stream(items, isolate=isolate, run_all=run_all):
             results[index] = result
             if progress is not None:
                 progress(len(results))
@@ -154,18 +150,14 @@ class Sandbox(Closing):
         items: Iterable[tuple[Program, Sequence[Test]]],
         *,
         isolate: Isolation = "program",
-        compat: Compat | None = None,
         run_all: bool = False,
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs like ``judge``, but yield (item number, result) as each one is done.
 
         Items are read as workers become free, so they need not fit into memory together.
         """
-        if isolate not in ("test", "program") or compat not in (None, "lcb"):
-            raise ValueError(
-                "expected isolate 'test' or 'program' and compat 'lcb' or None, found "
-                f"{isolate!r} and {compat!r}"
-            )
+        if isolate not in ("test", "program"):
+            raise ValueError(f"expected isolate 'test' or 'program', found {isolate!r}")
         if self._streaming_thread == threading.get_ident():
             raise ValueError(
                 "a stream of this sandbox is still open in this thread; close it first"
@@ -175,7 +167,7 @@ class Sandbox(Closing):
             try:
                 self.start()
                 assert self._schedule is not None
-                yield from self._schedule.run(items, Rules(isolate, compat, run_all), self.tier)
+                yield from self._schedule.run(items, Rules(isolate, run_all), self.tier)
             finally:
                 self._streaming_thread = None
 

@@ -24,27 +24,24 @@ from gapft_harness.sandbox.values import (
 
 _SPACE = " \t\n\r\v\f"
 _TOKEN = re.compile(f"[^{_SPACE}]++")
-_PYTHON_TOKEN = re.compile(r"\S++")  # the tokens of str.split()
 _NUMBER = re.compile(
     r"[+-]?+(?:(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:e[+-]?+[0-9]++)?+|inf(?:inity)?+)",
     re.IGNORECASE | re.ASCII,
 )
 
 
-def compare_outputs(output: bytes, expected: str, *, lcb: bool = False) -> str:
+def compare_outputs(output: bytes, expected: str) -> str:
     """Compare standard output with the expected text.
 
     Both are stripped and split into lines, and each line is stripped. Two lines agree if they are
     equal, or if their tokens are exactly equal decimals; there is no tolerance.
 
-    Decimals consist of ASCII digits and are separated by ASCII white space. LiveCodeBench accepts
-    all forms that Python accepts: digits of other scripts, ``1_2``, and control characters as white
-    space.
+    Decimals consist of ASCII digits and are separated by ASCII white space. Python itself accepts
+    more: digits of other scripts, ``1_2``, and control characters as white space.
 
     Args:
         output: the printed bytes.
         expected: the expected text.
-        lcb: compare in the same way as LiveCodeBench's checker.
 
     Returns:
         Empty if they agree, else the first difference in one line.
@@ -52,19 +49,16 @@ def compare_outputs(output: bytes, expected: str, *, lcb: bool = False) -> str:
     text = output.decode("utf-8", "surrogateescape")
     if text == expected:
         return ""
-    space = None if lcb else _SPACE  # None: all of Python's white space
-    text, expected = text.strip(space), expected.strip(space)
+    text, expected = text.strip(_SPACE), expected.strip(_SPACE)
     if (line_count := text.count("\n") + 1) != (expected_count := expected.count("\n") + 1):
         return f"{line_count} lines, expected {expected_count}"
     output_lines, expected_lines = (
-        [line.strip(space) for line in s.split("\n")] for s in (text, expected)
+        [line.strip(_SPACE) for line in s.split("\n")] for s in (text, expected)
     )
     for number, (output_line, expected_line) in enumerate(
         zip(output_lines, expected_lines, strict=True), 1
     ):
-        if output_line != expected_line and not _are_equal_decimals(
-            output_line, expected_line, lcb
-        ):
+        if output_line != expected_line and not _are_equal_decimals(output_line, expected_line):
             return f"line {number}: {_shorten(output_line)}, expected {_shorten(expected_line)}"
     return ""
 
@@ -123,15 +117,15 @@ def _require_finite(value: Any, text: str) -> Any:
     return value
 
 
-def _are_equal_decimals(left: str, right: str, lcb: bool) -> bool:
-    token = _PYTHON_TOKEN if lcb else _TOKEN
-    pairs = zip_longest(token.finditer(left), token.finditer(right))
+def _are_equal_decimals(left: str, right: str) -> bool:
+    pairs = zip_longest(_TOKEN.finditer(left), _TOKEN.finditer(right))
     try:
         # Decimal, because parsing an int of n digits takes time proportional to n * n.
         return all(
             left_token is not None
             and right_token is not None
-            and (lcb or (_NUMBER.fullmatch(left_token[0]) and _NUMBER.fullmatch(right_token[0])))
+            and _NUMBER.fullmatch(left_token[0])
+            and _NUMBER.fullmatch(right_token[0])
             and Decimal(left_token[0]) == Decimal(right_token[0])
             for left_token, right_token in pairs
         )

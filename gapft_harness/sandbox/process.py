@@ -26,7 +26,7 @@ from gapft_harness.sandbox.inside.messages import (
     unpack_ending,
 )
 from gapft_harness.sandbox.outcome import TestOutcome, read_outcomes
-from gapft_harness.sandbox.records import Compat, Limits, Prelude, Program, Tier
+from gapft_harness.sandbox.records import Limits, Prelude, Program, Tier
 
 _START_SECONDS = 60.0
 #: Wall seconds per CPU second after which a worker counts as hung.
@@ -156,7 +156,6 @@ class SandboxWorker:
         inputs: Sequence[bytes],
         cpu_s: float,
         wall_s: float,
-        compat: Compat | None,
     ) -> None:
         """Send the worker a program to execute.
 
@@ -166,7 +165,6 @@ class SandboxWorker:
             inputs: the inputs of its calls, or a single standard input.
             cpu_s: CPU limit of a test in seconds.
             wall_s: wall limit of a test in seconds.
-            compat: ``lcb`` to run the program in the same way as LiveCodeBench.
         """
         is_function = program.kind == "function"
         while len(self._files) < 6:
@@ -178,7 +176,7 @@ class SandboxWorker:
             _write_all(descriptors[0], call_input)
         _write_all(descriptors[4], source)
         os.lseek(descriptors[0], 0, os.SEEK_SET)
-        job = pack_job(cpu_s, wall_s, bool(compat))
+        job = pack_job(cpu_s, wall_s)
         # ``receive`` detects a worker that has died.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self.control, [job], descriptors)
@@ -244,10 +242,10 @@ class SandboxWorker:
             fcntl.fcntl(file, fcntl.F_SETFL, 0)
 
 
-def pack_program(program: Program, compat: Compat | None) -> bytes:
-    """Pack a program for a worker's fork: a header line of three fields, then the source."""
+def pack_program(program: Program) -> bytes:
+    """Pack a program for a worker's fork: a header line of two fields, then the source."""
     name = unicodedata.normalize("NFKC", program.function or "")  # Python normalizes names so
-    header = f"{program.kind}\t{name}\t{compat or ''}\n"
+    header = f"{program.kind}\t{name}\n"
     return header.encode() + program.source.encode("utf-8", "surrogatepass")
 
 

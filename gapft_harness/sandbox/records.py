@@ -9,7 +9,6 @@ from typing import Literal, get_args
 Kind = Literal["stdin", "function"]
 Tier = Literal["namespaces", "landlock"]
 Isolation = Literal["test", "program"]
-Compat = Literal["lcb"]
 Prelude = Literal["none", "lcb"]
 VerdictName = Literal[
     "accepted",

@@ -19,7 +19,6 @@ from gapft_harness.sandbox.process import (
     pack_program,
 )
 from gapft_harness.sandbox.records import (
-    Compat,
     Isolation,
     Limits,
     Program,
@@ -48,12 +47,10 @@ class Rules:
     Attributes:
         isolation: ``test`` for one fork per input of a function program, ``program`` for as many
             inputs per fork as possible.
-        compat: ``lcb`` to run and compare in the same way as LiveCodeBench.
         run_all: continue after failures other than a wrong answer, and return all results.
     """
 
     isolation: Isolation = "program"
-    compat: Compat | None = None
     run_all: bool = False
 
 
@@ -134,7 +131,7 @@ class Schedule:
         self, items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules, tier: Tier
     ) -> Iterator[tuple[int, Result]]:
         """Judge programs and yield (item number, result) as soon as each program is done."""
-        new_cases = _create_cases(items, rules)
+        new_cases = _create_cases(items)
         waiting: collections.deque[_Case] = collections.deque()
         running: dict[SandboxWorker, _Case] = {}
 
@@ -181,7 +178,7 @@ class Schedule:
     def _send_case(self, worker: SandboxWorker, case: _Case, rules: Rules) -> None:
         inputs = [test.input.encode("utf-8", "surrogatepass") for test in case.next_tests(rules)]
         limits = self._limits
-        worker.send(*(case.program, case.source, inputs, limits.cpu_s, limits.wall_s, rules.compat))
+        worker.send(case.program, case.source, inputs, limits.cpu_s, limits.wall_s)
 
     def _poll_workers(self, running: dict[SandboxWorker, _Case]) -> list[SandboxWorker]:
         poll = select.poll()
@@ -226,8 +223,7 @@ class Schedule:
         for outcome in outcomes:
             test = case.tests[len(case.results)]
             if case.program.kind == "stdin":
-                ignore_exit = rules.compat == "lcb"
-                result = judge_stdin(outcome, test, self._limits, ignore_exit)
+                result = judge_stdin(outcome, test, self._limits)
             else:
                 result = judge_call(outcome, test, self._limits)
             case.results.append(result)
@@ -242,7 +238,7 @@ def _failure_message(action: str, problem: str) -> str:
     )
 
 
-def _create_cases(items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules) -> Iterator[_Case]:
+def _create_cases(items: Iterable[tuple[Program, Sequence[Test]]]) -> Iterator[_Case]:
     for index, (program, tests) in enumerate(items):
         if not tests:
             raise UserError(
@@ -252,4 +248,4 @@ def _create_cases(items: Iterable[tuple[Program, Sequence[Test]]], rules: Rules)
         if program.kind == "function":
             for test in tests:
                 parse_expected_value(test.expected)
-        yield _Case(index, program, tests, pack_program(program, rules.compat))
+        yield _Case(index, program, tests, pack_program(program))

@@ -123,15 +123,14 @@ def parse_arguments(text: str) -> list[Any]:
     return [parse_deep_json(line) for line in text.split("\n")] if text else []
 
 
-def encode_value(value: Any, tagged: bool, depth: int = 0) -> str:
+def encode_value(value: Any, depth: int = 0) -> str:
     """Encode a value as JSON that equals the expected JSON exactly if the value equals it.
 
-    A tuple becomes a list; with ``tagged`` (LiveCodeBench's rule) only the outermost tuple does. A
-    value that JSON cannot represent becomes an object that equals no list, number or text.
+    A tuple becomes a list. A value that JSON cannot represent becomes an object that equals no
+    list, number or text.
 
     Args:
         value: the function's return value; its ``__eq__`` is never called.
-        tagged: encode inner tuples differently from lists.
         depth: the number of lists and dictionaries around the value.
 
     Raises:
@@ -145,34 +144,27 @@ def encode_value(value: Any, tagged: bool, depth: int = 0) -> str:
     if isinstance(value, list | tuple):
         items: list[Any] = list(value)
         if set(map(type, items)) <= _PLAIN:
-            text = _dump(items)
-        else:
-            text = f"[{', '.join([encode_value(item, tagged, depth + 1) for item in items])}]"
-        return (
-            _format_object("\0tuple", text)
-            if tagged and depth and isinstance(value, tuple)
-            else text
-        )
+            return _dump(items)
+        return f"[{', '.join([encode_value(item, depth + 1) for item in items])}]"
     if isinstance(value, dict):
         if all(type(key) is str for key in value):
             fields = [
-                f"{_dump(key)}: {encode_value(item, tagged, depth + 1)}"
-                for key, item in value.items()
+                f"{_dump(key)}: {encode_value(item, depth + 1)}" for key, item in value.items()
             ]
             return f"{{{', '.join(fields)}}}"
-        return _format_object("\0not JSON", _dump("a dictionary with keys that are no strings"))
+        return _format_not_json("a dictionary with keys that are no strings")
     for plain in (bool, int, float, str):
         if isinstance(value, plain):
             return _dump(plain(value))
     if kind.__module__ == "numpy" and hasattr(value, "tolist"):
         item = value.tolist()
         if not isinstance(item, list):  # a scalar; an array does not equal a list
-            return encode_value(item, tagged, depth + 1)
-    return _format_object("\0not JSON", _dump(kind.__name__))
+            return encode_value(item, depth + 1)
+    return _format_not_json(kind.__name__)
 
 
 _dump = json.JSONEncoder().encode
 
 
-def _format_object(name: str, text: str) -> str:
-    return f"{{{_dump(name)}: {text}}}"
+def _format_not_json(description: str) -> str:
+    return _dump({"\0not JSON": description})

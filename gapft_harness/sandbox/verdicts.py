@@ -22,16 +22,14 @@ MAX_TEXT = 4096
 _Finding = tuple[VerdictName, str]
 
 
-def judge_stdin(outcome: TestOutcome, test: Test, limits: Limits, ignore_exit: bool) -> TestResult:
+def judge_stdin(outcome: TestOutcome, test: Test, limits: Limits) -> TestResult:
     """Judge one execution of a stdin program."""
     output = outcome.output.decode("utf-8", "replace")
     failure = _find_failure(outcome, _read_last_report(outcome, "raised"), limits)
-    if failure is None and outcome.exit and not ignore_exit:
+    if failure is None and outcome.exit:
         failure = ("runtime_error", f"exit status {outcome.exit}")
     if failure is None:
-        failure = _convert_difference(
-            compare_outputs(outcome.output, test.expected, lcb=ignore_exit)
-        )
+        failure = _convert_difference(compare_outputs(outcome.output, test.expected))
     return _build_result(outcome, failure, output)
 
 

@@ -61,21 +61,6 @@ def last_program(text: str) -> str | None:
     return last.text if last.closed else ""
 
 
-def last_program_lcb(text: str) -> str | None:
-    """Return the program that LiveCodeBench would run, for comparison with published scores.
-
-    Args:
-        text: a response.
-
-    Returns:
-        The lines between the last two lines that contain three backticks (LiveCodeBench's
-        ``extract_code``); None if there are fewer than two such lines.
-    """
-    lines = text.split("\n")
-    fences = [number for number, line in enumerate(lines) if "```" in line]
-    return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if len(fences) > 1 else None
-
-
 def _find_blocks(text: str) -> list[_Block]:
     blocks: list[_Block] = []
     indent, marks, label = "", "", ""  # of the open fence, if there is one

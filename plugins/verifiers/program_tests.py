@@ -28,7 +28,6 @@ from gapft_harness.api import (
     failure_feedback,
     hookimpl,
     last_program,
-    last_program_lcb,
     read_suite,
     without_paths,
 )
@@ -53,15 +52,12 @@ class ProgramTests(Closing):
 
     Args:
         tier: ``auto``, ``namespaces`` or ``landlock``; ``auto`` uses the first that works.
-        compat: ``true`` runs and compares programs unchanged; ``lcb`` extracts, runs and compares
-            them as LiveCodeBench's own runner does, for comparison with published scores.
         workers: worker processes; default: one per core, as far as memory allows.
         preload: packages outside the standard library that programs may import.
         limits: limits per test that override the sandbox's own, e.g. ``{cpu_s: 10}``.
         max_decoded_bytes: maximum decoded size of one problem's packed tests in bytes.
         prelude: ``lcb`` lets programs use the names that LiveCodeBench imports for them, and gives
             them its limits on recursion and on the digits of an integer; ``none`` is plain Python.
-            ``compat: lcb`` always includes them.
 
     Raises:
         UserError: a parameter is out of range, or no tier of the sandbox works on this machine.
@@ -70,17 +66,12 @@ class ProgramTests(Closing):
     def __init__(
         self,
         tier: str = "auto",
-        compat: str = "true",
         workers: int | None = None,
         preload: Sequence[str] = ("numpy",),
         limits: Mapping[str, float] | None = None,
         max_decoded_bytes: int = MAX_DECODED_BYTES,
         prelude: str = "none",
     ) -> None:
-        # YAML reads an unquoted true as a boolean.
-        if compat not in ("true", "lcb", True):
-            raise UserError(f"program_tests: compat is {compat!r}, expected true or lcb")
-        self._lcb = compat == "lcb"
         self._max_decoded_bytes = max_decoded_bytes
         self._sandbox = Sandbox(
             tier=tier,  # type: ignore[arg-type]  # it checks the name
@@ -89,7 +80,7 @@ class ProgramTests(Closing):
             limits=_build_limits(limits or {}),
             prelude=prelude,  # type: ignore[arg-type]  # it checks the name
         )
-        self._prelude = "lcb" if self._lcb else prelude
+        self._prelude = prelude
         self._sandbox.start()
 
     def verify(self, responses: Sequence[str], golds: Sequence[Gold]) -> list[Verdict]:
@@ -119,7 +110,7 @@ class ProgramTests(Closing):
 
     def has_answer(self, text: str, gold: Gold) -> bool:
         """Return whether a response has a fenced program."""
-        return bool((last_program_lcb if self._lcb else last_program)(text))
+        return bool(last_program(text))
 
     def check_gold(self, gold: Gold) -> str:
         """Describe a fault in a gold: malformed, too large, no test, or impossible to pass."""
@@ -133,7 +124,6 @@ class ProgramTests(Closing):
         """Return the sandbox's tier, limits and rules, for the manifest."""
         return {
             "sandbox_tier": self._sandbox.tier,
-            "compat": "lcb" if self._lcb else "true",
             "limits": asdict(self._sandbox.limits),
             "rules": {"edition": _RULES_VERSION, "prelude": self._prelude},
         }
@@ -156,7 +146,7 @@ class ProgramTests(Closing):
             if id(gold) not in keys:
                 keys[id(gold)] = content_hash(gold)
             problem = problems.setdefault(keys[id(gold)], _Problem(gold))
-            source = (last_program_lcb if self._lcb else last_program)(response)
+            source = last_program(response)
             if source is None:
                 outcomes[i] = _ResponseOutcome(Verdict("fail", "no fenced program"), NO_PROGRAM)
             elif not source.strip():
@@ -165,9 +155,8 @@ class ProgramTests(Closing):
             else:
                 problem.responses.setdefault(source, []).append(i)
         waiting: list[_Waiting] = []
-        compat = "lcb" if self._lcb else None
         items = self._iterate_programs(problems, choose_tests, waiting, outcomes)
-        for number, result in self._sandbox.stream(items, compat=compat):  # type: ignore[arg-type]
+        for number, result in self._sandbox.stream(items):
             outcome = waiting[number].build_outcome(result)
             outcomes.update(dict.fromkeys(waiting[number].responses, outcome))
         return [outcomes[i] for i in range(len(responses))]

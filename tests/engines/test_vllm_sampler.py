@@ -208,10 +208,6 @@ def test_rejects_unsupported_decoding(
     ("args", "message"),
     [
         ({"pretrained": "/no/such/folder"}, "pretrained: .*'/no/such/folder'"),
-        ({"gpu_memory_utilisation": 0.5}, "did you mean 'gpu_memory_utilization'"),
-        ({"dtype": "float33"}, "dtype: found 'float33'; did you mean 'float32'"),
-        ({"device": "cuda:1"}, "device: found 'cuda:1'.*'cpu'"),
-        ({"device": "cpu:1"}, "device: found 'cpu:1'.*CUDA_VISIBLE_DEVICES"),
         ({"batch_size": 0}, "batch_size: found 0"),
         ({"data_parallel_size": 2}, "data_parallel_size: expected 1.* executor.workers"),
         ({"lora_local_path": "x"}, "'lora_local_path' is not supported.* own training"),

@@ -68,7 +68,7 @@ def rename_architecture(folder: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a template that raises": (raise_in_template, "model.chat_template", "str"),
     "no end token": (remove_ends, "model.args: pretrained", "eos_token"),
-    "an unknown architecture": (rename_architecture, "model.args: pretrained", "nonesuch"),
+    "an unknown architecture": (rename_architecture, "model.args: cannot load", "nonesuch"),
     "ids beyond the vocabulary": (
         lambda folder: resize_vocabulary(folder, 200),
         "model.args",

@@ -430,12 +430,12 @@ def test_describes_model(model, sampler, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"pretrained": "/no/such/folder"}, "folder '/no/such/folder' not found"),
-        ({"dytpe": "float32"}, "unknown argument 'dytpe'; did you mean 'dtype'"),
-        ({"dtype": "float33"}, "dtype: found 'float33'; did you mean 'float32'"),
-        ({"device": "cdua"}, "device: found 'cdua'"),
-        ({"batch_size": 0}, "batch_size: found 0"),
-        ({"batch_size": "many"}, "batch_size: found 'many'"),
+        ({"pretrained": "/no/such/folder"}, "cannot load '/no/such/folder'"),
+        ({"dytpe": "float32"}, "unexpected keyword argument 'dytpe'"),
+        ({"dtype": "float33"}, "no attribute 'float33'"),
+        ({"device": "cdua"}, "device: found 'cdua'; expected cpu"),
+        ({"device": "cuda:99"}, "device: found 'cuda:99'"),
+        ({"batch_size": "many"}, "invalid literal for int.*'many'"),
         ({"peft": "x"}, "'peft' is not supported"),
         ({"truncation": True}, "'truncation' is not supported"),
     ],
@@ -446,11 +446,11 @@ def test_rejects_bad_arguments(model, args, message):
 
 
 def test_rejects_folders_without_model(tmp_path):
-    with pytest.raises(UserError, match=r"not a model folder: config\.json"):
+    with pytest.raises(UserError, match=r"cannot load .*Unrecognized model"):
         HfSampler(build_settings(tmp_path), None)
     folder = write_byte_llama(tmp_path / "headless")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"cannot load .*headless' .*safetensors"):
+    with pytest.raises(UserError, match=r"cannot load .*headless'.*safetensors"):
         HfSampler(build_settings(folder), None)
     (folder / "config.json").write_text("{not json")
     with pytest.raises(UserError, match=r"cannot load .*headless'"):
@@ -462,7 +462,7 @@ def test_reports_reason_of_invalid_config(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": 7}))
     reason = r"hidden size \(32\) is not a multiple of the number of attention heads \(7\)"
-    with pytest.raises(UserError, match=f"cannot load .*odd' .*{reason}"):
+    with pytest.raises(UserError, match=f"cannot load .*odd'.*{reason}"):
         HfSampler(build_settings(folder), None)
     with pytest.raises(UserError, match=f"odd' has no tokenizer .*{reason}"):
         load_tokenizer("pretrained", str(folder), {})

@@ -152,20 +152,6 @@ def test_runs_equal_programs_once(verifier, monkeypatch):
     assert ran == ["print(2 * int(input()))\n"]
 
 
-def test_lcb_mode_follows_livecodebench():
-    # LiveCodeBench's runner replaces standard input, so descriptor 0 is empty.
-    by_descriptor = format_program("import os\nprint(2 * int(os.read(0, 99)))")
-    late_output = format_program("print(2 * int(input()))") + "\nIt prints\n```\n2\n```"
-    responses = [format_program("print(2 * int(input()))"), by_descriptor, late_output]
-    limits = {"memory_bytes": 256 << 20}
-    with ProgramTests(compat="lcb", workers=1, limits=limits) as verifier:
-        statuses = [v.status for v in verifier.verify(responses, [DOUBLE] * 3)]
-    assert statuses == ["pass", "fail", "fail"]
-    with ProgramTests(compat="true", workers=1, limits=limits) as verifier:
-        statuses = [v.status for v in verifier.verify(responses, [DOUBLE] * 3)]
-    assert statuses == ["pass", "pass", "pass"]
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -214,8 +200,6 @@ def test_rejects_machine_without_sandbox_tier(monkeypatch):
     ("parameters", "expected"),
     [
         ({"tier": "docker"}, "found 'docker', expected auto or namespaces or landlock"),
-        ({"compat": "exact"}, "compat is 'exact', expected true or lcb"),
-        ({"compat": False}, "compat is False, expected true or lcb"),
         ({"prelude": "all"}, "sandbox prelude: found 'all', expected none or lcb"),
         ({"workers": 0}, "workers: found 0"),
         ({"preload": ["nunpy"]}, "preload: the module 'nunpy' is not installed"),

@@ -74,35 +74,9 @@ ONLY_PYTHONS = [
 
 
 @pytest.mark.parametrize(("printed", "expected"), ONLY_PYTHONS)
-def test_only_livecodebench_accepts_pythons_digits(printed, expected):
-    official = match_officially(printed, expected)
-    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == official
+def test_rejects_decimals_and_space_of_python_alone(printed, expected):
     assert compare_outputs(printed.encode(), expected) != ""
     assert compare_outputs(printed.encode(), printed) == ""
-
-
-@given(st.text("01_.eE+-٣１ \n\r\t\x0b\x1f\x85\u00a0\u2003infa"), st.text("01_.e ٣\n\x1f"))
-def test_livecodebench_rule_matches_its_checker(printed, expected):
-    assert (compare_outputs(printed.encode(), expected, lcb=True) == "") == match_officially(
-        printed, expected
-    )
-
-
-def match_officially(printed, expected):
-    """Compare like the described checker: stripped lines, equal text or equal decimals."""
-    printed_lines, expected_lines = (
-        [x.strip() for x in text.strip().split("\n")] for text in (printed, expected)
-    )
-    if len(printed_lines) != len(expected_lines):
-        return False
-    for printed_line, expected_line in zip(printed_lines, expected_lines, strict=True):
-        try:
-            numbers = [[Decimal(x) for x in line.split()] for line in (printed_line, expected_line)]
-        except ArithmeticError:
-            numbers = [[printed_line], [expected_line]]
-        if printed_line != expected_line and numbers[0] != numbers[1]:
-            return False
-    return True
 
 
 def test_undecodable_bytes_match_nothing():
@@ -127,13 +101,13 @@ def test_decimal_equals_its_other_spellings(number, zeros):
     )
 
 
-@given(st.integers(4_301, 60_000), st.sampled_from("123456789"), st.booleans())
-def test_compares_printed_integers_of_any_length(digits, first, lcb):
+@given(st.integers(4_301, 60_000), st.sampled_from("123456789"))
+def test_compares_printed_integers_of_any_length(digits, first):
     number = first + "7" * (digits - 1)
     for equal in (f"0{number}", f"+{number}", f"{number}.0", f"{number[:9]}{number[9:]}e0"):
-        assert compare_outputs(equal.encode(), number, lcb=lcb) == ""
+        assert compare_outputs(equal.encode(), number) == ""
     for other in (f"-{number}", number[:-1], f"{number}0", f"{number[:-1]}8", f"{number}.1"):
-        assert compare_outputs(other.encode(), number, lcb=lcb) != ""
+        assert compare_outputs(other.encode(), number) != ""
 
 
 @given(JSON, JSON)

@@ -108,60 +108,6 @@ def test_nested_tuples_equal_lists(sandbox):
     assert result.verdict == "accepted"
 
 
-LCB = {
-    "input": ("n = input()\nprint(sum(map(int, input().split())))", "accepted"),
-    "stdin.read": ("import sys\nprint(sum(map(int, sys.stdin.read().split()[1:])))", "accepted"),
-    "buffer.read": (
-        "import sys\nprint(sum(map(int, sys.stdin.buffer.read().split()[1:])))",
-        "accepted",
-    ),
-    "last main guard": ("def main(): print(6)\nif __name__ == '__main__': main()", "accepted"),
-    "exit after the answer": ("print(6)\nexit(1)", "accepted"),
-    "decimal": ("print('6.0')", "accepted"),
-    "iteration over stdin": (WAYS["iteration over stdin"], "runtime_error"),
-    "second line of buffer": (WAYS["stdin.buffer.readline"], "wrong_answer"),
-    "os.write": (WAYS["os.write"], "wrong_answer"),
-    "stdout.buffer": (WAYS["print to buffer"], "runtime_error"),
-    "global": (WAYS["global"], "runtime_error"),
-    "main guard first": (WAYS["main guard first"], "runtime_error"),
-    "input beyond its end": (
-        "n = -3\nfor _ in range(9):\n    try: n += sum(map(int, input().split()))\n"
-        "    except EOFError: pass\nprint(n)",
-        "accepted",
-    ),
-    "from sys import stdin": (
-        "from sys import stdin\nstdin.readline()\nprint(sum(map(int, stdin.readline().split())))",
-        "accepted",
-    ),
-    "from sys import stdout": ("from sys import stdout\nstdout.write('6')", "wrong_answer"),
-    "stdout.close": ("import sys\nprint(6)\nsys.stdout.close()", "runtime_error"),
-    "open(0)": ("print(sum(map(int, open(0).read().split()[1:])))", "wrong_answer"),
-    "exit function": ("import atexit\natexit.register(print, 6)", "wrong_answer"),
-    "future": ("from __future__ import annotations\nprint(6)", "compile_error"),
-    "resource": ("import resource\nprint(6)", "runtime_error"),
-    "quit": ("print(6)\nquit()", "runtime_error"),
-    "Solution": (
-        "class Solution:\n    def f(self): return 6\nprint(Solution().f())",
-        "runtime_error",
-    ),
-}
-
-
-@pytest.mark.parametrize("way", LCB)
-def test_the_rules_of_livecodebench(sandbox, way):
-    source, verdict = LCB[way]
-    (result,) = sandbox.judge([(Program(source), [Test(NUMBERS, "6\n")])], compat="lcb")
-    assert result.verdict == verdict, result.tests[0]
-
-
-def test_livecodebench_rules_apply_to_values(sandbox):
-    flat = Program("def f(x): return (x, x)", "function", "f")
-    nested = Program("def f(x): return [(x, x)]", "function", "f")
-    tests = [Test("1", "[1, 1]")], [Test("1", "[[1, 1]]")]
-    results = sandbox.judge([(flat, tests[0]), (nested, tests[1])], compat="lcb")
-    assert [result.verdict for result in results] == ["accepted", "wrong_answer"]
-
-
 #: Programs that end by a signal's default action.
 ENDS = {
     "SIGALRM": "signal.setitimer(signal.ITIMER_REAL, 0.02)\ntime.sleep(0.3)",

@@ -180,22 +180,6 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-_MARKED = {name for name, header in HEADERS.items() if header.startswith("\ufeff")}
-#: Headers that LiveCodeBench's runner does not compile, whatever follows.
-_UNCOMPILED = _MARKED | {"future"}
-#: Programs that fail under LiveCodeBench's rules: its streams have no descriptor, buffer or
-#: encoding, output that bypasses them is lost, the program runs as a function of a module, without
-#: exit functions, and some modules cannot be imported.
-LCB_FAILS = _UNCOMPILED | {
-    *("FastIO", "FastIO in main", "FastIO for output", "print of FastIO", "region without flush"),
-    *("write and flush alone", "buffer.readline", "BytesIO", "BytesIO out, atexit", "reconfigure"),
-    *("detached", "detached both", "wrapped buffer", "codecs.getwriter", "codecs on a buffer"),
-    *("fdopen", "fdopen without close", "open(1)"),
-    *("lines of open(0)", "StringIO out, atexit", "print collected, atexit", "limits"),
-    *("__file__", "inspect", "dataclass of __main__", "Python 2 or 3"),
-}
-
-
 @pytest.fixture(scope="module")
 def plain_python(tmp_path_factory):
     """A function that runs a plain interpreter on files; it returns output and exit status."""
@@ -240,23 +224,12 @@ def test_program_ends_as_in_plain_python(sandbox, plain_python, name):
     check_same_end(sandbox, plain_python, PROGRAMS[name])
 
 
-@pytest.mark.parametrize("name", HEADERS)
-def test_pasted_header_works_under_livecodebench_rules(sandbox, name):
-    tests = [Test(GIVEN, "6\n15\n24\n")]
-    (result,) = sandbox.judge([(Program(HEADERS[name] + _SOLVE), tests)], compat="lcb")
-    assert (result.verdict == "accepted") is (name not in LCB_FAILS), result
-
-
-@pytest.mark.parametrize("compat", [None, "lcb"])
 @pytest.mark.parametrize("isolate", ["test", "program"])
 @pytest.mark.parametrize("name", HEADERS)
-def test_pasted_header_works_before_a_function(sandbox, name, isolate, compat):
+def test_pasted_header_works_before_a_function(sandbox, name, isolate):
     """Each call ends like a program, so a header finds its names at the end."""
     body = "class Solution:\n    def f(self, x):\n        print('noise', x)\n        return x + 1\n"
     tests = [Test(str(i), str(i + 1)) for i in range(3)]
     program = Program(HEADERS[name] + body, "function", "f")
-    (result,) = sandbox.judge([(program, tests)], isolate=isolate, compat=compat)
-    verdicts = dict.fromkeys(_UNCOMPILED, "compile_error")
-    verdicts |= {"limits": "runtime_error", "__file__": "runtime_error"}
-    expected = verdicts.get(name, "accepted") if compat else "accepted"
-    assert result.verdict == expected, result
+    (result,) = sandbox.judge([(program, tests)], isolate=isolate)
+    assert result.verdict == "accepted", result

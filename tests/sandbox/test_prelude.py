@@ -34,9 +34,9 @@ PLAIN = {
 }
 
 
-def list_verdicts(sandbox, sources, **rules):
+def list_verdicts(sandbox, sources):
     items = [(Program(source), [Test("", "6")]) for source in sources]
-    return [result.verdict for result in sandbox.judge(items, **rules)]
+    return [result.verdict for result in sandbox.judge(items)]
 
 
 def test_plain_python_is_the_default(sandbox):
@@ -54,15 +54,6 @@ def test_livecodebench_names_exist_only_when_requested(tier):
         assert list_verdicts(sandbox, [*PLAIN.values()][:-1]) == ["accepted"] * (len(PLAIN) - 1)
 
 
-def test_livecodebench_rules_always_include_its_names(sandbox):
-    """One worker alternates between both preludes."""
-    for _ in range(2):
-        assert list_verdicts(sandbox, NAMELESS.values()) == ["runtime_error"] * len(NAMELESS)
-        assert list_verdicts(sandbox, NAMELESS.values(), compat="lcb") == ["accepted"] * len(
-            NAMELESS
-        )
-
-
 #: Programs that convert an integer of as many digits as their input tells.
 CONVERSIONS = {
     "str": "print(6 if str(10 ** (int(input()) - 1)) else 0)",
@@ -74,36 +65,37 @@ CONVERSIONS = {
 }
 
 
-@pytest.mark.parametrize("compat", [None, "lcb"])
-@pytest.mark.parametrize("way", CONVERSIONS)
-def test_converts_integers_up_to_the_limit_on_digits(sandbox, way, compat):
-    """One worker alternates between both limits."""
-    limit = 50_000 if compat else 4_300
-    for digits, verdict in ((limit, "accepted"), (limit + 1, "runtime_error")):
-        (result,) = sandbox.judge(
-            [(Program(CONVERSIONS[way]), [Test(str(digits), "6")])], compat=compat
-        )
-        assert result.verdict == verdict, result
-
-
-@pytest.mark.parametrize("compat", [None, "lcb"])
-def test_compiles_integers_up_to_the_limit_on_digits(sandbox, compat):
-    limit = 50_000 if compat else 4_300
-    sources = [f"print(6 if {'9' * digits} else 0)" for digits in (limit, limit + 1)]
-    assert list_verdicts(sandbox, sources, compat=compat) == ["accepted", "compile_error"]
+@pytest.mark.parametrize(("prelude", "limit"), [("none", 4_300), ("lcb", 50_000)])
+@pytest.mark.parametrize("tier", TIERS)
+def test_converts_and_compiles_integers_up_to_the_limit_on_digits(tier, prelude, limit):
+    converted = [
+        (Program(source), [Test(str(digits), "6")])
+        for source in CONVERSIONS.values()
+        for digits in (limit, limit + 1)
+    ]
+    compiled = [
+        (Program(f"print(6 if {'9' * digits} else 0)"), [Test("", "6")])
+        for digits in (limit, limit + 1)
+    ]
+    with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude=prelude) as sandbox:
+        verdicts = [result.verdict for result in sandbox.judge(converted + compiled)]
+    expected = ["accepted", "runtime_error"] * len(CONVERSIONS)
+    assert verdicts == [*expected, "accepted", "compile_error"]
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_reads_and_prints_long_integers_with_livecodebench_names(tier):
     number = "7" * 9_999
+    unconverted = "7" * 60_000
     programs = [
         (Program("print(int(input()) + 1)"), [Test(number, number[:-1] + "8")]),
         (Program("print(int(input()) + 1)"), [Test(number, number)]),
         (Program("def f(x): return str(x + 1)", "function", "f"), [Test(number, f'"{number}"')]),
+        (Program("def f(x): return x", "function", "f"), [Test(unconverted, unconverted)]),
     ]
     with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
         verdicts = [result.verdict for result in sandbox.judge(programs)]
-    assert verdicts == ["accepted", "wrong_answer", "wrong_answer"]
+    assert verdicts == ["accepted", "wrong_answer", "wrong_answer", "accepted"]
 
 
 def test_unknown_prelude_is_an_error():

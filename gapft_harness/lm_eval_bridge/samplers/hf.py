@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +13,7 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig
 
-from gapft_harness.core.errors import GapftError, UserError, did_you_mean
-from gapft_harness.core.gguf import looks_like_hub_name
+from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.progress_bars import hide_progress_bars
 from gapft_harness.core.records import BLOCK, Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
@@ -66,14 +61,13 @@ DEFAULT_BATCH_SIZE = 64
 #: Arguments that conflict with exact token ids or adapters.
 _UNSUPPORTED = {
     "peft": "give the folder of a merged model as pretrained",
-    "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation": "prompts are never cut silently",
     "tp_plan": "several processes for one model are not supported",
 }
 
 
 def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Check values that lm-eval does not check, and set defaults of ``device`` and ``batch_size``.
+    """Refuse arguments that lm-eval accepts silently, and set ``device`` and ``batch_size``.
 
     Args:
         model_args: the recipe's ``model.args``.
@@ -82,104 +76,22 @@ def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
         The arguments with these defaults.
 
     Raises:
-        UserError: invalid argument; the message has the name, the value and what was expected.
+        UserError: an argument is not supported, or this machine has no such device.
     """
     arguments = {key: value for key, value in model_args.items() if value is not None}
     for key, reason in _UNSUPPORTED.items():
         if arguments.get(key):
             raise UserError(f"model.args: {key!r} is not supported by the backend 'hf': {reason}")
-    for key in arguments:
-        # lm-eval passes unknown arguments to transformers, which refuses them at loading.
-        if key not in _list_known_arguments() and difflib.get_close_matches(
-            key, _list_known_arguments(), n=1, cutoff=0.85
-        ):
-            raise _unknown_argument_error(key)
     arguments.setdefault("device", "cuda" if torch.cuda.is_available() else "cpu")
     arguments.setdefault("batch_size", DEFAULT_BATCH_SIZE)
-    check_pretrained(arguments.get("pretrained"))
-    _check_device(arguments["device"])
-    _check_batch_size(arguments["batch_size"])
-    check_dtype(arguments.get("dtype", "auto"))
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    devices = ["cpu", "mps", "mps:0", *(["cuda", *gpus] if gpus else [])]
+    if str(arguments["device"]) not in devices:  # lm-eval would choose a device itself
+        raise UserError(
+            f"model.args: device: found {arguments['device']!r}; expected {', '.join(devices)}, "
+            "or nothing"
+        )
     return arguments
-
-
-def refused_argument_error(arguments: Mapping[str, Any], error: Exception) -> UserError:
-    """Build the error for an exception of lm-eval or transformers while loading."""
-    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if unknown and unknown.group(1) in arguments:
-        return _unknown_argument_error(unknown.group(1))
-    return UserError(
-        f"model.args: pretrained: cannot load {arguments['pretrained']!r} as a causal "
-        f"language model ({summarize_error(error)}); expected a model folder or a hub name"
-    )
-
-
-def _list_known_arguments() -> list[str]:
-    parameters = inspect.signature(HFLM.__init__).parameters
-    return sorted({*parameters, "device_map"} - {"self", "kwargs", *_UNSUPPORTED})
-
-
-def _unknown_argument_error(key: str) -> UserError:
-    return UserError(
-        f"model.args: unknown argument {key!r}; {did_you_mean(key, _list_known_arguments())}"
-    )
-
-
-def check_pretrained(pretrained: Any) -> None:
-    """Check that ``pretrained`` is a folder with a config.json, or may be a hub name.
-
-    Raises:
-        UserError: it is neither.
-    """
-    if not isinstance(pretrained, str) or not pretrained:
-        raise UserError(
-            f"model.args: pretrained: found {pretrained!r}; expected a model folder or a hub name"
-        )
-    folder = Path(pretrained)
-    if folder.exists() and not (folder / "config.json").is_file():
-        raise UserError(
-            f"model.args: pretrained: {pretrained!r} is not a model folder: config.json not "
-            "found; expected a folder written by save_pretrained, or a hub name"
-        )
-    if not looks_like_hub_name(pretrained) and not folder.exists():
-        raise UserError(
-            f"model.args: pretrained: folder {pretrained!r} not found; expected a model folder or "
-            "a hub name"
-        )
-
-
-def check_dtype(dtype: Any) -> None:
-    """Check the name of a dtype.
-
-    Raises:
-        UserError: unknown dtype.
-    """
-    if dtype != "auto" and not isinstance(getattr(torch, str(dtype), None), torch.dtype):
-        raise UserError(
-            f"model.args: dtype: found {dtype!r}; "
-            f"{did_you_mean(str(dtype), ['auto', 'float32', 'bfloat16', 'float16'])}"
-        )
-
-
-def _check_device(device: Any) -> None:
-    try:
-        kind = torch.device(str(device)).type
-    except RuntimeError as error:
-        raise UserError(
-            f"model.args: device: found {device!r}; expected cpu, cuda, cuda:1, mps, …"
-        ) from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            f"model.args: device: found {device!r}, but torch finds no GPU on this machine; set "
-            "it to cpu, or remove it"
-        )
-
-
-def _check_batch_size(batch_size: Any) -> None:
-    if re.fullmatch(r"auto(:\d+(\.\d+)?)?|[1-9]\d*", str(batch_size)) is None:
-        raise UserError(
-            f"model.args: batch_size: found {batch_size!r}; expected a whole number from 1, or auto"
-        )
 
 
 def neutralise_generation_config(model: Any) -> dict[str, Any]:
@@ -221,7 +133,10 @@ class HfSampler:
         except (GapftError, MemoryError):
             raise
         except Exception as error:  # errors about a refused config have no common class
-            raise refused_argument_error(arguments, error) from error
+            raise UserError(
+                f"model.args: cannot load {arguments['pretrained']!r} as a causal language model: "
+                f"{summarize_error(error)}"
+            ) from error
         if self._lm.backend != "causal":
             raise UserError(
                 f"model.args: pretrained: {arguments['pretrained']!r}: found an encoder-decoder; "

@@ -1,7 +1,4 @@
-"""Check keys of a task file that lm-eval misreads, drops, or refuses without naming them.
-
-Keys that lm-eval itself refuses by name are not checked.
-"""
+"""Check keys of a task file that lm-eval misreads or drops."""
 
 from __future__ import annotations
 
@@ -10,65 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lm_eval.config.task import TaskConfig
 
-from gapft_harness.core.errors import UserError, refuse_unknown
+from gapft_harness.core.errors import UserError
 
-_OBJECTS = ("generation_kwargs", "fewshot_config", "dataset_kwargs")
+#: Values of ``dataset_path`` that are file formats of ``datasets``, not datasets of the hub.
+_FILE_FORMATS = ("json", "csv", "parquet", "text", "arrow", "xml", "pandas")
 
 
 def check_keys(config: Mapping[str, Any], where: str) -> None:
     """Check keys of any task, lm-eval's own tasks included.
 
     Raises:
-        UserError: a value has the wrong type.
+        UserError: a count is not a whole number, or the data files are not named: ``datasets``
+            would read all files of the current directory.
     """
-    for key in _OBJECTS:
-        value = config.get(key)
-        if value is not None and not isinstance(value, Mapping):
-            raise UserError(
-                f"{where}: {key}: found {value!r:.60}, expected an object: {{key: ...}}"
-            )
     for key, minimum in (("num_fewshot", 0), ("repeats", 1)):
         value = config.get(key)
         if value is not None and (type(value) is not int or value < minimum):
             raise UserError(
                 f"{where}: {key}: found {value!r:.60}, expected a whole number from {minimum}"
             )
-    # lm-eval converts it to a number, null included.
-    temperature = (config.get("generation_kwargs") or {}).get("temperature", 0)
-    if not isinstance(temperature, int | float):
+    named = {"data_files", "data_dir"} & set(config.get("dataset_kwargs") or {})
+    if config.get("dataset_path") in _FILE_FORMATS and not named:
         raise UserError(
-            f"{where}: generation_kwargs.temperature: found {temperature!r:.60}, "
-            "expected a number; remove the key to leave it unset"
+            f"{where}: dataset_kwargs: the key 'data_files' is missing; expected e.g. "
+            "{data_files: {train: pool.jsonl, test: audit.jsonl}}"
         )
-
-
-def check_gap_task(config: Mapping[str, Any], where: str) -> None:
-    """Check the keys of a ``GapTask``: those of any task, and its own.
-
-    Raises:
-        UserError: unknown or missing key. (lm-eval refuses unknown keys too, but later: for a
-            misspelt ``doc_to_text`` it would report a missing key.)
-    """
-    refuse_unknown(config, TaskConfig.__dataclass_fields__, where)
-    check_keys(config, where)
-    if config.get("test_split") is None and config.get("validation_split") is None:
-        raise UserError(format_missing_split(where))
-    for key, meaning in (("doc_to_text", "the prompt"), ("doc_to_target", "the answer")):
-        if config.get(key) is None and config.get("use_prompt") is None:
-            raise UserError(
-                f"{where}: the key {key!r} is missing; expected {meaning}, as a field's name or a "
-                'template, e.g. "{{question}}"'
-            )
-
-
-def format_missing_split(where: str) -> str:
-    """Format the message on a task without a split to judge on."""
-    return (
-        f"{where}: the keys test_split and validation_split are missing; expected one of them, "
-        "with the split of the data to judge models on"
-    )
 
 
 def find_repeated_key(file: Path) -> str:

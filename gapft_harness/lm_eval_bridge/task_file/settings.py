@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any
+
+from pydantic import Field, ValidationError, field_validator
 
 from gapft_harness.core.errors import UserError, did_you_mean, refuse_unknown
 from gapft_harness.core.records import Decoding, Gold
 from gapft_harness.lm_eval_bridge.task_file.templates import (
-    BadTemplate,
     list_fields,
     refuse_nulls,
     require_fields,
     resolve_spec,
 )
-from gapft_harness.recipe.sections import Search
-
-#: A field's name, a template, or an object of these.
-GoldSpec = str | Mapping[str, str]
+from gapft_harness.recipe.messages import build_recipe_error
+from gapft_harness.recipe.sections import RecipeSection, Search
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-_LIST = (list, tuple)
 
-#: For each key of ``metadata.gapft``: the Python types, and a description for messages.
-_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "verifier": ((str,), "a verifier's name"),
-    "params": ((Mapping,), "an object, e.g. {rule: first_explicit}"),
-    "keep": ((str,), "a response rule's name, e.g. shortest"),
-    "id": ((str, type(None)), "a field's name or a template"),
-    "content": (_LIST, "a list of fields' names, e.g. [question]"),
-    "gold": ((str, Mapping, type(None)), "a field's name, a template, or an object of these"),
-    "gold_only": (_LIST, "a list of fields' names, e.g. [hidden]"),
-    "episode": ((Mapping,), "an object, e.g. {attempts: 3, executions: 3}"),
-    "summary": ((str,), "a line of text"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(RecipeSection):
     """The attempts and executions of one decode of a task.
 
     Attributes:
@@ -48,12 +30,18 @@ class Episode:
         executions: how often a greedy episode's programs are run; the majority is its label.
     """
 
-    attempts: int = 1
-    executions: int = 1
+    attempts: int = Field(1, ge=1, strict=True)
+    executions: int = Field(1, ge=1, strict=True)
+
+    @field_validator("executions")
+    @classmethod
+    def _check_odd(cls, executions: int) -> int:
+        if executions % 2 == 0:
+            raise ValueError("must be odd, so that there is a majority")
+        return executions
 
 
-@dataclass(frozen=True, slots=True)
-class GapSettings:
+class GapSettings(RecipeSection):
     """The harness's settings of a task.
 
     Attributes:
@@ -72,11 +60,11 @@ class GapSettings:
     """
 
     verifier: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = {}
     keep: str = "shortest"
     id: str | None = None
     content: tuple[str, ...] = ()
-    gold: GoldSpec | None = None
+    gold: str | Mapping[str, str] | None = None
     gold_only: tuple[str, ...] = ()
     episode: Episode = Episode()
     summary: str = ""
@@ -132,7 +120,7 @@ def build_own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> l
     Ids may repeat: a field that is the same in all records gives all the same id.
 
     Raises:
-        BadTemplate: ``spec`` names no field, or gives one id although its fields differ.
+        UserError: ``spec`` names no field, or gives one id although its fields differ.
     """
     if spec is None:
         return None
@@ -143,10 +131,9 @@ def build_own_ids(spec: str | None, documents: Sequence[Mapping[str, Any]]) -> l
         return ids
     names = list_fields(spec, documents[0])
     if not names or any(d.get(n) != documents[0].get(n) for d in documents for n in names):
-        raise BadTemplate(
-            spec,
+        raise UserError(
             f"template {spec!r:.80}: every id is {ids[0]!r:.40}; expected different ids for "
-            f"different problems; fields of the record: {', '.join(sorted(documents[0]))}",
+            f"different problems; fields of the record: {', '.join(sorted(documents[0]))}"
         )
     return ids
 
@@ -175,47 +162,12 @@ def parse_settings(task: str, metadata: Any) -> GapSettings:
     Raises:
         UserError: missing section, unknown key, wrong type, or no verifier.
     """
-    where = f"{task}: metadata.gapft"
-    if not isinstance(metadata, Mapping) or "gapft" not in metadata:
-        keys = metadata if isinstance(metadata, Mapping) else {}
-        raise UserError(
-            f"{where}: the key is missing; {did_you_mean('gapft', keys)}; expected at least "
-            "metadata: {gapft: {verifier: NAME}}"
-        )
-    section = metadata["gapft"]
-    if not isinstance(section, Mapping):
-        raise UserError(f"{where}: found {section!r:.60}, expected at least {{verifier: NAME}}")
-    refuse_unknown(section, [f.name for f in fields(GapSettings)], where)
-    if "verifier" not in section:
-        raise UserError(f"{where}: the key 'verifier' is missing; expected a verifier's name")
-    for key, value in section.items():
-        kinds, expected = _KINDS[key]
-        if not isinstance(value, kinds):
-            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
-        if isinstance(value, list | tuple) and not all(isinstance(name, str) for name in value):
-            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
-        if key == "gold" and isinstance(value, Mapping):
-            for name, spec in value.items():
-                if not isinstance(spec, str):
-                    raise UserError(
-                        f"{where}.gold.{name}: found {spec!r:.60}, expected a field's name or a "
-                        "template"
-                    )
-    values = dict(section)
-    for key in ("content", "gold_only"):
-        values[key] = tuple(values.get(key, ()))
-    values["episode"] = _parse_episode(values.get("episode", {}), f"{where}.episode")
-    return GapSettings(**values)
-
-
-def _parse_episode(section: Mapping[str, Any], where: str) -> Episode:
-    refuse_unknown(section, [f.name for f in fields(Episode)], where)
-    for key, value in section.items():
-        must_be_odd = key == "executions"
-        if type(value) is not int or value < 1 or (must_be_odd and value % 2 == 0):
-            expected = "an odd whole number from 1" if must_be_odd else "a whole number from 1"
-            raise UserError(f"{where}.{key}: found {value!r:.60}, expected {expected}")
-    return Episode(**section)
+    section: Any = (metadata or {}).get("gapft")
+    try:
+        return GapSettings.model_validate(section)
+    except ValidationError as error:
+        prefix = ("metadata", "gapft")
+        raise build_recipe_error(error, section, GapSettings, task, {}, prefix) from error
 
 
 # The meaning of a task's ``generation_kwargs`` in ``gapft run``: each key is used or refused.
@@ -289,10 +241,7 @@ def build_greedy_decoding(options: Mapping[str, Any], search: Search, where: str
 
 
 def _check_sampling(options: Mapping[str, Any], where: str) -> None:
-    sampled = options.get("do_sample")
-    if sampled is not None and not isinstance(sampled, bool):
-        raise UserError(f"{where}.do_sample: found {sampled!r}, expected true or false")
-    if sampled and not options.get("temperature"):
+    if options.get("do_sample") and not options.get("temperature"):
         raise UserError(
             f"{where}.do_sample: found true without a temperature; set it to false: gapft run "
             "decodes greedily, and draws K samples as set in the recipe's section search"

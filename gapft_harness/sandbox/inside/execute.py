@@ -32,7 +32,6 @@ from os import getcwd
 from typing import Any, NoReturn, TypeVar
 
 from gapft_harness.sandbox.confinement.syscalls import libc
-from gapft_harness.sandbox.inside import lcb
 from gapft_harness.sandbox.inside.messages import LENGTH_BYTES
 from gapft_harness.sandbox.values import MAX_VALUE_DEPTH, encode_value, parse_arguments
 
@@ -85,14 +84,9 @@ def _run_program() -> int:
     """Run the program and return its exit status."""
     _initial_depth[:] = [sys.getrecursionlimit()]
     head, _, body = read_all(SOURCE).partition(b"\n")
-    kind, function, compat = head.decode().split("\t")
-    source = body.decode("utf-8", "surrogatepass")
-    if not compat:  # LiveCodeBench does not remove a byte order mark
-        source = source.removeprefix("\ufeff")
-    is_function = kind == "function"
+    kind, function = head.decode().split("\t")
+    source = body.decode("utf-8", "surrogatepass").removeprefix("\ufeff")
     try:
-        if compat:
-            source = lcb.rewrite_program(source, is_function)
         code = compile(source, _FILE, "exec", dont_inherit=True)
     except MemoryError as error:
         _write_report("raised", "MemoryError", str(error))
@@ -105,13 +99,9 @@ def _run_program() -> int:
     atexit._clear()
     for name in (_FILE, _program_path()):
         linecache.lazycache(name, {"__name__": name, "__loader__": _SourceLoader(source)})
-    if compat:
-        lcb.disable_functions()
-    if is_function:
-        return _answer_calls(code, function, bool(compat))
+    if kind == "function":
+        return _answer_calls(code, function)
     os.close(SOURCE)
-    if compat:  # LiveCodeBench ends the process without exit functions
-        return _run_guarded(lambda: lcb.run_stdin(code, _create_module("__main__")))
     status = _run_guarded(lambda: exec(code, _create_module("__main__").__dict__))
     return _finalize("__main__", status)
 
@@ -189,7 +179,7 @@ def _truncate_status(code: int) -> int:
     return (code if -(1 << 63) <= code < 1 << 63 else -1) & 0xFF
 
 
-def _answer_calls(code: types.CodeType, name: str, tagged: bool) -> int:
+def _answer_calls(code: types.CodeType, name: str) -> int:
     """Answer calls one by one; the next input arrives only after the previous answer.
 
     The program's body runs again for each call, so that the state in its module, classes and
@@ -204,7 +194,7 @@ def _answer_calls(code: types.CodeType, name: str, tagged: bool) -> int:
     state, memory_limit_kb = _capture_state(), _read_peak_kb() + _SMALL_KB
     word = NEXT
     while (text := _request_call(word)) is not None:
-        if status := contextvars.Context().run(_answer_call, code, name, tagged, text):
+        if status := contextvars.Context().run(_answer_call, code, name, text):
             return status
         sys.stdin, sys.stdout, sys.stderr = streams
         seed_random()
@@ -228,10 +218,10 @@ def _read_calls(size: int) -> bytes:
     return bytes(data)
 
 
-def _answer_call(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
+def _answer_call(code: types.CodeType, name: str, text: str) -> int:
     """Answer one call, finalize as the interpreter would, and return the exit status."""
     try:
-        status = _call_function(code, name, tagged, text)
+        status = _call_function(code, name, text)
     except BaseException as error:
         # This includes SystemExit: the call returned no value.
         _report_exception(error)
@@ -239,7 +229,7 @@ def _answer_call(code: types.CodeType, name: str, tagged: bool, text: str) -> in
     return status or _finalize("solution", 0)
 
 
-def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> int:
+def _call_function(code: types.CodeType, name: str, text: str) -> int:
     module = _create_module("solution")
     if len(text) <= _FEW_DIGITS:
         arguments = parse_arguments(text)
@@ -250,18 +240,18 @@ def _call_function(code: types.CodeType, name: str, tagged: bool, text: str) -> 
     if function is None:
         _write_report("raised", f"NameError: the program defines no {name!r}", "")
         return 1
-    _write_line(f'["value", {_encode_result(function(*arguments), tagged)}]')
+    _write_line(f'["value", {_encode_result(function(*arguments))}]')
     return 0
 
 
-def _encode_result(value: object, tagged: bool) -> str:
+def _encode_result(value: object) -> str:
     """Encode a value as JSON, independently of the program's limits on recursion and digits."""
     depth = sys.getrecursionlimit()
     sys.setrecursionlimit(4 * MAX_VALUE_DEPTH)
     try:
-        return encode_value(value, tagged)
+        return encode_value(value)
     except ValueError:  # an integer beyond Python's limit
-        return _without_digit_limit(encode_value, value, tagged)
+        return _without_digit_limit(encode_value, value)
     finally:
         sys.setrecursionlimit(depth)
 

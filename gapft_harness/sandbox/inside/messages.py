@@ -18,7 +18,7 @@ MAX_SHARED_AGE_S = 0.5
 #: Maximum bytes of a call's standard error that are stored.
 ERROR_BYTES = 4096
 
-_JOB = Struct("=dd?")
+_JOB = Struct("=dd")
 _ENDING = Struct("=idd4s?dI")
 _ANSWERED_CALL = Struct("=ddQQQ")
 
@@ -75,12 +75,12 @@ class Ending(NamedTuple):
     setup: str
 
 
-def pack_job(cpu_s: float, wall_s: float, compat: bool) -> bytes:
-    """Pack the CPU and wall limits of a test, and whether to run it in LiveCodeBench's way."""
-    return _JOB.pack(cpu_s, wall_s, compat)
+def pack_job(cpu_s: float, wall_s: float) -> bytes:
+    """Pack the CPU and wall limits of a test."""
+    return _JOB.pack(cpu_s, wall_s)
 
 
-def unpack_job(message: bytes) -> tuple[float, float, bool]:
+def unpack_job(message: bytes) -> tuple[float, float]:
     """Unpack a message of ``pack_job``."""
     return _JOB.unpack(message)
 

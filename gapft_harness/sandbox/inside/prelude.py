@@ -34,36 +34,21 @@ WARM = (
 )
 
 
-class Prelude:
-    """Add LiveCodeBench's names and limits to this process and its forks, or remove them.
+def add_livecodebench_names() -> None:
+    """Add LiveCodeBench's names and limits to this process and its forks.
 
     In the program's own namespace the names would cost each fork about a hundred copied pages,
     since Python stores reference counts in the objects.
     """
-
-    def __init__(self) -> None:
-        names: dict[str, Any] = {}
-        for name in _ALL_NAMES:
-            exec(f"from {name} import *", names)
-        for name in _MODULES:
-            names[name] = importlib.import_module(name)
-        self._names = {k: v for k, v in names.items() if k not in builtins.__dict__}
-        self._plain_depth = sys.getrecursionlimit()
-        self._plain_digits = sys.get_int_max_str_digits()
-        self._enabled = False
-
-    def set_enabled(self, enabled: bool) -> None:
-        """Enable or disable LiveCodeBench's names and limits for the next programs."""
-        if enabled is self._enabled:
-            return
-        self._enabled = enabled
-        sys.setrecursionlimit(_DEPTH if enabled else self._plain_depth)
-        sys.set_int_max_str_digits(_DIGITS if enabled else self._plain_digits)
-        for name, value in self._names.items():
-            if enabled:
-                builtins.__dict__[name] = value
-            else:
-                builtins.__dict__.pop(name, None)
+    names: dict[str, Any] = {}
+    for name in _ALL_NAMES:
+        exec(f"from {name} import *", names)
+    for name in _MODULES:
+        names[name] = importlib.import_module(name)
+    for name, value in names.items():
+        builtins.__dict__.setdefault(name, value)
+    sys.setrecursionlimit(_DEPTH)
+    sys.set_int_max_str_digits(_DIGITS)
 
 
 def add_site_builtins() -> None:

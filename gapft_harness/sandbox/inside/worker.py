@@ -36,7 +36,7 @@ from gapft_harness.sandbox.inside import execute
 from gapft_harness.sandbox.inside.crowd import Crowd
 from gapft_harness.sandbox.inside.forking import OneCpu, fork
 from gapft_harness.sandbox.inside.messages import Ending, pack_ending, unpack_job
-from gapft_harness.sandbox.inside.prelude import WARM, Prelude, add_site_builtins
+from gapft_harness.sandbox.inside.prelude import WARM, add_livecodebench_names, add_site_builtins
 from gapft_harness.sandbox.inside.watch import Calls, Watch
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
@@ -143,7 +143,8 @@ class Worker:
             sys.path[:] = own
         patch_open()
         add_site_builtins()
-        self._prelude, self._names_always = Prelude(), settings.prelude == "lcb"
+        if settings.prelude == "lcb":
+            add_livecodebench_names()
         disk = settings.disk_bytes if settings.tier == "namespaces" else 0
         # The kernel counts tasks per user. Without a user namespace, an ordinary user's other
         # processes count too; in that case the worker counts a program's threads itself.
@@ -187,10 +188,7 @@ class Worker:
         message, descriptors, _, _ = socket.recv_fds(self._control, 4096, 8)
         if not message:
             os._exit(0)
-        cpu_s, wall_s, compat = unpack_job(message)
-        if compat:
-            importlib.import_module("unittest.mock")
-        self._prelude.set_enabled(compat or self._names_always)
+        cpu_s, wall_s = unpack_job(message)
         ending = self._run_program(cpu_s, wall_s, descriptors)
         if ending is None:
             return False

@@ -7,7 +7,6 @@ uses the same settings for all repeats of a request, so generation calls the eng
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -17,13 +16,12 @@ from typing import Any, get_args
 from lm_eval.models.vllm_causallms import VLLM
 from tqdm import tqdm
 from transformers import AutoConfig, GenerationConfig
-from vllm import LLM, SamplingParams, TokensPrompt
+from vllm import SamplingParams, TokensPrompt
 from vllm.config.lora import MaxLoRARanks
-from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMError
 from vllm.platforms import current_platform
 
-from gapft_harness.core.errors import UserError, did_you_mean
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Adapter, Decoding
 from gapft_harness.core.thoughts import opens_thought
 from gapft_harness.hooks.protocols import (
@@ -44,7 +42,6 @@ from gapft_harness.lm_eval_bridge.samplers.endings import (
     split_generation_config,
     to_id_set,
 )
-from gapft_harness.lm_eval_bridge.samplers.hf import check_dtype, check_pretrained
 from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_engine
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     Retokenizer,
@@ -60,7 +57,6 @@ _UNSUPPORTED = {
     "enable_lora": "it is set when an adapter is served",
     "max_lora_rank": "it is set from the adapter's rank",
     "seed": "every sample has its own seed, from search.seed",
-    "enable_thinking": "use chat_template_args: {enable_thinking: …}",
     "truncation_side": "prompts are never cut silently",
 }
 
@@ -71,7 +67,7 @@ _CPU_CACHE_BYTES = 2**30
 def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments that lm-eval or vLLM would silently accept, and set defaults.
 
-    ``batch_size`` becomes ``max_num_seqs``; ``device`` is checked against vLLM's and removed.
+    ``batch_size`` becomes ``max_num_seqs``; ``device`` is for training alone.
 
     Raises:
         UserError: invalid argument; the message has the name, the value and what was expected.
@@ -80,20 +76,12 @@ def check_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
     for key, reason in _UNSUPPORTED.items():
         if key in arguments:
             raise UserError(f"model.args: {key!r} is not supported by the backend 'vllm': {reason}")
-    known_arguments = _known_arguments()
-    for key in arguments:
-        if key not in known_arguments:
-            raise UserError(
-                f"model.args: unknown argument {key!r}; {did_you_mean(key, known_arguments)}"
-            )
     if _parse_number(arguments.pop("data_parallel_size", 1), "data_parallel_size") != 1:
         raise UserError(
             "model.args: data_parallel_size: expected 1: lm_eval's parallel engines share one "
             "seed, so they repeat samples; set executor.workers instead (one process each)"
         )
-    check_pretrained(arguments.get("pretrained"))
-    check_dtype(arguments.get("dtype", "auto"))
-    _check_device(arguments.pop("device", None))
+    arguments.pop("device", None)
     batch_size = arguments.pop("batch_size", "auto")
     if not str(batch_size).startswith("auto"):
         arguments.setdefault("max_num_seqs", _parse_number(batch_size, "batch_size"))
@@ -121,28 +109,6 @@ def _set_cpu_defaults(arguments: dict[str, Any]) -> None:
     sized = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
     if not sized and "VLLM_CPU_KVCACHE_SPACE" not in os.environ:
         arguments["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
-
-
-def _known_arguments() -> set[str]:
-    """Return the argument names of lm-eval's class and of vLLM."""
-    own = set(inspect.signature(VLLM.__init__).parameters)
-    engine = set(inspect.signature(LLM.__init__).parameters)
-    engine |= {field.name for field in dataclasses.fields(EngineArgs)}
-    return (own | engine | {"device"}) - {"self", "kwargs", "model", *_UNSUPPORTED}
-
-
-def _check_device(device: Any) -> None:
-    kind = current_platform.device_type
-    if device is not None and str(device).split(":")[0] != kind:
-        raise UserError(
-            f"model.args: device: found {device!r}, but vLLM uses {kind!r} on this machine; remove "
-            "it (CUDA_VISIBLE_DEVICES selects GPUs)"
-        )
-    if device is not None and ":" in str(device):
-        raise UserError(
-            f"model.args: device: found {device!r}; vLLM does not accept a device number: remove "
-            "it, and set CUDA_VISIBLE_DEVICES"
-        )
 
 
 def _parse_number(value: Any, key: str) -> int:
