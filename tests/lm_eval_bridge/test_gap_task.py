@@ -100,10 +100,7 @@ def test_gold_only_field_is_not_recorded(folder):
     assert problem.gold == "8"
     assert problem.document == {"number": 7, "question": "7 + 1?"}
     edit_task(folder, "keep: first", "keep: first, gold_only: answer")
-    assert (
-        "gold_only: found 'answer', expected a list of fields' names, e.g. [hidden]"
-        in read_error(folder)
-    )
+    assert "key 'metadata.gapft.gold_only': expected a list" in read_error(folder)
 
 
 def test_prompts_match_lm_eval(folder):
@@ -140,20 +137,16 @@ def test_unused_split_keeps_fingerprint(folder):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("verifier: boxed_math, ", "", "'verifier' is missing"),
-        ("keep: first", "kep: first", "unknown key 'kep'; did you mean 'keep'?"),
-        ("keep: first", "keep: [first]", "expected a response rule's name"),
-        (
-            "keep: first",
-            "episode: {tries: 3}",
-            "episode: unknown key 'tries'; known: attempts, executions",
-        ),
-        ("keep: first", "episode: {attempts: 0}", "episode.attempts: found 0, expected a whole"),
-        ("keep: first", "episode: {executions: 2}", "executions: found 2, expected an odd whole"),
-        ("keep: first", "episode: 3", "episode: found 3, expected an object, e.g. {attempts"),
-        ("doc_to_text:", "doc_to_txt:", "unknown key 'doc_to_txt'; did you mean 'doc_to_text'?"),
+        ("verifier: boxed_math, ", "", "missing key 'metadata.gapft.verifier'"),
+        ("keep: first", "kep: first", "did you mean 'metadata.gapft.keep'?"),
+        ("keep: first", "keep: [first]", "key 'metadata.gapft.keep': input should be a valid str"),
+        ("keep: first", "episode: {tries: 3}", "unknown key 'metadata.gapft.episode.tries'"),
+        ("keep: first", "episode: {attempts: 0}", "key 'metadata.gapft.episode.attempts': input"),
+        ("keep: first", "episode: {executions: 2}", "must be odd"),
+        ("keep: first", "episode: 3", "key 'metadata.gapft.episode': expected a section"),
+        ("doc_to_text:", "doc_to_txt:", "the key 'doc_to_text' is missing"),
         ("{{question}}", "{{qestion}}", "'qestion' is undefined"),
-        ("{{question}}", "{{question}", "template"),
+        ("{{question}}", "{{question}", "doc_to_text: unexpected '}'"),
         ("test_split: test", "test_split: tset", "unknown split 'tset'; did you mean 'test'?"),
         ("data/audit.json", "data/none.json", "none.json: cannot be read"),
         ("doc_to_text", "output_type: multiple_choice\ndoc_to_text", "expected generate_until"),
@@ -183,14 +176,15 @@ def test_unknown_name_lists_suggestions_and_broken_files(folder):
         load_task("mien", [folder])
     message = str(caught.value)
     assert "unknown task 'mien'; did you mean 'mine'?" in message
-    assert f"{folder / 'broken.yaml'}, line 2, column 6: invalid YAML: " in message
+    assert str(folder / "broken.yaml") in message
+    assert "line 2, column 6" in message
 
 
 def test_rejects_groups_and_missing_folders(folder):
     assert "gapft_demo, gapft_demo_code, gapft_gsm8k" in read_error(folder, "gapft")
     with pytest.raises(UserError, match="folder not found"):
         load_task("mine", [folder / "nowhere"])
-    with pytest.raises(UserError, match="expected a folder"):
+    with pytest.raises(UserError, match="folder not found"):
         load_task("mine", [folder / "mine.yaml"])
 
 

@@ -76,7 +76,7 @@ def test_loader_rejects_misspelt_setting(benchmark: str, tmp_path: Path) -> None
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     message = read_error(tmp_path, "mine")
     assert f"({tmp_path / 'mine.yaml'}): " in message
-    assert "'revision'" in message
+    assert "unexpected keyword argument 'revison'" in message
     (tmp_path / "mine.yaml").write_text(text.replace("revison: abc", ""), encoding="utf-8")
     assert "'revision'" in read_error(tmp_path, "mine")
 

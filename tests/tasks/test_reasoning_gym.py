@@ -216,16 +216,15 @@ def test_word_problem_examples_pass() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "expected"),
     [
-        ({"generators": {"lmc": {}}}, ("generators.lmc", "did you mean 'lcm'")),
-        ({"generators": {"composite": {}}}, ("composite", "unknown generator")),
-        ({"generators": {"lcm": {"max_vale": 9}}}, ("lcm.max_vale", "did you mean 'max_value'")),
+        ({"generators": {"lmc": {}}}, ("generators.lmc", "not registered")),
+        ({"generators": {"lcm": {"max_vale": 9}}}, ("generators.lcm", "'max_vale'")),
         ({"generators": {"lcm": {"max_value": 0}}}, ("generators.lcm", "max_value must be")),
         ({"generators": {"gsm_symbolic": {"difficulty": 2}}}, ("<= self.difficulty",)),
         ({"generators": {"lcm": {"max_value": "nine"}}}, ("generators.lcm", "TypeError")),
         ({"generators": {"lcm": {"weight": 0}}}, ("generators.lcm.weight",)),
         ({"generators": {"lcm": {"weight": True}}}, ("generators.lcm.weight",)),
-        ({"generators": {"lcm": {"seed": 1}}}, ("generators.lcm.seed", "dataset_kwargs.seed")),
-        ({"generators": {"lcm": {"size": 1}}}, ("generators.lcm.size", "dataset_kwargs.pool")),
+        ({"generators": {"lcm": {"seed": 1}}}, ("generators.lcm", "'seed'")),
+        ({"generators": {"lcm": {"size": 1}}}, ("generators.lcm", "'size'")),
         ({"generators": {"lcm": 3}}, ("generators.lcm", "3")),
         ({"generators": ["lcm"]}, ("generators", "['lcm']")),
         ({"generators": {}}, ("generators", "{}")),
@@ -234,7 +233,7 @@ def test_word_problem_examples_pass() -> None:
         ({"pool": 0}, ("pool", "found 0")),
         ({"audit": "many"}, ("audit", "'many'")),
         ({"seed": -1}, ("seed", "-1")),
-        ({"pools": 3}, ("pools", "did you mean 'pool'")),
+        ({"pools": 3}, ("unexpected keyword argument 'pools'",)),
         (
             {"generators": {"lcm": {"max_value": 3}}, "pool": 50},
             ("generators.lcm", "found 9 different"),
@@ -249,7 +248,6 @@ def test_reports_mistake_by_key(
         load_task("sums", [tmp_path])
     message = str(caught.value)
     assert str(tmp_path / "sums.yaml") in message
-    assert "dataset_kwargs" in message
     for words in expected:
         assert words in message
 
@@ -273,7 +271,7 @@ def test_mistake_gives_no_traceback(tmp_path: Path) -> None:
     done = gapft("gap", "sums", "--model", "dummy", "--include-path", tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert "did you mean" in done.stderr
+    assert "not registered" in done.stderr
 
 
 # The verifier

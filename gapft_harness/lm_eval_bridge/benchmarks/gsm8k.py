@@ -32,7 +32,7 @@ _FINAL = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
 _NOTE = re.compile(r"<<[^<>\n]*>>")
 
 
-def load(revision: str, **_: Any) -> Splits:
+def load(revision: str) -> Splits:
     """Read the splits ``pool`` and ``audit``.
 
     Args:

@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.splits import Source, SplitData, Splits
@@ -49,7 +48,7 @@ SUBJECTS = (
 )
 
 
-def load(revision: str, audit_size: int = AUDIT_SIZE, **_: Any) -> Splits:
+def load(revision: str, audit_size: int = AUDIT_SIZE) -> Splits:
     """Load the splits ``pool``, ``audit`` and ``calibration``.
 
     Args:

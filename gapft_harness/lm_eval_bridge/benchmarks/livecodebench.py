@@ -22,7 +22,6 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
 from gapft_harness.lm_eval_bridge.benchmarks.splits import DATA_DIR, Source, SplitData, Splits
@@ -119,7 +118,6 @@ def load(
     exclude: Sequence[str] = tuple(ERRATA),
     exclude_ids: Sequence[str] = (),
     max_decoded_bytes: int = MAX_DECODED_BYTES,
-    **_: Any,
 ) -> Splits:
     """Load the splits ``pool`` and ``audit``.
 

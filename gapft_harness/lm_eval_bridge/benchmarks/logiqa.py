@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
@@ -42,7 +41,7 @@ _WHOLE_TEST = "whole test split"
 PAPER_COUNTS = {"audit": 1_367, "dropped from the pool": 211, _WHOLE_TEST: 1_572}
 
 
-def load(revision: str, **_: Any) -> Splits:
+def load(revision: str) -> Splits:
     """Load ``pool``, ``audit`` and ``calibration`` (disjoint), and complete ``train`` and ``test``.
 
     Args:

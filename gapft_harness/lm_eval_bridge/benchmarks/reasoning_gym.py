@@ -14,10 +14,10 @@ import math
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from gapft_harness.core.errors import GapftError, UserError, describe_error, did_you_mean
+from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.extras import install_command, is_installed
 from gapft_harness.core.streams import derive_key
 from gapft_harness.lm_eval_bridge.benchmarks.splits import SplitData, Splits
@@ -34,8 +34,6 @@ _CHUNK = 500
 _MAX_REPEATS, _MAX_REPEATS_EACH = 2000, 10
 #: Maximum seconds of a generator for all its problems.
 _TIMEOUT = 3600.0
-#: Settings that a task sets once for all generators.
-_SHARED_SETTINGS = ("seed", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Order:
     count: int
 
 
-def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0, **_: Any) -> Splits:
+def load(generators: Mapping[str, Any], pool: int, audit: int, seed: int = 0) -> Splits:
     """Generate the splits ``pool`` and ``audit``.
 
     Args:
@@ -128,12 +126,6 @@ def _read_weights(generators: Any) -> dict[str, float]:
 
 def _read_settings(name: str, section: Mapping[str, Any] | None) -> dict[str, Any]:
     settings = {key: value for key, value in (section or {}).items() if key != "weight"}
-    for key in _SHARED_SETTINGS:
-        if key in settings:
-            where = "dataset_kwargs.seed" if key == "seed" else "dataset_kwargs.pool and .audit"
-            raise UserError(
-                f"generators.{name}.{key}: remove it; {where} sets it for all generators"
-            )
     try:
         json.dumps(settings)
     except (TypeError, ValueError) as error:
@@ -196,7 +188,6 @@ def generate(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _different_problems(order: Order) -> list[Document]:
-    _check_settings(order)
     problems: dict[str, Document] = {}
     repeats = 0
     if not order.count:
@@ -218,20 +209,6 @@ def _different_problems(order: Order) -> list[Document]:
             if len(problems) == order.count:
                 return list(problems.values())
     raise AssertionError  # the loop above never ends
-
-
-def _check_settings(order: Order) -> None:
-    from reasoning_gym.factory import DATASETS
-
-    names = sorted(set(DATASETS) - {"composite"})
-    if order.generator not in names:
-        raise UserError(f": unknown generator; {did_you_mean(order.generator, names)}")
-    setting_names = [
-        f.name for f in fields(DATASETS[order.generator][1]) if f.name not in _SHARED_SETTINGS
-    ]
-    for key in order.settings:
-        if key not in setting_names:
-            raise UserError(f".{key}: unknown setting; {did_you_mean(key, setting_names)}")
 
 
 def _generate_chunk(order: Order, number: int) -> Iterator[tuple[Any, Document]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from gapft_harness.lm_eval_bridge.benchmarks.splits import (
     PublishedCounts,
@@ -32,7 +31,7 @@ SOURCE = Source(
 PAPER_COUNTS = {"audit": 500}
 
 
-def load(revision: str, **_: Any) -> Splits:
+def load(revision: str) -> Splits:
     """Load the splits ``pool`` (train.json) and ``audit`` (val.json).
 
     Args:

@@ -47,7 +47,6 @@ from gapft_harness.lm_eval_bridge.samplers.model_identity import describe_model
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import (
     build_chat_turns,
     check_chat_settings,
-    check_chat_template,
     find_start_ids,
     render_chat,
     replace_start_ids,
@@ -142,8 +141,6 @@ class HfSampler:
                 f"model.args: pretrained: {arguments['pretrained']!r}: found an encoder-decoder; "
                 "expected a decoder-only (causal) model"
             )
-        if settings.chat_template:
-            check_chat_template(self._lm.tokenizer, settings)
         self._start_ids = find_start_ids(self._lm.tokenizer, settings)
         self._own_end_ids = (
             to_id_set(self._lm.model.generation_config.eos_token_id)
@@ -175,7 +172,7 @@ class HfSampler:
         A prompt that does not fit with ``max_gen_toks`` new tokens gets ``beyond_context``.
 
         Raises:
-            UserError: a prompt is empty, or ``max_gen_toks`` leaves no room for any prompt.
+            UserError: a prompt is empty, or the chat template refuses its turns.
             GapftError: memory is too small for a single response.
         """
         while self._notes:

@@ -28,7 +28,7 @@ class Retokenizer:
         """Load the tokenizer that ``model_args`` names (``tokenizer``, else ``pretrained``).
 
         Raises:
-            UserError: there is none, or it lacks the requested chat template or start token.
+            UserError: there is none, or it lacks the requested start token.
         """
         check_chat_settings(settings)
         args = settings.model_args
@@ -37,8 +37,6 @@ class Retokenizer:
         self._settings = settings
         self._tokenizer = load_tokenizer(key, self.name, args)
         self._add_bos = args.get("add_bos_token")
-        if settings.chat_template:
-            check_chat_template(self._tokenizer, settings)
         self._turn_ends = find_turn_end_ids(self._tokenizer, settings)
         self.start_ids = find_start_ids(self._tokenizer, settings)
 
@@ -179,17 +177,11 @@ def render_chat(apply_template: Callable[..., str], turns: Sequence[Turn]) -> st
         return apply_template([*turns], **arguments)
     except Exception as error:  # a template may raise anything
         roles = ", ".join(turn["role"] for turn in turns)
-        remedy = (
-            "remove gen_prefix (the beginning of answers) from the task, or set "
-            "model.chat_template to false"
-            if continued
-            else "change the task's description or model.system_instruction (the system turn), or "
-            "set model.fewshot_as_multiturn to false"
-        )
         raise UserError(
             f"the model's chat template refuses the turns {roles}"
             f"{' with the last one left open' if continued else ''} ({summarize_error(error)}); "
-            f"{remedy}"
+            "set model.chat_template to false, or change what makes these turns: the task's "
+            "gen_prefix or description, model.system_instruction, or model.fewshot_as_multiturn"
         ) from error
 
 
@@ -218,36 +210,6 @@ def has_chat_template(settings: SamplerSettings) -> bool:
     args = settings.model_args
     key = "tokenizer" if args.get("tokenizer") else "pretrained"
     return load_tokenizer(key, str(args[key]), args).chat_template is not None
-
-
-def check_chat_template(tokenizer: Any, settings: SamplerSettings) -> None:
-    """Test the chat template, with the system turn if there is one.
-
-    lm-eval drops a system turn that the template refuses; this is an error instead.
-
-    Raises:
-        UserError: the tokenizer has no template, or the template refuses the turns.
-    """
-    if tokenizer.chat_template is None:
-        raise UserError(
-            f"model.chat_template: found true, but the tokenizer {tokenizer.name_or_path!r} has no "
-            "chat template; set it to false or choose a tokenizer that has one"
-        )
-    try:
-        tokenizer.apply_chat_template(
-            build_chat_turns(Request("", "?", (), ()), settings.system_instruction),
-            tokenize=False,
-            add_generation_prompt=True,
-            **(settings.model_args.get("chat_template_args") or {}),
-        )
-    except Exception as error:  # a template may raise anything
-        system = bool(settings.system_instruction)
-        turns = "a system and a user turn" if system else "a user turn"
-        remedy = "change model.system_instruction" if system else "repair it"
-        raise UserError(
-            f"model.chat_template: the chat template of {tokenizer.name_or_path!r} refuses {turns} "
-            f"({summarize_error(error)}); {remedy}, or set model.chat_template: false"
-        ) from error
 
 
 def summarize_error(error: BaseException) -> str:

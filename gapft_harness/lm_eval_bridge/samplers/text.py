@@ -47,19 +47,6 @@ def build_generation_kwargs(decoding: Decoding) -> dict[str, Any]:
     return kwargs
 
 
-def check_context(decoding: Decoding, context: int) -> None:
-    """Refuse a decoding that leaves no room for any prompt.
-
-    Raises:
-        UserError: ``max_gen_toks`` is at least the model's context of ``context`` tokens.
-    """
-    if decoding.max_gen_toks >= context:
-        raise UserError(
-            f"max_gen_toks: found {decoding.max_gen_toks}; expected less than the model's context "
-            f"of {context} tokens, which includes the prompt; lower search.max_gen_toks"
-        )
-
-
 def find_fitting(
     requests: Sequence[Request], lengths: Sequence[int], decoding: Decoding, context: int
 ) -> list[bool]:
@@ -72,9 +59,8 @@ def find_fitting(
         context: the model's context in tokens.
 
     Raises:
-        UserError: a prompt is empty, or ``max_gen_toks`` leaves no room for any prompt.
+        UserError: a prompt is empty.
     """
-    check_context(decoding, context)
     for request, length in zip(requests, lengths, strict=True):
         if not length:
             raise UserError(

@@ -47,7 +47,7 @@ from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     TemporaryError,
     read_reply,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import check_context, find_fitting
+from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
 
 logger = logging.getLogger(__name__)
 
@@ -270,7 +270,6 @@ class ServerSampler:
             return [True] * len(prompts)
         if self._arguments.sends_ids:
             return find_fitting(requests, [len(prompt) for prompt in prompts], decoding, context)
-        check_context(decoding, context)
         return [True] * len(prompts)
 
     def _build_generated(

@@ -179,8 +179,7 @@ class VllmSampler:
         A prompt that does not fit with ``max_gen_toks`` new tokens gets ``beyond_context``.
 
         Raises:
-            UserError: a prompt is empty, ``max_gen_toks`` leaves no room for any prompt, or vLLM
-                refuses the decoding.
+            UserError: a prompt is empty, or vLLM refuses the decoding.
         """
         while self._notes:
             report(0, 0, self._notes.pop(0))
