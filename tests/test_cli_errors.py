@@ -124,10 +124,7 @@ PATHS = {
     "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
     "verify": ["verify", "?"],
     "gap": ["gap", "?"],
-    "study": ["study", "?"],
-    "study --run-dir": ["study", "s.yaml", "--dry-run", "--run-dir", "?"],
-    "study --scaling": ["study", "--scaling", "?"],
-    "study --scaling --out": ["study", "--scaling", "R", "--out", "?"],
+    "run STUDY --run-dir": ["run", "s.yaml", "--dry-run", "--run-dir", "?"],
     "export": ["export", "?", "--to", "trl", "--out", "O"],
     "export --out": ["export", "R", "--to", "trl", "--out", "?"],
     "compare": ["compare", "?", "?"],
@@ -177,7 +174,7 @@ def test_invalid_path_fails_without_files(
     assert sorted(tmp_path.rglob("*")) == files_before
 
 
-@pytest.mark.parametrize("words", [["run"], ["verify"], ["compare", "L"], ["study", "--scaling"]])
+@pytest.mark.parametrize("words", [["run"], ["verify"], ["compare", "L"]])
 def test_rejects_impossible_file_name(words: list[str], tmp_path: Path) -> None:
     done = gapft(*words, "x" * 300, cwd=tmp_path)
     assert done.returncode == 2
@@ -213,12 +210,12 @@ def test_log_search_ignores_vanished_folders(
     [
         (["run", "r"], "r: is a run directory"),
         (["run", "r"], "gapft run r/recipe.yaml --run-dir r"),
-        (["study", "r"], "gapft run r/recipe.yaml --run-dir r"),
-        (["run", "s"], "gapft study s/study.yaml --run-dir s"),
-        (["study", "s"], "s: is a study's folder"),
+        (["run", "s"], "gapft run s/study.yaml --run-dir s"),
+        (["run", "s"], "s: is a study's folder"),
+        (["run", "paper/main", "--set", "a=1", "--seed", "3"], "--set, --seed: paper/main is a"),
         (["run", "."], ".: is a folder"),
         (["run", "nope.yaml"], "recipe nope.yaml: no such file"),
-        (["study", "/nope"], "study /nope: no such file"),
+        (["run", "/nope"], "recipe /nope: no such file"),
         (["run", "dmo.yaml"], "did you mean 'demo'?"),
         (["run", "xyz"], "neither a file nor bundled; see gapft list recipes"),
         (["run", ""], "recipe '': expected a file or a bundled name"),
@@ -270,13 +267,13 @@ def test_study_compares_attempts_before_running(
     cells = "{a: {recipe: demo}, b: {recipe: demo, set: {data.task: gapft_demo_code}}}"
     (tmp_path / "study.yaml").write_text(f"name: s\ncells: {cells}\n")
     for more in ([], ["--dry-run"]):
-        done = CliRunner().invoke(app, ["study", "study.yaml", *more])
+        done = CliRunner().invoke(app, ["run", "study.yaml", *more])
         assert isinstance(done.exception, UserError)
         assert "'a' → 'b': episode.attempts 1 → 3" in str(done.exception)
         assert not (tmp_path / "runs").exists()
     same = cells.replace("data.task:", "episode.attempts: 1, episode.executions: 1, data.task:")
     (tmp_path / "study.yaml").write_text(f"name: s\ncells: {same}\n")
-    done = CliRunner().invoke(app, ["study", "study.yaml", "--dry-run"])
+    done = CliRunner().invoke(app, ["run", "study.yaml", "--dry-run"])
     assert "episode" not in str(done.exception)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.experiments.scaling.job import build_calibration_path
-from gapft_harness.experiments.scaling.pooled import _name_environments, pool_scaling
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.experiment import find_experiments
 from gapft_harness.stages.pipeline import list_stages, run_stages
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
+from gapft_harness.study.driver import run_study
+from gapft_harness.study.recipe import read_study
+from gapft_harness.study.verify import verify_study
 from tests.recording_run import LettersTask, write_letters_task
 from tests.verify.tampering import seal_again
 
@@ -528,8 +530,6 @@ def test_changes_nothing_without_the_section(task: ScaledLetters) -> None:
     assert not (run.path / "scaled").exists()
     assert not (run.path / "calibration").exists()
     assert "scaling" not in json.loads((run.path / "report/results.json").read_text("utf-8"))
-    with pytest.raises(UserError, match=r"has no experiments\.scaling"):
-        pool_scaling([str(run.path)])
 
 
 def test_several_workers_give_the_same_decisions(task: ScaledLetters, run: RunDirectory) -> None:
@@ -552,75 +552,67 @@ def test_rejects_scaling_before_selection(task: ScaledLetters) -> None:
         run_stages(task.context(run), ["experiments"], lambda stage: None)
 
 
-def test_pooling_one_run_matches_its_report(run: RunDirectory) -> None:
-    from gapft_harness.experiments.scaling.report import build_content
+def run_scaled_study(folder: Path, **cells: RunDirectory) -> dict[str, Any]:
+    """Run a study of existing runs; return the content of its results.json."""
+    study = {
+        "name": "scaled",
+        "conditions": ["gapft", "uniform"],
+        "seeds": [13, 21],
+        "cells": {name: {"run": str(cell.path)} for name, cell in cells.items()},
+    }
+    file = folder.with_suffix(".yaml")
+    file.write_text(json.dumps(study))
+    run_study(read_study(str(file)), folder, pytest.fail, pytest.fail, print)
+    content = json.loads((folder / "report/results.json").read_text("utf-8"))
+    return dict(content)
 
-    results = json.loads((run.path / "report/results.json").read_text("utf-8"))["scaling"]
-    pooled = json.loads(
-        json.dumps(build_content(pool_scaling([str(run.path)], ["gapft"]).findings))
-    )
-    assert pooled["environments"].items() <= results["environments"].items()
-    assert all(checkpoint in results["checkpoints"] for checkpoint in pooled["checkpoints"])
-    assert pooled["mean"] is results["mean"] is None
+
+def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_path: Path) -> None:
+    other = task.scale("other", data={"pool_limit": 20})
+    study = tmp_path / "study"
+    pooled = run_scaled_study(study, A=run, B=other)["scaling"]
+    # gapft and uniform have the same budget, so they are one environment
+    assert list(pooled["environments"]) == ["A/gapft", "B/gapft"]
+    assert pooled["mean"]["environments"] == ["A/gapft", "B/gapft"]
+    assert pooled["mean"]["checkpoints"] == 4
+    means = []
+    for name, cell in (("A", run), ("B", other)):
+        results = json.loads((cell.path / "report/results.json").read_text("utf-8"))["scaling"]
+        own = results["environments"][f"{cell.recipe.name}/gapft"]
+        assert pooled["environments"][f"{name}/gapft"] == {
+            **own,
+            "environments": [f"{name}/gapft"],
+        }
+        means.append(own["against_source"]["mean"])
+    assert pooled["mean"]["against_source"]["mean"] == pytest.approx(sum(means) / 2)
+    tables = {path.name for path in (study / "report/tables").iterdir()}
+    assert {"scaling.csv", "scaling_bounds.csv"} <= tables
+    assert "mean of 2" in (study / "report/report.md").read_text("utf-8")
+    assert verify_study(study, task.plugins).differences == []
+    again = run_scaled_study(tmp_path / "again", B=other, A=run)["scaling"]
+    assert again == pooled
 
 
-def test_pools_several_runs_in_any_order(
+def test_study_pools_every_budget_of_a_cell(task: ScaledLetters, tmp_path: Path) -> None:
+    run = task.scale("budgets", conditions={"gapft": {}, "uniform": {"n": 3}})
+    pooled = run_scaled_study(tmp_path / "study", A=run)["scaling"]
+    assert pooled["mean"]["environments"] == ["A/gapft", "A/uniform"]
+
+
+def test_study_needs_scales_of_cells_that_scale(
     task: ScaledLetters, run: RunDirectory, tmp_path: Path
 ) -> None:
-    other = task.scale("other", STAGES[:5], seeds=[13], conditions=["gapft"], budget={"n": 3})
-    places = [str(run.path), str(other.path)]
-    pooled = pool_scaling(places, ["gapft"])
-    again = pool_scaling(places[::-1], ["gapft"])
-    assert pooled.document.to_markdown() == again.document.to_markdown()
-    mean = pooled.findings.mean
-    assert mean is not None
-    assert mean.environments == ("other/gapft", "scaled/gapft")
-    assert mean.n_checkpoints == 3
-    means = []
-    for place in places:
-        (alone,) = pool_scaling([place], ["gapft"]).findings.environments.values()
-        means.append(alone.comparisons["source"].mean)
-    assert mean.comparisons["source"].mean == sum(means) / 2
-    pooled.document.write(tmp_path / "out")
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "scaling.csv", "scaling.json", "scaling.md", "scaling_bounds.csv",
-    ]  # fmt: skip
-    assert (tmp_path / "out/scaling.md").read_text("utf-8") == pooled.document.to_markdown()
+    half = task.scale("half", STAGES[:4], data={"pool_limit": 20})
+    with pytest.raises(GapftError, match=r"B: .*run the stage that writes it first"):
+        run_scaled_study(tmp_path / "study", A=run, B=half)
+    content = json.loads((tmp_path / "study/report/results.json").read_text("utf-8"))
+    assert "scaling" not in content
 
 
-def test_rejects_two_conditions_of_one_budget(run: RunDirectory) -> None:
-    with pytest.raises(UserError, match="gapft and uniform have the same budget"):
-        pool_scaling([str(run.path)])
-    with pytest.raises(UserError, match="--condition nobody"):
-        pool_scaling([str(run.path)], ["nobody"])
-
-
-def test_numbers_runs_with_equal_names_by_content(run: RunDirectory) -> None:
-    """Their paths and order do not matter."""
-    (pooled,) = pool_scaling([str(run.path)], ["gapft"]).runs
-    a = replace(pooled, place="/x/a", checkpoints=frozenset({("1", "2")}))
-    b = replace(pooled, place="y/b", checkpoints=frozenset({("3", "4")}))
-    for runs in ([a, b], [b, a], [replace(a, place="z"), b]):
-        names = {
-            environment.checkpoints: environment.scaled_run.name
-            for environment in _name_environments(runs)
-        }
-        assert names == {a.checkpoints: "scaled 1", b.checkpoints: "scaled 2"}
-    assert [environment.scaled_run.name for environment in _name_environments([a])] == ["scaled"]
-
-
-def test_rejects_runs_that_cannot_be_pooled(task: ScaledLetters, run: RunDirectory) -> None:
-    place = str(run.path)
-    with pytest.raises(UserError, match="the same checkpoint"):
-        pool_scaling([place, place], ["gapft"])
-    strict = task.scale(
-        "strict",
-        STAGES[:5],
-        conditions=["gapft"],
-        experiments={"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}},
-    )
-    with pytest.raises(UserError, match=r"tolerance 0\.1, .*strict at 0\.05 and 0\.08"):
-        pool_scaling([place, str(strict.path)], ["gapft"])
-    half = task.scale("half", STAGES[:4], conditions=["gapft"])
-    with pytest.raises(UserError, match="run the stage that writes it first"):
-        pool_scaling([str(half.path)], ["gapft"])
+def test_study_rejects_different_scaling_rules(
+    task: ScaledLetters, run: RunDirectory, tmp_path: Path
+) -> None:
+    scaling = {"scaling": {"calibration": CALIBRATION, "tolerance": 0.08}}
+    strict = task.scale("strict", (), experiments=scaling)
+    with pytest.raises(UserError, match=r"experiments\.scaling\.tolerance 0\.1 → 0\.08"):
+        run_scaled_study(tmp_path / "study", A=run, B=strict)

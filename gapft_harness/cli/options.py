@@ -78,16 +78,9 @@ CONTEXT: dict[str, Any] = {
 
 def list_recipe_names() -> list[str]:
     """List the bundled recipes for shell completion; the shell offers files if none matches."""
-    from gapft_harness.recipe.bundled import list_bundled_recipes
+    from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
 
-    return list(list_bundled_recipes())
-
-
-def list_study_names() -> list[str]:
-    """List the bundled studies for shell completion."""
-    from gapft_harness.recipe.bundled import list_bundled_studies
-
-    return list(list_bundled_studies())
+    return [*list_bundled_recipes(), *list_bundled_studies()]
 
 
 def list_stage_names() -> list[str]:

@@ -84,7 +84,7 @@ COLUMN_PACKAGES = {
     "gapft compare": ("compare",),
     "gapft gap": ("gap",),
     "gapft rejudge": ("rejudge",),
-    "gapft study": ("study",),
+    "Studies": ("study",),
     "Experiments": ("experiments",),
     "In Python": ("interactive",),
 }
@@ -330,8 +330,6 @@ def _build_map_row(recipe: Recipe, place: str, studies: Iterable[str]) -> tuple[
         keys = ["`conditions`", "`contrasts`"]
     if not figures or any(figure.results_key == "source.states" for figure in figures):
         keys += [f"`{name}`" for name in recipe.experiments]
-    if place == "Appendix C":  # its numbers are over all environments
-        keys.append("pooled by `gapft study --scaling`")
     return ", ".join((*keys, *studies)), _format_printed(figures)
 
 
@@ -339,6 +337,7 @@ def _build_study_row(study: StudyRecipe, place: str) -> tuple[str, str]:
     """Return the keys of a study's results.json and the printed values for one place."""
     figures = [figure for figure in parse_published(study.paper) if figure.table == place]
     keys = dict.fromkeys(figure.results_key.replace("contrasts", "means") for figure in figures)
+    keys = keys or {"scaling": None}  # Appendix C: no printed value is compared
     return f"{', '.join(f'`{key}`' for key in keys)} of the study", _format_printed(figures)
 
 

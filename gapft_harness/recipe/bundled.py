@@ -6,7 +6,6 @@ import difflib
 import os.path
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 from gapft_harness.core.errors import UserError, quote_unprintable
@@ -17,33 +16,24 @@ _CELLS = re.compile(r"^cells:", flags=re.MULTILINE)
 
 def list_bundled_recipes() -> dict[str, Path]:
     """Map names of bundled recipes (path below recipes/ without suffix) to files."""
-    return {name: path for name, path in _find_bundled_files().items() if not _is_study(path)}
+    return {name: path for name, path in _find_bundled_files().items() if not has_cells(path)}
 
 
 def list_bundled_studies() -> dict[str, Path]:
     """Map the names of bundled studies to files."""
-    return {name: path for name, path in _find_bundled_files().items() if _is_study(path)}
+    return {name: path for name, path in _find_bundled_files().items() if has_cells(path)}
 
 
 def find_recipe(name: str) -> Path:
     """Return the file of a run's recipe given as a path or a bundled name.
 
     Raises:
-        UserError: neither a file nor a bundled name; the message has the nearest bundled name.
+        UserError: as ``find_file``, or the recipe of a study.
     """
-    path = _find_file(name, list_bundled_recipes(), "recipe")
-    if _is_study(path):
-        raise UserError(f"recipe {path}: is a study (it has cells); run it with gapft study")
+    path = find_file(name)
+    if has_cells(path):
+        raise UserError(f"recipe {path}: is a study (it has cells); expected the recipe of a run")
     return path
-
-
-def find_study(name: str) -> Path:
-    """Return the file of a study's recipe given as a path or a bundled name.
-
-    Raises:
-        UserError: neither a file nor a bundled name; the message has the nearest bundled name.
-    """
-    return _find_file(name, list_bundled_studies(), "study")
 
 
 def _find_bundled_files() -> dict[str, Path]:
@@ -54,7 +44,8 @@ def _find_bundled_files() -> dict[str, Path]:
     }
 
 
-def _is_study(path: Path) -> bool:
+def has_cells(path: Path) -> bool:
+    """Return whether a recipe is a study's."""
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError as error:
@@ -62,39 +53,44 @@ def _is_study(path: Path) -> bool:
     return _CELLS.search(text) is not None
 
 
-def _find_file(name: str, bundled: Mapping[str, Path], kind: str) -> Path:
+def find_file(name: str) -> Path:
+    """Return the file of a run's or a study's recipe given as a path or a bundled name.
+
+    Raises:
+        UserError: neither a file nor a bundled name; the message has the nearest bundled name.
+    """
+    bundled = _find_bundled_files()
     if name in bundled:
         return bundled[name]
     if not name:
-        raise UserError(f"{kind} '': expected a file or a bundled name")
-    path, bundled_files = Path(name), _find_bundled_files()
+        raise UserError("recipe '': expected a file or a bundled name")
+    path = Path(name)
     if os.path.isfile(path):  # False also for impossible file names
         return path
     if path.name:  # "." and "/" have no name
         bundled_name = path.with_suffix("").as_posix().removeprefix("recipes/")
-        if bundled_name in bundled_files and not path.is_absolute():
-            return bundled_files[bundled_name]
+        if bundled_name in bundled and not path.is_absolute():
+            return bundled[bundled_name]
     if os.path.isdir(path):
-        raise UserError(f"{name}: is {_describe_folder(path, kind)}")
+        raise UserError(f"{name}: is {_describe_folder(path)}")
     is_file = path.suffix in (".yaml", ".yml") or path.is_absolute()
     matches = difflib.get_close_matches(path.stem if is_file else name, bundled, n=1)
     hint = f"; did you mean {matches[0]!r}?" if matches else ""
     if is_file:
-        raise UserError(f"{kind} {quote_unprintable(name)}: no such file{hint}")
+        raise UserError(f"recipe {quote_unprintable(name)}: no such file{hint}")
     hint = hint or "; see gapft list recipes"
-    raise UserError(f"unknown {kind} {name!r}: neither a file nor bundled{hint}")
+    raise UserError(f"unknown recipe {name!r}: neither a file nor bundled{hint}")
 
 
-def _describe_folder(path: Path, kind: str) -> str:
+def _describe_folder(path: Path) -> str:
     """Describe a folder given in place of a recipe's file, and the command to use instead."""
-    for file, description, command in (
-        ("recipe.yaml", "a run directory", "run"),
-        ("study.yaml", "a study's folder", "study"),
+    for file, description in (
+        ("recipe.yaml", "a run directory"),
+        ("study.yaml", "a study's folder"),
     ):
         if os.path.isfile(path / file):
             return (
-                f"{description}; expected a {kind}'s file; to continue it: "
-                f"gapft {command} {shlex.quote(str(path / file))} --run-dir "
-                f"{shlex.quote(str(path))}"
+                f"{description}; expected a recipe's file; to continue it: "
+                f"gapft run {shlex.quote(str(path / file))} --run-dir {shlex.quote(str(path))}"
             )
-    return f"a folder; expected a {kind}'s file or a bundled name"
+    return "a folder; expected a recipe's file or a bundled name"

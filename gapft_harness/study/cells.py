@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
+from gapft_harness.analysis.scaling import FIXED
 from gapft_harness.core.errors import GapftError, UserError, describe_error
 from gapft_harness.core.records import Arm
+from gapft_harness.experiments.scaling.report import ScaledRun, read_scaled_run
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.report.reading.adapters import read_choice
 from gapft_harness.report.reading.inputs import ReportInputs, read_inputs
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -37,6 +40,7 @@ class CollectedCell:
         warnings: parts of the run that the study leaves out.
         recipe: the run's complete recipe; None where the cell is incomplete.
         page: the address of the run's report, relative to the study's report; may be empty.
+        scaled: the scaled adapters of its environments; None: the run scales none.
     """
 
     name: str
@@ -47,6 +51,7 @@ class CollectedCell:
     warnings: tuple[str, ...] = ()
     recipe: Recipe | None = None
     page: str = ""
+    scaled: ScaledRun | None = None
 
 
 def collect_cells(study: StudyRecipe, folder: Path) -> list[CollectedCell]:
@@ -140,7 +145,36 @@ def _read_cell(study: StudyRecipe, name: str, place: str, run: RunDirectory) -> 
         (warning,) if other_arms else (),
         recipe,
         _find_report_link(study, name, place) if "report" in manifest["stages"] else "",
+        _read_scaled(study, name, run, recipe),
     )
+
+
+def _read_scaled(
+    study: StudyRecipe, name: str, run: RunDirectory, recipe: Recipe
+) -> ScaledRun | None:
+    """Read the decisions of a cell's scaled adapters; None if its recipe scales none.
+
+    Each budget of the cell is an environment. Its adapters are those of the first condition of the
+    study with this budget.
+
+    Raises:
+        GapftError: a scaled adapter or its decisions are missing, or were changed.
+    """
+    if "scaling" not in recipe.experiments:
+        return None
+    manifest = run.manifest()
+    environments: dict[tuple[int, int], str] = {}
+    for condition in study.conditions:
+        slots = manifest["budgets"][Arm(condition, study.seeds[0]).name]["n"]
+        environments.setdefault((recipe.find_k(condition), slots), condition)
+    arms = [Arm(condition, seed) for condition in environments.values() for seed in study.seeds]
+    for arm in arms:
+        run.sealed(layout.arm_path(layout.SCALED, arm))
+        for scale in {read_choice(run.path, arm)["scale"], FIXED} - {0.0}:
+            run.sealed(layout.scaled_decisions_path(arm, scale))
+    scaled = read_scaled_run(run.path, manifest, arms)
+    assert scaled is not None
+    return replace(scaled, name=name)
 
 
 def _find_report_link(study: StudyRecipe, name: str, place: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import SOURCE, Budget
+from gapft_harness.experiments.scaling import report as scaling
 from gapft_harness.report import FILES, replace_folder
 from gapft_harness.report import results as of_run
 from gapft_harness.report.findings.computation import ConditionFindings, Contrast, is_budget_matched
@@ -93,6 +94,7 @@ def build_document(findings: StudyFindings, drawings: Sequence[Drawing]) -> Docu
         **dict(build_cell_tables(cells)),
         "means.csv": Frame(MEANS, findings.means).csv(),
         "shares.csv": Frame(SHARES, _list_shares(findings)).csv(),
+        **(scaling.build_csv_tables(findings.scaling) if findings.scaling else {}),
     }
     return Document(
         title=f"Study {findings.study.name}",
@@ -127,6 +129,8 @@ def build_sections(findings: StudyFindings) -> list[Section]:
             Section("Share of a larger budget's gain", _build_shares(findings)),
             Section("Training budgets", build_budgets(findings)),
         ]
+    if findings.scaling:
+        built.append(Section("Adapter scaling", scaling.build_blocks(findings.scaling)))
     return [*built, *build_provenance(findings)]
 
 
@@ -748,7 +752,7 @@ def _build_reproduce(of: StudyFindings) -> list[Block]:
         "these commands in that folder to continue or to write this page again, and to verify "
         "every cell and this report:"
     )
-    return [Text(text), Code(f"gapft study {STUDY} --run-dir .\ngapft verify .")]
+    return [Text(text), Code(f"gapft run {STUDY} --run-dir .\ngapft verify .")]
 
 
 def build_study_results(findings: StudyFindings) -> dict[str, Any]:
@@ -781,6 +785,7 @@ def build_study_results(findings: StudyFindings) -> dict[str, Any]:
         "whole": not findings.incomplete,
         "means": Frame(MEANS, findings.means).entries() or None,
         **({"paper": paper.build_content(published)} if published else {}),
+        **({"scaling": scaling.build_content(findings.scaling)} if findings.scaling else {}),
         "cells": cells,
     }
 

@@ -1,8 +1,7 @@
-"""``gapft study``: run or read cells one by one, then write one report."""
+"""Run or read the cells of a study one by one, then write one report."""
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from gapft_harness.study.cells import (
 from gapft_harness.study.document import write_study
 from gapft_harness.study.protocol import (
     require_comparable,
-    require_equal_tasks,
+    require_equal,
     require_one_protocol,
     select_task_protocol,
 )
@@ -94,17 +93,6 @@ def run_study(
     return page
 
 
-def check_study_folder(place: Path) -> Path:
-    """Check that a study's folder is not a run directory.
-
-    Raises:
-        UserError: it is a run directory.
-    """
-    if os.path.exists(place / layout.RECIPE):
-        raise UserError(f"{place}: is a run directory; use another --run-dir for the study")
-    return place
-
-
 def _run_cell(
     study: StudyRecipe,
     name: str,
@@ -150,7 +138,7 @@ def _check_study(
     require_replaceable(folder / REPORT)
     recipes = read_recipes(study, folder, resolve)
     require_one_protocol(study, recipes)
-    require_equal_tasks(
+    require_equal(
         {name: _find_task_protocol(study, folder, name, recipes, resolve_task) for name in recipes}
     )
     existing = [name for name in study.cells if study.cells[name].recipe is None]

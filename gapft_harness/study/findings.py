@@ -24,6 +24,7 @@ from gapft_harness.analysis.bootstrap import (
 )
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
+from gapft_harness.experiments.scaling.report import ScalingFindings, compute_scaling
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.findings.computation import Findings, compute_findings
 from gapft_harness.report.reading.inputs import ReportInputs
@@ -95,12 +96,15 @@ class StudyFindings:
         cells: the complete cells.
         means: the first condition minus each other condition, then each condition minus the
             source; empty where a cell is incomplete.
+        scaling: the scaled adapters of all cells together (Appendix C); None where a cell scales
+            none or is incomplete.
     """
 
     study: StudyRecipe
     collected: tuple[CollectedCell, ...]
     cells: tuple[CellFindings, ...]
     means: tuple[MeanContrast, ...]
+    scaling: ScalingFindings | None
 
     @property
     def incomplete(self) -> Mapping[str, tuple[str, ...]]:
@@ -126,7 +130,17 @@ def compute_study(study: StudyRecipe, collected: Sequence[CollectedCell]) -> Stu
     )
     is_complete = len(cells) == len(collected)
     means = _compute_means(study.conditions, cells) if is_complete and cells else ()
-    return StudyFindings(study, tuple(collected), cells, means)
+    return StudyFindings(study, tuple(collected), cells, means, _compute_scaling(collected, cells))
+
+
+def _compute_scaling(
+    collected: Sequence[CollectedCell], cells: Sequence[CellFindings]
+) -> ScalingFindings | None:
+    scaled_runs = [cell.scaled for cell in collected if cell.scaled is not None]
+    if len(scaled_runs) < len(collected):
+        return None
+    statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
+    return compute_scaling(scaled_runs, statistics["replicates"], statistics["seed"], pooled=True)
 
 
 def compute_shares(cell: CellFindings, lead: str) -> list[GainShare]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.experiments.scaling.job import find_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.study.cells import CollectedCell
@@ -19,7 +20,7 @@ from gapft_harness.study.recipe import StudyRecipe
 SECTIONS = ("search", "episode", "evidence", "budget", "training", "statistics")
 #: Keys of these sections that may differ: how a job runs, or settings of the task like its prompt.
 OWN_KEYS = (
-    "search.chunk", "search.max_gen_toks",
+    "search.chunk", "search.max_gen_toks", "training.start_tokens",
     "training.gradient_checkpointing", "training.padding_free", "training.max_tokens",
 )  # fmt: skip
 #: Differing ids that a message names.
@@ -38,32 +39,31 @@ def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> N
         for condition in study.conditions
         if all(condition in cell_recipe.conditions for cell_recipe in recipes.values())
     ]
-    if recipes:
-        _require_equal(
-            {name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()}
-        )
-    starts = {
-        name: {"model": {"start_tokens": cell_recipe.model.start_tokens}}
-        for name, cell_recipe in recipes.items()
-        if cell_recipe.model.start_tokens is not None  # None: the tokenizer has no start tokens
+    require_equal(
+        {name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()}
+    )
+    require_equal({name: _select_scaling_rule(recipe) for name, recipe in recipes.items()})
+    require_equal({name: _select_start_tokens(recipe) for name, recipe in recipes.items()})
+
+
+def _select_scaling_rule(recipe: Recipe) -> dict[str, Any] | None:
+    """Select the rule by which adapters are scaled; None if they are not."""
+    settings = find_settings(recipe)
+    if settings is None:
+        return None
+    return {"experiments.scaling": {"level": settings.level, "tolerance": settings.tolerance}}
+
+
+def _select_start_tokens(recipe: Recipe) -> dict[str, Any] | None:
+    """Select the numbers of start tokens; None: not set, e.g. since the tokenizer has none."""
+    count = recipe.model.start_tokens
+    if count is None:
+        return None
+    in_training = recipe.training.start_tokens
+    return {
+        "model": {"start_tokens": count},
+        "training": {"start_tokens": count if in_training is None else in_training},
     }
-    if starts:
-        _require_equal(starts)
-
-
-def require_equal_tasks(protocols: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Compare the settings that the cells' tasks determine, before anything is run.
-
-    Args:
-        protocols: by cell, the result of ``select_task_protocol``; None where it is unknown.
-
-    Raises:
-        UserError: two tasks differ.
-    """
-    if known_protocols := {
-        name: dict(protocol) for name, protocol in protocols.items() if protocol is not None
-    }:
-        _require_equal(known_protocols)
 
 
 def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> None:
@@ -74,7 +74,7 @@ def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> No
             versions of the task; the message lists the differences.
     """
     inputs = {cell.name: cell.inputs for cell in cells if cell.inputs is not None}
-    require_equal_tasks(
+    require_equal(
         {name: select_task_protocol(cell_inputs.task) for name, cell_inputs in inputs.items()}
     )
     first_cells: dict[str, str] = {}
@@ -132,12 +132,20 @@ def select_task_protocol(task: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _require_equal(protocols: Mapping[str, dict[str, Any]]) -> None:
-    first, *others = protocols
+def require_equal(protocols: Mapping[str, Mapping[str, Any] | None]) -> None:
+    """Compare parts of the cells' protocols.
+
+    Args:
+        protocols: by cell; None where it is unknown, or has no such part.
+
+    Raises:
+        UserError: two cells differ.
+    """
+    known = [(name, protocol) for name, protocol in protocols.items() if protocol is not None]
     lines = [
-        f"  {first!r} → {name!r}: {'; '.join(changes)}"
-        for name in others
-        if (changes := list_differences(protocols[first], protocols[name]))
+        f"  {known[0][0]!r} → {name!r}: {'; '.join(changes)}"
+        for name, protocol in known[1:]
+        if (changes := list_differences(known[0][1], protocol))
     ]
     if lines:
         raise UserError(

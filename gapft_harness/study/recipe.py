@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.records import SOURCE
-from gapft_harness.recipe.bundled import find_study, list_bundled_recipes
+from gapft_harness.recipe.bundled import find_file, list_bundled_recipes
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.recipe import check_figures
@@ -268,13 +268,8 @@ def read_study(name: str) -> StudyRecipe:
         UserError: the file is missing, or a key or value is wrong; the message has the file, the
             key, and the values found and expected.
     """
-    place = find_study(name)
+    place = find_file(name)
     content = read_recipe(place)
-    if "data" in content or "model" in content:
-        raise UserError(
-            f"recipe {place}: is the recipe of a run, but a study's recipe has cells; run it with "
-            "gapft run"
-        )
     try:
         text = json.dumps(content, default=str)
         return StudyRecipe.model_validate_json(text, strict=True).with_absolute_paths()

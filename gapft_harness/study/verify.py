@@ -101,7 +101,7 @@ def _find_omitted_cells(results: Path, cells: Sequence[CollectedCell]) -> Iterat
             yield (
                 f"cell {cell.name!r}: the report leaves it out ({reasons[cell.name]}), but its run "
                 f"{cell.place} is complete. Either its recipe differs from the study's, or it was "
-                "finished later: run gapft study again to include it or to see the difference"
+                "finished later: run the study again to include it or to see the difference"
             )
 
 

@@ -22,7 +22,7 @@ AUDITS = {"LogiQA": (688, 364, 315), "ReClor": (277, 130, 93)}
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Seal six runs, then time ``gapft study``."""
+    """Seal six runs, then time ``gapft run STUDY``."""
     cells = {}
     for model in range(3):
         for task, sizes in AUDITS.items():
@@ -35,7 +35,7 @@ def measure(folder: Path) -> list[Figure]:
     conditions = list(planted.CONDITIONS)
     study = {"name": "six", "conditions": conditions, "cells": cells}
     (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
-    command = [sys.executable, "-m", "gapft_harness.cli.main", "study", "study.yaml"]
+    command = [sys.executable, "-m", "gapft_harness.cli.main", "run", "study.yaml"]
     took = run_process(command, folder, {"PYTHONPATH": str(Path(__file__).parents[2])})
     assert (folder / "runs/six/report/index.html").exists()
     return [

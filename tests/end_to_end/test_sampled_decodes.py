@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from gapft_harness.interactive.functions import decompose
 from gapft_harness.interactive.runs import open_run
@@ -142,8 +143,8 @@ def test_study_has_the_figures_of_its_run(run: Path, results: dict[str, Any]) ->
         "name": "study", "conditions": CONDITIONS, "reference": "uniform", "seeds": SEEDS,
         "cells": {"Sampled": {"run": "run"}},
     }  # fmt: skip
-    (run.parent / "study.yaml").write_text(json.dumps(study))
-    succeed("study", "study.yaml", "--run-dir", "study", cwd=run.parent)
+    (run.parent / "study.yaml").write_text(yaml.safe_dump(study))
+    succeed("run", "study.yaml", "--run-dir", "study", cwd=run.parent)
     content = json.loads((run.parent / "study/report/results.json").read_text("utf-8"))
     assert content["cells"]["Sampled"]["source"] == results["source"]
     for name in CONDITIONS:

@@ -119,13 +119,3 @@ def test_verify_finds_changed_adapter_configuration(folder: Path, tmp_path: Path
         )
         assert only_scaled == (kind == "scaled")
     assert "adapters/gapft-seed13/adapter_config.json: use_rslora is true" in text
-
-
-def test_command_prints_and_writes_the_table(folder: Path, tmp_path: Path) -> None:
-    done = succeed("study", "--scaling", folder / "whole", "--out", tmp_path / "out")
-    assert done.stdout.startswith("# Adapter scaling, 1 environment\n")
-    assert (tmp_path / "out/scaling.md").read_text("utf-8") == done.stdout
-    assert (
-        json.loads((tmp_path / "out/scaling.json").read_text())
-        == json.loads((folder / "whole/report/results.json").read_text())["scaling"]
-    )

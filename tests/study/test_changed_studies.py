@@ -121,7 +121,7 @@ def test_verify_reports_complete_run_missing_from_report(folder):
     shutil.move(folder / "away", folder / "runs/b")
     (line,) = list_report_differences()
     assert "cell 'B / b': the report leaves it out (not run yet)" in line
-    assert "run gapft study again" in line
+    assert "run the study again" in line
 
 
 def test_reports_edited_recipe_of_run(folder):

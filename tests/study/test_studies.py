@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_studies
+from gapft_harness.recipe.bundled import (
+    find_recipe,
+    list_bundled_recipes,
+    list_bundled_studies,
+)
 from gapft_harness.run_directory.tables import response_schema
-from gapft_harness.study.driver import check_study_folder, describe_study, read_recipes
+from gapft_harness.study.driver import describe_study, read_recipes, run_study
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
-from tests.command import gapft, succeed
+from tests.command import succeed
 from tests.report.test_read_inputs import build_response, write_rows
 from tests.study.sealed import (
     build_cell,
@@ -32,6 +36,7 @@ def test_writes_study_of_existing_runs(folder):
     assert page == folder / "study/report/index.html"
     results = read_results(folder)
     assert results["whole"]
+    assert "scaling" not in results
     assert list(results["cells"]) == ["A", "B / b"]
     assert {p.name for p in page.parent.iterdir()} == {
         "index.html", "report.md", "results.json", "tables", "figures"
@@ -132,14 +137,19 @@ def test_rejects_different_protocols_before_writing(folder, section, value, diff
 
 
 def test_declared_start_tokens_must_agree(folder):
-    def pair(*counts):
-        for name, number, count in zip("ab", (0, 1), counts, strict=True):
+    def pair(*counts, training=({}, {})):
+        for name, number, count, own in zip("ab", (0, 1), counts, training, strict=True):
             shutil.rmtree(folder / "runs" / name)
             model = {"args": {"pretrained": f"model {name}"}, "start_tokens": count}
-            write_run_directory(folder / "runs" / name, build_cell(number), model=model)
+            write_run_directory(
+                folder / "runs" / name, build_cell(number), model=model, training=own
+            )
 
     pair(1, 2)
     with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
+        run_planted_study(folder)
+    pair(2, 2, training=({}, {"start_tokens": 1}))
+    with pytest.raises(UserError, match=r"training.start_tokens 2 → 1"):
         run_planted_study(folder)
     pair(2, None)  # like Qwen, whose tokenizer has none, and Llama
     run_planted_study(folder)
@@ -217,12 +227,12 @@ def test_study_errors_name_file_and_key(folder, changes, expected):
 
 
 def test_distinguishes_runs_from_studies(folder):
-    done = gapft("run", "study.yaml")
-    assert (done.returncode, "run it with gapft study" in done.stderr) == (2, True)
-    with pytest.raises(UserError, match="run it with gapft run"):
+    with pytest.raises(UserError, match="expected the recipe of a run"):
+        find_recipe("study.yaml")
+    with pytest.raises(UserError, match=r"study .*demo\.yaml: unknown key"):
         read_study("demo")
-    with pytest.raises(UserError, match="is a run directory"):
-        check_study_folder(Path("runs/a"))
+    with pytest.raises(UserError, match=r"runs/a: contains files but no study\.yaml"):
+        run_study(read_study("study.yaml"), Path("runs/a"), pytest.fail, pytest.fail, print)
     run_planted_study(folder)
     write_study_file(name="another")
     with pytest.raises(UserError, match=r"contains the study 'two', .* 'another'"):
@@ -260,7 +270,7 @@ def test_bundled_studies_have_one_protocol(name):
 
 
 def test_paper_study_has_six_logic_recipes(tmp_path):
-    text = succeed("study", "paper/main", "--dry-run", cwd=tmp_path).stdout
+    text = succeed("run", "paper/main", "--dry-run", cwd=tmp_path).stdout
     assert [c.recipe for c in read_study("paper/main").cells.values()] == [
         f"paper/{model}-{task}" for model in ("llama", "qwen", "mistral")
         for task in ("logiqa", "reclor")

@@ -1,4 +1,4 @@
-"""``gapft study`` on a small task: killed between its cells, resumed, and verified."""
+"""A study of a small task: killed between its cells, resumed, and verified."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_contents(run: Path) -> dict[str, bytes]:
 
 def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "gapft_harness.cli.main", "study", "study.yaml", *MORE],
+        [sys.executable, "-m", "gapft_harness.cli.main", "run", "study.yaml", *MORE],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
@@ -70,9 +70,9 @@ def test_study_resumes_after_kill_and_verifies(folder: Path) -> None:
     assert "decisions/gapft-seed13.parquet" in before
     assert not (folder / "out/report").exists()
 
-    left = succeed("study", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
+    left = succeed("run", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
     assert "1 of 2 cells are left" in left
-    done = succeed("study", "study.yaml", *MORE, cwd=folder)
+    done = succeed("run", "study.yaml", *MORE, cwd=folder)
     assert "report: out/report/index.html" in done.stdout
     assert read_contents(first) == before
     # a complete run is read, not run again: the time of its stages is unchanged
@@ -100,10 +100,10 @@ def test_cell_that_cannot_rerun_fails_alone(folder: Path) -> None:
     shutil.rmtree(folder / "out/cells/.store")
     text = STUDY.replace("{data.pool_limit: 40}", "{data.pool_limit: 39}")
     (folder / "study.yaml").write_text(text)
-    left = succeed("study", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
+    left = succeed("run", "study.yaml", *MORE, "--dry-run", cwd=folder).stdout
     assert "1 of 2 cells are left" in left
     assert "data.pool_limit 40 → 39" in left
-    done = gapft("study", "study.yaml", *MORE, cwd=folder)
+    done = gapft("run", "study.yaml", *MORE, cwd=folder)
     assert done.returncode == 1
     assert "cell Letters, fewer failed: " in done.stderr
     assert "data.pool_limit 40 → 39" in done.stderr

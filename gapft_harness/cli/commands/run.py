@@ -1,9 +1,10 @@
-"""``gapft run``: run a recipe, or single stages of it."""
+"""``gapft run``: run a recipe, or single stages of it, or all cells of a study."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +26,9 @@ from gapft_harness.cli.options import (
 )
 from gapft_harness.core.errors import UserError
 
+if TYPE_CHECKING:
+    from gapft_harness.recipe.recipe import Recipe
+
 GROUP = "Train on the gap"
 EXAMPLE = "gapft run demo --only search --only states"
 
@@ -34,7 +38,8 @@ def command(
         str | None,
         typer.Argument(
             metavar="RECIPE",
-            help="a recipe file, a bundled recipe's name, or the folder of a run to continue",
+            help="a recipe's or study's file, a bundled one's name, or the folder of a run to "
+            "continue",
             autocompletion=list_recipe_names,
         ),
     ] = None,
@@ -74,11 +79,22 @@ def command(
     plugin: PluginFile = [],
     include_path: IncludePath = [],
 ) -> None:
-    """Run a recipe up to the report; the same command continues an interrupted run."""
+    """Run a recipe or a study up to the report; the same command continues an interrupted run."""
     from gapft_harness.cli.runs import resolve_arguments
+    from gapft_harness.recipe.bundled import find_file, has_cells
 
-    settings = build_settings(model, limit, overrides)
     recipe_name, place = resolve_arguments(recipe, run_dir)
+    if recipe_name is not None and has_cells(find_file(recipe_name)):
+        options = {
+            "--only": only, "--task": task, "--model": model, "--model-args": model_args,
+            "--limit": limit, "--split": split, "--set": overrides, "--condition": condition,
+            "--seed": seed,
+        }  # fmt: skip
+        if given := [name for name, value in options.items() if value not in (None, [])]:
+            raise UserError(f"{', '.join(given)}: {recipe_name} is a study; edit its file instead")
+        _run_study(recipe_name, place, dry_run, plugin, include_path)
+        return
+    settings = build_settings(model, limit, overrides)
     choice = Options(
         *(recipe_name, task, model_args, settings, condition, seed, plugin, include_path),
         splits=split,
@@ -115,3 +131,47 @@ def _run_chosen_stages(only: list[str], choice: Options, place: Path | None) -> 
     page = run_stages_alone(only, place or find_default_place(choice), choice)
     if "report" in only:
         typer.echo(f"report: {page}")
+
+
+def _run_study(
+    name: str,
+    place: Path | None,
+    dry_run: bool,
+    plugin_files: Sequence[str],
+    include_paths: Sequence[str],
+) -> None:
+    from gapft_harness.cli.interrupts import announce_resumable
+    from gapft_harness.cli.runs import resolve_recipe, run_recipe
+    from gapft_harness.core.offline import force_offline
+    from gapft_harness.hooks.manager import load_plugins
+    from gapft_harness.stages.search.data import resolve_task_settings
+    from gapft_harness.study.driver import describe_study, run_study
+    from gapft_harness.study.recipe import read_study
+
+    study, plugins = read_study(name), load_plugins(plugin_files)
+    folder = place or Path("runs", study.name)
+
+    def build_options(cell: str) -> Options:
+        recipe, overrides = study.cells[cell].recipe, study.list_overrides(cell)
+        return Options(recipe, None, None, overrides, (), study.seeds, plugin_files, include_paths)
+
+    def resolve_cell(cell: str) -> Recipe:
+        return resolve_recipe(build_options(cell))
+
+    def resolve_task(recipe: Recipe) -> Mapping[str, Any] | None:
+        return resolve_task_settings(recipe, plugins, include_paths)
+
+    if dry_run:
+        with force_offline():
+            typer.echo(describe_study(study, folder, resolve_cell, plugin_files, resolve_task))
+        return
+    with announce_resumable():
+        page = run_study(
+            study,
+            folder,
+            resolve_cell,
+            lambda cell, cell_place: run_recipe(build_options(cell), cell_place),
+            lambda line: typer.echo(line, err=True),
+            resolve_task,
+        )
+    typer.echo(f"report: {page}")

@@ -621,7 +621,7 @@ def _write_caution(part_findings: ScalingFindings) -> str:
         drawn = (
             f"Each condition is an environment. Its interval has {replicates} replicates that "
             "resample training seeds and audit problems; it does not cover other tasks, models or "
-            "budgets. To pool several runs, use gapft study --scaling. "
+            "budgets. A study of several runs pools them. "
         )
     else:
         drawn = (

@@ -44,9 +44,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "online": {"run": "run ../inputs/recipes/online.yaml --run-dir run"},
     "sampled": {"run": f"run ../inputs/recipes/sampled.yaml {LETTERS} --run-dir run"},
     "study": {
-        "study": f"study ../inputs/recipes/study.yaml {LETTERS} --run-dir study",
-        "pooled": "study --scaling study/cells/letters study/cells/letters-instructed "
-        "--condition gapft --out pooled",
+        "study": f"run ../inputs/recipes/study.yaml {LETTERS} --run-dir study",
         "gap": "gap study/cells/letters --format json",
     },
     "compare": {
@@ -80,6 +78,16 @@ def run_commands(group: str, work: Path) -> Items:
             (folder / f"{name}.json").write_bytes(done.stdout)
             yield name, dict(flatten(json.loads(done.stdout)))
     yield from read_folder(folder)
+    if group == "study":
+        yield from read_pooled(folder / "study" / "report" / "tables")
+
+
+def read_pooled(folder: Path) -> Items:
+    """Read the pooled tables of the condition gapft alone, which the oracle pools alone."""
+    for name in ("scaling", "scaling_bounds"):
+        table = read_csv(folder / f"{name}.csv")
+        rows = [i for i, condition in enumerate(table["condition"]) if condition == "gapft"]
+        yield f"pooled/{name}", {key: [values[i] for i in rows] for key, values in table.items()}
 
 
 def read_folder(folder: Path) -> Items:
