@@ -43,10 +43,7 @@ def require_one_protocol(study: StudyRecipe, recipes: Mapping[str, Recipe]) -> N
         {name: _select_recipe_protocol(shared, recipe) for name, recipe in recipes.items()}
     )
     require_equal({name: _select_scaling_rule(recipe) for name, recipe in recipes.items()})
-    for section in ("model", "training"):
-        require_equal(
-            {name: _select_start_tokens(section, recipe) for name, recipe in recipes.items()}
-        )
+    require_equal({name: _select_start_tokens(recipe) for name, recipe in recipes.items()})
 
 
 def _select_scaling_rule(recipe: Recipe) -> dict[str, Any] | None:
@@ -57,10 +54,16 @@ def _select_scaling_rule(recipe: Recipe) -> dict[str, Any] | None:
     return {"experiments.scaling": {"level": settings.level, "tolerance": settings.tolerance}}
 
 
-def _select_start_tokens(section: str, recipe: Recipe) -> dict[str, Any] | None:
-    """Select the number of start tokens; None: not set, e.g. since the tokenizer has none."""
-    count = getattr(recipe, section).start_tokens
-    return None if count is None else {section: {"start_tokens": count}}
+def _select_start_tokens(recipe: Recipe) -> dict[str, Any] | None:
+    """Select the numbers of start tokens; None: not set, e.g. since the tokenizer has none."""
+    count = recipe.model.start_tokens
+    if count is None:
+        return None
+    in_training = recipe.training.start_tokens
+    return {
+        "model": {"start_tokens": count},
+        "training": {"start_tokens": count if in_training is None else in_training},
+    }
 
 
 def require_comparable(study: StudyRecipe, cells: Sequence[CollectedCell]) -> None:

@@ -137,21 +137,18 @@ def test_rejects_different_protocols_before_writing(folder, section, value, diff
 
 
 def test_declared_start_tokens_must_agree(folder):
-    def pair(*counts):
-        for name, number, count in zip("ab", (0, 1), counts, strict=True):
+    def pair(*counts, training=({}, {})):
+        for name, number, count, own in zip("ab", (0, 1), counts, training, strict=True):
             shutil.rmtree(folder / "runs" / name)
             model = {"args": {"pretrained": f"model {name}"}, "start_tokens": count}
-            write_run_directory(folder / "runs" / name, build_cell(number), model=model)
+            write_run_directory(
+                folder / "runs" / name, build_cell(number), model=model, training=own
+            )
 
     pair(1, 2)
     with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
         run_planted_study(folder)
-    training = {"start_tokens": 1}
-    shutil.rmtree(folder / "runs/b")
-    write_run_directory(folder / "runs/b", build_cell(1), training=training)
-    run_planted_study(folder)
-    shutil.rmtree(folder / "runs/a")
-    write_run_directory(folder / "runs/a", build_cell(0), training={"start_tokens": 2})
+    pair(2, 2, training=({}, {"start_tokens": 1}))
     with pytest.raises(UserError, match=r"training.start_tokens 2 → 1"):
         run_planted_study(folder)
     pair(2, None)  # like Qwen, whose tokenizer has none, and Llama
