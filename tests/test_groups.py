@@ -86,7 +86,7 @@ def test_budgets_are_equal_within_a_group(
     examples = select_examples(parsed, source, (13, 21))
     slots = count_condition_slots(parsed, lambda _: source)
     budgets: dict[Arm, Budget] = {arm: budget(chosen, training) for arm, chosen in examples.items()}
-    split = group_by_budget(budgets, slots, parsed, {})
+    split = group_by_budget(budgets, slots, parsed)
     assert sum(map(len, split)) == len(budgets)
     for group in split:
         sizes = {(b.n, b.exposures, b.steps) for b in group.values()}

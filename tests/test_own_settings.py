@@ -325,7 +325,7 @@ def test_settings_reported_by_trainer_are_kept(folder: Path, tmp_path: Path) -> 
         for key, value in reported.items():
             assert stored[key] == completed[key] == value
     (out / "training.json").unlink()
-    _complete_folder(entry, job, completed := {}, 1)
+    _complete_folder(entry, job, completed := {})
     assert completed["settings"] == settings, "one that says nothing is known by what it was given"
 
 

@@ -18,8 +18,10 @@ def open_tracker(job: TrainingJob) -> Iterator[Callable[[dict[str, Any], int], N
     if job.tracker is None:
         yield lambda values, step: None
         return
+    from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
+    PartialState()  # accelerate's trackers ask it whether they are in the main process
     run = job.output.resolve().parents[1]
     folder = run / "tracking"
     folder.mkdir(exist_ok=True)

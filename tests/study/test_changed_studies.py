@@ -27,9 +27,7 @@ from tests.study.sealed import (
 
 def resolve_recipe(name, **changes):
     """Resolve the recipe of a cell: A is run as ``runs/a``, B as ``runs/b``."""
-    return check_recipe(
-        build_recipe(build_cell("AB".index(name)), **changes), "planted"
-    ).with_absolute_paths()
+    return check_recipe(build_recipe(build_cell("AB".index(name)), **changes), "planted")
 
 
 # The folder

@@ -186,9 +186,8 @@ def train_masked_arm(run: Path, output: Path, **grpo_changes: Any) -> list[dict[
     from gapft_harness.training.grpo import train_grpo
 
     opened, plugins, arm = RunDirectory.open(run), load_plugins(), Arm("grpo_masked", 13)
-    job = _build_job(
-        opened, arm, lambda done, total: None, False, read_searched_pool(opened, plugins, ())
-    )
+    pool = read_searched_pool(opened, plugins, ())
+    job = _build_job(opened, arm, lambda done, total: None, pool)
     settings = {**job.settings, "dropout": 0.0, "grpo": {**job.settings["grpo"], **grpo_changes}}
     train_grpo(replace(job, settings=settings, output=output))
     return [json.loads(line) for line in (output / "updates.jsonl").read_text().splitlines()]
