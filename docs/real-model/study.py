@@ -54,7 +54,7 @@ def extract(place: str | Path, folder: Path = FOLDER) -> None:
     decisions = run.read("decisions", columns).to_pylist()
     for condition in run.directory.recipe.conditions:
         for row in decisions:
-            if (row["condition"], row["audit"], row["of"]) == (condition, "", ""):
+            if (row["condition"], row["of"]) == (condition, ""):
                 by_model.setdefault(f"{condition}-seed{row['training_seed']}", []).append(row)
     passed = {
         model: {row["problem_id"]: int(row["status"] == "pass") for row in rows}
