@@ -77,6 +77,42 @@ def test_detects_swapped_example(workspace: Path, run: Path, sealed_again: bool)
     assert f"adapters/{ARM}/training.json: plan_sha256 is" in text
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("pool/problems.parquet", "prompt"), ("audit/problems.parquet", "gold")],
+)
+def test_detects_changed_problem(workspace: Path, run: Path, table: str, column: str) -> None:
+    """A prompt that nobody decoded, or a gold under which the verdicts are the same."""
+
+    def change(rows: list[dict[str, Any]]) -> None:
+        rows[3][column] = rows[3][column][:-1] + " " + rows[3][column][-1]
+
+    change_rows(run, table, change)
+    assert any(line.startswith(f"{table}: sha256 is") for line in find_differences(workspace, run))
+
+
+@pytest.mark.parametrize(
+    ("table", "facts"),
+    [
+        ("pool/states.parquet", {"states": {"G": 0, "S": 60, "U": 0}}),
+        (f"selections/{ARM}.parquet", {"tokens": 1}),
+    ],
+)
+def test_detects_changed_facts_of_a_table(
+    workspace: Path, run: Path, table: str, facts: dict[str, Any]
+) -> None:
+    write_rows(run / table, read_rows(run / table), **facts)
+    seal_again(run, table)
+    lines = find_differences(workspace, run)
+    assert any(line.startswith(f"{table}, its facts") for line in lines)
+
+
+def test_detects_changed_account_of_the_verifier(workspace: Path, run: Path) -> None:
+    change_manifest(run, lambda manifest: manifest["judged_by"].update(audit={"rule": "another"}))
+    lines = find_differences(workspace, run)
+    assert any(line.startswith("manifest.json, judged_by") for line in lines)
+
+
 def test_detects_changed_response(workspace: Path, run: Path) -> None:
     def reverse(rows: list[dict[str, Any]]) -> None:
         rows[1]["response_ids"] = rows[1]["response_ids"][::-1]

@@ -23,6 +23,7 @@ from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
+from gapft_harness.stages.integrity.inputs import SECTION, hash_problems
 from gapft_harness.stages.search.states import Window, compute_state
 from gapft_harness.version import __version__
 
@@ -111,6 +112,14 @@ def _list_sealable_files(path: Path, folders: Sequence[str]) -> list[str]:
     )
 
 
+def check_problems(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
+    """Compare a split's prompts and golds with the hash that the search recorded."""
+    if (recorded := manifest.get(SECTION, {}).get("data", {}).get(split)) is not None:
+        table = layout.problems_path(split)
+        loaded = hash_problems(problem for problem, _ in read_problems(run.path / table))
+        yield from compare_values(table, loaded, recorded, "manifest.json has")
+
+
 def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
     """Compare a split's tables with each other, and with the manifest's task and model."""
     problems, responses, states = (
@@ -178,12 +187,18 @@ def check_states(
     keep = cast(str, manifest["task"].get("keep"))
     rule, k = plugins.get("response rule", keep), run.recipe.search.k
     judged = read_judged(run.path / layout.responses_path(split))
+    counts = {"G": 0, "S": 0, "U": 0}
     for (problem_id, responses), recorded_state in zip(
         judged, read_states(run.path / table), strict=True
     ):
-        for key, value in asdict(compute_state(problem_id, responses, k, rule, window)).items():
+        state = compute_state(problem_id, responses, k, rule, window)
+        counts[state.state] += 1
+        for key, value in asdict(state).items():
             if (recorded := getattr(recorded_state, key)) != value:
                 yield (
                     f"{table}: problem {problem_id} has {key} {recorded!r}, but its verdicts give "
                     f"{value!r}"
                 )
+    yield from compare_values(
+        f"{table}, its facts", read_facts(run.path / table), {"states": counts}
+    )
