@@ -7,6 +7,7 @@ units and counted things are symbols in brackets. A text that is not understood 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial, reduce
@@ -87,7 +88,7 @@ _MATRICES = frozenset(
 )
 
 
-class ExpressionParser:
+class ExpressionParser(ABC):
     """A reader of tokens; its methods return expressions, or values of other kinds.
 
     Args:
@@ -99,13 +100,13 @@ class ExpressionParser:
         self.position = 0
         self.open_bars = 0
 
+    @abstractmethod
     def read_value(self, tokens: Sequence[Token]) -> Value:
         """Read tokens in brackets as one value."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_set(self, tokens: Sequence[Token]) -> Value:
         """Read tokens in curly brackets."""
-        raise NotImplementedError
 
     def read_inside(self, tokens: Sequence[Token]) -> Any:
         """Read tokens in brackets that are one value; words are refused."""
