@@ -146,8 +146,9 @@ def test_pool_order_and_other_randomness_do_not_matter(
 ) -> None:
     shuffled = searched.in_order(data.draw(st.permutations(range(len(searched.evidence)))))
     for name, row in ROWS.items():
+        random.seed(1)
         first = fill(row, searched.pool, seed)
-        random.seed(seed)
+        random.seed(2)
         assert fill(row, shuffled, seed) == first, name
 
 
@@ -403,8 +404,9 @@ def test_tokens_are_matched_by_exchanges_or_refused() -> None:
         return build_searched_pool([*solved, *(plain_outcome("S") for _ in range(10))]).pool
 
     params = {"states": "G", "tokens": 0.1}
-    both = choose(build(*[10] * 20, *[29] * 20), "matched_strata", 10, 13, 0, params)
-    assert abs(compute_budget(both, repetitions=1).supervised_tokens - 210) <= 10.5
+    for seed in range(20):
+        both = choose(build(*[10] * 20, *[29] * 20), "matched_strata", 10, seed, 0, params)
+        assert abs(compute_budget(both, repetitions=1).supervised_tokens - 210) <= 10.5
     with pytest.raises(UserError, match="matched_strata"):
         choose(build(*[10] * 20), "matched_strata", 10, 13, 0, params)
 
