@@ -35,11 +35,12 @@ test: $(VENV)/installed-test browser
 
 QUICK := analysis verdicts plugins report \
 	$(patsubst %,test_%.py,beyond_context boxes budgets choices conditions display \
-	documents executions generation groups halves identities journal layout \
+	documents executions generation groups halves identities layout \
 	matched_diversity origins plugin_manager recipe site states traits verification \
 	verified_responses windows) compare/test_comparison.py compare/test_words.py \
 	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \
-	training/test_passes.py training/test_plan.py
+	training/test_passes.py training/test_plan.py laws/test_selectors.py \
+	laws/test_decomposition.py
 
 test-quick: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n 2 $(addprefix tests/,$(QUICK)) \

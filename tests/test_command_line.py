@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.cli.options import Options, build_settings
 from gapft_harness.cli.runs import resolve_recipe
-from tests.command import gapft, succeed
+from tests.command import succeed
 from tests.patience import PATIENCE_S
 
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
@@ -73,14 +73,6 @@ def test_set_overrides_every_option() -> None:
     content = resolve_recipe(choice).model_dump(mode="json")
     for key, value in sets.items():
         assert functools.reduce(operator.getitem, key.split("."), content) == value, key
-
-
-@pytest.mark.parametrize("limit", ["0", "-1", "0.5"])
-def test_rejects_invalid_limit(limit: str, tmp_path: Path) -> None:
-    done = gapft("run", "demo", "--limit", limit, "--dry-run", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "limit" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_settings_change_recipe_of_existing_run(tmp_path: Path) -> None:

@@ -105,24 +105,6 @@ def read_report_section(letters_run: ChangingLetters, title: str) -> str:
     return read_report(letters_run).partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_extreme_controls_match_gapft_and_replay(finished_run: ChangingLetters) -> None:
-    for seed in (13, 21):
-        gapft, replay = (read_selection(finished_run, name, seed) for name in ("gapft", "replay"))
-        assert (
-            read_selection(finished_run, "depth_2", seed)
-            == read_selection(finished_run, "all", seed)
-            == gapft
-        )
-        assert (
-            read_selection(finished_run, "depth_0", seed)
-            == read_selection(finished_run, "none", seed)
-            == replay
-        )
-        half = read_selection(finished_run, "half", seed)
-        assert half[:4] == [e for e in gapft if e in half]
-        assert half[4:] == replay[:4]
-
-
 def test_report_has_table_and_figure_of_each_control(finished_run: ChangingLetters) -> None:
     assert finished_run.find_differences() == []
     results = finished_run.results()

@@ -28,62 +28,10 @@ def test_single_file_plugin_registers(tmp_path: Path) -> None:
     assert load_plugins(files).get("selector", "mine").plugin == files[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("raise RuntimeError('broken')", "fails on import: RuntimeError: broken"),
-        ("def f(:\n", r"line 2: "),
-        ("x = 1\n", "implements no hook"),
-        (
-            "@hookimpl\ndef register_selector(register):\n    pass\n",
-            r"unknown hook 'register_selector'; did you mean 'register_selectors'\?",
-        ),
-        (
-            "@hookimpl\ndef register_selectors(register):\n    1 / 0\n",
-            "register_selectors failed: ZeroDivisionError",
-        ),
-        (
-            "@hookimpl\ndef register_selectors(register):\n    register('gapft', len)\n",
-            r"two plugins register the selector 'gapft': .*evidence_states and .*mine\.py",
-        ),
-        (
-            "@hookimpl\ndef register_selectors(register):\n    register('a', 3)\n",
-            "selector 'a' is not callable",
-        ),
-        (
-            "@hookimpl\ndef register_selectors(register):\n    register('a b', len)\n",
-            "must be a word without spaces",
-        ),
-        (
-            "@hookimpl\ndef register_selectors(register):\n    register('a', len, repeat=True)\n",
-            r"unknown option 'repeat'; did you mean 'repeats'\?",
-        ),
-        (
-            "@hookimpl\ndef register_selectors(register):\n    register('a', len, budget='x')\n",
-            "expected 'matched' or 'own'",
-        ),
-    ],
-)
-def test_broken_plugin_error_names_plugin(tmp_path: Path, text: str, expected: str) -> None:
-    with pytest.raises(PluginError, match=expected) as caught:
-        load_plugins(write_plugin(tmp_path, text))
-    assert "mine.py" in str(caught.value)
-
-
-def test_missing_plugin_file_is_named() -> None:
-    with pytest.raises(PluginError, match=r"nowhere\.py: no such file"):
-        load_plugins(["nowhere.py"])
-
-
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_unknown_name_lists_known_names(kind: str) -> None:
     with pytest.raises(UserError, match=f"unknown {kind} 'nonesuch'; .*known: "):
         load_plugins().get(kind, "nonesuch")
-
-
-def test_unknown_verifier_parameter_is_a_user_error() -> None:
-    with pytest.raises(UserError, match=r"verifier 'option_letter' .*'rulle'"):
-        load_plugins().create_verifier("option_letter", {"rulle": "x"})
 
 
 def test_loads_a_repeated_plugin_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Recipes: errors name the key; the identity fixes a run's search."""
+"""Recipes: values, overrides, and the identity that fixes a run's search."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from gapft_harness.cli.options import Options
-from gapft_harness.cli.runs import resolve_recipe
-from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.core.json_values import describe_change
 from gapft_harness.recipe.bundled import list_bundled_recipes
-from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import Setting, check_recipe, load_recipe
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
-from gapft_harness.stages.experiment import load_experiments
+from gapft_harness.run_directory.directory import RunDirectory
 
 MINIMAL: dict[str, Any] = {
     "name": "r",
@@ -42,192 +37,13 @@ def test_defaults_are_the_papers_logic_settings() -> None:
     assert recipe.statistics.replicates == 2000
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"serach": {"k": 2}}, "unknown key 'serach'; did you mean 'search'?"),
-        ({"search": {"kk": 2}}, "unknown key 'search.kk'; did you mean 'search.k'?"),
-        ({"k": 2}, "unknown key 'k'; did you mean 'search.k'?"),
-        ({"seeds": 13}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found 13"),
-        (
-            {"tracker": "tensorbord"},
-            "key 'tracker': input should be 'tensorboard', 'wandb' or 'trackio'",
-        ),
-        ({"search": 3}, "key 'search': expected a section with keys such as k, temperature, top"),
-        (
-            {"budget": {"n": "all"}},
-            "key 'budget.n': input should be a valid integer or input should be 'recovered' or",
-        ),
-        ({"search": {"k": "many"}}, "key 'search.k': input should be a valid integer"),
-        ({"search": {"k": True}}, "key 'search.k': input should be a valid integer"),
-        ({"search": {"k": "8"}}, "key 'search.k': input should be a valid integer"),
-        ({"data": {"task": "t", "deduplicate": 1}}, "key 'data.deduplicate'"),
-        ({"seeds": ["13"]}, "key 'seeds.0'"),
-        ({"seeds": "9-3"}, "key 'seeds'"),
-        ({"seeds": "3-"}, "key 'seeds': expected a list, e.g. [13, 21, 73]; found '3-'"),
-        ({"search": {"k": 0}}, "key 'search.k': input should be greater than or equal to 1"),
-        ({"model": {"args": {"dtype": "float32"}}}, "key 'model.args': `pretrained` is missing"),
-        (
-            {"model": {"args": {"pretrained": "a/m.gguf"}}},
-            "key 'model.args': expected a model folder, not",
-        ),
-        ({"model": {"args": {"pretrained": "a", "gguf_file": "m"}}}, "not a GGUF file"),
-        (
-            {"model": {"args": {"pretrained": "m", "think_end_token": 151668}}},
-            "key 'model.args': think_end_token: found 151668",
-        ),
-        (
-            {"model": {"args": {"pretrained": "m", "enable_thinking": "no"}}},
-            "key 'model.args': enable_thinking: found 'no'; expected true or false",
-        ),
-        (
-            {
-                "model": {
-                    "args": {
-                        "pretrained": "m",
-                        "enable_thinking": True,
-                        "chat_template_args": {"enable_thinking": False},
-                    }
-                }
-            },
-            "key 'model.args': enable_thinking: found True, but chat_template_args has False",
-        ),
-        ({"seeds": [13, 13]}, "key 'seeds': contains a duplicate"),
-        ({"conditions": ["a/b"]}, "key 'conditions': 'a/b' contains /"),
-        ({"conditions": []}, "key 'conditions'"),
-        ({"budget": {"n": 0}}, "must be at least 1, `recovered` or `verified`"),
-        ({"name": "a/b"}, "key 'name'"),
-        ({"data": {}}, "missing key 'data.task'"),
-    ],
-)
-def test_mistake_names_key_and_expected_value(change: dict[str, Any], expected: str) -> None:
-    with pytest.raises(UserError) as caught:
-        check_recipe({**MINIMAL, **change}, "recipe r.yaml")
-    assert str(caught.value).startswith("recipe r.yaml: ")
-    assert expected in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("- a\n- b\n", "expected a mapping of keys, found list"),
-        ("a: [1\n", "is not valid YAML: line 2, column 1: "),
-        ("seeds: [1]\nseeds: [2]\n", "line 2, column 1: duplicate key 'seeds'"),
-        ("", "expected a mapping of keys, found NoneType"),
-    ],
-)
-def test_rejects_files_that_are_not_recipes(tmp_path: Path, text: str, expected: str) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text(text)
-    with pytest.raises(UserError, match=f"recipe {path}: .*{expected}"):
-        load_recipe(path)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.yaml: cannot be read"):
-        load_recipe(tmp_path / "none.yaml")
-
-
 def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text("name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n")
     recipe = load_recipe(path, ["search.k=16", "seeds=[1, 2]", "model.args.dtype=float32"])
     assert (recipe.search.k, recipe.seeds) == (16, (1, 2))
     assert recipe.model.args == {"pretrained": "m", "dtype": "float32"}
-    with pytest.raises(UserError, match=r"unknown key 'search\.kk'"):
-        load_recipe(path, ["search.kk=16"])
     assert load_recipe(path, ["training.learning_rate=1e-4"]).training.learning_rate == 1e-4
-    with pytest.raises(UserError, match="expected key=value"):
-        load_recipe(path, ["search.k"])
-
-
-@pytest.mark.parametrize("key", [k for k, info in iterate_keys(Recipe) if "tuple" in str(info)])
-def test_list_valued_key_shows_valid_example(key: str) -> None:
-    with pytest.raises(UserError, match=r"expected a list, e\.g\. ") as caught:
-        check_recipe(deepcopy(MINIMAL), "x", [Setting(key, 13, f"--set {key}=13")])
-    message = str(caught.value)
-    assert message.startswith(f"--set {key}=13: key {key!r}: expected a list, e.g. [")
-    example_text = message.partition("e.g. ")[2].partition("; found 13")[0]
-    example = yaml.safe_load(example_text)
-    check_recipe(deepcopy(MINIMAL), "x", [Setting(key, example, f"--set {key}={example_text}")])
-
-
-FILE = "name: r\ndata: {task: t}\nmodel: {args: {pretrained: m}}\n"
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["search.kk=3"], "--set search.kk=3: unknown key 'search.kk'; did you mean 'search.k'?"),
-        (["k=3"], "--set k=3: unknown key 'k'; did you mean 'search.k'?"),
-        (["search.k=3", "search.k=x"], "--set search.k=x: key 'search.k': input should be a valid"),
-        (["search={k: x}"], "--set search={k: x}: key 'search.k': input should be a valid integer"),
-        (["serach.k=3"], "--set serach.k=3: unknown key 'serach'; did you mean 'search'?"),
-        (["data.task.x=3"], "--set data.task.x=3: key 'data.task.x': 'task' is a value, not a sec"),
-        (["seeds=13,21"], "--set seeds=13,21: key 'seeds': expected a list, e.g. [13, 21, 73]"),
-        (["search..k=1"], "--set search..k=1: expected key=value"),
-        (["seeds=[1"], "--set seeds=[1: value is not YAML: line 1, column 3: expected ',' or ']'"),
-        (
-            ["budget.n=1", "training.update_groups=90"],
-            "recipe FILE with --set budget.n=1 --set training.update_groups=90: key 'training': "
-            "update_groups is 90, but",
-        ),
-    ],
-)
-def test_mistakes_in_overrides_name_the_option(
-    tmp_path: Path, options: list[str], expected: str
-) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text(FILE)
-    with pytest.raises(UserError) as caught:
-        resolve_recipe(Options(str(path), overrides=options))
-    assert str(caught.value).startswith(expected.replace("FILE", str(path)))
-
-
-def test_mistakes_in_dedicated_options_name_them(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text(FILE)
-    for choice, expected in (
-        (
-            Options(str(path), seeds=[3, 3]),
-            "--seed 3 --seed 3: key 'seeds': contains a duplicate",
-        ),
-        (
-            Options(str(path), conditions=["a", "a"]),
-            "--condition a --condition a: key 'conditions'",
-        ),
-        (
-            Options(str(path), model_args="pretrained=3"),
-            "--model-args pretrained=3: key 'model.",
-        ),
-        (
-            Options(str(path), model_args="a=1,b"),
-            "--model-args b: expected key=value,..., e.g. pr",
-        ),
-        (
-            Options(str(path), model_args="a=[1,2]"),
-            "--model-args a=[1: value is not YAML: line 1",
-        ),
-    ):
-        with pytest.raises(UserError) as caught:
-            resolve_recipe(choice)
-        assert str(caught.value).removeprefix(f"recipe {path} with ").startswith(expected)
-
-
-def test_mistakes_in_the_file_name_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text(FILE + "search: {kk: 3}\n")
-    with pytest.raises(UserError, match=f"^recipe {path}: unknown key 'search.kk'"):
-        resolve_recipe(Options(str(path), overrides=["search.k=3"]))
-
-
-def test_wrong_encoding_is_reported_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_bytes(FILE.encode() + b"description: caf\xe9\n")
-    with pytest.raises(
-        UserError, match=r"r\.yaml, line 4: expected UTF-8 text, .* 'ription: café'"
-    ):
-        load_recipe(path)
 
 
 def test_identity_covers_the_search_inputs() -> None:
@@ -413,31 +229,39 @@ def test_paper_code_recipes_have_the_papers_settings(name: str, model: str) -> N
     assert (recipe.budget.n, recipe.budget.replay, recipe.budget.token_tolerance) == (64, 64, 0.02)
 
 
-def test_rejects_unfillable_update_groups_before_search() -> None:
-    groups = {"update_groups": 64, "repetitions": 2}
-    for n, replay in ((32, 0), (10, 22), ("recovered", 0)):
-        check_recipe({**MINIMAL, "budget": {"n": n, "replay": replay}, "training": groups}, "x")
-    with pytest.raises(UserError, match=r"key 'training': update_groups is 64, but .* is only 62"):
-        check_recipe({**MINIMAL, "budget": {"n": 21, "replay": 10}, "training": groups}, "x")
+DEMO: dict[str, Any] = {
+    **MINIMAL,
+    "data": {"task": "gapft_demo"},
+    "model": {"args": {"pretrained": "bundled:demo"}},
+}
 
 
-def test_allocation_needs_two_conditions_with_even_n() -> None:
-    def list_experiments(n: int | str, concentrated: str = "uniform") -> list[str]:
-        allocation = {"diffuse": "gapft", "concentrated": concentrated}
-        more = {"budget": {"n": n}, "experiments": {"allocation": allocation}}
-        return [
-            experiment.name
-            for experiment in load_experiments(
-                check_recipe({**MINIMAL, **more}, "x"), load_plugins()
-            )
-        ]
+@pytest.mark.parametrize(
+    ("key", "default", "other"),
+    [
+        ("episode.attempts", 1, 2),
+        ("episode.executions", 1, 3),
+        ("search.max_gen_toks", 24, 25),
+        ("verifier.name", "option_letter", "math"),
+    ],
+)
+def test_setting_the_default_changes_nothing(
+    key: str, default: object, other: object, tmp_path: Path
+) -> None:
+    def build_recipe(*settings: Setting) -> Recipe:
+        return check_recipe(deepcopy(DEMO), "test", settings)
 
-    for n in (48, "recovered"):
-        assert list_experiments(n) == ["allocation"]
-    for arguments, message in (
-        ((47,), r"key 'experiments\.allocation': .*budget\.n.*47"),
-        ((48, "more"), r"key 'experiments\.allocation\.concentrated': unknown condition 'more'"),
-        ((48, "gapft"), r"key 'experiments\.allocation': .*'gapft' twice"),
-    ):
-        with pytest.raises(UserError, match=message):
-            list_experiments(*arguments)
+    run = RunDirectory.create_or_open(tmp_path / "r", build_recipe())
+    facts = {
+        "episode": {"attempts": 1, "executions": 1},
+        "decoding": {"max_gen_toks": 24, "until": []},
+        "verifier": "option_letter",
+    }
+    run.update_manifest(lambda m: m["task"].update(facts))
+    expected = build_recipe(Setting(key, default, "--set"))
+    assert RunDirectory.create_or_open(run.path, expected).recipe == expected
+    assert not RunDirectory.create_or_open(run.path, expected).changes
+    changed = RunDirectory.create_or_open(
+        run.path, build_recipe(Setting(key, other, "--set"))
+    ).changes
+    assert changed.search_changes == (describe_change(key, default, other),)

@@ -1,4 +1,4 @@
-"""Laws of selection, and errors for selectors that break their contract."""
+"""Selectors that break their contract, and the files that selection writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
 from gapft_harness.core.streams import Stream
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
@@ -24,109 +23,37 @@ from gapft_harness.stages.selection.choosing import (
     NotEvidence,
     build_example,
     find_evidence,
-    group_by_state,
     run_selector,
 )
 from gapft_harness.stages.selection.stage import list_arms
 from tests.pools import build_evidence, build_pool
 from tests.recording_run import LettersTask, write_letters_task
 
-CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
-
-
-def select_condition(condition: str, pool: Pool, n: int, seed: int = 13) -> list[Evidence]:
-    return run_selector(*load_plugins().find_selector(condition), pool, n, Arm(condition, seed))
-
 
 def register_selector(select: Any, **options: Any) -> Registration:
     return Registration("selector", "mine", "mine.py", select, SelectorTraits(**options))
 
 
-@given(st.integers(0, 40), st.integers(1, 40), st.sampled_from([13, 21, 73]))
-def test_conditions_draw_from_their_states(solved: int, recovered: int, seed: int) -> None:
-    source = build_pool(solved, recovered)
-    states = {"gapft": {"S"}, "uniform": {"G", "S"}, "all_verified": {"G", "S"}}
-    for condition, allowed in states.items():
-        chosen = select_condition(condition, source, recovered, seed)
-        ids = [e.problem_id for e in chosen]
-        assert len(set(ids)) == len(ids)
-        assert {e.state for e in chosen} <= allowed
-        assert len(chosen) == (solved + recovered if condition == "all_verified" else recovered)
-    assert {e.problem_id for e in select_condition("gapft", source, recovered)} == {
-        e.problem_id for e in source.recovered
-    }
-
-
-@given(st.integers(0, 20), st.integers(1, 20))
-def test_replay_fills_slots_or_reports_shortfall(solved: int, recovered: int) -> None:
-    source = build_pool(solved, recovered)
-    if solved >= recovered:
-        assert {e.state for e in select_condition("replay", source, recovered)} == {"G"}
-    else:
-        with pytest.raises(UserError, match=f"{recovered - solved} too few"):
-            select_condition("replay", source, recovered)
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.data())
-def test_smaller_draw_is_prefix_in_any_order(
-    solved: int, recovered: int, data: st.DataObject
-) -> None:
-    source = build_pool(solved, recovered)
-    shuffled = data.draw(st.permutations([*source.solved, *source.recovered]))
-    again = group_by_state(shuffled)
-    n = data.draw(st.integers(1, solved + recovered))
-    rng = Stream(13, "select/uniform")
-    whole = Pool.draw(source.verified, solved + recovered, rng)
-    assert Pool.draw(again.verified, n, rng) == whole[:n]
-
-
-@given(st.integers(2, 30))
-def test_adding_a_problem_keeps_other_ranks(solved: int) -> None:
-    rng = Stream(13, "select/replay")
-    small = Pool.draw(build_pool(solved, 1).solved, solved, rng)
-    large = Pool.draw(build_pool(solved + 1, 1).solved, solved + 1, rng)
-    added = {e.problem_id for e in large} - {e.problem_id for e in small}
-    assert [e for e in large if e.problem_id not in added] == small
-
-
-def test_seeds_draw_differently() -> None:
-    source = build_pool(40, 10)
-    draws = [
-        tuple(e.problem_id for e in select_condition("uniform", source, 10, seed))
-        for seed in (13, 21, 73)
-    ]
-    assert len(set(draws)) == 3
-
-
-def test_uniform_draw_is_uniform() -> None:
-    """2 of 8 over 4,000 seeds: each problem is drawn 1,000 times, within 5 sd of 27."""
-    source = build_pool(4, 4)
-    counts = dict.fromkeys((e.problem_id for e in source.verified), 0)
-    for seed in range(4000):
-        for chosen in Pool.draw(source.verified, 2, Stream(seed, "select/uniform")):
-            counts[chosen.problem_id] += 1
-    assert all(abs(count - 1000) < 5 * 27.4 for count in counts.values()), counts
-
-
 @pytest.mark.parametrize(
-    ("select", "expected"),
+    ("select", "culprit"),
     [
-        (lambda p, n, r: p.draw(p.recovered, n - 1, r), "returned 3 examples, expected 4"),
-        (lambda p, n, r: p.verified[: n + 1], "returned 5 examples, expected 4"),
-        (lambda p, n, r: [p.solved[0]] * n, "more than once .first: G000.*repeats=True"),
-        (lambda p, n, r: p.missed[:n], "without a response to train on .state U"),
-        (lambda p, n, r: 1 / 0, "failed: ZeroDivisionError"),
-        (lambda p, n, r: ["x"] * n, "not evidence of this pool: 'x'"),
-        (lambda p, n, r: None, "failed: TypeError"),
-        (lambda p, n, r: [int("x")], "failed: ValueError"),
-        (lambda p, n, r: [build_evidence("new", "S")] * n, "not evidence of this pool"),
+        (lambda p, n, r: p.draw(p.recovered, n - 1, r), "3"),
+        (lambda p, n, r: p.verified[: n + 1], "5"),
+        (lambda p, n, r: [p.solved[0]] * n, "G000"),
+        (lambda p, n, r: p.missed[:n], "U000"),
+        (lambda p, n, r: 1 / 0, "ZeroDivisionError"),
+        (lambda p, n, r: ["x"] * n, "'x'"),
+        (lambda p, n, r: None, "TypeError"),
+        (lambda p, n, r: [int("x")], "ValueError"),
+        (lambda p, n, r: [build_evidence("new", "S")] * n, "Evidence"),
     ],
 )
-def test_selector_that_breaks_its_contract_is_named(select: Any, expected: str) -> None:
+def test_selector_that_breaks_its_contract_is_named(select: Any, culprit: str) -> None:
     source = build_pool(6, 4, missed=6)
-    with pytest.raises(PluginError, match=expected) as caught:
+    with pytest.raises(PluginError, match=culprit) as caught:
         run_selector(select, register_selector(select), source, 4, Arm("mine", 13))
-    assert "selector 'mine' (plugin mine.py, hook register_selectors)" in str(caught.value)
+    for name in ("'mine'", "mine.py", "register_selectors"):
+        assert name in str(caught.value)
 
 
 def select_forged(p: Pool, n: int, r: Stream) -> Sequence[Evidence]:
@@ -228,23 +155,6 @@ def task(tmp_path: Path) -> LettersAndMore:
     return LettersAndMore(write_letters_task(tmp_path).folder)
 
 
-def test_replay_adds_slots_to_matched_arms(task: LettersAndMore) -> None:
-    conditions = ["gapft", "uniform", "diffuse", "concentrated", "all_verified"]
-    run = task.select(conditions=conditions, seeds=[13, 21], budget={"n": 6, "replay": 3})
-    budgets = run.manifest()["budgets"]
-    for seed in (13, 21):
-        parts = set()
-        for condition in conditions[:-1]:
-            name = f"{condition}-seed{seed}"
-            chosen = read_examples(run.path / "selections" / f"{name}.parquet")
-            assert [e.state for e in chosen[6:]] == ["G"] * 3
-            assert (len(chosen), budgets[name]["n"], budgets[name]["exposures"]) == (9, 9, 72)
-            parts.add(tuple(e.problem_id for e in chosen[6:]))
-        assert len(parts) == 1
-        assert budgets[f"all_verified-seed{seed}"]["n"] == 24
-    assert run.manifest()["n"] == 6
-
-
 @pytest.mark.parametrize(
     ("finish", "limit", "end_tokens"),
     [("unknown", 14, True), ("unknown", 13, False), ("length", 14, False), ("stop", 13, True)],
@@ -283,19 +193,11 @@ def test_selection_seed_gives_all_training_seeds_one_set(task: LettersAndMore) -
         assert shared[first] == shared[second] == own[second], "also the shared replay"
 
 
-def test_rejects_more_replay_than_solved_problems(
-    task: LettersAndMore,
-) -> None:
-    with pytest.raises(UserError, match="asks for 11 solved problems, but only 10 of the pool"):
-        task.select(conditions=["gapft"], budget={"n": 6, "replay": 11})
-    assert not (task.folder / "r" / "selections").exists()
-
-
 def test_rejects_tokens_beyond_tolerance(task: LettersAndMore) -> None:
     """ "so it is o!!!" is 13 tokens, and one for the end: 6 · 8 · 14. The longest is 15."""
     keys: dict[str, Any] = {"conditions": ["gapft", "wordy"]}
     with pytest.raises(
-        UserError, match=r"gapft-seed13 and wordy-seed13 .*: 672 and 768, 12.50% .* is 12.00%"
+        UserError, match=r"gapft-seed13 .* wordy-seed13 .* 672 .* 768, .* budget\.token_tolerance"
     ):
         task.select(**keys, budget={"n": 6, "token_tolerance": 0.12})
     assert not (task.folder / "r" / "selections").exists()
@@ -313,7 +215,7 @@ def test_rejects_fewer_exposures_than_update_groups(
     task: LettersAndMore,
 ) -> None:
     training = {"repetitions": 1, "update_groups": 8}
-    with pytest.raises(UserError, match=r"update_groups is 8, but .* is only 7, less than one"):
+    with pytest.raises(UserError, match="update_groups"):
         task.select(conditions=["gapft"], budget={"n": 6, "replay": 1}, training=training)
     run = task.select(conditions=["gapft"], budget={"n": 6, "replay": 4}, training=training)
     assert run.manifest()["budgets"]["gapft-seed13"]["steps"] == 8

@@ -9,7 +9,6 @@ import pytest
 
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import examine_plugins, load_plugins
 from gapft_harness.hooks.registration import (
     KINDS,
@@ -33,34 +32,6 @@ def write_plugin(folder: Path, kind: str, declared: str) -> str:
         f"@hookimpl\ndef {HOOKS[kind]}(register):\n    register('mine', made, {declared})\n"
     )
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "declared", "expected"),
-    [
-        ("verifier", "rejudge='no'", "rejudge='no'; expected bool"),
-        ("verifier", "rejudges=False", "unknown option 'rejudges'; did you mean 'rejudge'?"),
-        ("selector", "budget=['own']", "budget=['own']; expected 'matched' or 'own'"),
-        ("selector", "repeats=1", "repeats=1; expected bool"),
-        ("response rule", "last=True", "unknown option 'last'; known: (none)"),
-        ("sampler", "operational='base_url'", "operational='base_url'; expected a list of strings"),
-        ("sampler", "operational=[1]", "operational=[1]; expected a list of strings"),
-        ("sampler", "check='yes'", "check='yes'; expected a function"),
-        ("trainer", "needs='trl'", "needs='trl'; expected a list of strings"),
-        ("trainer", "as_documented=0", "as_documented=0; expected bool"),
-        ("executor", "by_workers=2", "by_workers=2; expected bool"),
-        ("report section", "last=True", "unknown option 'last'; known: (none)"),
-        ("experiment", "stage='mine'", "unknown option 'stage'; known: (none)"),
-    ],
-)
-def test_wrong_declaration_names_plugin_and_expected_value(
-    tmp_path: Path, kind: str, declared: str, expected: str
-) -> None:
-    file = write_plugin(tmp_path, kind, declared)
-    with pytest.raises(PluginError) as caught:
-        load_plugins([file])
-    assert str(caught.value).startswith(f"plugin {file}: {kind} 'mine' ")
-    assert expected in str(caught.value)
 
 
 def test_declared_traits_are_read(tmp_path: Path) -> None:

@@ -382,9 +382,10 @@ def _discard_on_error(run: RunDirectory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _clean_up_folder(path: Path) -> Iterator[None]:
-    """Remove new lock files and a new folder if no run was created in it."""
+    """Remove new lock files and new folders if no run was created."""
     locks = [path / name for name in (RUN_LOCK, JOBS_LOCK)]
-    had_folder, earlier_locks = path.exists(), [lock for lock in locks if lock.exists()]
+    earlier_locks = [lock for lock in locks if lock.exists()]
+    new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
     finally:
@@ -392,8 +393,9 @@ def _clean_up_folder(path: Path) -> Iterator[None]:
             for lock in locks:
                 if lock not in earlier_locks and lock.exists():
                     lock.unlink()
-            if not had_folder and not any(path.iterdir()):
-                path.rmdir()
+            for folder in new_folders:
+                if not any(folder.iterdir()):
+                    folder.rmdir()
 
 
 def _parse_model_args(text: str) -> list[Setting]:

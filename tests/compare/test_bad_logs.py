@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
+from gapft_harness.verdicts.log_files import find_runs
 from tests.compare.logs import row, write_log
 
 
@@ -223,3 +226,25 @@ def test_reads_model_name_before_path(before: Path, tmp_path: Path) -> None:
     (model,) = compare(str(before), [f"tuned={after}"], CompareChoice()).findings.models
     assert model == "tuned"
     assert "matches no file" in read_error(before, f"tuned={tmp_path}/nothing*")
+
+
+def test_log_search_ignores_vanished_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below /proc. An unreadable folder is an error, since it may contain logs."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b/samples_t.jsonl").touch()
+    really, failing = os.scandir, FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "a"))
+
+    def scandir(path: str) -> object:
+        if str(path) == str(tmp_path / "a"):
+            raise failing
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    [run] = find_runs(str(tmp_path))
+    assert [log.path for log in run.logs] == [tmp_path / "b/samples_t.jsonl"]
+    failing = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "a"))
+    with pytest.raises(UserError, match=str(tmp_path / "a")):
+        find_runs(str(tmp_path))

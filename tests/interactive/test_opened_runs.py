@@ -79,26 +79,6 @@ def test_reads_chosen_columns_and_split(audited_run: RunDirectory) -> None:
     assert table["index"].to_pylist() == [-1, 0, 1, 2, 3] * 21
 
 
-def test_pass_at_k_and_decomposition_match_verdicts(audited_run: RunDirectory) -> None:
-    run = g.open_run(audited_run.path)
-    rows = run.read("responses", ["problem_id", "index", "status"], split="audit").to_pylist()
-    passed = {(row["problem_id"], row["index"]): row["status"] == "pass" for row in rows}
-    ids = sorted({row["problem_id"] for row in rows})
-    by_hand = g.pass_at_k([[passed[name, n] for n in range(4)] for name in ids])
-    assert g.pass_at_k(run) == by_hand
-    assert g.pass_at_k(run, 1).by_k == {1: by_hand.by_k[1]}
-    states = [
-        "G" if passed[name, -1] else "S" if any(passed[name, n] for n in range(4)) else "U"
-        for name in ids
-    ]
-    decompositions = g.decompose(run)
-    passed_by_condition = {
-        name: [n in right for n in range(len(ids))] for name, right in PASSED.items()
-    }
-    assert decompositions == g.decompose(states, passed_by_condition)
-    assert decompositions["gapft"].correct == len(PASSED["gapft"])
-
-
 def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> None:
     run = g.open_run(audited_run.path)
     for wrong, message in [

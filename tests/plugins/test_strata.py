@@ -12,20 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Arm, Evidence, Pool, Response
+from gapft_harness.core.records import GREEDY, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.plugins.selectors.exchange import (
     count_processed_tokens,
     count_supervised_tokens,
 )
 from gapft_harness.plugins.selectors.strata import divide_counts, match_counts
-from gapft_harness.recipe.sections import BudgetChoice, Training
-from gapft_harness.stages.selection.budgets import require_similar_tokens
-from gapft_harness.stages.selection.choosing import build_example, group_by_state
-from gapft_harness.training.plan import budget
-from tests.plugins.test_replacing_replay import select_examples
+from gapft_harness.stages.selection.choosing import group_by_state
+from tests.kit.searched_pool import choose
 from tests.pools import build_evidence
-from tests.pools import build_pool as build_plain_pool
 
 SEEDS = st.sampled_from([13, 21, 42])
 BY = ["subject", "level"]
@@ -57,6 +53,10 @@ def build_pool(solved: list[Any], recovered: list[Any]) -> Pool:
     )
 
 
+def match_strata(pool: Pool, n: int, seed: int, **params: Any) -> list[Evidence]:
+    return choose(pool, "matched_strata", n, seed, 0, params)
+
+
 def count_strata(examples: list[Evidence]) -> Counter[Any]:
     return Counter((e.document["subject"], e.document["level"]) for e in examples)
 
@@ -74,7 +74,7 @@ def test_matches_strata_exactly_where_possible(target: Any, available: Any) -> N
         for x in {*target, *available}
     ]
     if not any(sum(counts) == size for counts in product(*ranges)):
-        with pytest.raises(UserError, match="have too few"):
+        with pytest.raises(UserError):
             match_counts(target, available, STREAM, "s")
         return
     matched = match_counts(target, available, STREAM, "s")
@@ -95,54 +95,6 @@ def test_divides_strata_evenly(counts: Any, times: int) -> None:
     assert all(abs(times * shares[stratum] - count) < times for stratum, count in counts.items())
 
 
-@given(PROBLEMS, PROBLEMS, SEEDS, st.sampled_from([0.02, 0.2, 0.5]), st.data())
-@settings(max_examples=200)
-def test_selections_match_strata_and_tokens(
-    solved: list[Any], recovered: list[Any], seed: int, tokens: float, data: Any
-) -> None:
-    pool = build_pool(solved, recovered)
-    times = data.draw(st.sampled_from([1, 2, 3]).filter(lambda t: t <= len(recovered)))
-    n = times * data.draw(st.integers(1, len(recovered) // times))
-    by = data.draw(st.sampled_from([[], BY[:1], BY]))
-    gapft = select_examples(pool, "gapft", n, seed)
-    sets, refused = {"gapft": gapft}, []
-    for name, selector, params in (
-        ("solved", "matched_strata", {"states": "G"}),
-        ("uniform", "matched_strata", {"states": "SG"}),
-        ("recovered", "matched_strata", {"states": "S"}),
-        ("repeated", "repeated", {"times": times}),
-    ):
-        try:
-            sets[name] = select_examples(pool, selector, n, seed, by=by, tokens=tokens, **params)
-        except UserError as error:
-            refused.append(str(error))
-            continue
-        again = group_by_state([*pool.missed, *reversed(pool.verified)])
-        assert (
-            select_examples(again, selector, n, seed, by=by, tokens=tokens, **params) == sets[name]
-        )
-    assert all(
-        "have too few problems" in message or "cannot match" in message for message in refused
-    )
-    assert sets["recovered"] == gapft, "no exchange within the same states"
-    settings_ = Training(repetitions=4, micro_batch=1, accumulation=1)
-    budgets = {
-        Arm(name, seed): budget([build_example(e) for e in selection], settings_)
-        for name, selection in sets.items()
-    }
-    require_similar_tokens(budgets, BudgetChoice(token_tolerance=tokens, position_tolerance=tokens))
-    assert {(b.n, b.exposures, b.steps) for b in budgets.values()} == {(n, 4 * n, 4 * n)}
-    for name, selection in sets.items():
-        if name != "repeated" and by == BY:
-            assert largest_difference(count_strata(selection), count_strata(gapft)) <= 1, name
-    fewer = [*{e.problem_id: e for e in sets.get("repeated", gapft)}.values()]
-    assert {e.problem_id for e in fewer} <= {e.problem_id for e in gapft}
-    if "repeated" in sets and by == BY:
-        whole, part = count_strata(gapft), count_strata(fewer)
-        assert len(fewer) == n // times
-        assert all(abs(times * part[stratum] - count) < times for stratum, count in whole.items())
-
-
 @given(PROBLEMS, PROBLEMS, SEEDS)
 def test_draws_first_of_each_stratum_without_tokens(
     solved: list[Any], recovered: list[Any], seed: int
@@ -151,10 +103,10 @@ def test_draws_first_of_each_stratum_without_tokens(
         (subject, level, 3) for subject in "ab" for level in (1, 2) for _ in recovered
     ]  # enough of each stratum
     pool, n = build_pool(solved, recovered), len(recovered)
-    gapft = select_examples(pool, "gapft", n, seed)
-    first = select_examples(pool, "matched_strata", n, seed, states="G", by=BY, tokens=None)
+    gapft = choose(pool, "gapft", n, seed)
+    first = match_strata(pool, n, seed, states="G", by=BY, tokens=None)
     assert count_strata(first) == count_strata(gapft)
-    drawn = select_examples(pool, "replay", len(solved), seed)
+    drawn = choose(pool, "replay", len(solved), seed)
     for stratum, count in count_strata(gapft).items():
         candidates = [e for e in drawn if count_strata([e]) == {stratum: 1}]
         assert [e for e in first if count_strata([e]) == {stratum: 1}] == candidates[:count]
@@ -163,69 +115,19 @@ def test_draws_first_of_each_stratum_without_tokens(
         for count in (count_supervised_tokens, count_processed_tokens)
     ]
     if all(abs(own - target) <= 0.1 * target for own, target in sums):
-        assert (
-            select_examples(pool, "matched_strata", n, seed, states="G", by=BY, tokens=0.2) == first
-        )
-
-
-def test_matches_tokens_by_exchange_or_rejects() -> None:
-    long = [("a", 1, 50)] * 10
-    pool = build_pool([("a", 1, 10)] * 20 + [("a", 1, 90)] * 20, long)
-    selection = select_examples(pool, "matched_strata", 10, 13, states="G", by=BY)
-    assert abs(sum(count_supervised_tokens(e) for e in selection) - 510) <= 5.1
-    few = build_pool([("a", 1, 10)] * 20, long)
-    with pytest.raises(
-        UserError, match=r"states: G.*slots have 510, .* 110 \(possible: 110 to 110"
-    ):
-        select_examples(few, "matched_strata", 10, 13, states="G", by=BY)
-    even = build_pool([("a", 1, 40), ("a", 1, 61)], long[:1])  # 41 and 62 against 51
-    with pytest.raises(
-        UserError, match=r"41 to 62.*nearest selection found (41|62);.*expected within 1"
-    ):
-        select_examples(even, "matched_strata", 1, 13, states="G")
+        assert match_strata(pool, n, seed, states="G", by=BY, tokens=0.2) == first
 
 
 def test_matches_prompts_by_exchange_or_rejects() -> None:
     """Responses are equal everywhere, so that only the prompts decide."""
     recovered = [("a", 1, 50, 70)] * 10
     pool = build_pool([("a", 1, 50, 30)] * 20 + [("a", 1, 50, 110)] * 20, recovered)
-    selection = select_examples(pool, "matched_strata", 10, 13, states="G", by=BY)
+    selection = match_strata(pool, 10, 13, states="G", by=BY)
     assert abs(sum(count_processed_tokens(e) for e in selection) - 1210) <= 12.1
     short = build_pool([("a", 1, 50, 30)] * 20, recovered)
-    with pytest.raises(UserError, match=r"processed tokens: GapFT's slots have 1210, .* 810 \("):
-        select_examples(short, "matched_strata", 10, 13, states="G", by=BY)
-    assert select_examples(short, "matched_strata", 10, 13, states="G", by=BY, tokens=None)
-
-
-def test_counts_supervised_tokens_as_training() -> None:
-    ended, cut = build_evidence("S0", "S", 4), build_evidence("S1", "S", 4)
-    assert cut.response is not None
-    cut = replace(cut, response=replace(cut.response, finish_reason="length"))
-    problems = [ended, cut, build_evidence("U0", "U")]
-    plan = Training(repetitions=1)
-    assert [count_supervised_tokens(e) for e in problems] == [5, 4, 0]
-    assert budget([build_example(ended), build_example(cut)], plan).supervised_tokens == 9
-
-
-@given(st.integers(1, 20), st.integers(1, 4), SEEDS, st.data())
-def test_repeated_repeats_fewer_gapft_problems(
-    recovered: int, times: int, seed: int, data: Any
-) -> None:
-    pool = build_plain_pool(2, recovered)
-    problems = data.draw(st.integers(1, recovered))
-    selection = select_examples(pool, "repeated", problems * times, seed, times=times)
-    assert Counter(e.problem_id for e in selection) == {
-        e.problem_id: times for e in select_examples(pool, "gapft", problems, seed)
-    }
-    if times > 1:
-        with pytest.raises(UserError, match=f"set budget.n .* multiple of {times}"):
-            select_examples(pool, "repeated", problems * times + 1, seed, times=times)
-
-
-@pytest.mark.parametrize("times", [0, True])
-def test_repeated_rejects_invalid_times(times: Any) -> None:
-    with pytest.raises(UserError, match=f"times is {times}, expected an integer from 1"):
-        select_examples(build_plain_pool(2, 2), "repeated", 2, 13, times=times)
+    with pytest.raises(UserError, match="1210"):
+        match_strata(short, 10, 13, states="G", by=BY)
+    assert match_strata(short, 10, 13, states="G", by=BY, tokens=None)
 
 
 def build_searched(name: str, greedy: list[int], passing: dict[int, list[int]]) -> Evidence:
@@ -242,25 +144,23 @@ def test_nearest_response_shares_longest_prefix() -> None:
         "S0", [1, 2, 3, 4], {2: [9], 4: [1, 2, 9], 5: [1, 2, 8], 7: [2, 2, 3, 4]}
     )
     pool = group_by_state([problem])
-    (example,) = select_examples(
-        pool, "matched_strata", 1, 13, states="S", responses="nearest", tokens=None
-    )
+    (example,) = match_strata(pool, 1, 13, states="S", responses="nearest", tokens=None)
     assert example.response is not None
     assert example.response.index == 4  # the first of two with the same shared prefix
     unknown = group_by_state([build_evidence("S0", "S")])
-    with pytest.raises(UserError, match="greedy response to problem S0 is unknown"):
-        select_examples(unknown, "matched_strata", 1, 13, states="S", responses="nearest")
+    with pytest.raises(UserError, match="S0"):
+        match_strata(unknown, 1, 13, states="S", responses="nearest")
 
 
 def test_drawn_responses_keep_gapft_problems() -> None:
     pool = group_by_state(
         [build_searched(f"S{i}", [1], {0: [1], 3: [2], 6: [3]}) for i in range(30)]
     )
-    selection = select_examples(pool, "matched_strata", 20, 13, states="S", responses="drawn")
+    selection = match_strata(pool, 20, 13, states="S", responses="drawn")
     assert {e.response.index for e in selection if e.response} == {0, 3, 6}, "each of one token"
-    gapft = select_examples(pool, "gapft", 20, 13)
+    gapft = choose(pool, "gapft", 20)
     assert [e.problem_id for e in selection] == [e.problem_id for e in gapft]
-    assert selection != select_examples(pool, "matched_strata", 20, 13, states="S")
+    assert selection != match_strata(pool, 20, 13, states="S")
 
 
 @given(
@@ -281,19 +181,15 @@ def test_exchanges_responses_before_problems(
     )  # fmt: skip
     n = len(lengths) - 2 * spare
     options: dict[str, Any] = {"states": "S", "responses": responses}
-    gapft, drawn = (
-        select_examples(pool, name, n, seed, **params)
-        for name, params in (("gapft", {}), ("matched_strata", {**options, "tokens": None}))
-    )
+    gapft = choose(pool, "gapft", n, seed)
+    drawn = match_strata(pool, n, seed, **options, tokens=None)
     target, first = (
         sum(count_supervised_tokens(e) for e in selection) for selection in (gapft, drawn)
     )
     wide = max(abs(first - target) / target, 0.01)
-    same = select_examples(
-        pool, "matched_strata", n, seed, **options, tokens=min(2.01 * wide, 0.99)
-    )
+    same = match_strata(pool, n, seed, **options, tokens=min(2.01 * wide, 0.99))
     assert wide > 0.49 or same == drawn, "no exchange without need"
-    selection = select_examples(pool, "matched_strata", n, seed, **options, tokens=0.5)
+    selection = match_strata(pool, n, seed, **options, tokens=0.5)
     assert abs(sum(count_supervised_tokens(e) for e in selection) - target) <= 0.25 * target
     assert [e.problem_id for e in selection] == [e.problem_id for e in gapft]
 
@@ -309,38 +205,14 @@ def test_exchanges_problems_when_responses_do_not_suffice() -> None:
             *(build_evidence(f"S{i}", "S", 50) for i in range(10)),
         ]
     )
-    selection = select_examples(pool, "matched_strata", 10, 13, states="G", responses="drawn")
+    selection = match_strata(pool, 10, 13, states="G", responses="drawn")
     assert abs(sum(count_supervised_tokens(e) for e in selection) - 510) <= 5.1
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"by": "subject"}, "by is 'subject', expected a list"),
-        ({"by": [1]}, r"by is \[1\], expected a list"),
-        (
-            {"by": ["topic"]},
-            "by names 'topic', which is not a text .* S0[0-2]; its fields: subject, level",
-        ),
-        ({"tokens": 2}, "tokens is 2, expected a share between 0 and 1"),
-        ({"tokens": True}, "tokens is True"),
-        ({"states": "U"}, "states is 'U', expected 'G', 'S' or 'GS'"),
-        ({"states": ""}, "states is '', expected"),
-        ({"states": ["S"]}, r"states is \['S'\], expected"),
-        ({"responses": "any"}, "responses is 'any', expected one of 'kept', 'drawn', 'nearest'"),
-    ],
-)
-def test_rejects_invalid_parameter(params: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        select_examples(
-            build_pool([("a", 1, 4)] * 3, [("a", 1, 4)] * 3), "matched_strata", 2, 13, **params
-        )
 
 
 def test_reports_counts_of_small_stratum() -> None:
     pool = build_pool([("a", 1, 4)] * 9 + [("b", 2, 4)], [("b", 2, 4)] * 3)
-    with pytest.raises(UserError, match=r"1 of 1 strata .*\(b, 2: 1 of 3\).*more than one is"):
-        select_examples(pool, "matched_strata", 3, 13, states="G", by=BY)
+    with pytest.raises(UserError, match="b, 2"):
+        match_strata(pool, 3, 13, states="G", by=BY)
     pool = build_pool([("b", 2, 4)] * 2, [("b", 2, 4)] * 3)
-    with pytest.raises(UserError, match="only 0 others"):
-        select_examples(pool, "matched_strata", 3, 13, states="G", by=BY)
+    with pytest.raises(UserError, match="matched_strata"):
+        match_strata(pool, 3, 13, states="G", by=BY)

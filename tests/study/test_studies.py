@@ -191,41 +191,6 @@ def test_verify_reports_edited_report(folder):
     assert "report/results.json" in {line.partition(":")[0] for line in list_report_differences()}
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"cels": {}}, "unknown key 'cels'; did you mean 'cells'?"),
-        ({"cells": {}}, "key 'cells'"),
-        ({"cells": {"A": {}}}, "key 'cells.A': expected one of 'recipe' and 'run'"),
-        ({"cells": {"A": {"run": "x", "set": {"a": 1}}}}, "'set' applies to a recipe"),
-        ({"cells": {"A b": {"run": "x"}, "a/b": {"run": "y"}}}, "would share the folder 'a-b'"),
-        ({"cells": {"A": {"runn": "x"}}}, "unknown key 'cells.A.runn'; did you mean"),
-        ({"reference": "gapft"}, "unknown reference 'gapft'"),
-        ({"conditions": ["gapft", "gapft"]}, "found a value twice"),
-        ({"name": "../../x"}, "key 'name': "),
-        ({"name": ""}, "key 'name': "),
-        ({"cells": {"A \u202e": {"run": "x"}}}, r"'A \u202e' has invisible characters"),
-        ({"cells": {"A\nb": {"run": "x"}}}, r"'A\nb' has invisible characters"),
-        ({"cells": {"A": {"run": "a\0b"}}}, "has invisible characters"),
-        ({"cells": {"A": {"recipe": "a\0b"}}}, "has invisible characters"),
-        ({"conditions": ["gapft", "b\u200b"]}, r"'b\u200b' has invisible characters"),
-        ({"notes": ["\u202e"]}, "'<U+202E>' has invisible characters"),
-        ({"cells": {"n" * 300: {"run": "x"}}}, "is too long for a folder"),
-        ({"seeds": "13"}, "key 'seeds': expected a list"),
-        ({"paper": {"T": {"gapft.pass_at_1": 1}}}, "unknown mean gapft.pass_at_1"),
-        ({"paper": {"T": {"gapft minus source.S": 1}}}, "unknown mean gapft minus source.S"),
-        ({"paper": {"T": {"uniform minus gapft.delta": 1}}}, "unknown mean uniform minus gapft"),
-        ({"paper": {"T": {"nonsense": 1}}}, "unknown figure 'nonsense'"),
-    ],
-)
-def test_study_errors_name_file_and_key(folder, changes, expected):
-    write_study_file(**changes)
-    with pytest.raises(UserError) as error:
-        read_study("study.yaml")
-    assert "study study.yaml" in str(error.value)
-    assert expected in str(error.value)
-
-
 def test_distinguishes_runs_from_studies(folder):
     with pytest.raises(UserError, match="expected the recipe of a run"):
         find_recipe("study.yaml")

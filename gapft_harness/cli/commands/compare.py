@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import traceback
@@ -244,6 +245,8 @@ def _exit_2_on_errors() -> Iterator[None]:
         error.exit_status = 2
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise  # a mistake of the user, which needs no traceback
         traceback.print_exc()
         failure = GapftError(f"gapft compare failed unexpectedly: {describe_error(error)}")
         failure.exit_status = 2

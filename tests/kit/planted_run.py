@@ -1,0 +1,180 @@
+"""A task with planted verdicts: runs of the real command that need no model.
+
+The sampler answers by a hash of the arm, the problem and the index, so that every verdict is
+random, and every run of the same recipe has the same verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from tests.command import succeed
+
+K = 4
+SEEDS = (13, 21)
+
+_TASK = """
+task: planted
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 12}
+metadata: {version: 1, gapft: {verifier: first_letter, keep: shortest, id: "{{id}}"}}
+"""
+
+_PLUGIN = '''
+import hashlib
+import json
+
+from gapft_harness.api import Generated, Generation, Verdict, hookimpl
+
+
+def share(*parts):
+    """Return a number in [0, 1) that depends only on the parts."""
+    text = " ".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") / 2**32
+
+
+class Planted:
+    """Answers with the right letter, the last one of the prompt, in 30% of the responses."""
+
+    def __init__(self, settings, adapter):
+        self._arm = adapter.arm.name if adapter else "source"
+
+    def generate(self, requests, decoding, report):
+        return [
+            Generated(
+                tuple(request.prompt.encode()),
+                tuple(self._respond(request, index) for index in request.indices),
+            )
+            for request in requests
+        ]
+
+    def _respond(self, request, index):
+        parts = (self._arm, request.problem_id, index)
+        letter = request.prompt[-1] if share("passes", *parts) < 0.3 else "?"
+        text = letter + "!" * int(5 + 5 * share("length", *parts))
+        return Generation(text, tuple(text.encode()), "stop")
+
+    def describe(self):
+        return {"model": "planted"}
+
+    def close(self):
+        pass
+
+
+class FirstLetter:
+    """Passes a response that begins with the gold letter."""
+
+    def verify(self, responses, golds):
+        return [Verdict("pass" if r[:1] == g else "fail") for r, g in zip(responses, golds)]
+
+
+def train(job):
+    """Write an adapter whose weights differ from every other arm's."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    job.output.mkdir(parents=True)
+    (job.output / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
+    weights = {f"q.lora_{x}.weight": np.full((2, 2), share(job.arm.name), "f") for x in "AB"}
+    save_file(weights, job.output / "adapter_model.safetensors")
+    return {"seconds": 0.0}
+
+
+@hookimpl
+def register_samplers(register):
+    register("planted", Planted)
+
+
+@hookimpl
+def register_verifiers(register):
+    register("first_letter", FirstLetter)
+
+
+@hookimpl
+def register_trainers(register):
+    register("planted", train)
+'''
+
+_RECIPE: dict[str, Any] = {
+    "name": "planted",
+    "data": {"task": "planted"},
+    "model": {"backend": "planted", "args": {"pretrained": "none"}},
+    "search": {"k": K, "chunk": 20},
+    "seeds": list(SEEDS),
+    "training": {"trainer": "planted", "repetitions": 2, "micro_batch": 1, "accumulation": 3},
+    "executor": {"name": "local", "workers": 1, "threads": 1},
+    "statistics": {"replicates": 50},
+}
+
+
+@dataclass(frozen=True)
+class PlantedTask:
+    """A folder with the task, its data and its plugin; runs in it share one store."""
+
+    folder: Path
+
+    def write_data(self, pool: Sequence[int], audit: Sequence[int]) -> None:
+        """Write the splits, one problem for each number, in this order."""
+        for split, numbers in (("pool", pool), ("audit", audit)):
+            rows = [
+                {
+                    "id": f"{split}{number:03d}",
+                    "question": f"{split} {number:03d} {'ab'[number % 2]}",
+                    "answer": "ab"[number % 2],
+                    "subject": "xy"[number // 2 % 2],
+                }
+                for number in numbers
+            ]
+            text = "".join(f"{json.dumps(row)}\n" for row in rows)
+            (self.folder / "tasks" / f"{split}.jsonl").write_text(text)
+
+    def run(self, name: str, *words: str, **keys: Any) -> Path:
+        """Run a recipe with other keys; the words are further options."""
+        recipe = self.folder / f"{name}.yaml"
+        sections = {
+            key: {**_RECIPE[key], **value} if isinstance(_RECIPE.get(key), dict) else value
+            for key, value in keys.items()
+        }
+        recipe.write_text(yaml.safe_dump({**_RECIPE, **sections}, sort_keys=False))
+        options = ("--run-dir", name, "--plugin", "plugin.py", "--include-path", "tasks")
+        succeed("run", recipe.name, *options, *words, cwd=self.folder)
+        return self.folder / name
+
+    def verify(self, name: str) -> str:
+        """Return what ``gapft verify`` prints; it must find no difference."""
+        return succeed("verify", name, "--plugin", "plugin.py", cwd=self.folder).stdout
+
+
+def write_planted_task(folder: Path, pool: Sequence[int], audit: Sequence[int]) -> PlantedTask:
+    """Write the task, its plugin and its data."""
+    (folder / "tasks").mkdir(parents=True)
+    (folder / "tasks/planted.yaml").write_text(_TASK)
+    (folder / "plugin.py").write_text(_PLUGIN)
+    task = PlantedTask(folder)
+    task.write_data(pool, audit)
+    return task
+
+
+def read_rows(table: Path) -> list[dict[str, Any]]:
+    """Read the rows of a table of a run."""
+    rows: list[dict[str, Any]] = pq.read_table(table).to_pylist()
+    return rows
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object of a run."""
+    content: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return content

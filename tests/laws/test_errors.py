@@ -1,0 +1,660 @@
+"""The law of user mistakes, for all commands.
+
+A mistake exits with status 2, prints one line that names the culprit, and leaves no file. A new
+mistake needs a row in ``MISTAKES``; a new command needs at least one row.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gapft_harness.api import UserError
+from gapft_harness.cli.main import app, main
+from gapft_harness.hooks.manager import KINDS
+from gapft_harness.recipe.messages import iterate_keys
+from gapft_harness.recipe.reading import Setting, check_recipe
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory.directory import RunDirectory
+from tests.command import gapft
+
+#: Logs of the demo's model before and after training.
+LOGS = Path(__file__).parents[2] / "gapft_harness/demo/logs"
+BEFORE, AFTER = str(LOGS / "before"), str(LOGS / "after")
+
+RECIPE: dict[str, Any] = {
+    "name": "r",
+    "data": {"task": "gapft_demo"},
+    "model": {"args": {"pretrained": "bundled:demo"}},
+}
+STUDY: dict[str, Any] = {
+    "name": "s",
+    "cells": {"A": {"recipe": "demo"}},
+    "conditions": ["gapft", "uniform"],
+    "reference": "uniform",
+    "seeds": [13, 21],
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A command with a mistake.
+
+    Attributes:
+        words: the command.
+        culprits: what the line must contain: the key or option, and where it was found.
+        files: additional files by name: text, bytes, or the content of a YAML file.
+    """
+
+    words: tuple[str, ...]
+    culprits: tuple[str, ...]
+    files: Mapping[str, Any] = field(default_factory=dict)
+
+
+def call(command: str, *culprits: str, **files: Any) -> Mistake:
+    """Describe a mistake in the words of a command."""
+    names = {"recipe": "recipe.yaml", "study": "study.yaml"}
+    return Mistake(
+        tuple(shlex.split(command)),
+        culprits,
+        {names.get(n, n): content for n, content in files.items()},
+    )
+
+
+def in_recipe(change: Mapping[str, Any], key: str, *more: str) -> Mistake:
+    """Describe a mistake in a recipe's file, which the line must name with the key."""
+    return Mistake(
+        ("run", "recipe.yaml", "--run-dir", "out"),
+        ("recipe.yaml", f"'{key}'", *more),
+        {"recipe.yaml": {**RECIPE, **change}},
+    )
+
+
+def for_plugins(change: Mapping[str, Any], *culprits: str) -> Mistake:
+    """Describe a mistake in a recipe that only the loaded plugins or experiments recognize."""
+    return Mistake(
+        ("run", "recipe.yaml", "--run-dir", "out"), culprits, {"recipe.yaml": {**RECIPE, **change}}
+    )
+
+
+def in_option(words: str, *culprits: str) -> Mistake:
+    """Describe a mistake in options of ``gapft run``; the line must repeat the first culprit."""
+    return Mistake(("run", "recipe.yaml", "--run-dir", "out", *shlex.split(words)), culprits)
+
+
+def in_study(change: Mapping[str, Any], *culprits: str) -> Mistake:
+    """Describe a mistake in a study's file."""
+    return Mistake(
+        ("run", "study.yaml", "--dry-run", "--run-dir", "out"),
+        ("study.yaml", *culprits),
+        {"study.yaml": {**STUDY, **change}},
+    )
+
+
+def in_policy(text: str, *culprits: str) -> Mistake:
+    """Describe a mistake in a policy's file, which the line must name."""
+    words = ("compare", BEFORE, AFTER, "--policy", "policy.yaml")
+    return Mistake(words, ("policy.yaml", *culprits), {"policy.yaml": text})
+
+
+def in_plugin(source: str, *culprits: str) -> Mistake:
+    """Describe a mistake in a plugin's file, which the line must name."""
+    head = "from gapft_harness.api import hookimpl\n\n\n"
+    return Mistake(
+        ("list", "plugins", "--plugin", "mine.py"),
+        ("mine.py", *culprits),
+        {"mine.py": head + source},
+    )
+
+
+def in_registration(kind: str, arguments: str, *culprits: str) -> Mistake:
+    """Describe a mistake in the arguments of ``register``."""
+    hook = HOOKS[kind]
+    source = f"@hookimpl\ndef {hook}(register):\n    register({arguments})\n"
+    return in_plugin(source, kind, *culprits)
+
+
+def model_args(**args: Any) -> dict[str, Any]:
+    return {"model": {"args": {"pretrained": "m", **args}}}
+
+
+def condition(**settings: Any) -> dict[str, Any]:
+    return {"conditions": {"c": settings}}
+
+
+#: The hook that registers each kind of component.
+HOOKS = {kind: hook for hook, kind in KINDS.items()}
+
+#: Mistakes in a recipe's file: the nearest key or name comes after the wrong one.
+RECIPE_MISTAKES = {
+    "misspelt section": in_recipe({"serach": {"k": 2}}, "serach", "'search'"),
+    "misspelt key": in_recipe({"search": {"kk": 2}}, "search.kk", "'search.k'"),
+    "key without its section": in_recipe({"k": 2}, "k", "'search.k'"),
+    "value for a list": in_recipe({"seeds": 13}, "seeds"),
+    "text for numbers": in_recipe({"seeds": ["13"]}, "seeds.0"),
+    "range": in_recipe({"seeds": "9-3"}, "seeds"),
+    "open range": in_recipe({"seeds": "3-"}, "seeds"),
+    "seed twice": in_recipe({"seeds": [13, 13]}, "seeds"),
+    "misspelt tracker": in_recipe({"tracker": "tensorbord"}, "tracker", "'tensorboard'"),
+    "value for a section": in_recipe({"search": 3}, "search"),
+    "unknown number of slots": in_recipe({"budget": {"n": "all"}}, "budget.n"),
+    "no slots": in_recipe({"budget": {"n": 0}}, "budget.n"),
+    "word for a number": in_recipe({"search": {"k": "many"}}, "search.k"),
+    "boolean for a number": in_recipe({"search": {"k": True}}, "search.k"),
+    "quoted number": in_recipe({"search": {"k": "8"}}, "search.k"),
+    "no samples": in_recipe({"search": {"k": 0}}, "search.k"),
+    "number for a boolean": in_recipe(
+        {"data": {"task": "t", "deduplicate": 1}}, "data.deduplicate"
+    ),
+    "no task": in_recipe({"data": {}}, "data.task"),
+    "no model": in_recipe({"model": {"args": {"dtype": "float32"}}}, "model.args", "pretrained"),
+    "end of thoughts": in_recipe(
+        model_args(think_end_token=151668), "model.args", "think_end_token"
+    ),
+    "thinking": in_recipe(model_args(enable_thinking="no"), "model.args", "enable_thinking"),
+    "thinking twice": in_recipe(
+        model_args(enable_thinking=True, chat_template_args={"enable_thinking": False}),
+        "model.args",
+        "chat_template_args",
+    ),
+    "path as a name": in_recipe({"name": "a/b"}, "name"),
+    "more update groups than exposures": in_recipe(
+        {"budget": {"n": 21, "replay": 10}, "training": {"update_groups": 64, "repetitions": 2}},
+        "training",
+        "update_groups",
+    ),
+    "no conditions": in_recipe({"conditions": []}, "conditions"),
+    "condition with a path": in_recipe({"conditions": ["a/b"]}, "conditions", "'a/b'"),
+    "number as a condition": in_recipe({"conditions": [1]}, "conditions"),
+    "two conditions in one item": in_recipe({"conditions": [{"a": {}, "b": {}}]}, "conditions"),
+    "condition twice": in_recipe({"conditions": ["a", {"a": {}}]}, "conditions"),
+    "misspelt key of a condition": in_recipe(
+        condition(parms={}), "conditions.c.parms", "'conditions.c.params'"
+    ),
+    "value for a condition": in_recipe({"conditions": {"c": "uniform"}}, "conditions.c"),
+    "value for parameters": in_recipe(condition(params=3), "conditions.c.params"),
+    "condition above the folder": in_recipe({"conditions": {"../c": {}}}, "conditions", "'../c'"),
+    "condition named as the source": in_recipe(
+        {"conditions": {"source": {"selector": "uniform"}}}, "conditions", "'source'"
+    ),
+    "misspelt selector": for_plugins(condition(selector="gapf"), "'gapf'", "'gapft'"),
+    "missing parameter": for_plugins(
+        condition(selector="search_depth"), "'conditions.c.params'", "'search_depth'", "'k'"
+    ),
+    "unknown parameter": for_plugins(
+        condition(selector="search_depth", params={"k": 1, "depth": 1}),
+        "'conditions.c.params'",
+        "'depth'",
+    ),
+    "parameter of a selector without any": for_plugins(
+        condition(selector="gapft", params={"share": 1}), "'conditions.c.params'", "'share'"
+    ),
+    "slots as a parameter": for_plugins(
+        condition(selector="repeated", params={"times": 2, "n": 3}), "'conditions.c.params'", "'n'"
+    ),
+    "stream as a parameter": for_plugins(
+        condition(selector="repeated", params={"times": 2, "rng": 3}),
+        "'conditions.c.params'",
+        "'rng'",
+    ),
+    "slots of a reference": for_plugins(
+        condition(selector="all_verified", n=4), "'conditions.c.n'", "'all_verified'"
+    ),
+    "more samples than the search's": in_recipe(
+        condition(selector="gapft", k=9), "conditions.c.k", "search.k"
+    ),
+    "no samples of a condition": in_recipe(condition(selector="gapft", k=0), "conditions.c.k"),
+    "no slots of a condition": in_recipe(condition(n=0), "conditions.c.n"),
+    "unknown number of slots of a condition": in_recipe(condition(n="all"), "conditions.c.n"),
+    "replay of a condition": in_recipe(condition(replay=1), "conditions.c.replay"),
+    "run of a condition": in_recipe(condition(run="x"), "conditions.c.run"),
+    "misspelt training": in_recipe(
+        condition(selector="gapft", training={"rnak": 4}), "conditions.c.training.rnak", "rank"
+    ),
+    "text as a rank": in_recipe(
+        condition(selector="gapft", training={"rank": "4"}), "conditions.c.training.rank"
+    ),
+    "start tokens without the model's": in_recipe(
+        condition(selector="gapft", training={"start_tokens": 1}),
+        "conditions.c.training",
+        "start_tokens",
+    ),
+    "control with other settings": for_plugins(
+        {
+            "conditions": {
+                "whole": {"selector": "search_depth", "params": {"k": 1}},
+                "depth": {"selector": "search_depth", "params": {"k": 4}, "k": 4},
+            },
+            "experiments": {"search_depth": {}},
+        },
+        "'whole'",
+        "'depth'",
+    ),
+    "odd slots of two halves": for_plugins(
+        {
+            "budget": {"n": 47},
+            "conditions": ["diffuse", "concentrated"],
+            "experiments": {"allocation": {"diffuse": "diffuse", "concentrated": "concentrated"}},
+        },
+        "'experiments.allocation'",
+        "budget.n",
+    ),
+    "unknown condition of an experiment": for_plugins(
+        {"experiments": {"allocation": {"diffuse": "gapft", "concentrated": "more"}}},
+        "'experiments.allocation.concentrated'",
+        "'more'",
+    ),
+    "experiment with one condition twice": for_plugins(
+        {"experiments": {"allocation": {"diffuse": "gapft", "concentrated": "gapft"}}},
+        "'experiments.allocation'",
+        "'gapft'",
+    ),
+    "misspelt experiment": for_plugins({"experiments": {"scop": {}}}, "'scop'", "'scope'"),
+    "unknown key of an experiment": for_plugins(
+        {"experiments": {"search_depth": {"draws": 1}}}, "'experiments.search_depth.draws'"
+    ),
+}
+FILE_MISTAKES = {
+    "key in a file with options": call(
+        "run recipe.yaml --run-dir out --set search.k=3",
+        "recipe.yaml",
+        "'search.kk'",
+        recipe={**RECIPE, "search": {"kk": 3}},
+    ),
+    "option for a condition": call(
+        "run recipe.yaml --run-dir out --set conditions.c.parms=1",
+        "--set conditions.c.parms=1",
+        recipe={**RECIPE, **condition(selector="uniform")},
+    ),
+    "list": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe="- a\n- b\n"),
+    "empty file": call("run recipe.yaml --run-dir out", "recipe.yaml", recipe=""),
+    "no YAML": call("run recipe.yaml --run-dir out", "recipe.yaml", "line 2", recipe="a: [1\n"),
+    "key twice": call(
+        "run recipe.yaml --run-dir out", "line 2", "'seeds'", recipe="seeds: [1]\nseeds: [2]\n"
+    ),
+    "encoding": call(
+        "run recipe.yaml --run-dir out", "recipe.yaml", "line 2", recipe=b"name: r\nx: caf\xe9\n"
+    ),
+    "plugin that cannot be imported": call(
+        "run recipe.yaml --run-dir out --plugin p.py", "p.py", **{"p.py": "import nothing_here\n"}
+    ),
+}
+OPTION_MISTAKES = {
+    "key": in_option("--set search.kk=3", "--set search.kk=3", "'search.kk'", "'search.k'"),
+    "short key": in_option("--set k=3", "--set k=3", "'search.k'"),
+    "second of two": in_option("--set search.k=3 --set search.k=x", "--set search.k=x"),
+    "key in a value": in_option("--set 'search={kk: 3}'", "--set search={kk: 3}", "'search.kk'"),
+    "section": in_option("--set serach.k=3", "--set serach.k=3", "'search'"),
+    "key below a value": in_option("--set data.task.x=3", "--set data.task.x=3", "'data.task.x'"),
+    "list without brackets": in_option("--set seeds=13,21", "--set seeds=13,21", "'seeds'"),
+    "empty part": in_option("--set search..k=1", "--set search..k=1"),
+    "no value": in_option("--set search.k", "search.k"),
+    "no YAML": in_option("--set seeds=[1", "--set seeds=[1"),
+    "together": in_option(
+        "--set budget.n=1 --set training.update_groups=90",
+        "--set budget.n=1 --set training.update_groups=90",
+        "'training'",
+    ),
+    "unknown task": in_option("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
+    "unknown verifier": in_option("--set verifier.name=nope", "'nope'"),
+    "parameter of a verifier": in_option(
+        "--set 'verifier={name: option_letter, params: {rule: frist_explicit}}'",
+        "option_letter",
+        "'frist_explicit'",
+        "'first_explicit'",
+    ),
+    "unknown parameter of a verifier": in_option(
+        "--set 'verifier={name: option_letter, params: {rulle: x}}'", "'option_letter'", "'rulle'"
+    ),
+    "unknown backend": in_option("--set model.backend=hff", "'hff'", "'hf'"),
+    "unknown response rule": in_option("--set evidence.keep=shortst", "'shortst'", "'shortest'"),
+    "unknown executor": in_option("--set executor.name=locl", "'locl'", "'local'"),
+    "unknown trainer": in_option("--set training.trainer=lor", "'lor'", "'lora'"),
+    "unknown condition": in_option("--condition gapf", "'gapf'", "'gapft'"),
+    "condition twice": in_option("--condition a --condition a", "--condition a --condition a"),
+    "seed twice": in_option("--seed 3 --seed 3", "--seed 3 --seed 3", "'seeds'"),
+    "number as a model": in_option("--model-args pretrained=3", "--model-args pretrained=3"),
+    "model argument without a value": in_option("--model-args a=1,b", "--model-args b"),
+    "model argument, no YAML": in_option("--model-args a=[1,2]", "--model-args a=[1"),
+    "unknown model argument": in_option("--set model.args.dtyp=float32", "dtyp"),
+    "folder without a model": in_option("--set model.args.pretrained=EMPTY", "EMPTY"),
+    "missing plugin": in_option("--plugin none.py", "none.py"),
+    "unknown option": in_option("--sett a=b", "--sett"),
+    "unknown stage": in_option("--only serach", "serach"),
+    "unknown split": in_option("--only search --split nope", "nope"),
+    "no limit": in_option("--limit 0 --dry-run", "limit"),
+    "negative limit": in_option("--limit -1 --dry-run", "limit"),
+    "share as a limit": in_option("--limit 0.5 --dry-run", "limit"),
+}
+STUDY_MISTAKES = {
+    "misspelt key": in_study({"cels": {}}, "'cels'", "'cells'"),
+    "no cells": in_study({"cells": {}}, "'cells'"),
+    "empty cell": in_study({"cells": {"A": {}}}, "'cells.A'"),
+    "settings of a run": in_study({"cells": {"A": {"run": "x", "set": {"a": 1}}}}, "'set'"),
+    "cells of one folder": in_study({"cells": {"A b": {"run": "x"}, "a/b": {"run": "y"}}}, "'a-b'"),
+    "misspelt key of a cell": in_study({"cells": {"A": {"runn": "x"}}}, "'cells.A.runn'"),
+    "unknown reference": in_study({"reference": "gapf"}, "'gapf'"),
+    "condition twice": in_study({"conditions": ["gapft", "gapft"]}, "conditions"),
+    "path as a name": in_study({"name": "../../x"}, "'name'"),
+    "no name": in_study({"name": ""}, "'name'"),
+    "invisible cell": in_study({"cells": {"A \u202e": {"run": "x"}}}, "cells"),
+    "invisible run": in_study({"cells": {"A": {"run": "a\0b"}}}, "cells"),
+    "invisible condition": in_study({"conditions": ["gapft", "b\u200b"]}, "conditions"),
+    "long cell": in_study({"cells": {"n" * 300: {"run": "x"}}}, "cells"),
+    "text for seeds": in_study({"seeds": "13"}, "'seeds'"),
+    "unknown published mean": in_study({"paper": {"T": {"nonsense": 1}}}, "'nonsense'"),
+    "two studies": call("run a.yaml b.yaml", "b.yaml"),
+    "option of a run": call("run study.yaml --condition a", "--condition"),
+    "different attempts": call(
+        "run study.yaml --dry-run --run-dir out",
+        "'a'",
+        "'b'",
+        "episode.attempts",
+        **{
+            "study.yaml": {
+                "name": "s",
+                "cells": {
+                    "a": {"recipe": "demo"},
+                    "b": {"recipe": "demo", "set": {"data.task": "gapft_demo_code"}},
+                },
+            }
+        },
+    ),
+}
+PLUGIN_MISTAKES = {
+    "failure on import": in_plugin("raise RuntimeError('broken')\n", "RuntimeError"),
+    "exit on import": in_plugin("raise SystemExit(0)\n", "SystemExit"),
+    "syntax": in_plugin("def f(:\n", "line 4"),
+    "no hook": in_plugin("x = 1\n"),
+    "misspelt hook": in_plugin(
+        "@hookimpl\ndef register_selector(register):\n    pass\n", "'register_selectors'"
+    ),
+    "misspelt argument of a hook": in_plugin(
+        "@hookimpl\ndef register_selectors(registry):\n    pass\n", "registry"
+    ),
+    "failing hook": in_plugin(
+        "@hookimpl\ndef register_selectors(register):\n    1 / 0\n",
+        "register_selectors",
+        "ZeroDivisionError",
+    ),
+    "exit in a hook": in_plugin(
+        "@hookimpl\ndef register_selectors(register):\n    exit(0)\n", "SystemExit"
+    ),
+    "name in use": in_registration("selector", "'gapft', len", "'gapft'", "evidence_states"),
+    "no function": in_registration("selector", "'a', 3", "'a'"),
+    "name with a space": in_registration("selector", "'a b', len", "'a b'"),
+    "misspelt option": in_registration("selector", "'a', len, repeat=True", "'repeats'"),
+    "unknown budget": in_registration("selector", "'a', len, budget=['own']", "budget"),
+    "number as a trait": in_registration("selector", "'a', len, repeats=1", "repeats=1"),
+    "word as a trait": in_registration("verifier", "'a', len, rejudge='no'", "rejudge='no'"),
+    "option of another kind": in_registration("response rule", "'a', len, last=True", "'last'"),
+    "word for a list": in_registration("sampler", "'a', len, operational='url'", "operational"),
+    "numbers for words": in_registration("trainer", "'a', len, needs=[3]", "needs"),
+    "word for a function": in_registration("sampler", "'a', len, check='yes'", "check"),
+    "number of workers": in_registration("executor", "'a', len, by_workers=2", "by_workers"),
+    "option of a section": in_registration("report section", "'a', len, last=True", "'last'"),
+    "option of an experiment": in_registration("experiment", "'a', len, stage='x'", "'stage'"),
+}
+POLICY_MISTAKES = {
+    "misspelt key": in_policy("tsks: {toy: {f1: 0.1}}", "'tsks'", "'tasks'"),
+    "misspelt margin": in_policy("tasks: {toy: {f1: {blok: 0.1}}}", "'tasks.toy.f1'", "'blok'"),
+    "negative margin": in_policy("tasks: {toy: {f1: -0.01}}", "'tasks.toy.f1'", "-0.01"),
+    "negative warning": in_policy("overall: {warn: -1}", "'overall'", "warn"),
+    "no number": in_policy("overall: .nan", "nan"),
+    "infinite margin": in_policy("overall: .inf", "inf"),
+    "400 digits": in_policy(f"overall: 1{'0' * 400}", "overall"),
+    "boolean": in_policy("overall: true", "True"),
+    "percentage": in_policy("overall: 1%", "'1%'"),
+    "nothing": in_policy("overall:", "None"),
+    "equal margins": in_policy("overall: {block: 0.1, warn: 0.1}", "warn"),
+    "empty margin": in_policy("overall: {}", "overall"),
+    "margin of a task": in_policy("tasks: {toy: 0.1}", "'tasks.toy'"),
+    "list of tasks": in_policy("tasks: [toy]", "'tasks'"),
+    "number as a metric": in_policy("tasks: {toy: {1: 0.1}}", "1"),
+    "no margins": in_policy("{}"),
+    "empty file": in_policy(""),
+    "key twice": in_policy("overall: 0.1\noverall: 0.2", "'overall'"),
+    "no YAML": in_policy("overall: ["),
+    "unknown task": in_policy("tasks: {gapft_dmo: {f1: 0.1}}", "'gapft_dmo'", "'gapft_demo'"),
+    "unknown metric": in_policy("tasks: {gapft_demo: {nope: 0.1}}", "'nope'"),
+}
+OTHER_MISTAKES = {
+    "run: nothing": call("run", "RECIPE", "--task"),
+    "run: misspelt recipe": call("run dmo", "'dmo'", "'demo'"),
+    "run: file of a misspelt recipe": call("run dmo.yaml", "dmo.yaml", "'demo'"),
+    "run: unknown recipe": call("run xyz", "xyz", "gapft list recipes"),
+    "run: missing file": call("run nope.yaml", "nope.yaml"),
+    "run: folder": call("run .", "."),
+    "run: folder of a run": call(
+        "run r", "gapft run r/recipe.yaml --run-dir r", **{"r/recipe.yaml": "name: x\n"}
+    ),
+    "run: folder of a study": call(
+        "run s", "gapft run s/study.yaml --run-dir s", **{"s/study.yaml": "name: x\n"}
+    ),
+    "run: stage of no run": call("run --run-dir nowhere --only states", "nowhere"),
+    "run: address": call("run demo --run-dir s3://b/r", "s3://b/r"),
+    "verify: no run": call("verify nope", "nope"),
+    "compare: one log": call(f"compare {BEFORE}", "BEFORE", "AFTER"),
+    "compare: missing log": call(f"compare {BEFORE} nope", "nope"),
+    "compare: metric": call(f"compare {BEFORE} {AFTER} --metric nope", "'nope'"),
+    "compare: filter": call(f"compare {BEFORE} {AFTER} --filter nope", "'nope'"),
+    "compare: task": call(f"compare {BEFORE} {AFTER} --task nope", "'nope'"),
+    "compare: field of groups": call(f"compare {BEFORE} {AFTER} --by nope", "'nope'"),
+    "compare: field of clusters": call(f"compare {BEFORE} {AFTER} --cluster nope", "'nope'"),
+    "compare: field of documents": call(f"compare {BEFORE} {AFTER} --on nope", "'nope'"),
+    "compare: policy": call(f"compare {BEFORE} {AFTER} --policy nope.yaml", "nope.yaml"),
+    "compare: two policies": call(
+        f"compare {BEFORE} {AFTER} --policy p.yaml --fail-if-worse 0.1",
+        "--policy",
+        "--fail-if-worse",
+    ),
+    "compare: verdicts without a policy": call(f"compare {BEFORE} {AFTER} --junit j", "--junit"),
+    "compare: margin": call(f"compare {BEFORE} {AFTER} --fail-if-worse -1", "-1"),
+    "compare: logs with the example": call(f"compare {BEFORE} --example", "--example"),
+    "rejudge: verifier": call(f"rejudge {BEFORE} --verifier nope", "'nope'"),
+    "rejudge: parameter": call(f"rejudge {BEFORE} --verifier math --param rule", "rule"),
+    "rejudge: unknown parameter": call(f"rejudge {BEFORE} --verifier math --param x=1", "x"),
+    "rejudge: gold": call(f"rejudge {BEFORE} --verifier math --gold nope", "nope"),
+    "rejudge: task": call(f"rejudge {BEFORE} --verifier math --task nope", "nope"),
+    "gap: nothing": call("gap", "task"),
+    "gap: task": call("gap gapft_dmo --model dummy", "gapft_dmo"),
+    "gap: samples": call("gap gapft_demo --model-args pretrained=EMPTY --k 0", "k"),
+    "gap: split": call("gap gapft_demo --model-args pretrained=EMPTY --split nope", "nope"),
+    "gap: settings": call("gap gapft_demo --model-args pretrained=m --gen-kwargs x=1", "x"),
+    "import: no files": call("import r", "gapft import"),
+    "import: missing file": call(
+        "import r no.json --task gapft_demo --model-args pretrained=bundled:demo", "no.json"
+    ),
+    "export: no run": call("export nope --to trl --out O", "nope"),
+    "export: nothing": call("export nope --out O", "--to"),
+    "list": call("list taks", "taks", "'tasks'"),
+    "list: folder of recipes": call("list recipes --path", "--path"),
+    "store": call("store nope", "nope"),
+    "doctor": call("doctor nope", "nope"),
+}  # fmt: skip
+MISTAKES = {
+    f"{kind}: {name}": mistake
+    for kind, rows in {
+        "recipe": RECIPE_MISTAKES,
+        "file": FILE_MISTAKES,
+        "option": OPTION_MISTAKES,
+        "study": STUDY_MISTAKES,
+        "plugin": PLUGIN_MISTAKES,
+        "policy": POLICY_MISTAKES,
+        "other": OTHER_MISTAKES,
+    }.items()
+    for name, mistake in rows.items()
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "EMPTY").mkdir()
+    write_files(tmp_path, {"recipe.yaml": RECIPE, "study.yaml": STUDY, "f.json": "{}\n"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_files(folder: Path, files: Mapping[str, Any]) -> None:
+    for name, content in files.items():
+        text = content if isinstance(content, str | bytes) else yaml.safe_dump(content)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def read_files(folder: Path) -> dict[Path, bytes | None]:
+    return {p: p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+@pytest.fixture
+def fail(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Run a command with a mistake in this process; check the law; return its line."""
+
+    def run(*words: str) -> str:
+        before, handler = read_files(folder), signal.getsignal(signal.SIGINT)
+        monkeypatch.setattr(sys, "argv", ["gapft", *words])
+        capsys.readouterr()
+        try:
+            with pytest.raises(SystemExit) as end:
+                main()
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        errors = capsys.readouterr().err
+        assert end.value.code == 2, errors
+        return check_mistake(errors, before, folder)
+
+    return run
+
+
+def check_mistake(errors: str, before: Mapping[Path, bytes | None], folder: Path) -> str:
+    """Check what a mistake printed to standard error and left; return its message.
+
+    The message is one line; a list of differing keys has a line for each. What comes before are the
+    usage, and what the command was doing.
+    """
+    lines = errors.splitlines()
+    starts = [n for n, line in enumerate(lines) if line.startswith(("gapft: ", "Error: "))]
+    assert len(starts) == 1, errors
+    assert "Traceback" not in errors
+    assert read_files(folder) == before
+    return "\n".join(lines[starts[0] :])
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistake_exits_2_with_one_line_that_names_it(
+    name: str, folder: Path, fail: Callable[..., str]
+) -> None:
+    mistake = MISTAKES[name]
+    write_files(folder, mistake.files)
+    line = fail(*mistake.words)
+    for culprit in mistake.culprits:
+        assert culprit in line, line
+
+
+def test_every_command_has_a_row() -> None:
+    rows = {mistake.words[0] for mistake in MISTAKES.values()} | {
+        words[0] for words in PATHS.values()
+    }
+    assert {str(command.name) for command in app.registered_commands} <= rows
+
+
+@pytest.mark.parametrize(
+    "name", ["option: key", "option: unknown option", "option: unknown model argument"]
+)
+def test_mistake_ends_the_process_with_2(name: str, folder: Path) -> None:
+    before = read_files(folder)
+    done = gapft(*MISTAKES[name].words, cwd=folder)
+    assert done.returncode == 2
+    assert MISTAKES[name].culprits[0] in check_mistake(done.stderr, before, folder)
+
+
+#: Every option and argument of a command that takes a path; ? stands for the path.
+PATHS = {
+    "run": ["run", "?"],
+    "run --dry-run": ["run", "?", "--dry-run"],
+    "run --run-dir": ["run", "demo", "--set", "data.task=nope", "--run-dir", "?"],
+    "run --plugin": ["run", "demo", "--dry-run", "--plugin", "?"],
+    "run --include-path": ["run", "demo", "--dry-run", "--include-path", "?"],
+    "run --only": ["run", "?", "--only", "report"],
+    "run --run-dir --only": ["run", "--run-dir", "?", "--only", "states"],
+    "verify": ["verify", "?"],
+    "gap": ["gap", "?"],
+    "run STUDY --run-dir": ["run", "unknown.yaml", "--dry-run", "--run-dir", "?"],
+    "export": ["export", "?", "--to", "trl", "--out", "O"],
+    "export --out": ["export", "R", "--to", "trl", "--out", "?"],
+    "compare": ["compare", "?", "?"],
+    "compare --out": ["compare", "L", "L", "--out", "?"],
+    "import": ["import", "?", "f.json"],
+    "import --recipe": ["import", "R", "f.json", "--recipe", "?"],
+    "import, a file": [
+        *("import", "R", "?", "--task", "gapft_demo", "--model-args", "pretrained=bundled:demo")
+    ],
+    "rejudge": ["rejudge", "?", "--verifier", "option_letter"],
+    "rejudge --out": ["rejudge", "L", "--verifier", "option_letter", "--out", "?"],
+    "rejudge --include-path": ["rejudge", "L", "--verifier", "math", "--include-path", "?"],
+    "list --plugin": ["list", "plugins", "--plugin", "?"],
+}
+ODD_PATHS = (
+    "", ".", "/", "..", "d", "nope.yaml", "f.json", "f.json/x", "/proc", "/proc/self/mem",
+    "/proc/x", "x" * 300,
+)  # fmt: skip
+#: Valid paths: any folder may have tasks, a new folder may become a run, and all of / is searched.
+VALID_PATHS = {
+    "run --include-path": ("", ".", "..", "d", "/", "/proc"),
+    "run --run-dir": ("nope.yaml",),
+    "compare": ("/",),
+    "rejudge": ("/",),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_odd_paths_are_mistakes(name: str, folder: Path, fail: Callable[..., str]) -> None:
+    for file in ("recipe.yaml", "study.yaml"):  # they would make this folder a run or a study
+        (folder / file).unlink()
+    unknown = {"name": "s", "cells": {"a": {"recipe": "nope"}}}
+    write_files(folder, {"d/kept": "", "unknown.yaml": unknown})
+    for path in ODD_PATHS:
+        if path not in VALID_PATHS.get(name, ()):
+            fail(*(path if word == "?" else word for word in PATHS[name]))
+
+
+@pytest.mark.parametrize("key", [k for k, info in iterate_keys(Recipe) if "tuple" in str(info)])
+def test_example_in_a_message_is_valid(key: str) -> None:
+    """The error on a value for a list shows a list that works."""
+    option = f"--set {key}=13"
+    with pytest.raises(UserError) as caught:
+        check_recipe(deepcopy(RECIPE), "recipe", [Setting(key, 13, option)])
+    message = str(caught.value)
+    assert option in message
+    assert repr(key) in message
+    example = yaml.safe_load(message[message.index("[") : message.rindex("]") + 1])
+    check_recipe(deepcopy(RECIPE), "recipe", [Setting(key, example, option)])
+
+
+def test_run_without_search_is_a_failure_of_verify(folder: Path) -> None:
+    """It is no mistake, but not verified either, also as the cell of a study."""
+    RunDirectory.create_or_open(folder / "r", check_recipe(deepcopy(RECIPE), "recipe"))
+    write_files(folder, {"study.yaml": {"name": "s", "cells": {"a": {"run": str(folder / "r")}}}})
+    for place in ("r", "."):
+        done = gapft("verify", place, cwd=folder)
+        assert done.returncode == 1
+        assert "verified" not in done.stdout
+
+
+def test_corrected_command_uses_the_same_folder(folder: Path) -> None:
+    """The command with the mistake leaves no recipe in the run's folder."""
+    words = OPTION_MISTAKES["unknown model argument"].words
+    assert gapft(*words, cwd=folder).returncode == 2
+    done = gapft(*words[:4], "--set", "search.k=3", "--dry-run", cwd=folder)
+    assert done.returncode == 0, done.stderr

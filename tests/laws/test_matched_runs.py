@@ -1,0 +1,329 @@
+"""The laws of a comparison, in the files of runs with every selector and random verdicts.
+
+Matched conditions have equal budgets; the change of Pass@1 is decomposed exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gapft_harness import decompose, open_run, pass_at_k
+from tests.kit.planted_run import (
+    SEEDS,
+    K,
+    PlantedTask,
+    read_json,
+    read_rows,
+    write_planted_task,
+)
+from tests.kit.searched_pool import list_selectors
+from tests.kit.selector_rows import ROWS
+
+POOL, AUDIT = range(150), range(200, 300)
+SLOTS, REPLAY = 8, 3
+BUDGET = {"n": SLOTS, "replay": REPLAY}
+TRAITS = list_selectors()
+MATCHED = [
+    name
+    for name, row in ROWS.items()
+    if not row.takes_all_verified and not TRAITS[row.selector].has_own_budget
+]
+#: Conditions that see fewer samples, or repeat another's training.
+MORE = {
+    "gapft_2": {"selector": "gapft", "k": 2},
+    "gapft_again": {"selector": "gapft", "replicate": 1},
+}
+#: Trained conditions by comparison group: equal n and settings. References are in no group.
+GROUPS: list[dict[str, dict[str, Any]]] = [
+    {name: {} for name in ("gapft", "uniform", "replay", "concentrated", "unverified", "wrong")},
+    {
+        "once": {"selector": "uniform", "n": 12},
+        "again": {"selector": "uniform_with_replacement", "n": 12},
+    },
+    {"fast": {"selector": "gapft", "training": {"learning_rate": 0.001}}},
+    {"two_samples": {"selector": "gapft", "k": 2}},
+]
+REFERENCES: dict[str, dict[str, Any]] = {"all_verified": {}}
+TRAINED = {name: settings for group in [*GROUPS, REFERENCES] for name, settings in group.items()}
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> PlantedTask:
+    return write_planted_task(tmp_path_factory.mktemp("planted") / "task", POOL, AUDIT)
+
+
+def select_everything(task: PlantedTask, name: str) -> Path:
+    """Search, then select with every row; the shared core needs the number of verified problems."""
+    run = task.run(name, "--only", "search", "--only", "states", budget=BUDGET)
+    verified = sum(row["state"] != "U" for row in read_rows(run / "pool/states.parquet"))
+    conditions = {
+        key: {
+            "selector": row.selector,
+            "params": dict(row.params),
+            **({"n": verified - REPLAY} if row.takes_all_verified else {}),
+        }
+        for key, row in ROWS.items()
+    }
+    return task.run(
+        name,
+        "--only",
+        "states",
+        "--only",
+        "select",
+        budget=BUDGET,
+        conditions={**conditions, **MORE},
+    )
+
+
+@pytest.fixture(scope="module")
+def selected(task: PlantedTask) -> Path:
+    return select_everything(task, "selected")
+
+
+def read_selection(run: Path, name: str, seed: int) -> list[dict[str, Any]]:
+    return read_rows(run / f"selections/{name}-seed{seed}.parquet")
+
+
+def list_responses(rows: list[dict[str, Any]]) -> list[Any]:
+    return [(row["problem_id"], row["response_ids"]) for row in rows]
+
+
+def count_supervised_tokens(rows: list[dict[str, Any]]) -> int:
+    return sum(len(row["response_ids"]) + row["ended"] for row in rows)
+
+
+def test_matched_conditions_have_equal_budgets_and_replay(selected: Path) -> None:
+    budgets = read_json(selected / "manifest.json")["budgets"]
+    exposures = 2 * (SLOTS + REPLAY)
+    for seed in SEEDS:
+        replay = read_selection(selected, "gapft", seed)[SLOTS:]
+        assert [row["state"] for row in replay] == ["G"] * REPLAY
+        gapft = count_supervised_tokens(read_selection(selected, "gapft", seed))
+        for name in [*MATCHED, *MORE]:
+            rows, budget = read_selection(selected, name, seed), budgets[f"{name}-seed{seed}"]
+            assert list_responses(rows[SLOTS:]) == list_responses(replay), name
+            assert (len(rows), budget["n"]) == (SLOTS + REPLAY, SLOTS + REPLAY), name
+            assert (budget["exposures"], budget["steps"]) == (exposures, -(-exposures // 3)), name
+            tokens = count_supervised_tokens(rows)
+            assert budget["supervised_tokens"] == 2 * tokens, name
+            if name in ROWS and (tolerance := ROWS[name].tokens) is not None:
+                assert abs(tokens - gapft) <= tolerance * max(tokens, gapft), name
+
+
+def test_trains_on_judged_responses_of_the_pool_alone(selected: Path) -> None:
+    judged = {
+        (row["problem_id"], row["index"]): row
+        for row in read_rows(selected / "pool/responses.parquet")
+    }
+    audit = {row["problem_id"] for row in read_rows(selected / "audit/problems.parquet")}
+    assert len(audit) == len(AUDIT)
+    for name, row in ROWS.items():
+        for seed in SEEDS:
+            rows = read_selection(selected, name, seed)
+            for example in rows if TRAITS[row.selector].has_own_budget else rows[:-REPLAY]:
+                response = judged[example["origin"], example["response_index"]]
+                assert response["token_ids"] == example["response_ids"], name
+                assert response["status"] in row.statuses, name
+                assert not {example["problem_id"], example["origin"]} & audit, name
+
+
+def test_fewer_samples_are_the_first_ones(task: PlantedTask, selected: Path) -> None:
+    """A condition with its own K chooses as a run with that K does."""
+    own = task.run(
+        "two_samples",
+        *("--only", "search", "--only", "states", "--only", "select"),
+        search={"k": 2},
+        budget=BUDGET,
+        conditions=["gapft"],
+    )
+    for seed in SEEDS:
+        rows = read_selection(selected, "gapft_2", seed)
+        assert rows == read_selection(own, "gapft", seed)
+        assert {row["first_success"] for row in rows[:SLOTS]} <= {0, 1}
+        assert {row["response_index"] for row in rows[:SLOTS]} <= {0, 1}
+
+
+def test_replicates_have_the_same_training_set(selected: Path) -> None:
+    for seed in SEEDS:
+        first, again = (read_selection(selected, n, seed) for n in ("gapft", "gapft_again"))
+        assert first == again
+
+
+def test_other_order_of_the_data_selects_the_same(
+    selected: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In a folder without the first run's stored work."""
+    folder = tmp_path_factory.mktemp("reversed") / "task"
+    other = select_everything(write_planted_task(folder, POOL[::-1], AUDIT[::-1]), "selected")
+    for name in [*ROWS, *MORE]:
+        for seed in SEEDS:
+            assert read_selection(other, name, seed) == read_selection(selected, name, seed), name
+
+
+def test_selections_are_verified(task: PlantedTask, selected: Path) -> None:
+    assert task.verify("selected")
+
+
+@pytest.fixture(scope="module")
+def trained(task: PlantedTask) -> Path:
+    return task.run("trained", budget=BUDGET, conditions=TRAINED)
+
+
+@pytest.fixture(scope="module")
+def results(trained: Path) -> dict[str, Any]:
+    return read_json(trained / "report/results.json")
+
+
+@pytest.fixture(scope="module")
+def states(trained: Path) -> dict[str, str]:
+    """Classify the audit's problems by the recorded verdicts alone."""
+    passed = read_passes(trained / "audit/responses.parquet")
+    return {
+        problem: "G" if passed[problem, -1] else "S" if any(samples) else "U"
+        for problem, samples in each_problem(passed)
+    }
+
+
+def read_passes(table: Path) -> dict[tuple[str, int], bool]:
+    return {(r["problem_id"], r["index"]): r["status"] == "pass" for r in read_rows(table)}
+
+
+def each_problem(passed: dict[tuple[str, int], bool]) -> Iterator[tuple[str, list[bool]]]:
+    for problem in sorted({problem for problem, _ in passed}):
+        yield problem, [passed[problem, index] for index in range(K)]
+
+
+def count_terms(trained: Path, states: dict[str, str], name: str, seed: int) -> Counter[str]:
+    """Count the corrected S and U, and the G that regressed (negative), of one arm."""
+    terms = Counter[str]()
+    for (problem, _), passes in read_passes(
+        trained / f"decisions/{name}-seed{seed}.parquet"
+    ).items():
+        terms[states[problem]] += passes - (states[problem] == "G")
+    return terms
+
+
+def test_results_have_equal_budgets_within_a_group(results: dict[str, Any]) -> None:
+    for group in GROUPS:
+        n = REPLAY + next(iter(group.values())).get("n", SLOTS)
+        for name in group:
+            for entry in results["conditions"][name]["seeds"].values():
+                budget = entry["budget"]
+                assert [budget[key] for key in ("n", "R", "N")] == [n, 2, 2 * n], name
+                assert budget["J"] == -(-2 * n // 3), name
+    for contrast in results["contrasts"]:
+        pair = {contrast["a"], contrast["b"]}
+        assert contrast["matched_budget"] == any(pair <= group.keys() for group in GROUPS), pair
+
+
+def test_results_count_tokens_and_problems(trained: Path, results: dict[str, Any]) -> None:
+    for name in TRAINED:
+        for seed in SEEDS:
+            rows = read_selection(trained, name, seed)
+            budget = results["conditions"][name]["seeds"][str(seed)]["budget"]
+            supervised = count_supervised_tokens(rows)
+            prompts = sum(len(row["prompt_ids"]) for row in rows)
+            assert budget["L_supervised"] == 2 * supervised, name
+            assert budget["L"] == 2 * (supervised + prompts), name
+            assert budget["problems"] == len({row["problem_id"] for row in rows}), name
+
+
+def test_results_count_unverified_examples(trained: Path, results: dict[str, Any]) -> None:
+    status = {
+        (row["problem_id"], row["index"]): row["status"]
+        for row in read_rows(trained / "pool/responses.parquet")
+    }
+    for name in TRAINED:
+        for seed in SEEDS:
+            rows = read_selection(trained, name, seed)
+            failed = sum(status[r["problem_id"], r["response_index"]] != "pass" for r in rows)
+            entry = results["conditions"][name]["seeds"][str(seed)]
+            assert entry.get("unverified", 0) == failed, name
+            assert (failed > 0) == (name in ("unverified", "wrong")), name
+
+
+def test_change_of_every_seed_is_decomposed_exactly(
+    trained: Path, results: dict[str, Any], states: dict[str, str]
+) -> None:
+    """A(post) - A(source) = p_S κ_S + p_U κ_U - p_G ρ_G (Equation 9)."""
+    sizes, n = Counter(states.values()), len(states)
+    assert all(sizes[state] for state in "GSU")
+    assert results["source"]["states"] == {state: sizes[state] for state in "GSU"}
+    source = Fraction(sizes["G"], n)
+    assert results["source"]["pass_at_1"] == float(source)
+    for name in TRAINED:
+        for seed in SEEDS:
+            terms = count_terms(trained, states, name, seed)
+            entry = results["conditions"][name]["seeds"][str(seed)]
+            kappa_s, kappa_u = (Fraction(terms[state], sizes[state]) for state in "SU")
+            rho_g = Fraction(-terms["G"], sizes["G"])
+            rates = [entry[key] for key in ("kappa_S", "kappa_U", "rho_G")]
+            assert rates == [float(rate) for rate in (kappa_s, kappa_u, rho_g)], name
+            weighted = {
+                "S": Fraction(sizes["S"], n) * kappa_s,
+                "U": Fraction(sizes["U"], n) * kappa_u,
+                "G": -Fraction(sizes["G"], n) * rho_g,
+            }
+            assert entry["terms"] == {state: float(term) for state, term in weighted.items()}
+            decided = read_passes(trained / f"decisions/{name}-seed{seed}.parquet")
+            after = Fraction(sum(decided.values()), n)
+            assert sum(weighted.values()) == after - source
+            assert entry["pass_at_1"] == float(after)
+            counts = entry["counts"]
+            assert counts["correct"] - sizes["G"] == (
+                counts["S_corrected"] + counts["U_corrected"] - counts["G_regressed"]
+            )
+
+
+def test_conditions_and_contrasts_are_means_over_seeds(
+    trained: Path, results: dict[str, Any], states: dict[str, str]
+) -> None:
+    decomposed = decompose(open_run(trained))
+    means: dict[str, dict[str, Fraction]] = {"source": dict.fromkeys("SUG", Fraction(0))}
+    for name in TRAINED:
+        total = Counter[str]()
+        for seed in SEEDS:
+            total.update(count_terms(trained, states, name, seed))
+        decodes = len(SEEDS) * len(states)
+        means[name] = {state: Fraction(total[state], decodes) for state in "SUG"}
+        entry = results["conditions"][name]
+        assert decomposed[name].terms.total == sum(means[name].values())
+        assert entry["terms"] == {state: float(means[name][state]) for state in "SUG"}
+        source = Fraction(results["source"]["states"]["G"], len(states))
+        assert entry["pass_at_1"] == float(source + sum(means[name].values()))
+    pairs = {(contrast["a"], contrast["b"]) for contrast in results["contrasts"]}
+    assert {("gapft", name) for name in TRAINED if name != "gapft"} <= pairs
+    assert {(name, "source") for name in TRAINED} <= pairs
+    for contrast in results["contrasts"]:
+        a, b = means[contrast["a"]], means[contrast["b"]]
+        assert contrast["terms"] == {state: float(a[state] - b[state]) for state in "SUG"}
+        assert contrast["delta"] == float(sum(a.values()) - sum(b.values()))
+        low, high = contrast["ci95"]
+        assert low <= contrast["delta"] <= high
+
+
+def test_pass_at_k_is_the_mean_over_all_subsets(trained: Path, results: dict[str, Any]) -> None:
+    """The unbiased estimator against brute force, and its end: Pass@K is 1 - p_U at most."""
+    passed = read_passes(trained / "audit/responses.parquet")
+    curve = results["source"]["pass_at_k"]
+    assert [int(k) for k in curve] == [1, 2, 4]
+    for k, estimate in curve.items():
+        outcomes = [
+            any(subset)
+            for _, samples in each_problem(passed)
+            for subset in combinations(samples, int(k))
+        ]
+        exact = Fraction(sum(outcomes), len(outcomes))
+        assert estimate == float(exact)
+        assert pass_at_k(open_run(trained), int(k)).by_k == {int(k): exact}
+
+
+def test_trained_run_is_verified(task: PlantedTask, trained: Path) -> None:
+    assert task.verify("trained")
