@@ -20,11 +20,11 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_workers, kill_command
-from tests.patience import PATIENCE_S
-from tests.training.letters import prepare
-from tests.verify.tampering import change_manifest, seal_again
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
+from tests.kit.tampering import change_manifest, seal_again
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests/example_plugin/gapft_answer_lengths.py"
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.xdist_group("example")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the letters task and a complete run of it with the experiment."""
     directory = tmp_path_factory.mktemp("experiment")
-    prepare(directory)
+    prepare_letters_run(directory)
     with (directory / "recipe.yaml").open("a") as recipe:
         recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
     shutil.copy(FILE, directory / "mine.py")

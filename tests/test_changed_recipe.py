@@ -28,9 +28,9 @@ from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import store_searched_recipe
 from gapft_harness.stages.verify.run import verify
-from tests.recording_run import write_letters_task
+from tests.kit.recording_run import write_letters_task
+from tests.kit.tampering import change_manifest
 from tests.test_scale import PLUGIN, ScaledLetters
-from tests.verify.tampering import change_manifest
 
 STAGES = ("states", "select", "train", "audit", "report")
 SCALED = ("states", "select", "train", "audit", "experiments", "report")

@@ -18,7 +18,7 @@ from gapft_harness.recipe.reading import Setting, check_recipe, read_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.verdicts.log_files import find_runs
-from tests.command import gapft
+from tests.kit.command import gapft
 
 #: The options that an import needs to create its run.
 TINY_TASK = ("--task", "gapft_demo", "--model-args", "pretrained=bundled:demo")

@@ -11,7 +11,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.gguf import conversion_command
 from gapft_harness.recipe.reading import Setting, check_recipe
-from tests.command import gapft
+from tests.kit.command import gapft
 
 WHOLE = b"GGUF" + bytes(60)
 

@@ -26,10 +26,10 @@ from gapft_harness.stages.selection.choosing import (
     group_by_state,
 )
 from gapft_harness.training.plan import budget
+from tests.kit.tampering import change_manifest
 from tests.pools import build_pool
 from tests.test_changed_recipe import SELECTED, write_task
 from tests.test_conditions import SELECTORS, SelectorLetters, build_recipe
-from tests.verify.tampering import change_manifest
 
 SELECTS = ["gapft", "uniform", "uniform_with_replacement", "replay", "all_verified"]
 SLOTS = st.one_of(st.none(), st.integers(1, 9), st.sampled_from(["recovered", "verified"]))

@@ -13,7 +13,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Limits
 from gapft_harness.verification.program_file import judge_file
-from tests.command import gapft
+from tests.kit.command import gapft
 
 LIMITS = Limits(cpu_s=0.5, wall_s=5, memory_bytes=256 << 20)
 

@@ -24,8 +24,8 @@ from gapft_harness.stages.experiment import find_experiments
 from gapft_harness.stages.pipeline import list_stages, run_stages
 from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.verify.run import verify
-from tests.recording_run import LettersTask, write_letters_task
-from tests.verify.tampering import seal_again
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tampering import seal_again
 
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SPLITS = ("pool", "audit", "calibration")

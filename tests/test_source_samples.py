@@ -17,8 +17,8 @@ import pytest
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.verify.tampering import (
+from tests.kit.command import gapft, succeed
+from tests.kit.tampering import (
     change_rows,
     find_differences,
     read_rows,

@@ -17,10 +17,10 @@ import pytest
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
-from tests.patience import PATIENCE_S
-from tests.training.letters import prepare
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("scaled_run")
 
@@ -35,7 +35,7 @@ OPTIONS = (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scaled_folder = tmp_path_factory.mktemp("scaled-run")
-    command = prepare(scaled_folder)
+    command = prepare_letters_run(scaled_folder)
     succeed(*command, "whole", *OPTIONS, cwd=scaled_folder)
     return scaled_folder
 

@@ -18,7 +18,7 @@ from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
 from gapft_harness.lm_eval_bridge.samplers import adapter_evaluation
-from tests.tiny_models import write_byte_adapter, write_byte_llama
+from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
 
 WRITTEN = """
 task: written

@@ -6,7 +6,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.command import run_lm_eval
-from tests.command import gapft
+from tests.kit.command import gapft
 
 
 @pytest.fixture

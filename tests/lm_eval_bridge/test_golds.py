@@ -9,7 +9,7 @@ from lm_eval.tasks import TaskManager
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from tests.command import gapft
+from tests.kit.command import gapft
 
 YAML = """
 task: sums

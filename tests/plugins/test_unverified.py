@@ -25,10 +25,10 @@ from gapft_harness.core.records import (
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import read_examples, read_judged
 from gapft_harness.stages.selection.choosing import group_by_state
+from tests.kit.tampering import seal_again
 from tests.plugins.test_replacing_replay import select_examples
 from tests.pools import build_evidence
 from tests.test_changed_recipe import ChangingLetters, write_task
-from tests.verify.tampering import seal_again
 
 K = 4
 SEEDS = st.sampled_from([13, 21, 73])

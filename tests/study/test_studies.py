@@ -15,7 +15,7 @@ from gapft_harness.study.driver import check_study_folder, describe_study, read_
 from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
-from tests.command import gapft, succeed
+from tests.kit.command import gapft, succeed
 from tests.report.test_read_inputs import build_response, write_rows
 from tests.study.sealed import (
     build_cell,

@@ -20,9 +20,9 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.verify.run import verify
-from tests.command import succeed
-from tests.training.letters import prepare
-from tests.verify.tampering import change_facts, change_manifest, find_differences, seal_again
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.tampering import change_facts, change_manifest, find_differences, seal_again
 
 GAPFT, AGAIN, UNIFORM = (Arm(name, 13) for name in ("gapft", "again", "uniform"))
 CONDITIONS: dict[str, Any] = {"gapft": {}, "uniform": {}}
@@ -33,7 +33,7 @@ REPLICATE = {"again": {"selector": "gapft", "replicate": 1}}
 def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a finished run of two conditions and a replicate added later."""
     folder = tmp_path_factory.mktemp("retrained")
-    command = [*prepare(folder), "run"]
+    command = [*prepare_letters_run(folder), "run"]
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text()) | {"budget": {"n": 6}, "executor": {"workers": 1}}
     content |= {"conditions": CONDITIONS, "seeds": [13, 21]}

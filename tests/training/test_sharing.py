@@ -28,12 +28,12 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_audit_stage
 from gapft_harness.stages.train.stored import compute_groups, map_originals
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import kill_command
-from tests.patience import PATIENCE_S
-from tests.recording_run import InProcessExecutor
-from tests.training.letters import prepare
-from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
+from tests.kit.recording_run import InProcessExecutor
+from tests.kit.tampering import change_json, change_manifest, find_differences, seal_again
 
 #: Two runs that are finished_folder at once.
 RUNS = ("first", "second")
@@ -45,7 +45,7 @@ GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "late
 def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a finished run; two of its three conditions have the same selector."""
     folder = tmp_path_factory.mktemp("shared")
-    command = prepare(folder)
+    command = prepare_letters_run(folder)
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text())
     # the condition that is named first is trained

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import succeed
-from tests.training.letters import prepare
-from tests.verify.tampering import SELECTOR
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.tampering import SELECTOR
 
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a plugin and a finished run of four conditions, with replay and budget."""
     folder = tmp_path_factory.mktemp("verify")
-    command = prepare(folder)
+    command = prepare_letters_run(folder)
     with (folder / "plugin.py").open("a") as plugin:
         plugin.write(SELECTOR)
     settings = (

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.stages.verify.run import verify
-from tests.verify.tampering import change_manifest, read_facts, seal_again
+from tests.kit.tampering import change_manifest, read_facts, seal_again
 
 pytestmark = pytest.mark.xdist_group("verify")
 

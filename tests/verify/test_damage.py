@@ -15,7 +15,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import write_json
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
-from tests.verify.tampering import (
+from tests.kit.tampering import (
     ARM,
     change_manifest,
     change_rows,

@@ -12,7 +12,7 @@ import pytest
 from gapft_harness.rejudge.choice import Rule
 from gapft_harness.rejudge.judge import open_judge
 from gapft_harness.stages.verify.run import verify
-from tests.verify.tampering import (
+from tests.kit.tampering import (
     ARM,
     change_manifest,
     change_rows,

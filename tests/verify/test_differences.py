@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.verify.tampering import (
+from tests.kit.command import gapft, succeed
+from tests.kit.tampering import (
     ARM,
     LOG,
     change_config,

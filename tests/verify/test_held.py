@@ -32,8 +32,8 @@ from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.search.stage import search_split
 from gapft_harness.stages.verify import run as verifying
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.verify.tampering import change_manifest
+from tests.kit.command import gapft, succeed
+from tests.kit.tampering import change_manifest
 
 pytestmark = pytest.mark.xdist_group("verify")
 

@@ -18,7 +18,7 @@ from gapft_harness.core.identities import content_hash
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
 from gapft_harness.store.recorded import read_groups
-from tests.verify.tampering import (
+from tests.kit.tampering import (
     ARM,
     change_facts,
     change_json,

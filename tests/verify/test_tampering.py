@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.stages.search.states import Window, write_split_states
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.version import __version__
-from tests.verify.tampering import (
+from tests.kit.tampering import (
     ARM,
     PLUGIN_ARM,
     change_config,

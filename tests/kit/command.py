@@ -12,20 +12,20 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from tests.forking import select_import_variables
-from tests.patience import PATIENCE_S
+from tests.kit.forking import select_import_variables
+from tests.kit.patience import PATIENCE_S
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _ALONE = threading.Lock()
 COMMON = {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
 
 @cache
 def _start_server() -> tuple[subprocess.Popen[str], dict[str, str]]:
-    """Start ``tests.forking``; also return the variables that its libraries read."""
+    """Start ``tests.kit.forking``; also return the variables that its libraries read."""
     environment = {**os.environ, **COMMON}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.forking"],
+        [sys.executable, "-m", "tests.kit.forking"],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.PIPE,
