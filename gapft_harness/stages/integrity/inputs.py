@@ -57,7 +57,10 @@ def hash_task_content(
     return {
         "task": {"version": task.version, **task.resolve_config()},
         "code": {name: sha256(file) for name, file in code.items()},
-        "data": {split: _hash_problems(problems) for split, problems in splits.items()},
+        "data": {
+            split: hash_problems(sorted(problems, key=lambda problem: problem.id))
+            for split, problems in splits.items()
+        },
     }
 
 
@@ -248,12 +251,14 @@ def inputs_changed_error(place: str | Path, lines: Sequence[str]) -> InputsChang
     return error
 
 
-def _hash_problems(problems: Sequence[Problem]) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    for problem in sorted(problems, key=lambda problem: problem.id):
+def hash_problems(problems: Iterable[Problem]) -> dict[str, Any]:
+    """Count and hash a split's problems, which are ordered by id."""
+    digest, count = hashlib.sha256(), 0
+    for problem in problems:
         fields = [problem.id, problem.prompt, problem.turns, problem.gold]
         digest.update(canonical_json(fields).encode() + b"\n")
-    return {"problems": len(problems), "sha256": digest.hexdigest()}
+        count += 1
+    return {"problems": count, "sha256": digest.hexdigest()}
 
 
 def _resolve_paths(paths: Sequence[str]) -> list[str]:

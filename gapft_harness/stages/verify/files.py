@@ -23,6 +23,7 @@ from gapft_harness.run_directory.parquet import read_facts, read_ids
 from gapft_harness.run_directory.recipe_changes import list_differences
 from gapft_harness.run_directory.tables import read_judged, read_problems, read_states
 from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
+from gapft_harness.stages.integrity.inputs import SECTION, hash_problems
 from gapft_harness.stages.search.states import Window, compute_state
 from gapft_harness.version import __version__
 
@@ -119,6 +120,9 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
     ids = list(read_ids(run.path / problems))
     if any(a >= b for a, b in pairwise(ids)):
         yield f"{problems}: does not have each problem once, ordered by id"
+    if (recorded := manifest.get(SECTION, {}).get("data", {}).get(split)) is not None:
+        loaded = hash_problems(problem for problem, _ in read_problems(run.path / problems))
+        yield from compare_values(problems, loaded, recorded, "manifest.json has")
     for table in (responses, states):
         if table == responses or (run.path / table).exists():
             yield from compare_ids(table, read_ids(run.path / table), problems, ids)
@@ -178,12 +182,18 @@ def check_states(
     keep = cast(str, manifest["task"].get("keep"))
     rule, k = plugins.get("response rule", keep), run.recipe.search.k
     judged = read_judged(run.path / layout.responses_path(split))
+    counts = {"G": 0, "S": 0, "U": 0}
     for (problem_id, responses), recorded_state in zip(
         judged, read_states(run.path / table), strict=True
     ):
-        for key, value in asdict(compute_state(problem_id, responses, k, rule, window)).items():
+        state = compute_state(problem_id, responses, k, rule, window)
+        counts[state.state] += 1
+        for key, value in asdict(state).items():
             if (recorded := getattr(recorded_state, key)) != value:
                 yield (
                     f"{table}: problem {problem_id} has {key} {recorded!r}, but its verdicts give "
                     f"{value!r}"
                 )
+    yield from compare_values(
+        f"{table}, its facts", read_facts(run.path / table), {"states": counts}
+    )

@@ -134,6 +134,9 @@ class TableJudge:
             for key in counted
         }
         yield from compare_values(f"manifest.json, {place.name}", recorded, counted)
+        for section in ("judged_by", "executions"):
+            if sections.get(section, {}).get(place.name) != facts.get(section):
+                yield f"manifest.json, {section}: differs from what {relative} records"
 
     def _judge_again(
         self,

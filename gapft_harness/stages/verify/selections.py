@@ -14,6 +14,7 @@ from gapft_harness.recipe.called_plugins import find_selector
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 from gapft_harness.stages.selection.budgets import (
@@ -154,6 +155,9 @@ def _check_budgets(
         )
         if computed is None:
             continue
+        findings.collect(
+            layout.selection_path(arm), partial(_compare_own_budget, run, arm, computed)
+        )
         recorded = manifest["budgets"].get(arm.name, {})
         expected_facts = {
             "condition": None,
@@ -173,6 +177,12 @@ def _check_budgets(
             f"{len(group)} matched arms have n = {first.n}, N = {first.exposures}, "
             f"J = {first.steps}"
         )
+
+
+def _compare_own_budget(run: RunDirectory, arm: Arm, computed: Budget) -> Iterable[str]:
+    """Compare the budget that a table of examples records, which the report shows."""
+    table = layout.selection_path(arm)
+    yield from compare_values(f"{table}, its facts", read_facts(run.path / table), asdict(computed))
 
 
 def _compare_budget(
