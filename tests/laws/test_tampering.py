@@ -26,6 +26,7 @@ UNPROVABLE = {
     "stays; only its hash is recorded",
     r"value: \w+/problems\.parquet (document|prompt_ids)": "the recorded inputs have a hash of id, "
     "prompt and gold",
+    r"value: adapters/ARM/training_log\.jsonl N (loss|grad_norm)": "measured",
     r"(truncated|emptied|replaced), sealed: \w+/ARM/README\.md": "PEFT's card has no facts",
     r"fact.*: \w+/ARM/adapter_config\.json (base_model_name_or_path|fan_in_fan_out|peft_version|"
     r"target_parameters)": "PEFT derives them from the base",

@@ -112,6 +112,14 @@ def _list_sealable_files(path: Path, folders: Sequence[str]) -> list[str]:
     )
 
 
+def check_problems(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
+    """Compare a split's prompts and golds with the hash that the search recorded."""
+    if (recorded := manifest.get(SECTION, {}).get("data", {}).get(split)) is not None:
+        table = layout.problems_path(split)
+        loaded = hash_problems(problem for problem, _ in read_problems(run.path / table))
+        yield from compare_values(table, loaded, recorded, "manifest.json has")
+
+
 def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[str]:
     """Compare a split's tables with each other, and with the manifest's task and model."""
     problems, responses, states = (
@@ -120,9 +128,6 @@ def check_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterable[
     ids = list(read_ids(run.path / problems))
     if any(a >= b for a, b in pairwise(ids)):
         yield f"{problems}: does not have each problem once, ordered by id"
-    if (recorded := manifest.get(SECTION, {}).get("data", {}).get(split)) is not None:
-        loaded = hash_problems(problem for problem, _ in read_problems(run.path / problems))
-        yield from compare_values(problems, loaded, recorded, "manifest.json has")
     for table in (responses, states):
         if table == responses or (run.path / table).exists():
             yield from compare_ids(table, read_ids(run.path / table), problems, ids)

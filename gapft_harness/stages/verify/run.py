@@ -38,6 +38,7 @@ from gapft_harness.stages.verify.arms import check_adapter, check_common_facts, 
 from gapft_harness.stages.verify.experiments import check_experiments
 from gapft_harness.stages.verify.files import (
     check_files,
+    check_problems,
     check_states,
     check_tables,
     check_task,
@@ -115,6 +116,7 @@ def _check_run(
     findings.collect(layout.HISTORY, partial(check_history, run.path, run.recipe, last, warnings))
     searched_splits = _find_searched_splits(run, manifest, findings)
     for split in searched_splits:
+        findings.collect(layout.problems_path(split), partial(check_problems, run, manifest, split))
         findings.collect(split, partial(check_tables, run, manifest, split))
     if searched_splits:
         findings.collect("manifest.json, task", partial(check_task, run, manifest))
