@@ -42,10 +42,11 @@ LETTERS_PLUGIN = build_plugin(
     selectors=['"drawn", drawn'],
 )
 
-#: Conditions of the letters run: a plugin's selector, a repeated training, a shared adapter.
+#: Conditions of the letters run: a plugin's selector, a shared adapter, a repeated training. The first
+#: by name, whose files ``tamper`` changes, has no twin that would contradict it.
 _CONDITIONS = (
-    "{gapft: {}, uniform: {}, drawn: {}, same: {selector: gapft}, "
-    "again: {selector: gapft, replicate: 1}}"
+    "{gapft: {}, uniform: {}, drawn: {}, shared: {selector: gapft}, "
+    "repeated: {selector: gapft, replicate: 1}}"
 )
 
 #: The settings of each base run besides those of its recipe.
