@@ -42,8 +42,8 @@ LETTERS_PLUGIN = build_plugin(
     selectors=['"drawn", drawn'],
 )
 
-#: Conditions of the letters run: a plugin's selector, a shared adapter, a repeated training. The first
-#: by name, whose files ``tamper`` changes, has no twin that would contradict it.
+#: Conditions of the letters run: a plugin's selector, a shared adapter, a repeated training. The
+#: first by name, whose files ``tamper`` changes, has no twin that would contradict it.
 _CONDITIONS = (
     "{gapft: {}, uniform: {}, drawn: {}, shared: {selector: gapft}, "
     "repeated: {selector: gapft, replicate: 1}}"
