@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gapft_harness.api import content_hash, sha256, write_json
-from gapft_harness.stages.verify.run import verify
 
 MANIFEST = "manifest.json"
 
@@ -473,39 +472,3 @@ def _seal_after(entries: Iterable[str], change: Callable[[Path], object], run: P
     change(run)
     recorded = json.loads((run / MANIFEST).read_text())["files"]
     seal_again(run, *(entry for entry in entries if entry in recorded))
-
-
-# Changes that only tests/verify makes
-
-ARM = "gapft-seed13"
-#: An arm of the plugin's selector.
-PLUGIN_ARM = "drawn-seed13"
-LOG = f"adapters/{ARM}/training_log.jsonl"
-
-#: A part of the run's plugin.
-SELECTOR = """
-
-def drawn(pool, n, rng):
-    return pool.draw(pool.verified, n, rng)
-
-
-@hookimpl
-def register_selectors(register):
-    register("drawn", drawn)
-"""
-
-
-def find_differences(workspace: Path, run: Path) -> list[str]:
-    return verify(run, [str(workspace / "plugin.py")]).differences
-
-
-def change_config(run: Path, arm: str, **values: object) -> None:
-    change_json(run / f"adapters/{arm}/adapter_config.json", lambda c: c.update(values))
-    seal_again(run, f"adapters/{arm}")
-
-
-def change_log(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    lines = [json.loads(line) for line in (run / LOG).read_text().splitlines()]
-    change(lines)
-    (run / LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    seal_again(run, f"adapters/{ARM}")
