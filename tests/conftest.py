@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,8 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
+
+    from tests.kit.runs import BaseRun
 
 # No test or command uses Hugging Face's hub: without a network each would wait a minute. The
 # libraries read the variable once, when they are imported.
@@ -33,6 +37,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """On a worker of ``pytest -n``, run files with expensive shared fixtures first."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.fixture(scope="session")
+def base_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the base runs, which all workers share; they must be unchanged at the end."""
+    from tests.kit.runs import find_changed_base_runs
+
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    yield root
+    assert [*find_changed_base_runs(root)] == []
+
+
+@pytest.fixture
+def run_at(base_root: Path, tmp_path: Path) -> Callable[..., BaseRun]:
+    """Return a function that copies a snapshot: ``run_at("trained", base="demo")``."""
+    from tests.kit.runs import copy_snapshot, make_base_run
+
+    def copy_run(snapshot: str, base: str = "letters") -> BaseRun:
+        folder = make_base_run(base_root, base)
+        return copy_snapshot(folder, snapshot, tmp_path / f"{base}-{snapshot}")
+
+    return copy_run
 
 
 @pytest.hookimpl(optionalhook=True)

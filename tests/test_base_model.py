@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tests.command import ROOT, succeed
-from tests.tiny_models import write_byte_llama
+from tests.kit.command import ROOT, succeed
+from tests.kit.tiny_models import write_byte_llama
 
 _FILE = re.compile(r"```\w+ title=(\S+)\n(.*?)```", re.DOTALL)
 

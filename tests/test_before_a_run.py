@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
-from tests.command import succeed
+from tests.kit.command import succeed
 
 SMALL = (
     *("--limit", "60", "--condition", "gapft", "--condition", "uniform"),

@@ -11,7 +11,7 @@ from gapft_harness.hooks.protocols import Generated, ReportGeneration, Request, 
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.episodes import build_episodes
 from gapft_harness.stages.generation.sealing import write_responses
-from tests.scripted import (
+from tests.kit.scripted import (
     PrefixVerifier,
     ScriptedSampler,
     build_problems,

@@ -26,7 +26,7 @@ from gapft_harness.stages.selection.choosing import run_selector
 from gapft_harness.stages.train.job import _run_trainer
 from gapft_harness.verification.judging import check_golds, verify_unique
 from tests.asking import generate_all, make_request
-from tests.command import gapft, succeed
+from tests.kit.command import gapft, succeed
 from tests.pools import build_pool
 
 HEAD = """\

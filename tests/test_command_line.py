@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from gapft_harness.cli.main import app
 from gapft_harness.cli.options import Options, build_settings
 from gapft_harness.cli.runs import resolve_recipe
-from tests.command import succeed
-from tests.patience import PATIENCE_S
+from tests.kit.command import succeed
+from tests.kit.patience import PATIENCE_S
 
 DRY = ("--model-args", "pretrained=bundled:demo", "--set", "training.dtype=float32", "--dry-run")
 

@@ -16,8 +16,8 @@ from gapft_harness.recipe.reading import Setting, check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.verify.run import verify
+from tests.kit.tampering import change_manifest
 from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
-from tests.verify.tampering import change_manifest
 
 SELECTORS = """
 from gapft_harness import hookimpl

@@ -36,10 +36,10 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import check_experiments, load_all_experiments
 from gapft_harness.stages.experiment.loading import load_experiments
+from tests.kit.tampering import seal_again
 from tests.report.planted import build_inputs as synthetic_inputs
 from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
 from tests.test_groups import GROUPS
-from tests.verify.tampering import seal_again
 
 DEPTHS = {
     "depth_2": {"selector": "search_depth", "params": {"k": 2}},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gapft_harness.cli.cpu_time import Shape, Speed, Work, estimate_seconds
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 SHAPE = Shape(body=1000, head=100, hidden=10)
 WORK = Work(prompt_tokens=50, searched=30, responses=9, audited=40, exposures=20, new_tokens=6)

@@ -12,9 +12,9 @@ from transformers import AutoTokenizer
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
-from tests.command import succeed
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
-from tests.training.letters import prepare
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 ASKED = ("--include-path", "tasks", "--plugin", "plugin.py")
 SEARCH = ("run", "recipe.yaml", *ASKED, "--only", "search", "--run-dir")
@@ -24,7 +24,7 @@ SEARCH = ("run", "recipe.yaml", *ASKED, "--only", "search", "--run-dir")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a recipe without template settings, whose model has a template."""
     folder = tmp_path_factory.mktemp("chat")
-    prepare(folder)
+    prepare_letters_run(folder)
     write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE)
     write_byte_llama(folder / "base")
     content = yaml.safe_load((folder / "recipe.yaml").read_text())

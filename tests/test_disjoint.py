@@ -20,10 +20,10 @@ from gapft_harness.stages.integrity.disjoint import (
 )
 from gapft_harness.stages.pipeline import STAGES
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import LettersTask, write_letters_task
-from tests.verify.tampering import change_manifest, read_rows, write_rows
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tampering import change_manifest, read_rows, write_rows
 
 KEYED = st.tuples(
     st.builds("{}-{:012x}".format, st.sampled_from("abc"), st.integers(0, 3)),

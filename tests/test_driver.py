@@ -10,7 +10,7 @@ from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe, run_stages_alone
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.command import gapft
+from tests.kit.command import gapft
 
 #: A split that the demo's task does not have.
 NO_SUCH_SPLIT = "experiments.scaling.calibration=validation"

@@ -20,8 +20,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.demo import find_policy
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 from gapft_harness.run_directory.directory import SPLITS
-from tests.command import gapft
-from tests.recording_run import write_letters_task
+from tests.kit.command import gapft
+from tests.kit.recording_run import write_letters_task
 
 
 def parse_requirements(text: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import succeed
+from tests.kit.command import succeed
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 

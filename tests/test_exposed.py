@@ -9,7 +9,7 @@ import pytest
 from gapft_harness.core.errors import UserError
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
+from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 STAGES = ("states", "select", "train", "audit", "experiments", "report")
 SEEDS = (13, 21)

@@ -23,7 +23,7 @@ from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.train.job import read_searched_pool
 from gapft_harness.stages.train.stored import TRAINED_AS, compute_groups, predict_shared
-from tests.recording_run import InProcessExecutor
+from tests.kit.recording_run import InProcessExecutor
 from tests.test_dry_run import parse_requirements
 
 RECIPES = sorted(

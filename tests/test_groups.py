@@ -13,10 +13,10 @@ from gapft_harness.stages.selection.choosing import (
     count_condition_slots,
     group_by_state,
 )
+from tests.kit.tampering import change_manifest
 from tests.pools import build_pool
 from tests.test_changed_recipe import SELECTED, write_task
 from tests.test_conditions import SELECTORS, SelectorLetters, build_recipe
-from tests.verify.tampering import change_manifest
 
 
 @given(st.integers(0, 6), st.integers(1, 6))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.command import succeed
-from tests.training.letters import prepare
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
 
 #: A plugin that every process loads. It writes a line each time the weights are read for a hash;
 #: libraries that load the weights do not open the file through Python or do so elsewhere.
@@ -38,7 +38,7 @@ def register_selectors(register):
 
 
 def test_hashes_model_weights_once(tmp_path: Path) -> None:
-    prepare(tmp_path)
+    prepare_letters_run(tmp_path)
     recipe = (tmp_path / "recipe.yaml").read_text()
     (tmp_path / "recipe.yaml").write_text(recipe.replace("[13, 21]", "[13]"))
     cache, log = tmp_path / "cache", tmp_path / "log"

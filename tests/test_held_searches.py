@@ -21,9 +21,9 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import FORMAT
 from gapft_harness.stages.integrity.inputs import SECTION, list_recorded_include_paths
 from gapft_harness.stages.search.stage import run_search_stage
-from tests.command import gapft, succeed
-from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 RECIPE = (
     "name: r\ndata: {task: letters}\n"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.end_to_end.letters_run import find_workers
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 GOES_ON = "gapft: interrupted; run the same command again to continue\n"
 

@@ -33,10 +33,10 @@ from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, p
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.digests import Digests
-from tests.command import gapft
 from tests.generated import generate_missing, place_chunks
-from tests.recording_run import LettersTask, write_letters_task
-from tests.scripted import (
+from tests.kit.command import gapft
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.scripted import (
     K,
     PrefixVerifier,
     ScriptedSampler,

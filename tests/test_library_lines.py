@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import gapft
+from tests.kit.command import gapft
 
 NOISY = """
 import logging

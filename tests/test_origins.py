@@ -17,9 +17,9 @@ from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import build_example, run_selector
 from gapft_harness.stages.verify.run import verify
+from tests.kit.tampering import change_rows
 from tests.pools import build_evidence, build_pool, group_by_state
 from tests.test_selection import LettersAndMore, task
-from tests.verify.tampering import change_rows
 
 __all__ = ["task"]
 

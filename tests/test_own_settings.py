@@ -35,10 +35,10 @@ from gapft_harness.stages.selection.choosing import (
 from gapft_harness.stages.train.job import _complete_folder
 from gapft_harness.stages.train.stored import compute_groups, find_stale
 from gapft_harness.stages.verify.run import verify
-from tests.command import succeed
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
-from tests.training.letters import prepare
-from tests.verify.tampering import change_manifest
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.tampering import change_manifest
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 pytestmark = pytest.mark.xdist_group("own_settings")
 
@@ -80,7 +80,7 @@ def run_arguments(name: str, recipe: str = "recipe.yaml") -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own_settings")
-    prepare(folder)
+    prepare_letters_run(folder)
     shutil.rmtree(folder / "model")
     write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
     (folder / "online.py").write_text(ONLINE)

@@ -36,8 +36,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
 from tests.analysis.test_published import AMORTIZATION, SCOPE
-from tests.command import gapft, succeed
-from tests.letters_task import CONTAINS, write_letters
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import CONTAINS, write_letters
 from tests.report import planted
 from tests.report.test_replicates import build_inputs as build_replicate_inputs
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.hooks.imports import find_imported_files
-from tests.command import gapft
-from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import write_byte_llama
+from tests.kit.command import gapft
+from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.tiny_models import write_byte_llama
 
 FILES = {
     "plugin.py": "import json, pytest, gapft_harness, helpers_of_it\nimport rules_of_it.late as x\n"
@@ -49,7 +49,7 @@ def test_finds_local_imports_without_running_them(
 
 PLUGIN = CONTAINS.replace(
     "class Contains", "import helpers_of_letters\n\n\nclass Contains"
-).replace("g in r else", "helpers_of_letters.holds(g, r) else")
+).replace("g in r and", "helpers_of_letters.holds(g, r) and")
 
 
 def test_edited_helper_module_reruns_the_run(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.command import COMMON, ROOT, succeed
-from tests.patience import PATIENCE_S
+from tests.kit.command import COMMON, ROOT, succeed
+from tests.kit.patience import PATIENCE_S
 
 #: Blocks the two modules as on Windows, then runs the code.
 _BLOCKED = "import sys; sys.modules['fcntl'] = sys.modules['resource'] = None; "

@@ -28,9 +28,9 @@ from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
-from tests.patience import PATIENCE_S
-from tests.recording_run import InProcessExecutor
-from tests.tiny_models import write_byte_llama
+from tests.kit.patience import PATIENCE_S
+from tests.kit.recording_run import InProcessExecutor
+from tests.kit.tiny_models import write_byte_llama
 
 pytestmark = pytest.mark.xdist_group("program_run")
 

@@ -15,8 +15,8 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.verify.run import verify
-from tests.recording_run import LettersTask, write_letters_task
-from tests.tiny_models import write_byte_llama
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tiny_models import write_byte_llama
 
 ARM = Arm("gapft", 13)
 POOL = 12

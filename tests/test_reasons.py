@@ -18,7 +18,7 @@ from gapft_harness.verification.reasons import (
     needs_explanation,
     rank_kinds,
 )
-from tests.command import succeed
+from tests.kit.command import succeed
 
 STATUSES = st.sampled_from(["pass", "fail", "timeout", "error"])
 VERDICTS = st.builds(Verdict, STATUSES, st.sampled_from(["", "no box", "said 3", "test 4 of 9"]))

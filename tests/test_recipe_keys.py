@@ -12,7 +12,7 @@ import pytest
 from gapft_harness.core.errors import GapftError
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.selection import choosing
-from tests.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 #: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
 K = {"k": 4}

@@ -9,7 +9,7 @@ import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.run_directory.recording import record_search, require_same_model
-from tests.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 A, B = "a" * 64, "b" * 64
 

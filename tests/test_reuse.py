@@ -17,9 +17,9 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY
 from gapft_harness.hooks.manager import _load_cached
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.command import gapft
-from tests.patience import PATIENCE_S
-from tests.recording_run import LettersTask, write_letters_task
+from tests.kit.command import gapft
+from tests.kit.patience import PATIENCE_S
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 SEARCH = {"k": 4, "chunk": 8}
 GREEDY_AND_SAMPLES = {"greedy", "samples"}
@@ -164,7 +164,7 @@ def test_generates_exactly_what_depends_on_a_change(
 
 def test_model_files_are_compared_by_content(task: LettersTask, tmp_path: Path) -> None:
     """A moved model is the same model; another tokenizer makes it a different one."""
-    from tests.tiny_models import write_byte_llama
+    from tests.kit.tiny_models import write_byte_llama
 
     first = write_byte_llama(tmp_path / "one")
     shutil.copytree(first, tmp_path / "copy")

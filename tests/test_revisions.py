@@ -13,9 +13,9 @@ import yaml
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.run_directory import layout
-from tests.command import gapft, succeed
-from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import write_byte_llama
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.tiny_models import write_byte_llama
 
 #: The commits of the two revisions, by their weights' seeds.
 COMMITS = {seed: f"{seed + 10}" * 20 for seed in (0, 1)}

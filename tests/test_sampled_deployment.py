@@ -18,10 +18,10 @@ from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.recipe_changes import list_setting_changes
 from gapft_harness.run_directory.tables import read_judged, read_states
 from gapft_harness.stages.verify.run import verify
-from tests.command import succeed
-from tests.recording_run import LettersTask, write_letters_task
-from tests.training.letters import prepare
-from tests.verify.tampering import change_rows
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tampering import change_rows
 
 SAMPLED = {"temperature": 0.3, "top_p": 0.8, "top_k": 5}
 
@@ -113,7 +113,7 @@ def test_import_refuses_sampled_deployment(task: LettersTask, tmp_path: Path) ->
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a trained and audited run, and the same search by two workers."""
     folder = tmp_path_factory.mktemp("deployment")
-    options = [*prepare(folder)]
+    options = [*prepare_letters_run(folder)]
     for name, workers, stages in (
         ("one", 1, ("search", "states", "select", "train", "audit")),
         ("two", 2, ("search", "states")),

@@ -21,7 +21,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.stages.generation import made_from
 from gapft_harness.stages.generation.made_from import describe_libraries, describe_sampler
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 BACKENDS = ("hf", "vllm")
 

@@ -18,10 +18,9 @@ from gapft_harness.run_directory.tables import read_problems
 from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.search import stage
 from gapft_harness.stages.search.stage import run_search_stage, search_split
-from tests.command import gapft, succeed
-from tests.letters_task import CONTAINS, write_letters
-from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
-from tests.training.letters import prepare
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import CONTAINS, prepare_letters_run, write_letters
+from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_reads_the_audit_before_searching_the_pool(tmp_path: Path) -> None:
 
 def test_records_that_the_models_penalty_is_ignored(tmp_path: Path) -> None:
     """Qwen2.5-Instruct has such a file. Also responses from the store get the warning."""
-    arguments = prepare(tmp_path)
+    arguments = prepare_letters_run(tmp_path)
     GenerationConfig(repetition_penalty=1.05, eos_token_id=2).save_pretrained(tmp_path / "model")
     expected = f"{tmp_path / 'model'}: ignored repetition_penalty=1.05 of its generation_config: "
     done = succeed(*arguments, "first", "--only", "search", cwd=tmp_path)

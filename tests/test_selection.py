@@ -26,8 +26,8 @@ from gapft_harness.stages.selection.choosing import (
     run_selector,
 )
 from gapft_harness.stages.selection.stage import list_arms
+from tests.kit.recording_run import LettersTask, write_letters_task
 from tests.pools import build_evidence, build_pool
-from tests.recording_run import LettersTask, write_letters_task
 
 
 def register_selector(select: Any, **options: Any) -> Registration:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import toy_server
-from tests.command import gapft, succeed
+from tests.kit.command import gapft, succeed
 from tests.toy_server import ToyServer
 
 K, PROBLEMS, AUDIT, CHUNK = 2, 12, 3, 4

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 from tests.report import chromium
 
 FILE = Path(__file__).parents[1] / "docs" / "site" / "build.py"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -17,14 +16,7 @@ import pytest
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.verify.tampering import (
-    change_rows,
-    find_differences,
-    read_rows,
-    seal_again,
-    write_rows,
-)
+from tests.kit.command import gapft, succeed
 
 CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
 #: Samples of the search: two sets and part of the third. The audit draws the rest.
@@ -332,45 +324,6 @@ def test_verify_recomputes_windows(folder_copy: Path) -> None:
 def test_pool_gets_no_unused_samples(folder: Path) -> None:
     rows = pq.read_table(folder / "run/pool/responses.parquet")
     assert {*rows["index"].to_pylist()} == {-1, *range(SEARCHED)}
-
-
-FURTHER = "decisions/source-seed0.stability.parquet"
-
-
-def fail_passed_sample(rows: list[dict[str, Any]]) -> None:
-    next(row for row in rows if row["status"] == "pass")["status"] = "fail"
-
-
-def remove_problem(rows: list[dict[str, Any]]) -> None:
-    del rows[: SETS * K - SEARCHED]
-
-
-def remove_sample(rows: list[dict[str, Any]]) -> None:
-    del rows[2]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (fail_passed_sample, "judged again it is pass"),
-        (remove_problem, "other problems than"),
-        (remove_sample, "has other responses than samples 1 to 3"),
-    ],
-)
-def test_verify_finds_changed_further_samples(
-    folder_copy: Path, change: Callable[[list[dict[str, Any]]], None], message: str
-) -> None:
-    change_rows(folder_copy / "run", FURTHER, change)
-    lines = [x for x in find_differences(folder_copy, folder_copy / "run") if FURTHER in x]
-    assert any(message in line for line in lines), lines
-
-
-def test_verify_finds_further_samples_of_wrong_model(folder_copy: Path) -> None:
-    run = folder_copy / "run"
-    write_rows(run / FURTHER, read_rows(run / FURTHER), adapter={"arm": "gapft-seed13"})
-    seal_again(run, FURTHER)
-    fault = f"{FURTHER}: was decoded with an adapter, but is of the source model"
-    assert fault in find_differences(folder_copy, run)
 
 
 def test_finished_run_accepts_other_sample_sets(folder_copy: Path) -> None:

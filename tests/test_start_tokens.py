@@ -27,10 +27,10 @@ from gapft_harness.run_directory.recording import require_same_model
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.training.plan import build_training_prompt
 from tests.asking import generate_all, make_request
-from tests.command import gapft, succeed
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
-from tests.training.letters import prepare
-from tests.verify.tampering import change_manifest, seal_again
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.tampering import change_manifest, seal_again
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 pytestmark = pytest.mark.xdist_group("start_tokens")
 
@@ -105,7 +105,7 @@ PLUGINS = ("--plugin", "plugin.py", "--plugin", "seen.py")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a run; the recipe does not set the number of start tokens."""
     folder = tmp_path_factory.mktemp("start_tokens")
-    prepare(folder)
+    prepare_letters_run(folder)
     shutil.rmtree(folder / "model")
     write_byte_llama(folder / "model", chat_template=CHAT_TEMPLATE, add_bos=True)
     (folder / "seen.py").write_text(SEEN)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import succeed
+from tests.kit.command import succeed
 
 SMALL = (
     "--condition", "gapft", "--condition", "uniform", "--limit", "60",

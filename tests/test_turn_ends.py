@@ -19,7 +19,7 @@ from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.plugins.trainers.lora import lora
 from gapft_harness.training.model import load_end_token
 from tests.chat_models import CHATML, KINDS, set_generation_ends, write_chat_model
-from tests.tiny_models import CHAT_TEMPLATE
+from tests.kit.tiny_models import CHAT_TEMPLATE
 from tests.training.examples import examples, job
 
 

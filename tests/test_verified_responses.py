@@ -20,9 +20,9 @@ from gapft_harness.run_directory.parquet import write_batches
 from gapft_harness.run_directory.tables import build_response_row, read_examples, response_schema
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
 from gapft_harness.stages.verify.run import verify
+from tests.kit.tampering import change_rows
 from tests.pools import build_evidence
 from tests.test_selection import LettersAndMore, task
-from tests.verify.tampering import change_rows
 
 __all__ = ["task"]
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.benchmarks.measure import Figure, run_process, time_in_turn
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 VOCABULARY, HIDDEN, PROBLEMS, ROUNDS = 151_936, 128, 64, 3
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.measure import Figure
-from tests.command import succeed
+from tests.kit.command import succeed
 
 UPDATES, ROUNDS = 20, 3
 

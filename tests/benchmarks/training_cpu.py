@@ -18,7 +18,7 @@ from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, run_process
 from tests.benchmarks.training_speed import Case, compare_with_trl, train_ours
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 VOCABULARY, LIMIT_GB = 151_936, 6.0
 #: Repetitions of the five examples whose training memory is measured: a step of 16 and 4 more.

@@ -20,7 +20,7 @@ from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.benchmarks.measure import Figure, run_process
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
 from tests.generated import generate_missing
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 K, ROUNDS = 8, 3
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.run_directory.tables import read_states
-from tests.command import gapft, succeed
+from tests.kit.command import gapft, succeed
 
 TASK = """\
 task: sums

@@ -19,10 +19,10 @@ from gapft_harness.compare.policy import (
     find_worst,
     read_policy,
 )
-from tests.command import ROOT
 from tests.compare.logs import row, write_log
 from tests.compare.test_gate import read_refusal, run_compare
 from tests.compare.test_several_tasks import lm_eval_logs  # noqa: F401
+from tests.kit.command import ROOT
 
 CHANGES = st.floats(-1, 1)
 MARGINS = st.floats(0, 1)

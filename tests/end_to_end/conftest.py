@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import succeed
 from tests.end_to_end.letters_run import Letters
 from tests.end_to_end.readme import run_blocks
+from tests.kit.command import succeed
 
 
 @pytest.fixture(scope="session")

@@ -23,10 +23,10 @@ from typing import Any
 import psutil
 
 from gapft_harness.run_directory import layout
-from tests.command import gapft
-from tests.letters_task import CONTAINS, write_letters
-from tests.patience import PATIENCE_S
-from tests.tiny_models import write_byte_llama
+from tests.kit.command import gapft
+from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.patience import PATIENCE_S
+from tests.kit.tiny_models import write_byte_llama
 
 #: The rule and the selector are slow, so that a kill can hit their stages.
 PLUGIN = (

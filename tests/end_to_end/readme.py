@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import pytest
 
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.generation import made_from
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import kill_command
 from tests.end_to_end.test_bad_disk import (
     count_file_pages,
@@ -25,8 +24,9 @@ from tests.end_to_end.test_bad_disk import (
     mount_small_disk,
     remount,
 )
-from tests.patience import PATIENCE_S
-from tests.training.letters import prepare
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("bad_stores")
 
@@ -115,7 +115,7 @@ def test_commands_share_a_search_without_locks(tmp_path: Path, whole_run: Path) 
 
 
 def test_copies_files_without_hard_links(tmp_path: Path) -> None:
-    command = prepare(tmp_path)
+    command = prepare_letters_run(tmp_path)
     env = patch_python(tmp_path, WITHOUT_LINKS)
     more = (
         *("--seed", "13", "--condition", "gapft", "--set", "executor.workers=1"),

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from gapft_harness.cli.main import app
 from gapft_harness.core.errors import GapftError
-from tests.command import gapft, lm_eval, succeed
 from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
+from tests.kit.command import gapft, lm_eval, succeed
 
 ROOT = Path(__file__).parents[2]
 CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]

@@ -11,7 +11,7 @@ import pytest
 
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import read_recipe
-from tests.command import succeed
+from tests.kit.command import succeed
 
 pytestmark = pytest.mark.xdist_group("demo")
 

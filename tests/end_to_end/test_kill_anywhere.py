@@ -23,7 +23,7 @@ from tests.end_to_end.letters_run import (
     store_path,
     wait_for_marker,
 )
-from tests.verify.tampering import find_differences
+from tests.kit.runs import find_differences
 
 pytestmark = pytest.mark.xdist_group("resume")
 

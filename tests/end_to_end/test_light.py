@@ -19,7 +19,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 

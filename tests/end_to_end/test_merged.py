@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.command import gapft, succeed
+from tests.kit.command import gapft, succeed
 
 ARM = "gapft-seed13"
 SETTINGS = ("search.k=4", "search.chunk=64", "executor.workers=1", "statistics.replicates=20")

@@ -16,11 +16,11 @@ import pytest
 
 from gapft_harness.core.records import Problem
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from tests.command import succeed
 from tests.end_to_end import planting
 from tests.end_to_end.results_checks import check_results
+from tests.kit.command import succeed
+from tests.kit.tiny_models import write_byte_llama
 from tests.real_data import find_real_file
-from tests.tiny_models import write_byte_llama
 
 #: the first part of the validation file is the training split, the rest the test split
 LOGIQA_TRAIN = 1100

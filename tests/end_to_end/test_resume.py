@@ -26,7 +26,7 @@ from tests.end_to_end.letters_run import (
     store_path,
     wait_for_marker,
 )
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("resume")
 

@@ -16,7 +16,7 @@ from gapft_harness.interactive.functions import decompose
 from gapft_harness.interactive.runs import open_run
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.study.verify import verify_study
-from tests.command import succeed
+from tests.kit.command import succeed
 
 K = 4
 CONDITIONS, SEEDS = ("gapft", "uniform"), (13, 21)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.core.files import sha256, write_json
 from gapft_harness.stages.audit import audit_arm
-from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
-from tests.patience import PATIENCE_S
-from tests.training.letters import prepare
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("scaled_run")
 
@@ -35,7 +31,7 @@ OPTIONS = (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scaled_folder = tmp_path_factory.mktemp("scaled-run")
-    command = prepare(scaled_folder)
+    command = prepare_letters_run(scaled_folder)
     succeed(*command, "whole", *OPTIONS, cwd=scaled_folder)
     return scaled_folder
 
@@ -85,37 +81,3 @@ def test_removes_scaled_copy_beside_finished_table(folder: Path, tmp_path: Path)
     audit_arm(str(run), "gapft", 13, split="calibration", file=table, scale=0.5)
     assert not copy.exists()
     assert (run / table).read_bytes() == before
-
-
-def test_verify_recomputes_the_choice(folder: Path, tmp_path: Path) -> None:
-    plugin = ("--plugin", folder / "plugin.py")
-    done = succeed("verify", folder / "whole", *plugin)
-    assert re.search(r"scaling: \d+ of its files .* 1 were recomputed", done.stdout)
-    run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
-    relative = "scaled/gapft-seed13"
-    facts = json.loads((run / relative / "scaling.json").read_text())
-    facts["scale"] = 0.5
-    (run / relative / "scaling.json").write_text(json.dumps(facts))
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["files"][relative] = sha256(run / relative)
-    write_json(run / "manifest.json", manifest)
-    done = gapft("verify", run, *plugin)
-    assert done.returncode == 1
-    assert f"{relative}/scaling.json: scale is 0.5, recomputed:" in done.stderr
-
-
-def test_verify_finds_changed_adapter_configuration(folder: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
-    manifest = json.loads((run / "manifest.json").read_text())
-    for kind in ("scaled", "adapters"):
-        path = run / kind / "gapft-seed13/adapter_config.json"
-        config = json.loads(path.read_text()) | {"use_rslora": True}
-        path.write_text(json.dumps(config))
-        manifest["files"][f"{kind}/gapft-seed13"] = sha256(path.parent)
-        write_json(run / "manifest.json", manifest)
-        text = "\n".join(verify(run, [str(folder / "plugin.py")]).differences)
-        only_scaled = (
-            "scaled/gapft-seed13/adapter_config.json: use_rslora is true, recomputed" in text
-        )
-        assert only_scaled == (kind == "scaled")
-    assert "adapters/gapft-seed13/adapter_config.json: use_rslora is true" in text

@@ -22,8 +22,8 @@ import pytest
 from gapft_harness.core.files import sha256
 from gapft_harness.core.numerics import decides_results
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
-from tests.letters_task import CONTAINS, write_letters
-from tests.tiny_models import write_byte_llama
+from tests.kit.letters import CONTAINS, write_letters
+from tests.kit.tiny_models import write_byte_llama
 
 pytestmark = pytest.mark.xdist_group("resume")
 
@@ -114,7 +114,7 @@ def test_every_read_is_declared(tmp_path: Path) -> None:
     (tmp_path / "helpers_here.py").write_text("def holds(gold, text):\n    return gold in text\n")
     (tmp_path / "plugin.py").write_text(
         "import helpers_here\n"
-        + CONTAINS.replace("if g in r else", "if helpers_here.holds(g, r) else")
+        + CONTAINS.replace("if g in r and", "if helpers_here.holds(g, r) and")
     )
     (tmp_path / "recipe.yaml").write_text(
         "name: letters\ndata: {task: letters}\nsearch: {k: 4, temperature: 1.0, top_p: 1.0}\n"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.recipe.recipe import resolve_model
-from tests.tiny_models import CHAT_TEMPLATE
+from tests.kit.tiny_models import CHAT_TEMPLATE
 
 #: The command beside this Python, as with `make test-vllm`, or on the path.
 VLLM = shutil.which("vllm", path=str(Path(sys.executable).parent)) or shutil.which("vllm")

@@ -12,9 +12,9 @@ import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.executors.ray_cluster import start_ray
-from tests.command import succeed
 from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
+from tests.kit.command import succeed
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
 

@@ -21,7 +21,7 @@ from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.text import build_instances
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from tests.asking import generate_all, make_request
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)
 SAMPLED = Decoding(True, 60, (), 2.0, 1.0, 0)

@@ -18,8 +18,8 @@ from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.training.adapter import scale_adapter
 from tests.asking import generate_all, ignore_progress, make_request
-from tests.command import gapft, succeed
 from tests.end_to_end.results_checks import check_results
+from tests.kit.command import gapft, succeed
 
 MODEL = {"pretrained": resolve_model("bundled:demo"), "dtype": "float32", "device": "cpu"}
 #: The recipe's other settings, so that batches equal those of the run.

@@ -15,7 +15,7 @@ from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, make_request
-from tests.tiny_models import write_byte_adapter
+from tests.kit.tiny_models import write_byte_adapter
 
 pytestmark = pytest.mark.xdist_group("vllm_serve")
 

@@ -20,7 +20,7 @@ from gapft_harness.executors.local import LocalExecutor, divide_gpus
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
 from tests.executors import job_functions
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 
 def build_job(function, label="", **arguments):

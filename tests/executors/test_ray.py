@@ -26,10 +26,10 @@ from gapft_harness.executors import ray as ray_executor
 from gapft_harness.executors.ray import RayExecutor
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import find_stored_files as stored_of
 from tests.executors import job_functions
-from tests.patience import PATIENCE_S
+from tests.kit.command import gapft, succeed
+from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("ray")
 

@@ -24,8 +24,8 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_stages
-from tests.patience import PATIENCE_S
-from tests.recording_run import InProcessExecutor, LettersTask, write_letters_task
+from tests.kit.patience import PATIENCE_S
+from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
 pytestmark = pytest.mark.xdist_group("ray")
 

@@ -13,7 +13,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.exporting.kinds import export
 from gapft_harness.interactive.runs import Run
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.recording_run import write_letters_task
+from tests.kit.recording_run import write_letters_task
 
 KEYS: dict[str, Any] = {"search": {"k": 4}}
 

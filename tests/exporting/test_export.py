@@ -25,8 +25,8 @@ from gapft_harness.run_directory.tables import (
     write_examples,
     write_problems,
 )
-from tests.recording_run import write_letters_task
-from tests.verify.tampering import seal_again
+from tests.kit.recording_run import write_letters_task
+from tests.kit.tampering import seal_again
 
 KEYS: dict[str, Any] = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
 

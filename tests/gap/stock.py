@@ -30,7 +30,7 @@ import pathlib
 
 from gapft_harness import hookimpl
 from gapft_harness.hooks.protocols import Generated, Generation
-from tests.recording_run import InProcessExecutor
+from tests.kit.recording_run import InProcessExecutor
 
 
 class Here(InProcessExecutor):

@@ -24,9 +24,9 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, render_chat
 from tests.asking import make_request
-from tests.command import succeed
 from tests.gap.stock import STOCK, write_task
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
+from tests.kit.command import succeed
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 #: Trims every turn, as Llama's does.
 TRIMMING = CHAT_TEMPLATE.replace("message['content']", "message['content'] | trim")

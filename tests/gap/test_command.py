@@ -12,8 +12,8 @@ from gapft_harness.cli.main import app
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.report.rendering import terminal
-from tests.command import succeed
 from tests.gap.stock import STOCK, K, run_gap, write_stock, write_task
+from tests.kit.command import succeed
 
 CHOICE = """\
 include: gsm8k.yaml

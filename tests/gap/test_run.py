@@ -22,8 +22,8 @@ from gapft_harness.gap.prospects import Plan, Prospects, assess
 from gapft_harness.gap.searched import SearchedRun, read_run
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.verdicts.table import Verdicts
-from tests.command import succeed
-from tests.training.letters import prepare
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
 
 RECIPE = {"search": {}, "seeds": [13, 21, 73]}
 
@@ -52,7 +52,7 @@ def draw_split(problems: int, share: float, seed: int = 0, k: int = 8) -> Verdic
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the real command, with its report."""
     folder = tmp_path_factory.mktemp("run")
-    command = prepare(folder)
+    command = prepare_letters_run(folder)
     pool = folder / "tasks/pool.jsonl"
     pool.write_text("".join(pool.read_text().splitlines(keepends=True)[:24]))  # a small pool
     succeed(*command, "run", "--seed", 13, "--condition", "gapft", cwd=folder)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gapft_harness.run_directory.tables import read_judged, read_problems
-from tests.command import gapft, succeed
 from tests.gap.stock import POLICY, STOCK, write_stock, write_task
 from tests.gap.test_command import CHOICE
+from tests.kit.command import gapft, succeed
 
 DEMO = POLICY.parents[1] / "tasks" / "demo"
 FLEXIBLE = ("--set", "verifier.params.metric=exact_match,flexible-extract")

@@ -8,7 +8,7 @@ import pytest
 
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states
 from gapft_harness.stages.generation.stored_files import DraftResponses
 from gapft_harness.stages.pipeline import run_stages
-from tests.recording_run import LettersTask
+from tests.kit.recording_run import LettersTask
 
 #: Greedy, sample 0, sample 1: G, S by the second sample, U.
 VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]

@@ -13,7 +13,6 @@ from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.pipeline import run_stages
-from tests.command import gapft
 from tests.importing.made import (
     VERDICTS,
     build_lines,
@@ -21,8 +20,9 @@ from tests.importing.made import (
     import_and_run,
     write_lines,
 )
-from tests.recording_run import LettersTask, write_letters_task
-from tests.verify.tampering import change_manifest
+from tests.kit.command import gapft
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.tampering import change_manifest
 
 
 @pytest.fixture

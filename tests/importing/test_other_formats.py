@@ -12,7 +12,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.importing.job import seal_states
 from gapft_harness.run_directory.tables import read_judged
 from tests.importing.made import Line, get_states, import_and_run, write_lines
-from tests.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 #: Greedy, sample 0, sample 1, sample 2: G, S by the second sample, U.
 VERDICTS = [[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]

@@ -30,7 +30,7 @@ from tests.importing.made import (
     import_and_run,
     write_lines,
 )
-from tests.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 
 @pytest.fixture

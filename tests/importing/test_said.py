@@ -12,7 +12,7 @@ from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
 from tests.importing.made import build_lines, import_and_run, write_lines
-from tests.recording_run import LettersTask, write_letters_task
+from tests.kit.recording_run import LettersTask, write_letters_task
 
 SPLITS = ("pool", "audit")
 

@@ -16,7 +16,7 @@ from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_states, response_schema
-from tests.recording_run import write_letters_task
+from tests.kit.recording_run import write_letters_task
 
 PASSED = {"gapft": {0, 1, 2, 3}, "uniform": {0, 5}}
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from tests.command import succeed
+from tests.kit.command import succeed
 
 K = 4
 SEEDS = (13, 21)

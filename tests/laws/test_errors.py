@@ -25,7 +25,7 @@ from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import Setting, check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
-from tests.command import gapft
+from tests.kit.command import gapft
 
 #: Logs of the demo's model before and after training.
 LOGS = Path(__file__).parents[2] / "gapft_harness/demo/logs"

@@ -9,7 +9,7 @@ import pytest
 
 from gapft_harness import autoload
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
-from tests.command import lm_eval
+from tests.kit.command import lm_eval
 
 
 class Point:

@@ -24,8 +24,8 @@ from gapft_harness.stages.generation.generation import build_greedy_phase, divid
 from gapft_harness.stages.generation.stored_files import StoredResponses
 from tests.asking import generate_all, make_request
 from tests.generated import generate_missing, read_response_files
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 from tests.test_generation import SeededSampler
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 SHORT = Decoding(do_sample=False, max_gen_toks=6)
 

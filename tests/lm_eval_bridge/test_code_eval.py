@@ -21,7 +21,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge import code_eval
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval, install_code_eval
 from tests.gap.stock import PLUGIN, POLICY, K, evaluate_texts, run_gap, write_task
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 DOCUMENTS = 4
 ADD = "def add(a, b):\n    return a + b"

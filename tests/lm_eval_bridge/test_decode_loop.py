@@ -13,7 +13,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import FINISH_REASONS, GREEDY, STOP_STRING, Decoding
 from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings
 from tests.asking import generate_all, make_request
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 torch = pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.judge import Scores
-from tests.command import lm_eval
+from tests.kit.command import lm_eval
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,7 +24,7 @@ from gapft_harness.core.records import (
 )
 from gapft_harness.hooks.protocols import Generated, Generation, Request, SamplerSettings
 from tests.asking import generate_all, make_request
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 torch = pytest.importorskip("torch")
 

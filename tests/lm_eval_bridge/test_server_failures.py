@@ -308,7 +308,7 @@ def test_reports_failed_first_request(server):
 
 
 def test_rejects_tokenizer_of_different_model(server, tmp_path):
-    from tests.tiny_models import write_byte_llama
+    from tests.kit.tiny_models import write_byte_llama
 
     server.behaviour = Behaviour(extended=True, encode=lambda text: [3 + ord(c) % 50 for c in text])
     wrong = build_settings(

@@ -16,7 +16,7 @@ from gapft_harness.core.records import STOP_STRING, Adapter, Arm, Attempt, Decod
 from gapft_harness.hooks.protocols import Request, SamplerSettings, beyond_context
 from gapft_harness.lm_eval_bridge.samplers.server.sampler import ServerSampler, find_model
 from tests.asking import generate_all, make_request
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama
 from tests.toy_server import Behaviour, ToyServer, answer, reason
 
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=12)

@@ -11,7 +11,7 @@ from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.sections import Search
-from tests.command import gapft
+from tests.kit.command import gapft
 
 YAML = """
 task: sums

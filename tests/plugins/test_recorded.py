@@ -13,7 +13,7 @@ from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.plugins.samplers.recorded import recorded
 from tests.asking import generate_all, make_request
-from tests.tiny_models import CHAT_TEMPLATE, write_byte_llama
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 DECODE = Decoding(do_sample=False, max_gen_toks=4)
 RECORDS = [

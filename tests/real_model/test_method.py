@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import gapft_harness
 from gapft_harness.core.records import GREEDY
 from gapft_harness.interactive.runs import Run
-from tests.command import lm_eval, succeed
+from tests.kit.command import lm_eval, succeed
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.command import succeed
+from tests.kit.command import succeed
 from tests.study_script import import_study
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")

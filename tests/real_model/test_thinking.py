@@ -16,7 +16,7 @@ import pytest
 
 import gapft_harness
 from gapft_harness.interactive.runs import Run
-from tests.command import succeed
+from tests.kit.command import succeed
 
 MODEL = os.environ.get("GAPFT_REAL_MODEL", "")
 pytestmark = pytest.mark.skipif(not MODEL, reason="GAPFT_REAL_MODEL: make test-real-model sets it")

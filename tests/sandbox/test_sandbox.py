@@ -25,7 +25,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import InfrastructureError, Limits, Program, Sandbox, Test, probe_tiers
 from gapft_harness.sandbox.probes import _CANARIES, _build_canary
 from gapft_harness.sandbox.records import TIERS
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 from tests.sandbox.conftest import LIMITS
 from tests.sandbox.outside_world import count_descendants, list_living_descendants, list_mounts
 

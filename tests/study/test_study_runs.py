@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import kill_command
-from tests.patience import PATIENCE_S
-from tests.training.letters import prepare
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
 
 MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
 STUDY = """
@@ -33,7 +33,7 @@ cells:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder_path = tmp_path_factory.mktemp("letters-study")
-    prepare(folder_path)
+    prepare_letters_run(folder_path)
     (folder_path / "study.yaml").write_text(STUDY)
     return folder_path
 

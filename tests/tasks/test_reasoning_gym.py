@@ -24,7 +24,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.task_file.documents import Document
 from gapft_harness.plugins.verifiers.reasoning_gym import EXTRACTION_RULES, remove_wrapping
 from tests.canned_model import CannedModel
-from tests.command import gapft, succeed
+from tests.kit.command import gapft, succeed
 from tests.tasks.benchmark_files import needs_reasoning_gym
 
 pytestmark = needs_reasoning_gym

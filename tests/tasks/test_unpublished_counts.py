@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from tests.command import succeed
+from tests.kit.command import succeed
 
 WARNING = (
     "gapft_logiqa {}: counts differ from the paper: found {}; expected {}; these are not the "

@@ -17,7 +17,7 @@ from gapft_harness.training import loop
 from gapft_harness.training.loop import Checkpoint, read_random_state
 from gapft_harness.training.model import add_lora, load_base
 from gapft_harness.training.objective import compute_loss
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import examples, job, settings
 
 

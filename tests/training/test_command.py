@@ -30,11 +30,11 @@ from gapft_harness.store.store import STORE_VARIABLE
 from gapft_harness.training import devices, lora
 from gapft_harness.training.model import load_base
 from gapft_harness.training.plan import build_sequences
-from tests.command import gapft, succeed
-from tests.patience import PATIENCE_S
-from tests.recording_run import InProcessExecutor
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
+from tests.kit.recording_run import InProcessExecutor
 from tests.training.examples import assert_same_weights
-from tests.training.letters import prepare
 from tests.training.literal import run_literal_training
 
 pytestmark = pytest.mark.xdist_group("train_command")
@@ -46,7 +46,7 @@ ARM = "gapft-seed13"
 def selected_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run stopped after selection: one arm of 80 exposures."""
     folder = tmp_path_factory.mktemp("command")
-    prepare(folder)
+    prepare_letters_run(folder)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
     content["budget"] = {"n": 4}

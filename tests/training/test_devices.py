@@ -16,7 +16,7 @@ from gapft_harness.hooks.protocols import SearchedPool
 from gapft_harness.training import grpo, lora, memory
 from gapft_harness.training.devices import check_dtype, choose_device
 from gapft_harness.training.model import load_base
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import assert_same_weights, examples, job, settings
 
 

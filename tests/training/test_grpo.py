@@ -23,8 +23,8 @@ from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.patience import PATIENCE_S
+from tests.kit.command import gapft, succeed
+from tests.kit.patience import PATIENCE_S
 
 pytestmark = pytest.mark.xdist_group("grpo")
 

@@ -26,7 +26,7 @@ from gapft_harness.training.model import (
     fuse_lora_layers,
     remove_lora,
 )
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 CUDA = torch.device("cuda")
 FUSED = Training(kernels="fused")

@@ -24,7 +24,7 @@ from gapft_harness.training.ledger import build_ledger
 from gapft_harness.training.loop import Checkpoint, run_steps
 from gapft_harness.training.plan import build_sequences, plan_steps
 from tests.chat_models import set_generation_ends
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import assert_same_weights, example, examples, job, settings
 
 N = 37  # three steps of 16, the last of 5

@@ -27,7 +27,7 @@ from gapft_harness.training.model import add_lora, build_meta_model, fuse_lora_l
 from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import build_sequences
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import example, examples, job, settings
 
 CPU = torch.device("cpu")

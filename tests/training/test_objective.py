@@ -20,7 +20,7 @@ from gapft_harness.training.ledger import compute_token_weights
 from gapft_harness.training.objective import collate, compute_loss, flatten
 from gapft_harness.training.passes import Member, cut_step
 from gapft_harness.training.plan import TrainingSequence, build_sequences
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import examples, settings
 
 END = 2

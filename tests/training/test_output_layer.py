@@ -18,7 +18,7 @@ from gapft_harness.training.objective import Batch, collate, compute_loss
 from gapft_harness.training.output_layer import is_output_layer_last
 from gapft_harness.training.passes import Member
 from gapft_harness.training.plan import build_sequences
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import examples, job, settings
 
 VOCABULARY, ROWS = 259, 5

@@ -11,17 +11,17 @@ import yaml
 
 from gapft_harness.stages.verify.run import verify
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
-from tests.command import gapft, succeed
-from tests.training.letters import prepare
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.tampering import change_manifest
 from tests.training.test_tied import build_base_model
-from tests.verify.tampering import change_manifest
 
 pytestmark = pytest.mark.xdist_group("refused_early")
 
 
 def prepare_folder(folder: Path, **changes: dict[str, Any]) -> list[str]:
     """Prepare the letters task with a changed recipe; return the command's arguments."""
-    arguments = prepare(folder)
+    arguments = prepare_letters_run(folder)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
     for section, values in changes.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,9 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory import layout
 from gapft_harness.stages.verify.run import verify
-from tests.command import succeed
-from tests.training.letters import prepare
-from tests.verify.tampering import change_facts, change_manifest, find_differences, seal_again
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.runs import find_differences
 
 GAPFT, AGAIN, UNIFORM = (Arm(name, 13) for name in ("gapft", "again", "uniform"))
 CONDITIONS: dict[str, Any] = {"gapft": {}, "uniform": {}}
@@ -33,7 +32,7 @@ REPLICATE = {"again": {"selector": "gapft", "replicate": 1}}
 def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a finished run of two conditions and a replicate added later."""
     folder = tmp_path_factory.mktemp("retrained")
-    command = [*prepare(folder), "run"]
+    command = [*prepare_letters_run(folder), "run"]
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text()) | {"budget": {"n": 6}, "executor": {"workers": 1}}
     content |= {"conditions": CONDITIONS, "seeds": [13, 21]}
@@ -133,65 +132,6 @@ def test_condition_that_becomes_replicate_is_trained_again(
     assert read_adapter_facts(run, GAPFT)["stored"] != key
     assert "seconds" in read_manifest(run)["training"][GAPFT.name]
     assert find_differences(finished_folder, run) == []
-
-
-# Forgeries that gapft verify detects
-
-
-def replace_arm(run: Path) -> None:
-    """Replace the replicate by the arm of a different condition, and seal it again."""
-    for file in (layout.selection_path, layout.adapter_path, layout.decisions_path):
-        source, target = run / file(UNIFORM), run / file(AGAIN)
-        if source.is_dir():
-            shutil.rmtree(target)
-            shutil.copytree(source, target)
-        else:
-            shutil.copy(source, target)
-        seal_again(run, file(AGAIN))
-    change_manifest(run, lambda m: m["training"].update({AGAIN.name: m["training"][UNIFORM.name]}))
-    change_facts(run, AGAIN.name, lambda entry: entry.update(condition="again"))
-
-
-def claim_shared_adapter(run: Path) -> None:
-    """Record that the replicate shares the adapter of the arm that it repeats."""
-    key = read_adapter_facts(run, GAPFT)["stored"]
-    change_facts(run, AGAIN.name, lambda entry: entry.update(stored=key))
-    change_manifest(run, lambda m: m["training"][AGAIN.name].update(trained_as=GAPFT.name))
-
-
-def copy_folder(run: Path) -> None:
-    """Replace the replicate's folder by a copy of the original's."""
-    shutil.rmtree(run / layout.adapter_path(AGAIN))
-    shutil.copytree(run / layout.adapter_path(GAPFT), run / layout.adapter_path(AGAIN))
-    seal_again(run, layout.adapter_path(AGAIN))
-
-
-def replace_by_other_seed(run: Path) -> None:
-    """Replace the replicate's adapter by one of a different seed."""
-    shutil.rmtree(run / layout.adapter_path(AGAIN))
-    shutil.copytree(run / layout.adapter_path(Arm("gapft", 21)), run / layout.adapter_path(AGAIN))
-    seal_again(run, layout.adapter_path(AGAIN))
-    change_manifest(
-        run, lambda m: m["training"].update({AGAIN.name: m["training"]["gapft-seed21"]})
-    )
-    change_facts(run, AGAIN.name, lambda entry: entry.update(condition="again", seed=13))
-
-
-@pytest.mark.parametrize(
-    ("forge", "place", "expected"),
-    [
-        (replace_arm, layout.selection_path(AGAIN), f"repeats the training of {GAPFT.name}"),
-        (claim_shared_adapter, layout.adapter_path(AGAIN), "the key computed from made_from"),
-        (copy_folder, layout.adapter_path(AGAIN), "condition"),
-        (replace_by_other_seed, layout.adapter_path(AGAIN), "plan_sha256"),
-    ],
-)
-def test_verify_detects_forged_replicate(
-    finished_folder: Path, run: Path, forge: Callable[[Path], None], place: str, expected: str
-) -> None:
-    forge(run)
-    differences = find_differences(finished_folder, run)
-    assert any(line.startswith(place) and expected in line for line in differences), differences
 
 
 # Which conditions are replicates

@@ -19,7 +19,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.plugins.samplers.lm_eval_models import hf
 from gapft_harness.training.adapter import scale_adapter
 from tests.asking import generate_all, make_request
-from tests.tiny_models import write_byte_adapter, write_byte_llama
+from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
 
 PROMPTS = ("one", "another prompt", "and a third one?")
 FACTS = {"condition": "gapft", "seed": 13, "scale": 0.5, "tolerance": 0.1}

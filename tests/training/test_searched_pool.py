@@ -12,8 +12,8 @@ import yaml
 
 from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import load_plugins
-from tests.command import succeed
-from tests.training.letters import prepare
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
 
 pytestmark = pytest.mark.xdist_group("searched_pool")
 
@@ -61,7 +61,7 @@ def register_trainers(register):
 @pytest.fixture(scope="module")
 def searched_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("searched")
-    prepare(folder)
+    prepare_letters_run(folder)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content |= {"conditions": ["gapft"], "seeds": [13], "executor": {"workers": 1}}
     content["training"] |= {"trainer": "online", "repetitions": 1}

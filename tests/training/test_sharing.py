@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -22,18 +20,19 @@ from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.parquet import read_facts, write_batches
+from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import run_audit_stage
 from gapft_harness.stages.train.stored import compute_groups, map_originals
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
 from tests.end_to_end.letters_run import kill_command
-from tests.patience import PATIENCE_S
-from tests.recording_run import InProcessExecutor
-from tests.training.letters import prepare
-from tests.verify.tampering import change_json, change_manifest, find_differences, seal_again
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.patience import PATIENCE_S
+from tests.kit.recording_run import InProcessExecutor
+from tests.kit.runs import find_differences
+from tests.kit.tampering import change_json, change_manifest
 
 #: Two runs that are finished_folder at once.
 RUNS = ("first", "second")
@@ -45,7 +44,7 @@ GAPFT, SAME, LATER, UNIFORM = (Arm(name, 13) for name in ("gapft", "same", "late
 def finished_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a finished run; two of its three conditions have the same selector."""
     folder = tmp_path_factory.mktemp("shared")
-    command = prepare(folder)
+    command = prepare_letters_run(folder)
     path = folder / "recipe.yaml"
     content = yaml.safe_load(path.read_text())
     # the condition that is named first is trained
@@ -306,70 +305,6 @@ def test_parallel_runs_train_each_adapter_once(
         assert hashes == {weights_hash(finished_folder / "run" / layout.adapter_path(arm))}
     for name in RUNS:
         assert find_differences(folder, folder / name) == []
-
-
-def build_forgery(key: str, value: Any) -> Any:
-    """Build a function that changes a fact in the manifest, and in the adapter's folder."""
-
-    def change(run: Path) -> None:
-        path = run / layout.adapter_path(SAME) / "training.json"
-        if key in read_adapter_facts(run, SAME):
-            change_json(path, lambda facts: facts.update({key: value}))
-        change_manifest(run, lambda m: m["training"][SAME.name].update({key: value}))
-        seal_again(run, layout.adapter_path(SAME))
-
-    return change
-
-
-def remove_trained_as(run: Path) -> None:
-    """Remove the origin of the adapter from the manifest."""
-    change_manifest(run, lambda m: m["training"][SAME.name].pop("trained_as"))
-
-
-def replace_weights(run: Path) -> None:
-    """Replace the reused adapter by the adapter of a different arm."""
-    source, target = (run / layout.adapter_path(arm) for arm in (Arm("uniform", 13), SAME))
-    shutil.copy(source / "adapter_model.safetensors", target)
-    build_forgery("adapter_sha256", weights_hash(target))(run)
-
-
-def replace_answers(run: Path) -> None:
-    """Replace the texts of the arm's decisions."""
-    target = run / layout.decisions_path(SAME)
-    table, facts = pq.read_table(target), read_facts(target)
-    changed_texts = pa.array([f"{text}?" for text in table["text"].to_pylist()])
-    table = table.set_column(table.column_names.index("text"), "text", changed_texts)
-    write_batches(target, table.schema.remove_metadata(), [table], lambda: facts)
-    seal_again(run, layout.decisions_path(SAME))
-
-
-def test_verify_does_not_confirm_different_answers(finished_folder: Path, run: Path) -> None:
-    replace_answers(run)
-    verified = verify(run, [str(finished_folder / "plugin.py")])
-    assert any("differs on problem" in line for line in verified.differences)
-    assert not [line for line in verified.checked if "arms share adapter and" in line]
-
-
-@pytest.mark.parametrize(
-    ("forge", "expected"),
-    [
-        (build_forgery("trained_as", "uniform-seed13"), "trained_as is uniform-seed13"),
-        (build_forgery("trained_as", "uniform-seed77"), "trained_as is uniform-seed77"),
-        (build_forgery("trained_as", "same-seed13"), "trained_as is same-seed13"),
-        (build_forgery("trained_as", "somebody"), "trained_as is somebody"),
-        (build_forgery("stored", "train/0000"), "expected train/0000"),
-        (remove_trained_as, "trained_as is None"),
-        (replace_weights, "adapters of gapft-seed13 and same-seed13"),
-        (replace_answers, "decisions/same-seed13.parquet: has the keys of decisions/gapft-seed13"),
-    ],
-)
-def test_verify_detects_forged_sharing(
-    finished_folder: Path, run: Path, forge: Any, expected: str
-) -> None:
-    forge(run)
-    assert any(expected in line for line in find_differences(finished_folder, run)), (
-        find_differences(finished_folder, run)
-    )
 
 
 def test_unknown_trainer_trains_every_arm(finished_folder: Path, run: Path, tmp_path: Path) -> None:

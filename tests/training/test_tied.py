@@ -15,7 +15,7 @@ from gapft_harness.core.records import Adapter, Arm
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.plugins.trainers.lora import lora
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import examples, job
 
 LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -24,8 +24,8 @@ from gapft_harness.stages.train.job import train_arms
 from gapft_harness.stages.train.stored import MADE_FROM
 from gapft_harness.stages.verify.run import verify
 from gapft_harness.store.store import STORE_VARIABLE
-from tests.command import succeed
-from tests.training.letters import prepare
+from tests.kit.command import succeed
+from tests.kit.letters import prepare_letters_run
 
 pytestmark = pytest.mark.xdist_group("trackers")
 
@@ -43,7 +43,7 @@ def empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def selected_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run stopped after selection: one arm of 5 steps."""
     folder = tmp_path_factory.mktemp("trackers")
-    prepare(folder)
+    prepare_letters_run(folder)
     content = yaml.safe_load((folder / "recipe.yaml").read_text())
     content["conditions"], content["seeds"], content["executor"] = ["gapft"], [13], {"workers": 1}
     content["budget"] = {"n": 4}

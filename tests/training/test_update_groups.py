@@ -12,7 +12,7 @@ import torch
 
 from gapft_harness.core.records import Example
 from gapft_harness.plugins.trainers.lora import lora
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import examples, job
 
 N, GROUPS = 23, 9  # five groups of three, four of two

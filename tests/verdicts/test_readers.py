@@ -26,7 +26,7 @@ from gapft_harness.rejudge.logs import judge_logs
 from gapft_harness.stages.generation.stored_files import DraftResponses
 from gapft_harness.verdicts.log_files import open_log
 from gapft_harness.verdicts.sample_logs import Criterion, LogRow, open_row_access, read_rows
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 
 ROOT = Path(__file__).parents[2]
 

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from gapft_harness.core.records import Example
 from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.training.lora import train
-from tests.tiny_models import write_byte_llama
+from tests.kit.tiny_models import write_byte_llama
 from tests.training.examples import example, job
 
 _CUTS: dict[str, dict[str, Any]] = {

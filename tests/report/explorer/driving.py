@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.kit.patience import PATIENCE_S
 
 
 def wait_until(browser: Any, condition: str) -> None:

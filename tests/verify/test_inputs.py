@@ -25,19 +25,35 @@ from gapft_harness.stages.integrity.inputs import (
     compare_files,
     compare_inputs,
     read_file_states,
-    read_fixed_inputs,
     read_model_state,
 )
 from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.search.stage import search_split
 from gapft_harness.stages.verify import run as verifying
 from gapft_harness.stages.verify.run import verify
-from tests.command import gapft, succeed
-from tests.verify.tampering import change_manifest
-
-pytestmark = pytest.mark.xdist_group("verify")
+from tests.kit.command import gapft, succeed
+from tests.kit.letters import prepare_letters_run
+from tests.kit.runs import LETTERS_PLUGIN
+from tests.kit.tampering import change_manifest
 
 Edit = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plugin and a finished run; tests edit its inputs and restore them."""
+    folder = tmp_path_factory.mktemp("verify")
+    command = prepare_letters_run(folder, LETTERS_PLUGIN)
+    settings = ("statistics.replicates=20", "conditions=[drawn]", "seeds=[13]")
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    succeed(*command, "run", *overrides, cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def run(workspace: Path, tmp_path: Path) -> Path:
+    """A copy of the run to change."""
+    return Path(shutil.copytree(workspace / "run", tmp_path / "run"))
 
 
 @contextlib.contextmanager
@@ -276,48 +292,6 @@ def test_lists_plugins_not_loaded(workspace: Path, run: Path) -> None:
         f"not checked, because its plugin is not loaded (--plugin): {part}"
         for part in ("selector drawn", "verifier contains")
     ]
-
-
-def test_rejects_manifest_without_recorded_inputs(run: Path) -> None:
-    change_manifest(run, lambda manifest: manifest.pop("rests_on"))
-    opened = RunDirectory.open(run)
-    with pytest.raises(UserError, match=r"manifest.json: key 'rests_on': field required"):
-        read_fixed_inputs(opened, opened.manifest())
-
-
-@pytest.mark.parametrize("recorded_format", [1, None])
-def test_rejects_different_run_format(run: Path, recorded_format: int | None) -> None:
-    change_manifest(run, lambda manifest: manifest.update({"format": recorded_format}))
-    with pytest.raises(
-        UserError, match=rf"manifest\.json: format {recorded_format}\b.* reads format \d+"
-    ):
-        RunDirectory.open(run).manifest()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("rests_on", [1]),
-        ("rests_on.plugins", None),
-        ("rests_on.plugins.lone", "x"),
-        ("rests_on.files", ["a"]),
-        ("rests_on.files.a", [1]),
-        ("rests_on.model", "x"),
-        ("rests_on.data.pool", {}),
-        ("source", None),
-    ],
-)
-def test_reports_key_of_damaged_section(run: Path, key: str, value: Any) -> None:
-    def damage(manifest: dict[str, Any]) -> None:
-        *parents, last = key.split(".")
-        for name in parents:
-            manifest = manifest[name]
-        manifest[last] = value
-
-    change_manifest(run, damage)
-    opened = RunDirectory.open(run)
-    with pytest.raises(UserError, match=rf"manifest.json: key '{key}"):
-        read_fixed_inputs(opened, opened.manifest())
 
 
 def test_job_rejects_edit_made_before_its_start(workspace: Path, run: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,21 +14,23 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
-from tests.forking import select_import_variables
-from tests.patience import PATIENCE_S
+from gapft_harness.cli.main import main
+from tests.kit.forking import select_import_variables
+from tests.kit.patience import PATIENCE_S
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _ALONE = threading.Lock()
 COMMON = {"OMP_NUM_THREADS": "1", "COLUMNS": "120"}
 
 
 @cache
 def _start_server() -> tuple[subprocess.Popen[str], dict[str, str]]:
-    """Start ``tests.forking``; also return the variables that its libraries read."""
+    """Start ``tests.kit.forking``; also return the variables that its libraries read."""
     environment = {**os.environ, **COMMON}
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.forking"],
+        [sys.executable, "-m", "tests.kit.forking"],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.PIPE,
@@ -83,6 +88,25 @@ def gapft(
         timeout=timeout,
         check=False,
     )
+
+
+def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run ``gapft ARGUMENTS`` in this process, for a command that starts no job."""
+    words, status = [*map(str, arguments)], 0
+    output, errors = io.StringIO(), io.StringIO()
+    interrupt_handler = signal.getsignal(signal.SIGINT)
+    with (
+        mock.patch.object(sys, "argv", ["gapft", *words]),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, interrupt_handler)
+    return subprocess.CompletedProcess(words, status, output.getvalue(), errors.getvalue())
 
 
 def succeed(

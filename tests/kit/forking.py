@@ -7,7 +7,7 @@ a new process: environment, folder, arguments, descriptors, exit status, parent.
 Real starts are tested by the commands that ``tests/end_to_end/letters_run.py`` kills, by
 ``tests/executors`` and by README.
 
-``python -m tests.forking`` reads one command a line, and prints its pid and exit status.
+``python -m tests.kit.forking`` reads one command a line, and prints its pid and exit status.
 """
 
 from __future__ import annotations

@@ -14,40 +14,18 @@ from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.pipeline import apply_changes, run_stages
-
-_TASK = """
-task: letters
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "{{question}} {{answer}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 12}
-metadata:
-  version: 1
-  gapft:
-    verifier: contains
-    params: {word: ""}
-    keep: shortest
-    id: "{{id}}"
-    content: [question]
-"""
+from tests.kit.letters import CONTAINS_SOURCE, write_letters, write_problems
+from tests.kit.plugins import build_plugin
 
 #: The sampler writes its settings and every call to model.args.log. The last letter of a prompt
 #: is the right answer. Greedy responses and sample 2 are wrong, other samples are right and end
 #: with 5, 3 or 4 exclamation marks. With model.args.alike every response is the same wrong one;
 #: model.args.finish is their finish reason.
 #: The file ``weights`` beside the log, if it exists, has the hash of the model's weights.
-_PLUGIN = '''
+_SOURCE = '''
 import dataclasses
 import json
 import pathlib
-
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Generated, Generation
-from gapft_harness.core.records import Verdict
 
 
 class Recording:
@@ -94,41 +72,19 @@ class Recording:
         pass
 
 
-class Contains:
-    """Passes a response that contains the gold letter, and a word if one is given."""
-
-    def __init__(self, word=""):
-        self._word = word
-
-    def verify(self, responses, golds):
-        return [
-            Verdict("pass" if gold in text and self._word in text else "fail")
-            for text, gold in zip(responses, golds, strict=True)
-        ]
-
-
 class Nothing:
     """Passes nothing. Takes no parameters."""
 
     def verify(self, responses, golds):
         return [Verdict("fail") for _ in responses]
-
-
-@hookimpl
-def register_samplers(register):
-    register("recording", Recording, start_tokens=True, operational=["log"])
-
-
-@hookimpl
-def register_verifiers(register):
-    register("contains", Contains)
-    register("nothing", Nothing)
-
-
-@hookimpl
-def register_response_rules(register):
-    register("last", lambda passing: max(passing, key=lambda response: response.index))
 '''
+
+_PLUGIN = build_plugin(
+    _SOURCE + CONTAINS_SOURCE,
+    samplers=['"recording", Recording, start_tokens=True, operational=["log"]'],
+    verifiers=['"contains", Contains', '"nothing", Nothing'],
+    response_rules=['"last", lambda passing: max(passing, key=lambda response: response.index)'],
+)
 
 
 class InProcessExecutor:
@@ -154,14 +110,9 @@ class LettersTask:
 
     def write(self, split: str, rows: Sequence[int], repeats: int = 0) -> None:
         """Write a split's file with a record for each number; ``repeats`` of them occur twice."""
-        with (self.folder / "tasks" / f"{split}.jsonl").open("w") as file:
-            for copy, row in [(0, r) for r in rows] + [(1, r) for r in rows[:repeats]]:
-                record = {
-                    "id": f"{split}{row}" + "'" * copy,
-                    "question": f"{split} {row * row}?",
-                    "answer": "aeiou"[row % 5],
-                }
-                file.write(json.dumps(record) + "\n")
+        numbers = {f"{split}{row}": row for row in rows}
+        repeated = {f"{split}{row}'": row for row in rows[:repeats]}
+        write_problems(self.folder / "tasks" / f"{split}.jsonl", numbers | repeated)
 
     def run(
         self,
@@ -211,10 +162,7 @@ class LettersTask:
 
 def write_letters_task(folder: Path, pool: int = 24, audit: int = 21) -> LettersTask:
     """Write the task, its plugin and its data."""
-    (folder / "tasks").mkdir()
-    (folder / "tasks" / "letters.yaml").write_text(_TASK)
+    more = 'params: {word: ""}, content: [question], '
+    write_letters(folder, {"pool": pool, "audit": audit}, text="{{question}} {{answer}}", more=more)
     (folder / "plugin.py").write_text(_PLUGIN)
-    task = LettersTask(folder)
-    task.write("pool", range(pool))
-    task.write("audit", range(audit))
-    return task
+    return LettersTask(folder)

@@ -1,0 +1,28 @@
+"""Write the source of a plugin, which imports ``gapft_harness.api`` only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from gapft_harness import api
+
+
+def build_plugin(source: str, **registrations: Sequence[str]) -> str:
+    """Return a plugin's source: its imports, its components, and a hook for each kind.
+
+    Args:
+        source: the components. It may import other packages at its top; the names of
+            ``gapft_harness.api`` that it uses are imported before.
+        registrations: by kind, as in a hook's name (``selectors``), the arguments of each call of
+            ``register``.
+    """
+    hooks = "".join(
+        f"\n\n@hookimpl\ndef register_{kind}(register):\n"
+        + "".join(f"    register({arguments})\n" for arguments in calls)
+        for kind, calls in registrations.items()
+    )
+    nodes = ast.walk(ast.parse(source + hooks))
+    used_names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    imports = ", ".join(sorted(used_names.intersection(api.__all__), key=str.lower))
+    return f"from gapft_harness.api import {imports}\n{source}{hooks}"

@@ -1,0 +1,179 @@
+"""Base runs, made once per session, with a snapshot after each stage; copies of them to change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from tests.kit.command import call, gapft, succeed
+from tests.kit.letters import CONTAINS_SOURCE, prepare_letters_run
+from tests.kit.plugins import build_plugin
+
+#: The stages of each snapshot, after those of the snapshots before it. The last one runs the whole
+#: command, with all experiments.
+SNAPSHOTS = {
+    "searched": ("search", "states"),
+    "selected": ("select",),
+    "trained": ("train",),
+    "audited": ("audit",),
+    "reported": (),
+}
+
+#: A selector of a plugin, so that the letters run depends on a file of its user.
+_DRAWN_SOURCE = '''
+
+def drawn(pool, n, rng):
+    """Draw from all verified problems."""
+    return pool.draw(pool.verified, n, rng)
+'''
+
+#: The letters task's verifier, and a selector.
+LETTERS_PLUGIN = build_plugin(
+    CONTAINS_SOURCE + _DRAWN_SOURCE,
+    verifiers=['"contains", Contains'],
+    selectors=['"drawn", drawn'],
+)
+
+#: Conditions of the letters run: a plugin's selector, a shared adapter, a repeated training. The
+#: first by name, whose files ``tamper`` changes, has no twin that would contradict it.
+_CONDITIONS = (
+    "{gapft: {}, uniform: {}, drawn: {}, shared: {selector: gapft}, "
+    "repeated: {selector: gapft, replicate: 1}}"
+)
+
+#: The settings of each base run besides those of its recipe.
+_SETTINGS = {
+    "letters": (
+        f"conditions={_CONDITIONS}",
+        "seeds=[13]",
+        "experiments={scaling: {calibration: 12, tolerance: 0.9}, stability: {sets: 2, k: 2}}",
+        "budget.replay=2",
+        "budget.n=4",
+        "training.schedule=cosine",
+        "training.repetitions=8",
+        "statistics.replicates=10",
+    ),
+    "demo": ("conditions=[gapft,uniform]", "seeds=[13]", "statistics.replicates=10"),
+    "demo-code": ("seeds=[13]", "statistics.replicates=10"),
+}
+
+#: A setting that is changed before the report is made, so that the run has a history.
+_LATE_SETTING = ("--set", "statistics.replicates=20")
+
+BASES = tuple(_SETTINGS)
+
+
+def find_differences(folder: Path, run: Path) -> list[str]:
+    """Run ``gapft verify``; return the lines that it prints if it fails, else none.
+
+    Args:
+        folder: the folder of ``plugin.py``, if the run needs one.
+        run: the run directory.
+    """
+    done = call("verify", run, *_list_plugins(folder))
+    assert done.returncode in (0, 1, 2), done
+    return done.stderr.splitlines() if done.returncode else []
+
+
+@dataclass(frozen=True)
+class BaseRun:
+    """A run, and what its commands need.
+
+    Attributes:
+        path: the run directory; its store is beside it.
+        folder: the folder of the base run: recipe, task, plugin and model, if they are files.
+    """
+
+    path: Path
+    folder: Path
+
+    @property
+    def plugins(self) -> list[str]:
+        """The plugin files, as for ``--plugin``."""
+        return list(_list_plugins(self.folder)[1:])
+
+    def find_differences(self) -> list[str]:
+        """Run ``gapft verify``; return the lines that it prints if it fails, else none."""
+        return find_differences(self.folder, self.path)
+
+    def resume(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run ``gapft run RUN`` again; the caller checks the exit status."""
+        return gapft("run", self.path, *_list_plugins(self.folder), *arguments, cwd=self.folder)
+
+
+def make_base_run(root: Path, base: str) -> Path:
+    """Make a base run and its snapshots below ``root`` if they are not there; return its folder.
+
+    Processes of one session may call this at the same time.
+    """
+    folder = root / "base" / base
+    folder.parent.mkdir(exist_ok=True)
+    finished = folder / "finished"
+    with FileLock(folder.with_suffix(".lock")):
+        if not finished.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            _make_snapshots(folder, base)
+            finished.write_text(hash_files(folder))
+            _set_writable(folder, False)
+    return folder
+
+
+def copy_snapshot(folder: Path, snapshot: str, target: Path) -> BaseRun:
+    """Copy a snapshot of a base run, with its store, into a folder."""
+    shutil.copytree(folder / snapshot, target, copy_function=shutil.copyfile)
+    _set_writable(target, True)
+    return BaseRun(target / "run", folder)
+
+
+def hash_files(folder: Path) -> str:
+    """Hash the names and contents of all files of a base run, but not the hash itself."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path != folder / "finished":
+            digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def find_changed_base_runs(root: Path) -> Iterator[str]:
+    """Yield the base runs that a test has changed: permissions do not stop root."""
+    for finished in sorted((root / "base").glob("*/finished")):
+        if finished.read_text() != hash_files(finished.parent):
+            yield finished.parent.name
+
+
+def _make_snapshots(folder: Path, base: str) -> None:
+    recipe: Sequence[object] = (base,)
+    if base == "letters":
+        prepare_letters_run(folder, LETTERS_PLUGIN)
+        recipe = ("recipe.yaml", "--include-path", "tasks")
+    plugins = _list_plugins(folder)
+    settings = [part for setting in _SETTINGS[base] for part in ("--set", setting)]
+    work = folder / "work"
+    command = [*recipe, *settings, "--run-dir", work / "run"]
+    for snapshot, stages in SNAPSHOTS.items():
+        only = [part for stage in stages for part in ("--only", stage)]
+        late = _LATE_SETTING if snapshot == "reported" else ()
+        succeed("run", *command, *only, *late, *plugins, cwd=folder)
+        command = [work / "run"]
+        shutil.copytree(work, folder / snapshot)
+    shutil.rmtree(work)
+
+
+def _list_plugins(folder: Path) -> tuple[str, ...]:
+    plugin = folder / "plugin.py"
+    return ("--plugin", str(plugin)) if plugin.exists() else ()
+
+
+def _set_writable(folder: Path, writable: bool) -> None:
+    for path in (folder, *folder.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        os.chmod(path, mode | stat.S_IWUSR if writable else mode & ~0o222)

@@ -1,0 +1,474 @@
+"""Damage a run's files, and forge them: change a file and seal it again.
+
+``tamper`` lists every damage to every recorded file and fact of a run, from the files themselves.
+The other functions make single changes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gapft_harness.api import content_hash, sha256, write_json
+
+MANIFEST = "manifest.json"
+
+#: Files of a run that record nothing: locks, and the report, which is made again from the others.
+_UNRECORDED = ("run.lock", "jobs.lock", "report")
+
+Rows = list[dict[str, Any]]
+#: The keys and positions that lead to a value of a JSON document.
+Keys = tuple[str | int, ...]
+
+
+# Single changes
+
+
+def seal_again(run: Path, *relatives: str) -> None:
+    """Write the hashes of changed files into the manifest."""
+    manifest = json.loads((run / MANIFEST).read_text())
+    for relative in relatives:
+        manifest["files"][relative] = sha256(run / relative)
+    write_json(run / MANIFEST, manifest)
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def change_manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    change_json(run / MANIFEST, change)
+
+
+def change_facts(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change an arm's training facts in ``training.json`` and in the manifest."""
+    change_json(run / f"adapters/{arm}/training.json", change)
+    change_manifest(run, lambda manifest: change(manifest["training"][arm]))
+    seal_again(run, f"adapters/{arm}")
+
+
+def read_rows(path: Path) -> Rows:
+    return list(pq.read_table(path).to_pylist())
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Read the facts that a table records about itself; empty if it records none."""
+    metadata = pq.read_metadata(path).metadata or {}
+    facts: dict[str, Any] = json.loads(metadata.get(b"gapft", b"{}"))
+    return facts
+
+
+def write_rows(path: Path, rows: Rows, **facts: object) -> None:
+    """Write rows under the table's schema, and add facts to its own."""
+    merged_facts = {**read_facts(path), **facts}
+    metadata = {"gapft": json.dumps(merged_facts)} if merged_facts else None
+    schema = pq.read_schema(path).with_metadata(metadata)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+
+
+def change_rows(run: Path, relative: str, change: Callable[[Rows], object]) -> None:
+    rows = read_rows(run / relative)
+    change(rows)
+    write_rows(run / relative, rows)
+    seal_again(run, relative)
+
+
+# The table of all damages
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A change of a run that verification must find.
+
+    Attributes:
+        kind: what is done to the file or to a part of it.
+        entries: the names under which the manifest records the changed files; none if records
+            contradict each other, so that any of them may be named.
+        part: the file, and its column or fact, without names of arms, hashes and positions: the
+            same for all damages that are alike.
+        apply: makes the change in a run directory.
+    """
+
+    kind: str
+    entries: tuple[str, ...]
+    part: str
+    apply: Callable[[Path], object]
+
+
+def tamper(run: Path) -> Iterator[Damage]:
+    """Yield every damage to every recorded file of a run and to every fact that it records.
+
+    Files are listed from the run directory; columns, rows and facts are read from the files. Of
+    damages that are alike only the first is made: the same column of two arms, two elements of a
+    list.
+    """
+    seen: set[tuple[str, str]] = set()
+    for damage in _list_damages(run):
+        if (damage.kind, damage.part) not in seen:
+            seen.add((damage.kind, damage.part))
+            yield damage
+
+
+def _list_damages(run: Path) -> Iterator[Damage]:
+    manifest = json.loads((run / MANIFEST).read_text())
+    files = _list_recorded_files(run)
+    arms = "|".join(map(re.escape, sorted(manifest["budgets"], key=len, reverse=True)))
+
+    def describe(file: str, keys: Iterable[object] = ()) -> str:
+        """Name a part of a file without the names of arms, hashes and positions."""
+        path = [file, *(key if isinstance(key, str) else "N" for key in keys)]
+        text = re.sub(r"[0-9a-f]{64}", "HASH", " ".join(path))
+        return re.sub(arms, "ARM", text) if arms else text
+
+    def find_entry(file: str) -> str:
+        """Return the manifest's name of a file or of the folder that contains it."""
+        return next((e for e in manifest["files"] if file == e or file.startswith(f"{e}/")), file)
+
+    for file in files:
+        for kind, change in FILE_DAMAGES.items():
+            if file == MANIFEST and kind == "bit flipped":
+                continue  # it may be in a time; all facts are changed below
+            yield Damage(kind, (find_entry(file),), describe(file), partial(_at, file, change))
+    for first, second in _list_pairs(files):
+        if (run / first).read_bytes() == (run / second).read_bytes():
+            continue
+        entries = (find_entry(first), find_entry(second))
+        part = f"{describe(first)}, {describe(second)}"
+        swap = partial(_swap_files, first=first, second=second)
+        yield Damage("swapped", entries, part, swap)
+        yield Damage("swapped, sealed", entries, part, partial(_seal_after, entries, swap))
+    for file in files:
+        if file == MANIFEST:
+            for section in manifest:
+                remove = partial(_remove_section, section=section)
+                apply = partial(change_manifest, change=remove)
+                yield Damage("section removed", (), section, apply)
+            for keys, value in list_values(manifest):
+                change = partial(_change_value, keys=keys, value=alter(value))
+                part = describe(file, keys)
+                apply = partial(change_manifest, change=change)
+                yield Damage("fact", _list_places(keys), part, apply)
+            continue
+        entry = find_entry(file)
+        for kind, keys, change in _list_forgeries(run / file):
+            forge = partial(_seal_after, (entry,), partial(_at, file, change))
+            yield Damage(kind, (entry,), describe(file, keys), forge)
+        for kind, keys, forge in _list_consistent_forgeries(run, file):
+            yield Damage(kind, (entry,), describe(file, keys), forge)
+    for first, second in pairwise(manifest["budgets"]):
+        exchange = partial(_exchange_arms, first=first, second=second)
+        yield Damage("arms exchanged", (), f"{first}, {second}", exchange)
+    for entry in manifest["files"]:
+        more = re.sub(arms, "more-seed13", entry) if arms else entry
+        if more != entry:
+            copy = partial(_copy_entry, entry=entry, target=more)
+            yield Damage("copied", (more,), describe(entry), copy)
+        forget = partial(change_manifest, change=partial(_forget, entry=entry))
+        yield Damage("not recorded", (entry,), describe(entry), forget)
+
+
+def _list_places(keys: Keys) -> tuple[str, ...]:
+    """Return the names in a sentence about a fact of the manifest.
+
+    A fact of a section ``rests_on`` contradicts inputs outside the run.
+    """
+    if keys[0] == "files":
+        return (str(keys[1]),)
+    return () if keys[0] == "rests_on" else ("manifest",)
+
+
+def _list_recorded_files(run: Path) -> list[str]:
+    """List the files of a run, without those that record nothing."""
+    paths = [path.relative_to(run) for path in run.rglob("*") if path.is_file()]
+    return sorted(path.as_posix() for path in paths if path.parts[0] not in _UNRECORDED)
+
+
+def _list_pairs(files: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of files that could be confused: with the same name, or in the same folder."""
+    last_file: dict[str, str] = {}
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        group = folder if folder in ("selections", "decisions") else name
+        if group in last_file:
+            yield last_file[group], file
+        last_file[group] = file
+
+
+def flip_bit(path: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+#: Changes of a file that are not sealed again.
+FILE_DAMAGES: Mapping[str, Callable[[Path], object]] = {
+    "bit flipped": flip_bit,
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "emptied": lambda path: path.write_bytes(b""),
+    "replaced": lambda path: path.write_bytes(b"[1, null]\n"),
+    "deleted": lambda path: path.unlink(),
+}
+
+#: Those of them that are made again and sealed. A flipped bit of a file's format may be unused.
+_SEALED_DAMAGES = ("truncated", "emptied", "replaced")
+
+#: Changes of rows or lines.
+_ROW_CHANGES: Mapping[str, Callable[[Any], Any]] = {
+    "row dropped": lambda rows: rows[:-1],
+    "row doubled": lambda rows: [*rows, rows[-1]],
+    "rows reordered": lambda rows: rows[::-1],
+}
+
+
+def _list_forgeries(path: Path) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
+    """Yield the kind, the changed part and the change of each forgery of a file's content."""
+    for kind in _SEALED_DAMAGES:
+        yield f"{kind}, sealed", (), FILE_DAMAGES[kind]
+    if path.suffix == ".parquet":
+        rows, facts = read_rows(path), read_facts(path)
+        for kind, changed_rows in _list_row_changes(rows):
+            yield kind, (), partial(write_rows, rows=changed_rows)
+        for column in rows[0]:
+            changed_rows = _alter_column(rows, column, pq.read_schema(path).field(column).type)
+            yield "value", (column,), partial(write_rows, rows=changed_rows)
+        for keys, value in list_values(facts):
+            changed_facts = json.loads(json.dumps(facts))
+            _change_value(changed_facts, keys, alter(value))
+            yield "fact", keys, partial(write_rows, rows=rows, **changed_facts)
+    elif path.suffix == ".json":
+        for keys, value in list_values(json.loads(path.read_text())):
+            change = partial(_change_value, keys=keys, value=alter(value))
+            yield "fact", keys, partial(change_json, change=change)
+    elif path.suffix == ".jsonl":
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for kind, changed_lines in _list_row_changes(lines):
+            yield kind, (), partial(_write_lines, lines=changed_lines)
+        for keys, value in list_values(lines):
+            changed_lines = json.loads(json.dumps(lines))
+            _change_value(changed_lines, keys, alter(value))
+            yield "value", keys, partial(_write_lines, lines=changed_lines)
+    elif path.suffix == ".safetensors":
+        yield "value", (), flip_bit
+
+
+def _list_row_changes(rows: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    for kind, change in _ROW_CHANGES.items():
+        if (changed_rows := change(rows)) != rows:
+            yield kind, changed_rows
+
+
+def _list_consistent_forgeries(
+    run: Path, file: str
+) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
+    """Yield forgeries that also change every other record of the changed fact.
+
+    A forger of a key's content computes the key again; one of an adapter's facts changes them in
+    the manifest too, or for all arms.
+    """
+    if file.endswith(".parquet"):
+        for step, keys, value in _list_contents(read_facts(run / file)):
+            forge = partial(forge_table_keys, table=file, step=step, keys=keys, value=alter(value))
+            yield "key", (step, *keys), forge
+    elif file.startswith("adapters/") and file.endswith(".json"):
+        arm, name = Path(file).parts[1:]
+        arms = sorted(path.name for path in (run / "adapters").iterdir())
+        for keys, value in list_values(json.loads((run / file).read_text())):
+            change = partial(_change_existing_value, keys=keys, value=alter(value))
+            if name == "made_from.json":
+                yield "key", keys, partial(forge_adapter_key, arm=arm, change=change)
+            if name == "training.json":
+                yield "fact, twice", keys, partial(change_facts, arm=arm, change=change)
+            yield (
+                "fact of all arms",
+                keys,
+                partial(_change_arms, arms=arms, name=name, change=change),
+            )
+
+
+def forge_adapter_key(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the content of an adapter's key, and record the key that follows from it."""
+    path = run / f"adapters/{arm}/made_from.json"
+    change_json(path, change)
+    key = f"train/{content_hash(json.loads(path.read_text()))}"
+    change_facts(run, arm, lambda facts: facts.update(stored=key))
+
+
+def forge_table_keys(run: Path, table: str, step: str, keys: Keys, value: object) -> None:
+    """Change the contents of a step's keys, and record all keys that follow from them."""
+    new_keys: dict[str, str] = {}
+    recorded: dict[str, Any] = {}
+    for old_key, content in _read_contents(read_facts(run / table)):
+        if content["step"] == "judge":
+            content["responses"] = new_keys[content["responses"]]
+        if content["step"] == step:
+            _change_existing_value(content, keys, value)
+        new_keys[old_key] = content_hash(content)
+        groups = recorded.setdefault(content["step"], {"shared": {}, "groups": {}})["groups"]
+        groups[new_keys[old_key]] = content
+    stored = sorted(f"{step}/{key}" for step in recorded for key in recorded[step]["groups"])
+    write_rows(run / table, read_rows(run / table), stored=stored, made_from=recorded)
+    folder, _, name = table.removesuffix(".parquet").rpartition("/")
+    split_or_arm = name if folder == "decisions" else folder
+    change_manifest(run, lambda manifest: manifest["stored"].update({split_or_arm: stored}))
+    seal_again(run, table)
+
+
+def _read_contents(facts: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Read each key of a table with its content; keys of responses before those of verdicts."""
+    steps = json.loads(json.dumps(facts.get("made_from", {})))
+    return [
+        (key, {**groups["shared"], **own_parts})
+        for _, groups in sorted(steps.items())
+        for key, own_parts in groups["groups"].items()
+    ]
+
+
+def _list_contents(facts: Mapping[str, Any]) -> Iterator[tuple[str, Keys, Any]]:
+    for _, content in _read_contents(facts):
+        for keys, value in list_values(content):
+            if keys != ("responses",):
+                yield content["step"], keys, value
+
+
+def _change_arms(
+    run: Path, arms: Iterable[str], name: str, change: Callable[[dict[str, Any]], object]
+) -> None:
+    for arm in arms:
+        if name == "training.json":
+            change_facts(run, arm, change)
+        else:
+            change_json(run / f"adapters/{arm}/{name}", change)
+            seal_again(run, f"adapters/{arm}")
+
+
+def list_values(content: Any, keys: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Yield the place and the value of every leaf of a JSON document."""
+    if isinstance(content, dict | list) and content:
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            yield from list_values(value, (*keys, key))
+    elif keys:
+        yield keys, content
+
+
+def alter(value: Any) -> Any:
+    """Return another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return "0" * 64 if re.fullmatch("[0-9a-f]{64}", value) else f"{value}x"
+    if isinstance(value, list):
+        return [*value, *(value[:1] or ["x"])]
+    return {**value, "x": 1} if isinstance(value, dict) else "x"
+
+
+def _alter_column(rows: Rows, column: str, column_type: pa.DataType) -> Rows:
+    """Give one row the value of another row; where all rows agree, another value of the type."""
+    row = next((row for row in rows if row[column]), rows[0])
+    others = [other[column] for other in rows if other[column] != row[column]]
+    if others:
+        value = others[0]
+    else:
+        value = alter(row[column]) if row[column] else _build_value(column_type)
+    return [{**other, column: value} if other is row else other for other in rows]
+
+
+def _build_value(column_type: pa.DataType) -> Any:
+    """Return a value of a column's type that is not empty."""
+    if pa.types.is_list(column_type):
+        return [_build_value(column_type.value_type)]
+    if pa.types.is_struct(column_type):
+        return {field.name: _build_value(field.type) for field in column_type}
+    if pa.types.is_boolean(column_type):
+        return True
+    return "x" if pa.types.is_string(column_type) else 1
+
+
+def _change_value(content: Any, keys: Keys, value: Any) -> None:
+    for key in keys[:-1]:
+        content = content[key]
+    content[keys[-1]] = value
+
+
+def _change_existing_value(content: Any, keys: Keys, value: Any) -> None:
+    """Change a value of a document that may not have it."""
+    parent = content
+    for key in keys[:-1]:
+        parent = parent.get(key) if isinstance(parent, dict) else parent[key]
+        if parent is None:
+            return
+    if not isinstance(parent, dict) or keys[-1] in parent:
+        parent[keys[-1]] = value
+
+
+def _remove_section(manifest: dict[str, Any], section: str) -> None:
+    del manifest[section]
+
+
+def _forget(manifest: dict[str, Any], entry: str) -> None:
+    del manifest["files"][entry]
+
+
+def _write_lines(path: Path, lines: list[Any]) -> None:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def _at(file: str, change: Callable[[Path], object], run: Path) -> None:
+    change(run / file)
+
+
+def _swap_files(run: Path, first: str, second: str) -> None:
+    content = (run / first).read_bytes()
+    shutil.copyfile(run / second, run / first)
+    (run / second).write_bytes(content)
+
+
+def _exchange_arms(run: Path, first: str, second: str) -> None:
+    """Give two arms each other's files and records, which then name their new owner."""
+    manifest = json.loads((run / MANIFEST).read_text())
+    entries = [entry.replace(first, "{}") for entry in manifest["files"] if first in entry]
+    for section in manifest.values():
+        if isinstance(section, dict) and {first, second} <= section.keys():
+            records = section[first], section[second]
+            section[second], section[first] = records
+    write_json(run / MANIFEST, manifest)
+    for entry in entries:
+        one, other = run / entry.format(first), run / entry.format(second)
+        if other.exists():
+            aside = one.with_name(".aside")
+            one.rename(aside)
+            other.rename(one)
+            aside.rename(other)
+    for arm in (first, second):
+        if (run / "adapters" / arm).exists():
+            condition = arm.rpartition("-seed")[0]
+            change_facts(run, arm, partial(_change_value, keys=("condition",), value=condition))
+    seal_again(run, *(entry for entry in manifest["files"] if (run / entry).exists()))
+
+
+def _copy_entry(run: Path, entry: str, target: str) -> None:
+    if (run / entry).is_dir():
+        shutil.copytree(run / entry, run / target)
+    else:
+        shutil.copyfile(run / entry, run / target)
+
+
+def _seal_after(entries: Iterable[str], change: Callable[[Path], object], run: Path) -> None:
+    change(run)
+    recorded = json.loads((run / MANIFEST).read_text())["files"]
+    seal_again(run, *(entry for entry in entries if entry in recorded))

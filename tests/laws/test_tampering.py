@@ -1,0 +1,140 @@
+"""The law of tampering: verification names every damaged file, and no resumed run uses one.
+
+Damages come from the files and facts of finished runs: ``tests.kit.tampering.tamper`` lists them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
+from tests.kit.tampering import FILE_DAMAGES, Damage, tamper
+
+pytestmark = pytest.mark.xdist_group("base_runs")
+
+RunAt = Callable[..., BaseRun]
+
+#: Damages that contradict no other record of a run, as patterns of kind and part, with the reason.
+UNPROVABLE = {
+    r"value: (\w+/responses|decisions/\S+)\.parquet (text|token_ids|tokens_from|attempts|"
+    r"context_ids|reasoning|reason|answer)": "a response that was not trained on, if its verdict "
+    "stays; only its hash is recorded",
+    r"value: \w+/problems\.parquet (document|prompt_ids)": "the recorded inputs have a hash of id, "
+    "prompt and gold",
+    r"value: adapters/ARM/training_log\.jsonl N (loss|grad_norm)": "measured",
+    r"(truncated|emptied|replaced), sealed: \w+/ARM/README\.md": "PEFT's card has no facts",
+    r"fact.*: \w+/ARM/adapter_config\.json (base_model_name_or_path|fan_in_fan_out|peft_version|"
+    r"target_parameters)": "PEFT derives them from the base",
+    r"fact.*: adapters/ARM/training\.json (end_token|versions .*|base_model|base_revision)": "a "
+    "description of the machine and the base beside their hashes",
+    r"fact: \S+\.parquet (source|made_with|warnings|task dropped|task warnings).*": "a description "
+    "beside the hashes of the model and the task",
+    r"fact: manifest\.json (gapft_harness|versions|hardware|stages|reused|plugins|warnings).*": "a "
+    "description of the machine, measured times, sentences",
+    r"fact: manifest\.json training ARM (seconds|reused.*)": "measured",
+    r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
+    r"fact: manifest\.json source .*": "the model's description beside its hash",
+    r"fact: manifest\.json rests_on (task|files|include_paths|data_dir|model weights).*": "where "
+    "the inputs are; their contents have hashes",
+    r"fact: manifest\.json steps .* operational.*": "decides nothing",
+    r"section removed: (gapft_harness|versions|hardware|stages|reused|plugins|warnings|"
+    r"executions)": "as their facts",
+}
+
+
+@contextlib.contextmanager
+def damaged(run: Path, damage: Damage) -> Iterator[None]:
+    """Damage a run, then restore its files."""
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    folders = {path for path in run.rglob("*") if path.is_dir()}
+    damage.apply(run)
+    try:
+        yield
+    finally:
+        for path in sorted(run.rglob("*"), reverse=True):  # files before their folders
+            if path.is_dir() and path not in folders:
+                path.rmdir()
+            elif path.is_file() and path not in before:
+                path.unlink()
+        for path, content in before.items():
+            if not path.exists() or path.read_bytes() != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+
+def name(damage: Damage) -> str:
+    return f"{damage.kind}: {damage.part}"
+
+
+def is_named(damage: Damage, lines: list[str]) -> bool:
+    """Return whether there are lines, and they name every changed file."""
+    return bool(lines) and all(any(entry in line for line in lines) for entry in damage.entries)
+
+
+def find_missed(run: BaseRun, damages: Iterator[Damage]) -> list[str]:
+    """Damage a run in each way, and describe the damages that verification does not name."""
+    missed = []
+    for damage in damages:
+        with damaged(run.path, damage):
+            lines = run.find_differences()
+        if not is_named(damage, lines):
+            missed.append(name(damage))
+    return missed
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_verify_names_every_damaged_file(run_at: RunAt, base: str) -> None:
+    run = run_at("reported", base)
+    assert run.find_differences() == []
+    damages = (damage for damage in tamper(run.path) if damage.kind in {*FILE_DAMAGES, "swapped"})
+    assert find_missed(run, damages) == []
+    assert run.find_differences() == []
+
+
+@pytest.mark.parametrize("snapshot", SNAPSHOTS)
+def test_verify_names_damaged_files_of_unfinished_run(run_at: RunAt, snapshot: str) -> None:
+    run = run_at(snapshot)
+    assert run.find_differences() == []
+    damages = (damage for damage in tamper(run.path) if damage.kind == "bit flipped")
+    assert find_missed(run, damages) == []
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_verify_names_every_forged_file(run_at: RunAt, base: str) -> None:
+    """A forger seals what he changed; the runs of other tasks add their own columns and facts."""
+    run = run_at("reported", base)
+    known = set() if base == BASES[0] else {name(d) for d in tamper(run_at("reported").path)}
+    forgeries = (
+        damage
+        for damage in tamper(run.path)
+        if damage.kind not in {*FILE_DAMAGES, "swapped"} and name(damage) not in known
+    )
+    patterns = [re.compile(pattern) for pattern in UNPROVABLE]
+    missed = find_missed(run, forgeries)
+    assert [line for line in missed if not any(p.fullmatch(line) for p in patterns)] == []
+
+
+@pytest.mark.parametrize("kind", ["bit flipped", "deleted"])
+def test_resumed_run_uses_no_damaged_file(run_at: RunAt, kind: str) -> None:
+    """The command fails and names the file, or makes the same file again."""
+    run = run_at("reported")
+    for damage in (damage for damage in tamper(run.path) if damage.kind == kind):
+        before = read_entries(run.path, damage)
+        with damaged(run.path, damage):
+            done = run.resume()
+            if done.returncode:
+                assert is_named(damage, done.stderr.splitlines()), (damage, done.stderr)
+            else:
+                assert read_entries(run.path, damage) == before, damage
+                assert run.find_differences() == [], damage
+
+
+def read_entries(run: Path, damage: Damage) -> dict[str, bytes]:
+    """Read the files of a damage's entries."""
+    paths = [path for entry in damage.entries for path in [run / entry, *(run / entry).rglob("*")]]
+    return {str(path): path.read_bytes() for path in paths if path.is_file()}

@@ -1,0 +1,214 @@
+"""What ``gapft verify`` reports besides damage: unfinished work, timeouts, other versions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.weights import weights_hash
+from gapft_harness.stages.verify.run import verify
+from gapft_harness.version import __version__
+from tests.kit.command import call
+from tests.kit.runs import BaseRun
+from tests.kit.tampering import (
+    change_facts,
+    change_json,
+    change_manifest,
+    change_rows,
+    read_rows,
+    seal_again,
+    write_rows,
+)
+
+pytestmark = pytest.mark.xdist_group("base_runs")
+
+ARM, OTHER_ARM = "gapft-seed13", "uniform-seed13"
+DECISIONS = f"decisions/{ARM}.parquet"
+
+#: The verifier reads answers too: a response's first letter.
+ANSWERING = """
+
+Contains.answer = lambda self, text: text[:1] or None
+"""
+
+
+@pytest.fixture
+def run(run_at: Callable[..., BaseRun]) -> BaseRun:
+    return run_at("reported")
+
+
+def edit_plugin(run: BaseRun, tmp_path: Path, edit: Callable[[str], str]) -> list[str]:
+    """Write an edited plugin, and remove the hashes of the plugin from the run's inputs."""
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(edit(Path(run.plugins[0]).read_text()))
+    change_manifest(run.path, lambda manifest: manifest["rests_on"]["plugins"].clear())
+    return [str(plugin)]
+
+
+def relabel_failed_decision(run: Path, status: str) -> str:
+    """Change a failed decision's status; update the counts of the table and the manifest.
+
+    Returns:
+        The problem's id.
+    """
+    rows = read_rows(run / DECISIONS)
+    row = next(row for row in rows if row["status"] == "fail")
+    row["status"] = status
+    counts = dict(sorted(Counter(row["status"] for row in rows).items()))
+    write_rows(run / DECISIONS, rows, verdicts=counts)
+    change_manifest(run, lambda m: m["verdict_counts"].update({ARM: counts}))
+    seal_again(run, DECISIONS)
+    return str(row["problem_id"])
+
+
+def test_reads_answers_again(run: BaseRun, tmp_path: Path) -> None:
+    plugin = edit_plugin(run, tmp_path, lambda text: text + ANSWERING)
+    assert any("has the answer None" in line for line in verify(run.path, plugin).differences)
+
+
+def test_reports_timeout_without_difference(run: BaseRun) -> None:
+    """Timeouts depend on the speed of the machine."""
+    late = relabel_failed_decision(run.path, "timeout")
+    report = verify(run.path, run.plugins)
+    assert report.differences == []
+    assert any(late in line for line in report.checked)
+
+
+def test_skips_verdicts_without_rejudging(run: BaseRun, tmp_path: Path) -> None:
+    registered = 'register("contains", Contains'
+    plugin = edit_plugin(
+        run, tmp_path, lambda text: text.replace(registered, f"{registered}, rejudge=False")
+    )
+    relabel_failed_decision(run.path, "timeout")
+    assert verify(run.path, plugin).differences == []
+    relabel_failed_decision(run.path, "pass")
+    assert not any("judged again" in line for line in verify(run.path, plugin).differences)
+
+
+def test_failing_verifier_is_user_error(run: BaseRun, tmp_path: Path) -> None:
+    """For example, its data are missing. Other differences are still reported."""
+    away = "\n\ndef away():\n    raise RuntimeError('no data here')\n\n\nContains = away\n"
+    plugin = edit_plugin(run, tmp_path, lambda text: text + away)
+    with pytest.raises(UserError, match="no data here"):
+        verify(run.path, plugin)
+    (run.path / "audit/states.parquet").write_bytes(b"")
+    differences = verify(run.path, plugin).differences
+    assert any(line.startswith("audit/states.parquet: ") for line in differences)
+    assert any("no data here" in line for line in differences)
+
+
+def test_missing_plugin_is_named(run: BaseRun) -> None:
+    with pytest.raises(UserError, match=r"plugin\.py .*drawn"):
+        verify(run.path)
+
+
+def test_names_few_of_many_differing_verdicts(run: BaseRun) -> None:
+    def invert_verdicts(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["status"] = "pass" if row["status"] == "fail" else "fail"
+
+    change_rows(run.path, DECISIONS, invert_verdicts)
+    lines = [line for line in run.find_differences() if line.startswith(f"{DECISIONS}: ")]
+    assert 20 < len(lines) < len(read_rows(run.path / DECISIONS))
+
+
+def test_lists_missing_parts_of_unfinished_run(run_at: Callable[..., BaseRun]) -> None:
+    run = run_at("selected")
+    report = verify(run.path, run.plugins)
+    assert report.differences == []
+    assert f"{ARM} is not trained" in report.missing
+
+
+def test_lost_adapter_of_decisions_is_named(run: BaseRun) -> None:
+    shutil.rmtree(run.path / f"adapters/{ARM}")
+    change_manifest(run.path, lambda manifest: manifest["files"].pop(f"adapters/{ARM}"))
+    assert any(line.startswith(f"{DECISIONS}: exists") for line in run.find_differences())
+
+
+def test_ignores_unfinished_files(run: BaseRun) -> None:
+    for relative in ("pool/.imported.partial/0.jsonl", "adapters/.x.checkpoint"):
+        (run.path / relative).parent.mkdir(exist_ok=True)
+        (run.path / relative).write_text("{}")
+    assert run.find_differences() == []
+
+
+def test_ignores_settings_that_peft_derives(run: BaseRun) -> None:
+    """PEFT writes empty values and its defaults, or not, by its version and the base's layers."""
+    values = {"target_parameters": [], "layers_pattern": {}, "of_a_later_peft": False}
+    for folder in sorted((run.path / "adapters").iterdir()):
+        path = folder / "adapter_config.json"
+        change_json(path, lambda config: config.update(values))
+        change_json(path, lambda config: config.pop("use_rslora"))
+        seal_again(run.path, f"adapters/{folder.name}")
+    lines = [line for line in run.find_differences() if "adapters/" in line]
+    assert [line for line in lines if not line.startswith("scaled/")] == []
+
+
+def test_attention_may_be_unknown(run: BaseRun) -> None:
+    """Earlier versions did not record it; two kinds in one run are a difference."""
+    change_facts(run.path, ARM, lambda facts: facts.pop("attention"))
+    assert not any("differ in attention" in line for line in run.find_differences())
+    other = {"implementation": "gapft_segments", "kernel": "varlen_attn"}
+    change_facts(run.path, ARM, lambda facts: facts.update(attention=other))
+    assert any("differ in attention" in line for line in run.find_differences())
+
+
+def test_version_of_package_is_a_remark(run: BaseRun) -> None:
+    change_manifest(run.path, lambda manifest: manifest.update(gapft_harness="0.0.9"))
+    assert call("verify", run.path, "--plugin", *run.plugins).returncode == 0
+    (run.path / f"selections/{ARM}.parquet").unlink()
+    report = verify(run.path, run.plugins)
+    assert report.differences
+    assert "0.0.9" in report.remark
+    assert __version__ in report.remark
+
+
+def test_weights_changed_everywhere_contradict_decisions(run: BaseRun) -> None:
+    """The folders and the manifest record the exchanged weights consistently."""
+    folders = [run.path / f"adapters/{arm}" for arm in (ARM, OTHER_ARM)]
+    tensors = [load_file(folder / "adapter_model.safetensors") for folder in folders]
+    for folder, other in zip(folders, reversed(tensors), strict=True):
+        (folder / "adapter_model.safetensors").unlink()
+        save_file(other, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        digest = weights_hash(folder)
+        change_facts(run.path, folder.name, lambda facts, d=digest: facts.update(adapter_sha256=d))
+    lines = run.find_differences()
+    for arm in (ARM, OTHER_ARM):
+        assert any(f"decisions/{arm}.parquet, made_from, adapter" in line for line in lines)
+
+
+def test_unfinished_search_is_not_recorded(run_at: Callable[..., BaseRun]) -> None:
+    """A table exists before its split is sealed, and stays if the command is killed."""
+    run = run_at("searched")
+    change_manifest(run.path, lambda manifest: manifest.update(files={}))
+    report = verify(run.path, run.plugins)
+    assert any(line.startswith("pool/problems.parquet: ") for line in report.differences)
+    assert "the pool is not searched" in report.missing
+
+
+def test_verification_makes_no_store(run: BaseRun, tmp_path: Path) -> None:
+    alone = Path(shutil.copytree(run.path, tmp_path / "alone" / "run"))
+    assert verify(alone, run.plugins).differences == []
+    assert not (alone.parent / ".store").exists()
+
+
+def test_reports_progress_of_judging(run: BaseRun) -> None:
+    counts: list[int] = []
+    verify(run.path, run.plugins, lambda _, count, __: counts.append(count))
+    manifest = json.loads((run.path / "manifest.json").read_text())
+    assert counts == sorted(counts)
+    assert counts[-1] >= sum(sum(c.values()) for c in manifest["verdict_counts"].values())
+
+
+def test_folder_without_run_is_rejected(tmp_path: Path) -> None:
+    done = call("verify", tmp_path)
+    assert done.returncode == 2
+    assert str(tmp_path) in done.stderr
