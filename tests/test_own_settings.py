@@ -40,8 +40,6 @@ from tests.kit.letters import prepare_letters_run
 from tests.kit.tampering import change_manifest
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
-pytestmark = pytest.mark.xdist_group("own_settings")
-
 #: A trainer that reports few facts, as an online trainer may.
 ONLINE = """
 from gapft_harness.api import hookimpl, train_lora

@@ -32,8 +32,6 @@ from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.tiny_models import write_byte_llama
 
-pytestmark = pytest.mark.xdist_group("program_run")
-
 _TASK = """
 task: times
 class: !function gapft_harness.lm_eval_bridge.task.GapTask

@@ -32,8 +32,6 @@ from tests.kit.letters import prepare_letters_run
 from tests.kit.tampering import change_manifest, seal_again
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
-pytestmark = pytest.mark.xdist_group("start_tokens")
-
 PAD, BOS = 0, 1
 
 #: Records each model input with its caller: the source, an arm or training. A sampler sends the

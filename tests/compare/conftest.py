@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
+from tests.kit.shared import make_once
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +27,12 @@ metadata: {version: 3}
 
 
 @pytest.fixture(scope="session")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def logs(shared_root: Path) -> Path:
+    """A folder with logs of the demo policy, which tests do not change."""
+    return make_once(shared_root / "lm_eval_logs", write_logs)
+
+
+def write_logs(folder: Path) -> None:
     """Evaluate the demo policy: greedy and K samples as before, sampled once as after.
 
     lm_eval evaluates and writes as its command does, but loads the model once.
@@ -36,7 +42,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    folder = tmp_path_factory.mktemp("lm_eval")
     (folder / "tasks").mkdir()
     options = [{"question": f"{i} +{i}", "label": i % 2} for i in range(12)]
     data = folder / "tasks" / "options.jsonl"
@@ -63,4 +68,3 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tracker.save_results_aggregated(results=done, samples=samples)
         for task, rows in samples.items():
             tracker.save_results_samples(task_name=task, samples=rows)
-    return folder

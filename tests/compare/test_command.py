@@ -20,8 +20,6 @@ from gapft_harness.report.rendering.terminal import print_sections
 from tests.compare.logs import row, write_log
 from tests.report.explorer.made import unpack_page
 
-pytestmark = pytest.mark.xdist_group("lm_eval_logs")
-
 
 def run_compare(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "120"})

@@ -26,8 +26,6 @@ from gapft_harness.report.rendering import terminal
 from tests.compare.logs import row, write_log
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("lm_eval_logs")
-
 STRICT = Rule("option_letter", {"rule": "whole_response"})
 EXPLICIT = Rule("option_letter", {"rule": "first_explicit"})
 

@@ -9,15 +9,19 @@ import pytest
 from tests.end_to_end.letters_run import Letters
 from tests.end_to_end.readme import run_blocks
 from tests.kit.command import succeed
+from tests.kit.shared import make_once
+
+
+def follow_readme(folder: Path) -> None:
+    """Run README.md's commands in a folder, with its files."""
+    succeed("run", "demo", cwd=folder)  # like README's ``make demo`` after installation
+    run_blocks(Path(__file__).parents[2] / "README.md", folder)
 
 
 @pytest.fixture(scope="session")
-def readme_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with README.md's files, in which its commands were run."""
-    folder = tmp_path_factory.mktemp("readme")
-    succeed("run", "demo", cwd=folder)  # like README's ``make demo`` after installation
-    run_blocks(Path(__file__).parents[2] / "README.md", folder)
-    return folder
+def readme_run(shared_root: Path) -> Path:
+    """A folder with README.md's files, in which its commands were run; tests do not change it."""
+    return make_once(shared_root / "readme", follow_readme)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import COMMAND_S
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def run_blocks(path: Path, folder: Path) -> None:
                 env=env,
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE_S,
+                timeout=COMMAND_S,
                 check=False,
             )
             with (folder / "log.txt").open("a") as log:

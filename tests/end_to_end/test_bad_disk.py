@@ -25,8 +25,6 @@ from tests.end_to_end.letters_run import (
     store_path,
 )
 
-pytestmark = pytest.mark.xdist_group("resume")
-
 _PAGE = 4096
 
 

@@ -28,8 +28,6 @@ from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
 
-pytestmark = pytest.mark.xdist_group("bad_stores")
-
 SEARCH = (
     "run", "demo", "--only", "search", "--split", "pool", "--set", "data.pool_limit=48",
     "--set", "search.chunk=4", "--set", "search.k=4",

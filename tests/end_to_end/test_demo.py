@@ -22,14 +22,20 @@ CONDITIONS = ["gapft", "uniform", "replay", "all_verified"]
 #: README's last run of the demo adds a plugin's condition.
 ALL = [*CONDITIONS, "most_reachable"]
 
-pytestmark = pytest.mark.xdist_group("demo")
+
+@pytest.fixture(scope="module")
+def whole_run(demo_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of README's run after the command with four conditions and no plugin."""
+    runs = tmp_path_factory.mktemp("demo") / "runs"
+    shutil.copytree(demo_run.parent, runs)
+    succeed("run", "demo", "--run-dir", runs / "demo")
+    return runs / "demo"
 
 
-@pytest.fixture(scope="session")
-def all_conditions(demo_run: Path) -> dict[str, Any]:
-    """The report of the command with four conditions and no plugin."""
-    succeed("run", "demo", "--run-dir", demo_run)
-    results: dict[str, Any] = json.loads((demo_run / "report/results.json").read_text())
+@pytest.fixture(scope="module")
+def all_conditions(whole_run: Path) -> dict[str, Any]:
+    """The report of the four conditions."""
+    results: dict[str, Any] = json.loads((whole_run / "report/results.json").read_text())
     return results
 
 
@@ -104,28 +110,24 @@ def test_matched_budget_matches_the_paper(all_conditions: dict[str, Any]) -> Non
             assert arm["budget"]["J"] == -(-8 * slots // 16)
 
 
-def test_finished_run_reports_identical_bytes(
-    demo_run: Path, all_conditions: dict[str, Any]
-) -> None:
+def test_finished_run_reports_identical_bytes(whole_run: Path) -> None:
     names = ["results.json", "report.md", "index.html", "explorer.html"]
-    before = {name: (demo_run / "report" / name).read_bytes() for name in names}
-    shutil.rmtree(demo_run / "report")
-    succeed("run", demo_run, "--only", "report")
-    after = {name: (demo_run / "report" / name).read_bytes() for name in names}
+    before = {name: (whole_run / "report" / name).read_bytes() for name in names}
+    shutil.rmtree(whole_run / "report")
+    succeed("run", whole_run, "--only", "report")
+    after = {name: (whole_run / "report" / name).read_bytes() for name in names}
     assert after == before
 
 
-def test_partial_report_does_not_shrink_the_next(
-    demo_run: Path, all_conditions: dict[str, Any]
-) -> None:
+def test_partial_report_does_not_shrink_the_next(whole_run: Path) -> None:
     for options, expected in ((("--condition", "gapft", "--seed", "13"), ["gapft"]), ((), ALL)):
-        succeed("run", demo_run, "--only", "report", *options)
-        content = json.loads((demo_run / "report/results.json").read_text())
+        succeed("run", whole_run, "--only", "report", *options)
+        content = json.loads((whole_run / "report/results.json").read_text())
         assert list(content["conditions"]) == expected
 
 
-def test_rejects_another_recipe_on_the_same_run(demo_run: Path) -> None:
-    done = gapft("run", "demo", "--run-dir", demo_run, "--set", "name=other")
+def test_rejects_another_recipe_on_the_same_run(whole_run: Path) -> None:
+    done = gapft("run", "demo", "--run-dir", whole_run, "--set", "name=other")
     assert done.returncode == 2
     assert "--run-dir" in done.stderr
 

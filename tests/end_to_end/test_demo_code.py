@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = pytest.mark.xdist_group("demo")
 SEEDS = ("13", "21", "42")
 
 

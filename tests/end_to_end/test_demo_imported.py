@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
 from gapft_harness.recipe.bundled import find_recipe
 from gapft_harness.recipe.reading import read_recipe
 from tests.kit.command import succeed
-
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 def has_other_tokens(first: dict[str, Any], second: dict[str, Any]) -> bool:

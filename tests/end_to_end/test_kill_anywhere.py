@@ -25,8 +25,6 @@ from tests.end_to_end.letters_run import (
 )
 from tests.kit.runs import find_differences
 
-pytestmark = pytest.mark.xdist_group("resume")
-
 
 def read_content(run: Path) -> dict[str, Any]:
     """Read a finished run without its executor, number of workers and owner.

@@ -19,11 +19,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import COMMAND_S
 
 ROOT = Path(__file__).parents[2]
-
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 def find_requirements(
@@ -76,7 +74,7 @@ def run_gapft(
     path = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     command = [light_python, "-m", "gapft_harness.cli.main", *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, env=path, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        command, cwd=cwd, env=path, capture_output=True, text=True, check=False, timeout=COMMAND_S
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +18,12 @@ import pytest
 from tests.end_to_end.readme import read_blocks, run_blocks
 from tests.end_to_end.results_checks import check_results
 
-pytestmark = pytest.mark.xdist_group("demo")
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def run_page(page: str | Path, demo_run: Path, folder: Path) -> str:
-    """Run a page's commands beside the demo run; return their output."""
-    (folder / "runs").mkdir()
-    (folder / "runs" / "demo").symlink_to(demo_run)
+    """Run a page's commands beside a copy of the demo run; return their output."""
+    shutil.copytree(demo_run.parent, folder / "runs")
     run_blocks(DOCS / page, folder)
     return (folder / "log.txt").read_text()
 
@@ -126,8 +124,7 @@ def write_section(heading: str, folder: Path) -> Path:
 
 def test_rejudged_run_generates_nothing(demo_run: Path, tmp_path: Path) -> None:
     """Every response that ``boxed_math`` passes, ``math`` passes too."""
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / ".store").symlink_to(demo_run.parent / ".store")
+    shutil.copytree(demo_run.parent / ".store", tmp_path / "runs" / ".store")
     run_blocks(write_section("### Judge a run by another verifier", tmp_path), tmp_path)
     run = tmp_path / "runs" / "demo-math"
     manifest = json.loads((run / "manifest.json").read_text())

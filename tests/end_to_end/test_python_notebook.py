@@ -10,8 +10,6 @@ import pytest
 
 from tests.compare.logs import write_log
 
-pytestmark = pytest.mark.xdist_group("demo")
-
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "python.ipynb"
 
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.end_to_end.letters_run import (
     CHUNK,
@@ -27,8 +26,6 @@ from tests.end_to_end.letters_run import (
     wait_for_marker,
 )
 from tests.kit.patience import PATIENCE_S
-
-pytestmark = pytest.mark.xdist_group("resume")
 
 KILLS = 10
 #: The pool's problems in chunks.

@@ -41,8 +41,6 @@ experiments:
   stability: {{sets: 2, k: 2}}
 """
 
-pytestmark = pytest.mark.xdist_group("demo")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,8 +18,6 @@ from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
 
-pytestmark = pytest.mark.xdist_group("scaled_run")
-
 OPTIONS = (
     "--condition", "gapft", "--seed", "13", "--set", "experiments.scaling.calibration=40",
     "--set", "search.chunk=2",

@@ -17,15 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gapft_harness.core.files import sha256
 from gapft_harness.core.numerics import decides_results
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from tests.kit.letters import CONTAINS, write_letters
 from tests.kit.tiny_models import write_byte_llama
-
-pytestmark = pytest.mark.xdist_group("resume")
 
 #: In every process: log the files opened for reading and the environment variables read.
 RECORDER = """

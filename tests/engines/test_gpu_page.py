@@ -16,8 +16,6 @@ from tests.end_to_end.readme import read_blocks
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import succeed
 
-pytestmark = pytest.mark.xdist_group("vllm_serve")
-
 PAGE = Path(__file__).parents[2] / "docs" / "machines.md"
 
 #: Replacements for what a test machine lacks: the paper's model and data, GPUs and cores.

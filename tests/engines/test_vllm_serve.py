@@ -17,8 +17,6 @@ from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, make_request
 from tests.kit.tiny_models import write_byte_adapter
 
-pytestmark = pytest.mark.xdist_group("vllm_serve")
-
 GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
 K = 8

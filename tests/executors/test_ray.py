@@ -31,8 +31,6 @@ from tests.executors import job_functions
 from tests.kit.command import gapft, succeed
 from tests.kit.patience import PATIENCE_S
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 SETTINGS = {"name": "ray", "workers": 2, "threads": 1}
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 from gapft_harness.cli.main import main
 from tests.kit.forking import select_import_variables
-from tests.kit.patience import PATIENCE_S
+from tests.kit.patience import COMMAND_S
 
 ROOT = Path(__file__).parents[2]
 _ALONE = threading.Lock()
@@ -67,7 +67,7 @@ def gapft(
     *arguments: object,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = PATIENCE_S,
+    timeout: float = COMMAND_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``gapft ARGUMENTS`` and capture its output; the caller checks the exit status."""
     words = [*map(str, arguments)]
@@ -113,7 +113,7 @@ def succeed(
     *arguments: object,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = PATIENCE_S,
+    timeout: float = COMMAND_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``gapft ARGUMENTS`` and require exit status 0."""
     done = gapft(*arguments, cwd=cwd, env=env, timeout=timeout)
@@ -129,7 +129,7 @@ def lm_eval(*arguments: object, cwd: Path | None = None) -> subprocess.Completed
         env={**os.environ, **COMMON},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=COMMAND_S,
         check=False,
     )
     assert done.returncode == 0, f"lm_eval {arguments}\n{done.stdout}\n{done.stderr}"

@@ -15,8 +15,6 @@ import pytest
 from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
 from tests.kit.tampering import FILE_DAMAGES, Damage, tamper
 
-pytestmark = pytest.mark.xdist_group("base_runs")
-
 RunAt = Callable[..., BaseRun]
 
 #: Damages that contradict no other record of a run, as patterns of kind and part, with the reason.

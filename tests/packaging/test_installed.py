@@ -23,8 +23,6 @@ ROOT = Path(__file__).parents[2]
 HELLO = ("--model", "dummy", "--limit", "2")
 SMALL = {"PYTHONPATH": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
-pytestmark = pytest.mark.xdist_group("packaging")
-
 
 def run_outside(command, cwd, **environment):
     """Run a command outside the source tree; return its result with output as text."""

@@ -37,8 +37,6 @@ from tests.kit.recording_run import InProcessExecutor
 from tests.training.examples import assert_same_weights
 from tests.training.literal import run_literal_training
 
-pytestmark = pytest.mark.xdist_group("train_command")
-
 ARM = "gapft-seed13"
 
 

@@ -26,8 +26,6 @@ from gapft_harness.stages.verify.run import verify
 from tests.kit.command import gapft, succeed
 from tests.kit.patience import PATIENCE_S
 
-pytestmark = pytest.mark.xdist_group("grpo")
-
 UPDATES, PROMPTS, SIZE = 3, 8, 8
 SMALL = [
     *("--set", "data.pool_limit=40", "--set", "data.audit_limit=20", "--set", "seeds=[13]"),

@@ -16,8 +16,6 @@ from tests.kit.letters import prepare_letters_run
 from tests.kit.tampering import change_manifest
 from tests.training.test_tied import build_base_model
 
-pytestmark = pytest.mark.xdist_group("refused_early")
-
 
 def prepare_folder(folder: Path, **changes: dict[str, Any]) -> list[str]:
     """Prepare the letters task with a changed recipe; return the command's arguments."""

@@ -15,8 +15,6 @@ from gapft_harness.hooks.manager import load_plugins
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 
-pytestmark = pytest.mark.xdist_group("searched_pool")
-
 ONLINE = '''
 import json
 

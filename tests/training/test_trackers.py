@@ -27,8 +27,6 @@ from gapft_harness.store.store import STORE_VARIABLE
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 
-pytestmark = pytest.mark.xdist_group("trackers")
-
 ARM = "gapft-seed13"
 VALUES = ("loss", "grad_norm", "learning_rate")
 

@@ -28,8 +28,6 @@ from tests.kit.tampering import (
     write_rows,
 )
 
-pytestmark = pytest.mark.xdist_group("base_runs")
-
 ARM, OTHER_ARM = "gapft-seed13", "uniform-seed13"
 DECISIONS = f"decisions/{ARM}.parquet"
 
