@@ -38,7 +38,7 @@ QUICK := analysis verdicts plugins report \
 	documents executions generation groups halves identities layout \
 	matched_diversity origins plugin_manager recipe site states traits verification \
 	verified_responses windows) compare/test_comparison.py compare/test_words.py \
-	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \
+	compare/test_found_logs.py compare/test_other_tools.py \
 	training/test_passes.py training/test_plan.py laws/test_selectors.py \
 	laws/test_decomposition.py
 
