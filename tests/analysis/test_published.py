@@ -23,11 +23,19 @@ from gapft_harness.experiments.controls.shared_core import SharedCoreSettings
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
+from tests.analysis.paper_tables import (
+    AMORTIZATION,
+    LLAMA,
+    LOGIQA,
+    MISTRAL,
+    QWEN,
+    RECLOR,
+    SCOPE,
+)
 
 SEEDS = 3
 #: Largest error of rounding to two decimals, in points.
 HALF = 0.005001
-LLAMA, QWEN, MISTRAL, LOGIQA, RECLOR = "Llama", "Qwen", "Mistral", "LogiQA", "ReClor"
 AUDIT = {LOGIQA: 1367, RECLOR: 500}
 #: Conditions other than the source, in the order of Table 1.
 CONDITIONS = ("replay", "uniform", "gapft", "all")
@@ -77,18 +85,6 @@ RATES = {
         ((0.27, 0.40, 0.27), (-0.40, 2.33, -0.13), (0.60, 3.47, 0.60)),
     ),
 }
-
-# Table "Logic Scope Matrix": K, (G, S, U), p_S, κ_S, κ_U, ρ_G and net gain.
-SCOPE = [
-    (4, (770, 306, 496), 19.47, 47.17, 20.50, 8.23, 11.62),
-    (8, (770, 416, 386), 26.46, 50.72, 16.93, 6.88, 14.21),
-    (4, (1050, 28, 494), 1.78, 51.19, 8.37, 2.79, 1.68),
-    (8, (1050, 37, 485), 2.35, 54.95, 7.56, 2.73, 1.80),
-    (4, (277, 96, 127), 19.20, 46.88, 38.58, 6.38, 15.27),
-    (8, (277, 130, 93), 26.00, 55.64, 38.71, 8.66, 16.87),
-    (4, (361, 7, 132), 1.40, 71.43, 4.04, 1.20, 1.20),
-    (8, (361, 11, 128), 2.20, 57.58, 3.65, 1.11, 1.40),
-]
 
 # Table "MATH Results with Matched Training Exposures": Pass@1, its change, κ_S, κ_U, ρ_G. G, S and
 # U are not printed; they follow from the rates.
@@ -311,17 +307,6 @@ def test_steps_follow_from_n(n, steps):
     settings = Training()
     assert (settings.repetitions, settings.micro_batch, settings.accumulation) == (8, 2, 8)
     assert count_steps(settings.repetitions * n, settings) == steps
-
-
-# Table "Source Pass@K Reached by One Decode": Pass@4, Pass@8, then K_eq of the four conditions.
-AMORTIZATION = {
-    (LLAMA, LOGIQA): (68.40, 76.81, ("1", "2", "2", "3")),
-    (LLAMA, RECLOR): (73.32, 81.40, ("1", "2", "3", "4")),
-    (QWEN, LOGIQA): (70.17, 70.67, ("<1", "<1", "1", "3")),
-    (QWEN, RECLOR): (73.69, 74.40, ("<1", "<1", "1", "2")),
-    (MISTRAL, LOGIQA): (52.53, 54.94, ("1", "1", "3", "4")),
-    (MISTRAL, RECLOR): (53.78, 55.60, ("3", "2", "4", "8")),
-}
 
 
 @pytest.mark.parametrize("cell", AMORTIZATION)
