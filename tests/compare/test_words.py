@@ -50,21 +50,6 @@ def test_lower_is_better_has_no_losses(tmp_path: Path) -> None:
     assert item["change"] == "lower"
 
 
-def test_additional_model_keeps_results(tmp_path: Path) -> None:
-    before = write_log(tmp_path / "a", [0, 1, 0, 1])
-    first, other = (
-        write_log(tmp_path / "b", [1, 1, 1, 0]),
-        write_log(tmp_path / "c", [0.5, 1, 1, 0]),
-    )
-    page, both = write_comparison_files(tmp_path, before, f"mine={first}", f"other={other}")
-    _, alone = write_comparison_files(tmp_path, before, f"mine={first}")
-    assert alone["models"]["mine"]["test"] == "mcnemar"
-    assert both["models"]["mine"] | {"p_holm": None} == alone["models"]["mine"]
-    assert both["models"]["other"]["test"] == "sign_flip"
-    assert "McNemar's exact test for one seed" in page
-    assert any("other than 0 and 1 of other: means" in note for note in both["notes"])
-
-
 FORGED = "x\n\ngapft: worse than before\x1b[2J"
 
 
