@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +23,13 @@ from gapft_harness.recipe.bundled import list_bundled_recipes, list_bundled_stud
 from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.report.reading.audits import VALID, OtherRule
-from gapft_harness.report.reading.inputs import LoadedPart
+from gapft_harness.report.reading.inputs import PASS, LoadedPart, ReportInputs
 from gapft_harness.report.reading.published import PublishedValue, list_published
 from gapft_harness.report.results import build_results
+from gapft_harness.report.sections.paper import collect_figures
 from gapft_harness.study.recipe import read_study
 from gapft_harness.training.groups import Group
-from tests.report.test_replicates import build_inputs as build_replicate_inputs
+from tests.report import planted
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
 
@@ -123,21 +128,31 @@ def test_map_has_means_of_the_study() -> None:
     assert "gold_again minus gold.changed 331" in places["Appendix A"]["controls/llama-logiqa"][1]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pool.solved", "pool.recovered@1", "pool.verified@8", "audit.greedy", "audit.pass@4",
-        "audit.missed@8", "gapft.pass_at_1", "gapft.kappa_S", "gapft.steps",
-        "gapft minus uniform.delta", "gapft minus uniform.S", "gapft.k_eq",
-        "gapft minus uniform.ci95_low", "pool.G_of_GU@8", "uniform minus gapft.changed",
-        "source.other_rule_pass_at_1", "gapft.other_rule_pass_at_1", "gapft.invalid",
-        "uniform minus gapft.other_rule_delta", "uniform minus gapft.other_rule_ci95_high",
-        "gapft.kappa_S@8", "gapft.net_gain@8", "gapft.flat_solved_share",
-    ],
+#: Figures of every quantity, by the numbers of the planted run.
+FIGURES = (
+    "gapft.pass_at_1", "gapft.kappa_S", "gapft.rho_G", "gapft.k_eq", "gapft.n", "gapft.exposures",
+    "gapft.tokens", "gapft.supervised_tokens", "gapft.steps", "gapft minus uniform.delta",
+    "gapft minus uniform.S", "gapft minus uniform.U", "gapft minus uniform.G",
+    "gapft minus uniform.ci95_low", "gapft minus uniform.ci95_high", "gapft minus source.delta",
+    "uniform minus gapft.changed", "source.other_rule_pass_at_1", "gapft.other_rule_pass_at_1",
+    "gapft.invalid", "gapft minus uniform.other_rule_delta",
+    "gapft minus uniform.other_rule_ci95_high", "gapft.kappa_S@8", "gapft.net_gain@8",
+    "uniform.flat_solved_share",
 )  # fmt: skip
-def test_mapped_keys_exist_in_results(name: str) -> None:
-    inputs = replace(build_replicate_inputs(), pool_recovered=(3,))
-    passing = inputs.audit.deployed.statuses
+
+
+#: The paper's symbols for a budget, which are the keys of results.json.
+SYMBOLS = {
+    "n": "n", "exposures": "N", "tokens": "L", "supervised_tokens": "L_supervised", "steps": "J",
+}  # fmt: skip
+
+
+def build_planted_inputs() -> ReportInputs:
+    """Build a run that has every quantity: repeated training, another rule, scope and GRPO."""
+    inputs = replace(planted.build_replicate_inputs(), pool_recovered=(3,))
+    # without time-outs, which the verifier audit leaves out and a Pass@1 counts
+    passing = np.where(inputs.audit.deployed.passed, PASS, planted.FAIL).astype(np.uint8)
+    inputs = replace(inputs, audit=planted.replace_decodes(inputs.audit, statuses=passing))
     rule = OtherRule(
         "other",
         source=passing,
@@ -153,13 +168,58 @@ def test_mapped_keys_exist_in_results(name: str) -> None:
         LoadedPart(ScopePart(), scope),
         LoadedPart(OnlinePart(), OnlineRead("gapft", {"uniform": groups}, ())),
     )
-    recipe = {**inputs.recipe, "experiments": {"scope": {"k": [8]}}}
-    inputs = replace(inputs, other_rule=rule, parts=parts, recipe=recipe)
-    content = build_results(inputs, compute_findings(inputs))
-    subject, _, quantity = name.rpartition(".")
-    for key in PublishedValue("Table 1", subject, quantity, 1.0).results_key.split("."):
-        if key == "*":
-            content = content[-1] if isinstance(content, list) else next(iter(content.values()))
-        else:
+    paper = {"Table 1": dict.fromkeys(FIGURES, 1)}
+    recipe = {**inputs.recipe, "experiments": {"scope": {"k": [8]}}, "paper": paper}
+    return replace(inputs, other_rule=rule, parts=parts, recipe=recipe)
+
+
+def read_value(content: Any, figure: PublishedValue) -> Any:
+    """Read a figure's value in results.json, at its key."""
+    for key in figure.results_key.split("."):
+        if key != "*":
             content = content[key]
-    assert content is not None
+        elif isinstance(content, dict) and set(content) == {"13", "21", "73"}:
+            return fmean(seed["budget"][SYMBOLS[figure.name]] for seed in content.values())
+        elif isinstance(content, dict):
+            content = content[figure.subject]
+        else:
+            content = next(row for row in content if {*figure.conditions} <= {*list_names(row)})
+    if isinstance(content, list):
+        return content[figure.name.endswith("high")]
+    return content[figure.name] if isinstance(content, dict) else content
+
+
+def list_names(row: Mapping[str, Any]) -> list[Any]:
+    """List the conditions that a row of results.json is about."""
+    return [row.get(key) for key in ("a", "b", "condition", "original")]
+
+
+def test_figures_beside_the_papers_are_those_of_the_results() -> None:
+    inputs = build_planted_inputs()
+    findings = compute_findings(inputs)
+    content = json.loads(json.dumps(build_results(inputs, findings)))
+    figures = collect_figures(inputs, findings)
+    assert [f"{figure.subject}.{figure.quantity}" for figure in figures] == list(FIGURES)
+    for figure in figures:
+        value = read_value(content, figure)
+        if figure.name == "k_eq":
+            assert figure.format_value(figure.measured or 0).strip("≥") == value
+        elif figure.name == "changed":
+            assert figure.measured == pytest.approx(value / 3)
+        else:
+            factor = 1 if figure.is_count else 100
+            assert figure.measured == pytest.approx(factor * value), figure.results_key
+
+
+def test_search_figures_have_a_key_in_results() -> None:
+    inputs = build_planted_inputs()
+    content = build_results(inputs, compute_findings(inputs))
+    for name in (
+        *("pool.solved", "pool.recovered@1", "pool.verified@8", "audit.greedy", "audit.pass@4"),
+        *("audit.missed@8", "pool.G_of_GU@8"),
+    ):
+        subject, _, quantity = name.rpartition(".")
+        value: Any = content
+        for key in PublishedValue("Table 1", subject, quantity, 1.0).results_key.split("."):
+            value = value[key]
+        assert value is not None

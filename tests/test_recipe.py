@@ -46,21 +46,6 @@ def test_overrides_reach_nested_keys_and_are_checked(tmp_path: Path) -> None:
     assert load_recipe(path, ["training.learning_rate=1e-4"]).training.learning_rate == 1e-4
 
 
-def test_identity_covers_the_search_inputs() -> None:
-    recipe = check_recipe(MINIMAL, "x")
-    assert recipe.build_search_identity()["model"]["args"] == recipe.model.args
-    free = set(Recipe.model_fields) - set(recipe.build_search_identity())
-    assert free == {
-        "conditions", "seeds", "budget", "executor", "tracker", "description",
-        "notes", "statistics", "evidence", "training", "paper",
-    }  # fmt: skip
-    assert set(recipe.build_training_identity()) == {"evidence", "training", "budget"}
-    assert (
-        check_recipe(recipe.build_search_identity(), "again").build_search_identity()
-        == recipe.build_search_identity()
-    )
-
-
 def test_enable_thinking_is_a_template_argument() -> None:
     def identify(**args: Any) -> dict[str, Any]:
         model = {"args": {"pretrained": "m", **args}}

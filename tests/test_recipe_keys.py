@@ -9,9 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from gapft_harness.core.errors import GapftError
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.selection import choosing
 from tests.kit.recording_run import LettersTask, write_letters_task
 
 #: Samples 0, 1 and 3 of each problem's four are right; sample 1 is the shortest.
@@ -146,21 +144,6 @@ def test_deduplicate_drops_repeats(task: LettersTask) -> None:
     assert len(read_rows(dropped, "pool/problems")) == 24
     assert len({row["prompt"] for row in read_rows(dropped, "pool/problems")}) == 24
     assert "pool: 5 repeated problems dropped" in "\n".join(dropped.manifest()["task"]["dropped"])
-
-
-def test_selection_enforces_matched_budget(
-    task: LettersTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``choose`` already rejects a short list, so the second check is tested by bypassing it."""
-
-    def short(selector: Any, entry: Any, pool: Any, n: int, arm: Any) -> Any:
-        return list(pool.recovered[: n - (entry.name == "uniform")])
-
-    monkeypatch.setattr(choosing, "run_selector", short)
-    both = ("pool", "audit")
-    with pytest.raises(GapftError, match="arms gapft-seed13 and uniform-seed13 differ in n"):
-        task.run("r", ["states", "select"], both, search=K, conditions=["gapft", "uniform"])
-    assert not (task.folder / "r" / "selections").exists()
 
 
 def test_reports_dropped_problems_and_identical_samples(task: LettersTask) -> None:

@@ -9,12 +9,10 @@ import pytest
 
 from gapft_harness.cli.dry_run import describe_dry_run
 from gapft_harness.cli.options import Options
-from gapft_harness.hooks.manager import examine_plugins, load_plugins
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import (
     KINDS,
     SamplerTraits,
-    SelectorTraits,
-    VerifierTraits,
 )
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
@@ -32,16 +30,6 @@ def write_plugin(folder: Path, kind: str, declared: str) -> str:
         f"@hookimpl\ndef {HOOKS[kind]}(register):\n    register('mine', made, {declared})\n"
     )
     return str(path)
-
-
-def test_declared_traits_are_read(tmp_path: Path) -> None:
-    file = write_plugin(tmp_path, "selector", "budget='own', repeats=True")
-    entry = load_plugins([file]).get("selector", "mine")
-    assert entry.require_traits(SelectorTraits) == SelectorTraits("own", repeats=True)
-    assert entry.require_traits(SelectorTraits).has_own_budget
-    assert load_plugins().get("verifier", "boxed_math").require_traits(VerifierTraits).rejudge
-    with pytest.raises(TypeError, match="declares no VerifierTraits"):
-        entry.require_traits(VerifierTraits)
 
 
 def build_recipe(**args: Any) -> Recipe:
@@ -74,18 +62,6 @@ def test_dry_run_calls_a_plugins_check(tmp_path: Path, check: str, expected: str
     chosen = Options("demo", plugin_files=[file], overrides=["model.backend=mine"])
     missing = describe_dry_run(chosen, str(tmp_path / "run")).partition("# missing here\n")[2]
     assert expected in missing
-
-
-def test_code_hash_names_declared_functions(tmp_path: Path) -> None:
-    """Their memory addresses differ in every process."""
-
-    def code(declared: str) -> str | None:
-        plugins, faults = examine_plugins([write_plugin(tmp_path, "sampler", declared)])
-        assert faults == []
-        return plugins.find_code_hash("sampler", "mine")
-
-    assert code("check=made") == code("check=made")
-    assert len({code("check=made"), code("check=broken"), code("")}) == 3
 
 
 def test_gpu_engines_run_in_separate_processes() -> None:

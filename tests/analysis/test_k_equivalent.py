@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,33 +45,3 @@ def test_bounds_contain_exact_value(samples, data):
         wider = k_equivalent_bounds({}, samples, pass_at_1)
         assert wider[0] <= least
         assert wider[1] >= most
-
-
-def test_bounds_match_hand_calculation():
-    """Pass@4 = 40%, Pass@8 = 60%: at 2 at least 20% and, extending the chord, at most 30%."""
-    points = {4: Fraction(40, 100), 8: Fraction(60, 100)}
-
-    def bound_at(percent):
-        return k_equivalent_bounds(points, 8, Fraction(percent, 100))
-
-    assert (bound_at(19), bound_at(20), bound_at(29), bound_at(30)) == (
-        (0, 1),
-        (0, 2),
-        (1, 2),
-        (2, 3),
-    )
-    assert (bound_at(40), bound_at(45), bound_at(59), bound_at(60)) == (
-        (4, 4),
-        (4, 5),
-        (5, 7),
-        (8, 8),
-    )
-
-
-@pytest.mark.parametrize(
-    "points",
-    [{9: Fraction(1, 2)}, {4: Fraction(1, 2), 8: Fraction(1, 3)}, {1: Fraction(0), 2: Fraction(1)}],
-)
-def test_rejects_impossible_curve_points(points):
-    with pytest.raises(ValueError, match=r"k must be|less and less"):
-        k_equivalent_bounds(points, 8, Fraction(1, 2))

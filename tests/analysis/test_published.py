@@ -11,23 +11,27 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from gapft_harness.analysis.across_runs import average_cells, compute_gain_share
-from gapft_harness.analysis.allocation import Successes
 from gapft_harness.analysis.decomposition import Decomposition, Terms
 from gapft_harness.analysis.pass_at_k import format_k
-from gapft_harness.analysis.scaling import compute_upper_bound
 from gapft_harness.analysis.stability import ScopeRow, measure_agreement
 from gapft_harness.experiments.controls.shared_core import SharedCoreSettings
 from gapft_harness.recipe.sections import Training
-from gapft_harness.training.plan import count_steps
 from tests.analysis.k_eq_bounds import k_equivalent_bounds
+from tests.analysis.paper_tables import (
+    AMORTIZATION,
+    LLAMA,
+    LOGIQA,
+    MISTRAL,
+    QWEN,
+    RECLOR,
+    SCOPE,
+)
 
 SEEDS = 3
 #: Largest error of rounding to two decimals, in points.
 HALF = 0.005001
-LLAMA, QWEN, MISTRAL, LOGIQA, RECLOR = "Llama", "Qwen", "Mistral", "LogiQA", "ReClor"
 AUDIT = {LOGIQA: 1367, RECLOR: 500}
 #: Conditions other than the source, in the order of Table 1.
 CONDITIONS = ("replay", "uniform", "gapft", "all")
@@ -77,18 +81,6 @@ RATES = {
         ((0.27, 0.40, 0.27), (-0.40, 2.33, -0.13), (0.60, 3.47, 0.60)),
     ),
 }
-
-# Table "Logic Scope Matrix": K, (G, S, U), p_S, κ_S, κ_U, ρ_G and net gain.
-SCOPE = [
-    (4, (770, 306, 496), 19.47, 47.17, 20.50, 8.23, 11.62),
-    (8, (770, 416, 386), 26.46, 50.72, 16.93, 6.88, 14.21),
-    (4, (1050, 28, 494), 1.78, 51.19, 8.37, 2.79, 1.68),
-    (8, (1050, 37, 485), 2.35, 54.95, 7.56, 2.73, 1.80),
-    (4, (277, 96, 127), 19.20, 46.88, 38.58, 6.38, 15.27),
-    (8, (277, 130, 93), 26.00, 55.64, 38.71, 8.66, 16.87),
-    (4, (361, 7, 132), 1.40, 71.43, 4.04, 1.20, 1.20),
-    (8, (361, 11, 128), 2.20, 57.58, 3.65, 1.11, 1.40),
-]
 
 # Table "MATH Results with Matched Training Exposures": Pass@1, its change, κ_S, κ_U, ρ_G. G, S and
 # U are not printed; they follow from the rates.
@@ -298,32 +290,6 @@ def test_two_seed_diagnostic_matches_text():
     assert to_percent(rates[1][1] - rates[0][1]) == pytest.approx(-0.5)
 
 
-@pytest.mark.parametrize(
-    ("n", "steps"),
-    [
-        *((3190, 1595), (913, 457), (275, 138), (63, 32), (887, 444), (252, 126)),
-        *((9575, 4788), (3049, 1525)),  # the older shared-core controls
-        (2133 + 913, 1523),  # the two-seed ReClor diagnostic
-    ],
-)
-def test_steps_follow_from_n(n, steps):
-    """Table "Training Budgets of the Logic Experiments" with the paper's (default) settings."""
-    settings = Training()
-    assert (settings.repetitions, settings.micro_batch, settings.accumulation) == (8, 2, 8)
-    assert count_steps(settings.repetitions * n, settings) == steps
-
-
-# Table "Source Pass@K Reached by One Decode": Pass@4, Pass@8, then K_eq of the four conditions.
-AMORTIZATION = {
-    (LLAMA, LOGIQA): (68.40, 76.81, ("1", "2", "2", "3")),
-    (LLAMA, RECLOR): (73.32, 81.40, ("1", "2", "3", "4")),
-    (QWEN, LOGIQA): (70.17, 70.67, ("<1", "<1", "1", "3")),
-    (QWEN, RECLOR): (73.69, 74.40, ("<1", "<1", "1", "2")),
-    (MISTRAL, LOGIQA): (52.53, 54.94, ("1", "1", "3", "4")),
-    (MISTRAL, RECLOR): (53.78, 55.60, ("3", "2", "4", "8")),
-}
-
-
 @pytest.mark.parametrize("cell", AMORTIZATION)
 def test_printed_k_eq_is_within_bounds(cell):
     at_4, at_8, printed = AMORTIZATION[cell]
@@ -371,28 +337,3 @@ def test_printed_jaccard_matches_printed_agreement(failures, same, jaccard, reco
     assert agreement is not None
     assert to_percent(agreement.same) == pytest.approx(same, abs=0.3)  # moved is a whole number
     assert to_percent(agreement.jaccard) == pytest.approx(jaccard, abs=1)
-
-
-@pytest.mark.parametrize(("count", "problems"), [(0, 50), (3, 40), (17, 215), (50, 50), (68, 688)])
-@pytest.mark.parametrize("level", [0.05, 0.05 / 4])
-def test_wilson_bound_matches_closed_form(count, problems, level):
-    """(p + z²/2n + z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), z the one-sided quantile."""
-    z, p = norm.ppf(1 - level), count / problems
-    root = (p * (1 - p) / problems + z * z / (4 * problems * problems)) ** 0.5
-    expected = (p + z * z / (2 * problems) + z * root) / (1 + z * z / problems)
-    assert compute_upper_bound(count, problems, level) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("a_1", "a_2", "b_0", "b_1", "contrast"),
-    [
-        ("1/2", "3/4", "1/4", "1/2", "0"),  # the coverage gain equals the repetition loss
-        ("1/2", "1/2", "1/4", "3/4", "1/4"),  # repetition adds nothing: half the coverage gain
-        ("1/2", "1", "1/2", "1/2", "-1/4"),  # coverage adds nothing
-        ("3/4", "1/2", "0", "1", "5/8"),  # a second exposure harms
-    ],
-)
-def test_code_contrast_matches_hand_calculation(a_1, a_2, b_0, b_1, contrast):
-    """Equation coverage_repetition: half the coverage gain minus half the repetition loss."""
-    successes = Successes(*map(Fraction, (a_1, a_2, b_0, b_1)))
-    assert successes.contrast == Fraction(contrast)

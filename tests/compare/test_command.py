@@ -9,20 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from scipy import stats
-from typer.testing import CliRunner, Result
 
-from gapft_harness.cli.main import app
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import build_sections
-from gapft_harness.core.errors import GapftError
 from gapft_harness.report.rendering.terminal import print_sections
+from tests.compare.command import read_refusal, run_compare
 from tests.compare.logs import row, write_log
 from tests.report.explorer.made import unpack_page
-
-
-def run_compare(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "120"})
 
 
 def read_rows(folder: Path, task: str) -> dict[str, dict[str, object]]:
@@ -100,13 +94,6 @@ def test_multiple_choice_logs_are_equal(logs: Path) -> None:
     assert "0.0 [0.0, 0.0]† 1.000 0 0" in words
 
 
-def test_rejects_logs_of_different_tasks(logs: Path) -> None:
-    done = run_compare(logs / "before", logs / "after")
-    assert isinstance(done.exception, GapftError)
-    assert done.exception.exit_status == 2
-    assert "(only in one: gapft_demo_passk)" in str(done.exception)
-
-
 def test_gate_fails_below_margin(tmp_path: Path) -> None:
     before = write_log(tmp_path / "before", [1] * 200)
     after = write_log(tmp_path / "after", [0] * 20 + [1] * 180)
@@ -117,26 +104,10 @@ def test_gate_fails_below_margin(tmp_path: Path) -> None:
     for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 3), (0.2, 0)):
         done = run_compare(before, after, "--fail-if-worse", margin)
         assert done.exit_code == status, (margin, done.output)
-        assert ("worse than before by more than" in done.stderr) == bool(status)
     assert run_compare(after, before, "--fail-if-worse", 0.01).exit_code == 0  # better
     assert (
         run_compare(before, after, after.parent, "--fail-if-worse", 0.01).exit_code == 1
     )  # one worse model suffices
-    for margin in (-0.01, "nan", "inf", 1):
-        done = run_compare(before, after, "--fail-if-worse", margin)
-        assert "--fail-if-worse" in str(done.exception)
-    numbers = write_log(tmp_path / "numbers", [0.5] * 200)
-    assert "expected 0 or more" in str(
-        run_compare(numbers, numbers, "--fail-if-worse", "inf").exception
-    )
-
-
-def test_gate_supports_lower_is_better(tmp_path: Path) -> None:
-    before = write_log(tmp_path / "before", [1.5] * 40, higher=False)
-    after = write_log(tmp_path / "after", [3.5] * 40, higher=False)
-    assert run_compare(before, after, "--fail-if-worse", 1.9).exit_code == 1
-    assert run_compare(before, after, "--fail-if-worse", 2.1).exit_code == 0
-    assert run_compare(after, before, "--fail-if-worse", 0.01).exit_code == 0
 
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [red]x[/] <script>alert(1)</script> \u202eevil | `a` \ud800"
@@ -187,5 +158,5 @@ def test_writes_nothing_without_out(tmp_path: Path) -> None:
     before, after = write_log(tmp_path / "a", [0, 1]), write_log(tmp_path / "b", [1])
     files = sorted(tmp_path.rglob("*"))
     assert run_compare(before, before).exit_code == 0
-    assert isinstance(run_compare(before, after, "--out", tmp_path / "out").exception, GapftError)
+    read_refusal(before, after, "--out", tmp_path / "out")
     assert sorted(tmp_path.rglob("*")) == files

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gapft_harness.cli import main
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import write_comparison as write_files
-from gapft_harness.report.rendering import wording
-from gapft_harness.report.rendering.blocks import Case, Cases, Section
-from gapft_harness.report.rendering.page import render_page
+from tests.compare.command import run_compare
 from tests.compare.logs import row, write_log
-from tests.compare.test_gate import run_compare
 
 
 def write_comparison_files(
@@ -57,32 +50,6 @@ def test_lower_is_better_has_no_losses(tmp_path: Path) -> None:
     assert item["change"] == "lower"
 
 
-def test_page_marks_only_judged_cases() -> None:
-    def render(gained: bool | None) -> str:
-        cases = Cases([Case("one", "prompt", "gold", "old", "new", gained)])
-        return render_page("Title", "", [Section("S", [cases])], [], {})
-
-    assert "<h4>Before</h4>" in render(None)
-    assert 'class="was-' not in render(None)
-    assert '<div class="was-wrong"><h4>Before, wrong</h4>' in render(True)
-    assert '<div class="was-wrong"><h4>After, wrong</h4>' in render(False)
-
-
-def test_additional_model_keeps_results(tmp_path: Path) -> None:
-    before = write_log(tmp_path / "a", [0, 1, 0, 1])
-    first, other = (
-        write_log(tmp_path / "b", [1, 1, 1, 0]),
-        write_log(tmp_path / "c", [0.5, 1, 1, 0]),
-    )
-    page, both = write_comparison_files(tmp_path, before, f"mine={first}", f"other={other}")
-    _, alone = write_comparison_files(tmp_path, before, f"mine={first}")
-    assert alone["models"]["mine"]["test"] == "mcnemar"
-    assert both["models"]["mine"] | {"p_holm": None} == alone["models"]["mine"]
-    assert both["models"]["other"]["test"] == "sign_flip"
-    assert "McNemar's exact test for one seed" in page
-    assert any("other than 0 and 1 of other: means" in note for note in both["notes"])
-
-
 FORGED = "x\n\ngapft: worse than before\x1b[2J"
 
 
@@ -97,27 +64,3 @@ def test_escapes_names_in_output(tmp_path: Path) -> None:
     lines = after_first.output.splitlines()
     assert not any(line.lstrip().startswith("gapft: worse") for line in lines)
     assert any("x gapft: worse than before␛[2J" in line for line in lines)
-
-
-def test_escapes_control_characters_in_errors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [row(i, 0, doc={"question": f"q{i}", FORGED: 1}) for i in range(3)]
-    log = write_log(tmp_path / "a", rows=rows)
-    command = ["gapft", "compare", str(log), str(log), "--by", "\x1b[31mnope"]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    error = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert error.count("\n") == 1
-    assert "\x1b" not in error
-    assert repr(FORGED) in error
-
-
-def test_format_number_uses_minus_sign() -> None:
-    assert [wording.format_number(value) for value in (-12.3456, 0.5, -1e-7)] == [
-        "−12.35",
-        "0.5",
-        "−1e−07",
-    ]

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from datasets import load_dataset
-from typer.testing import CliRunner
 
-from gapft_harness.cli.main import app
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm, Budget
 from gapft_harness.exporting.kinds import export
@@ -132,48 +130,19 @@ def test_rejects_tasks_with_answer_prefix(run: RunDirectory, tmp_path: Path) -> 
         export(chat, "trl", tmp_path / "out")
 
 
-def test_reports_wrong_options(run: RunDirectory, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
-    for to, out, message in [
-        ("tlr", tmp_path / "a", "did you mean 'trl'"),
-        ("trl", tmp_path / "full", "full: the folder is not empty"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            export(run, to, out)
-    done = CliRunner().invoke(
-        app, ["export", str(tmp_path / "full"), "--to", "trl", "--out", str(tmp_path / "b")]
-    )
-    assert "not a run directory" in str(done.exception)
-
-
-def test_rejects_forged_token_ids(tmp_path: Path) -> None:
-    run = write_letters_task(tmp_path).run("run", ["states"], ("pool", "audit"), **KEYS)
-    with pytest.raises(UserError, match="nothing is selected yet"):
-        export(run, "trl", tmp_path / "out")
-    (tmp_path / "second").mkdir()
-    run = write_letters_task(tmp_path / "second").run(
-        "run", ["states", "select"], ("pool", "audit"), **KEYS
-    )
-    arm = Arm("gapft", 13)
-    path = run.path / layout.selection_path(arm)
-    examples = read_examples(path)
-    for change, message in [
-        (
-            {"response_ids": examples[0].response_ids[:-1]},
-            "example 0: it is not a complete response",
-        ),
-        ({"prompt_ids": (1, 2)}, "example 0: its prompt includes"),
-    ]:
-        forged = [dataclasses.replace(examples[0], **change), *examples[1:]]
-        run.unseal([layout.selection_path(arm)])
-        write_examples(path, forged, Budget(1, 1, 1, 1, 1, 1))
-        run.seal(layout.selection_path(arm))
-        with pytest.raises(UserError, match=message):
-            export(run, "trl", tmp_path / "out")
-    path.write_bytes(path.read_bytes() + b" ")
-    with pytest.raises(UserError, match="was changed after it was sealed"):
-        export(run, "trl", tmp_path / "out")
+@pytest.mark.parametrize("forged_ids", ["response_ids", "prompt_ids"])
+def test_rejects_forged_token_ids(run: RunDirectory, tmp_path: Path, forged_ids: str) -> None:
+    """Text is made of complete responses and their prompts only."""
+    forged_run = copy_run(run, tmp_path / "run")
+    place = layout.selection_path(Arm("gapft", 13))
+    first, *others = read_examples(forged_run.path / place)
+    ids = {"response_ids": first.response_ids[:-1], "prompt_ids": (1, 2)}[forged_ids]
+    forged = [dataclasses.replace(first, **{forged_ids: ids}), *others]
+    forged_run.unseal([place])
+    write_examples(forged_run.path / place, forged, Budget(1, 1, 1, 1, 1, 1))
+    forged_run.seal(place)
+    with pytest.raises(UserError, match="example 0"):
+        export(forged_run, "trl", tmp_path / "out")
 
 
 @pytest.mark.parametrize("to", ["trl", "dataset", "merged"])
@@ -185,7 +154,7 @@ def test_rejects_edited_recipe(run: RunDirectory, tmp_path: Path, to: str) -> No
     content["model"]["args"]["pretrained"] = "meta-llama/Llama-3.1-70B"
     content["search"]["k"], content["training"]["rank"] = 64, 999
     path.write_text(yaml.safe_dump(content))
-    keys = r"model\.args\.pretrained .*; search\.k 4 → 64; training\.rank"
-    with pytest.raises(UserError, match=rf"recipe.* {keys}"):
+    keys = r"model\.args\.pretrained .*search\.k .*training\.rank"
+    with pytest.raises(UserError, match=keys):
         export(RunDirectory.open(tmp_path / "run"), to, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -73,6 +73,20 @@ def register_executors(register):
 '''
 
 
+#: A task of lm-eval that scores options, beside ``gsm8k.yaml``.
+CHOICE = """\
+include: gsm8k.yaml
+task: pears_choice
+output_type: multiple_choice
+doc_to_choice: ["7", "8"]
+doc_to_target: 0
+metric_list: [{metric: acc}]
+filter_list: null
+generation_kwargs: null
+num_fewshot: 0
+"""
+
+
 @dataclass(frozen=True)
 class Stock:
     """One of lm-eval's tasks on local data.

@@ -12,20 +12,9 @@ from gapft_harness.cli.main import app
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 from gapft_harness.report.rendering import terminal
-from tests.gap.stock import STOCK, K, run_gap, write_stock, write_task
+from tests.gap.stock import CHOICE, STOCK, K, run_gap, write_stock, write_task
 from tests.kit.command import succeed
 
-CHOICE = """\
-include: gsm8k.yaml
-task: pears_choice
-output_type: multiple_choice
-doc_to_choice: ["7", "8"]
-doc_to_target: 0
-metric_list: [{metric: acc}]
-filter_list: null
-generation_kwargs: null
-num_fewshot: 0
-"""
 GENERATED = """\
 include: pears_choice.yaml
 task: pears_said
@@ -48,31 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pears_choice", "pears_said"):
         (folder / f"{name}.json").write_text((folder / "gsm8k.json").read_text())
     return folder
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        ("gsm8", (), "unknown task 'gsm8'; did you mean .*'gsm8k'"),
-        ("pears_choice", (), "output_type is multiple_choice.*docs/gap.md"),
-        ("gsm8k", ("--filter", "strict"), "unknown filter 'strict'; did you mean 'strict-match'"),
-        ("gsm8k", ("--metric", "f1"), "unknown metric 'f1'"),
-        ("gsm8k", ("--k", "1"), "--k 1: expected at least 2"),
-        ("gsm8k,drop", (), "expected one task"),
-        ("gsm8k", ("--split", "test"), "--split test: expected audit or pool"),
-        ("bbh_cot_fewshot_boolean_expressions", ("--split", "pool"), "training_split"),
-        ("gsm8k", ("--gen_kwargs", "temprature=1"), "temprature=1: did you mean 'temperature'"),
-        ("gsm8k", ("--gen_kwargs", "temperature"), "expected key=value"),
-    ],
-)
-def test_reports_wrong_options_and_writes_nothing(
-    folder: Path, task: str, options: tuple[str, ...], message: str
-) -> None:
-    done = run_gap(folder, task, *options, out="mistake")
-    assert isinstance(done.exception, UserError), done.output
-    with pytest.raises(UserError, match=message):
-        raise done.exception
-    assert not (folder / "mistake").exists()
 
 
 def test_measures_converted_multiple_choice_task(folder: Path) -> None:
@@ -129,7 +93,6 @@ def test_rejects_problems_shared_by_splits(folder: Path) -> None:
     requests = (folder / f"{name}.asked").read_text()
     pool = run_gap(folder, name, "--split", "pool")
     assert isinstance(pool.exception, UserError), pool.output
-    assert "2 of 2 pool problems are also in the audit" in str(pool.exception)
     assert (folder / f"{name}.asked").read_text() == requests, "searched, and then refused"
     assert (folder / name / "gap" / "items.csv").read_text() == items
     elsewhere = run_gap(folder, name, "--split", "pool", out="alone")

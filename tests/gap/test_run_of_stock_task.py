@@ -6,7 +6,6 @@ gsm8k's YAML with its filters and metric; data and prompt suit the demo policy.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -16,8 +15,7 @@ import pytest
 
 from gapft_harness.run_directory.tables import read_judged, read_problems
 from tests.gap.stock import POLICY, STOCK, write_stock, write_task
-from tests.gap.test_command import CHOICE
-from tests.kit.command import gapft, succeed
+from tests.kit.command import succeed
 
 DEMO = POLICY.parents[1] / "tasks" / "demo"
 FLEXIBLE = ("--set", "verifier.params.metric=exact_match,flexible-extract")
@@ -38,36 +36,10 @@ def read_demo_records(name: str, count: int) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks = write_stock(tmp_path_factory.mktemp("stock"))
-    (tasks / "choice.yaml").write_text(CHOICE)
     data = {"train": read_demo_records("pool", 60), "test": read_demo_records("audit", 40)}
     bare = {"doc_to_text": "{{question}}", "num_fewshot": 0}
     write_task(tasks, "sums", STOCK["gsm8k"].file, data, **bare)
     return tasks
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        ("bbh_cot_fewshot_boolean_expressions", (), "key training_split is missing"),
-        ("pears_choice", (), "output_type is multiple_choice.*docs/gap.md"),
-        ("drop", ("verifier.params.metric=f1",), "expected 0 or 1.*verifier.params.pass_at=0.5"),
-        ("sums", ("verifier.params.metric=flexible-extract",), "write 'exact_match,flexible-"),
-        ("sums", ("verifier.params.metric=exact_match,strict",), "did you mean 'strict-match'"),
-        (
-            "gsm8k_cot_self_consistency",
-            ("search.temperature=0.2", "verifier.params.metric=exact_match,maj@8"),
-            "filter 'maj@8' needs several responses",
-        ),
-    ],
-)
-def test_rejects_unusable_tasks_before_generation(
-    tasks: Path, tmp_path: Path, task: str, options: tuple[str, ...], message: str
-) -> None:
-    overrides = [part for option in options for part in ("--set", option)]
-    done = gapft(*build_command(tasks, task, *overrides), "--run-dir", tmp_path / "run")
-    assert done.returncode == 2, done.stderr
-    assert re.search(message, done.stderr)
-    assert not (tmp_path / "run").exists()
 
 
 def build_command(tasks: Path, task: str, *options: str) -> list[str]:

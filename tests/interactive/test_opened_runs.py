@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -79,35 +78,27 @@ def test_reads_chosen_columns_and_split(audited_run: RunDirectory) -> None:
     assert table["index"].to_pylist() == [-1, 0, 1, 2, 3] * 21
 
 
-def test_reports_wrong_arguments(audited_run: RunDirectory, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused(audited_run: RunDirectory, tmp_path: Path) -> None:
+    """The error names the argument; laws/test_decomposition.py has impossible numbers."""
     run = g.open_run(audited_run.path)
-    for wrong, message in [
-        (lambda: g.open_run(tmp_path / "none"), "none: not a run directory"),
-        (lambda: run.read("state"), "unknown table 'state'; did you mean 'states'?"),
-        (lambda: run.read("states", ["sate"]), "unknown column 'sate'; did you mean 'state'?"),
-        (lambda: run.read("states", split="audti"), "unknown split 'audti'; did you mean 'audit'?"),
-        (lambda: run.read("decisions", split="audit"), "decisions are tables of arms"),
-        (lambda: g.pass_at_k(run, 5), r"k must be within 1\.\.4"),
-        (
-            lambda: g.pass_at_k(run, split="pol"),
-            "'pol' is not a split with states; did you mean 'pool'",
-        ),
-        (lambda: g.pass_at_k([1, 0]), r"found shape \(2,\)"),
-        (lambda: g.pass_at_k([[1, 2]]), "expected True and False"),
-        (lambda: g.pass_at_k(str(run.path)), "expected True and False"),
-        (lambda: g.pass_at_k([[1, 0], [1]]), "rows of one length"),
-        (lambda: g.pass_at_k([[1, 0]], [1.0]), r"whole numbers, found \[1\.0\]"),  # type: ignore[list-item]
-        (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "a: .* rows of one length"),
-        (lambda: g.decompose(["G", "S"], np.zeros((0, 2), bool)), "at least one seed"),
-        (lambda: g.decompose(["G", "S"], {}), "'passed' is empty"),
-        (lambda: g.decompose(["G", "S"], [1]), "one state and one decision"),
-        (lambda: g.decompose(["G", "X"], [1, 0]), "states must be G, S or U"),
-        (lambda: g.decompose(["G"]), "'passed' is missing"),
-        (lambda: g.decompose(run, [1]), "has its own decisions"),
-        (lambda: g.compare("before", []), "'after' is empty"),
-        (lambda: g.compare(tmp_path / "before", "x"), "no such file or folder"),
+    for wrong, culprit in [
+        (lambda: g.open_run(tmp_path / "none"), "none"),
+        (lambda: run.read("state"), "'state'.*'states'"),
+        (lambda: run.read("states", ["sate"]), "'sate'.*'state'"),
+        (lambda: run.read("states", split="audti"), "'audti'.*'audit'"),
+        (lambda: run.read("decisions", split="audit"), "decisions"),
+        (lambda: g.pass_at_k(run, 5), "k must be"),
+        (lambda: g.pass_at_k(run, split="pol"), "'pol'.*'pool'"),
+        (lambda: g.pass_at_k(str(run.path)), "pass_at_k"),
+        (lambda: g.pass_at_k([[1, 0], [1]]), "pass_at_k"),
+        (lambda: g.decompose(["G", "S"], {"a": [[1, 0], [1]]}), "decompose"),
+        (lambda: g.decompose(["G", "S"], {}), "'passed'"),
+        (lambda: g.decompose(["G"]), "'passed'"),
+        (lambda: g.decompose(run, [1]), "decompose"),
+        (lambda: g.compare("before", []), "'after'"),
+        (lambda: g.compare(tmp_path / "before", "x"), "before"),
     ]:
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=culprit):
             wrong()
 
 
@@ -115,9 +106,9 @@ def test_unfinished_run_names_missing_stage(tmp_path: Path) -> None:
     task = write_letters_task(tmp_path)
     run = g.open_run(task.run("run", search={"k": 4}).path)
     assert run.responses.num_rows > 0
-    with pytest.raises(UserError, match=f"no states yet; .* gapft run {run.path} --only states"):
+    with pytest.raises(UserError, match=f"gapft run {run.path} --only states"):
         _ = run.states
-    with pytest.raises(UserError, match="nothing is selected yet"):
+    with pytest.raises(UserError):
         g.decompose(run)
 
 
@@ -125,11 +116,11 @@ def test_decompose_requires_every_arm_unchanged(tmp_path: Path) -> None:
     keys = {"search": {"k": 4}, "conditions": {"gapft": {}, "uniform": {}}}
     run = write_letters_task(tmp_path).run("run", ["states", "select"], ("pool", "audit"), **keys)
     plant_decisions(run, {"gapft": {1}})
-    with pytest.raises(UserError, match=r"uniform-seed13\.parquet: does not exist yet"):
+    with pytest.raises(UserError, match=r"uniform-seed13\.parquet"):
         g.decompose(g.open_run(run.path))
     with (run.path / layout.states_path("audit")).open("ab") as file:
         file.write(b" ")
-    with pytest.raises(UserError, match="was changed after it was sealed"):
+    with pytest.raises(UserError, match=r"states\.parquet"):
         _ = g.open_run(run.path).states
 
 
@@ -139,6 +130,6 @@ def test_compare_is_function_after_module_import() -> None:
 
     assert compare is g.compare
     assert compare.__module__ == "gapft_harness.interactive.functions"
-    with pytest.raises(AttributeError, match="no attribute 'comprae'"):
+    with pytest.raises(AttributeError, match="comprae"):
         _ = g.comprae  # type: ignore[attr-defined]
     assert all(getattr(g, name) is not None for name in g.__all__)

@@ -141,14 +141,19 @@ class PlantedTask:
             text = "".join(f"{json.dumps(row)}\n" for row in rows)
             (self.folder / "tasks" / f"{split}.jsonl").write_text(text)
 
-    def run(self, name: str, *words: str, **keys: Any) -> Path:
-        """Run a recipe with other keys; the words are further options."""
+    def write_recipe(self, name: str, **keys: Any) -> Path:
+        """Write ``NAME.yaml`` with other keys; return its path."""
         recipe = self.folder / f"{name}.yaml"
         sections = {
             key: {**_RECIPE[key], **value} if isinstance(_RECIPE.get(key), dict) else value
             for key, value in keys.items()
         }
         recipe.write_text(yaml.safe_dump({**_RECIPE, **sections}, sort_keys=False))
+        return recipe
+
+    def run(self, name: str, *words: str, **keys: Any) -> Path:
+        """Run a recipe with other keys; the words are further options."""
+        recipe = self.write_recipe(name, **keys)
         options = ("--run-dir", name, "--plugin", "plugin.py", "--include-path", "tasks")
         succeed("run", recipe.name, *options, *words, cwd=self.folder)
         return self.folder / name

@@ -102,6 +102,13 @@ class InProcessExecutor:
         """Do nothing."""
 
 
+#: The file of a plugin with this executor, named ``here``.
+IN_PROCESS_PLUGIN = build_plugin(
+    "from tests.kit.recording_run import InProcessExecutor\n",
+    executors=['"here", lambda settings, files: InProcessExecutor()'],
+)
+
+
 @dataclass(frozen=True)
 class LettersTask:
     """A folder with the task, its data and the plugin."""

@@ -6,10 +6,12 @@ mistake needs a row in ``MISTAKES``; a new command needs at least one row.
 
 from __future__ import annotations
 
+import gzip
+import json
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +27,10 @@ from gapft_harness.recipe.messages import iterate_keys
 from gapft_harness.recipe.reading import Setting, check_recipe
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
+from tests.compare.logs import row
 from tests.kit.command import gapft
+from tests.kit.recording_run import IN_PROCESS_PLUGIN
+from tests.kit.runs import BaseRun
 
 #: Logs of the demo's model before and after training.
 LOGS = Path(__file__).parents[2] / "gapft_harness/demo/logs"
@@ -86,6 +91,16 @@ def for_plugins(change: Mapping[str, Any], *culprits: str) -> Mistake:
     )
 
 
+#: Options of a command that starts jobs: they run in the process of the test.
+IN_PROCESS = ("--plugin", "here.py", "--set", "executor.name=here")
+
+
+def in_data(words: str, *culprits: str) -> Mistake:
+    """Describe a mistake in options of ``gapft run`` that is found when the data are read."""
+    words_of_run = ("run", "recipe.yaml", "--run-dir", "out", *shlex.split(words))
+    return Mistake((*words_of_run, *IN_PROCESS), culprits)
+
+
 def in_option(words: str, *culprits: str) -> Mistake:
     """Describe a mistake in options of ``gapft run``; the line must repeat the first culprit."""
     return Mistake(("run", "recipe.yaml", "--run-dir", "out", *shlex.split(words)), culprits)
@@ -123,6 +138,67 @@ def in_registration(kind: str, arguments: str, *culprits: str) -> Mistake:
     return in_plugin(source, kind, *culprits)
 
 
+def in_file(name: str, content: str | bytes, *culprits: str) -> Mistake:
+    """Describe a file that is not a log, which the line must name."""
+    return Mistake(("compare", "before.jsonl", name), (name, *culprits), {name: content})
+
+
+def in_log(rows: Sequence[Mapping[str, Any]], *culprits: str, options: str = "") -> Mistake:
+    """Describe a mistake in the rows of a log after, which the line must name."""
+    words = ("compare", "before.jsonl", "after.jsonl", *shlex.split(options))
+    return Mistake(words, ("after.jsonl", *culprits), {"after.jsonl": format_log(rows)})
+
+
+def in_samples(rows: Sequence[Mapping[str, Any]], *culprits: str) -> Mistake:
+    """Describe a mistake in the rows of a log of source samples, which the line must name."""
+    words = ("compare", "before.jsonl", "before.jsonl", "--source-samples", "samples.jsonl")
+    return Mistake(words, ("samples.jsonl", *culprits), {"samples.jsonl": format_log(rows)})
+
+
+def for_logs(options: str, *culprits: str, **files: Any) -> Mistake:
+    """Describe a mistake in options of ``gapft compare``."""
+    return Mistake(("compare", *shlex.split(options)), culprits, files)
+
+
+def format_log(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(f"{json.dumps(line)}\n" for line in rows)
+
+
+def change_row(number: int, **changes: Any) -> list[dict[str, Any]]:
+    """Return the rows of a good log with one changed row."""
+    return [line | changes if n == number else line for n, line in enumerate(ROWS)]
+
+
+def list_verdicts(number: int, *statuses: str) -> dict[str, Any]:
+    """Return a row with a verdict on each of several responses."""
+    return row(number, 0, verdicts=[{"status": status} for status in statuses])
+
+
+#: Options of a command that uses a task of the folder, without a model.
+DUMMY = (
+    *("--model", "dummy", "--model-args", "pretrained=none", "--include-path", "tasks"),
+    *IN_PROCESS,
+)
+
+
+def in_task(old: str, new: str, *culprits: str, command: str = "gap sums") -> Mistake:
+    """Describe a mistake in a task's YAML file, which the line must name."""
+    assert old in TASK
+    words = (*shlex.split(command), *DUMMY)
+    files = {"tasks/sums.yaml": TASK.replace(old, new)}
+    return Mistake(words, ("sums.yaml", *culprits), files)
+
+
+def for_task(command: str, *culprits: str) -> Mistake:
+    """Describe a mistake in a command that uses one of lm-eval's tasks."""
+    words = (*shlex.split(command), *DUMMY)
+    return Mistake(
+        words,
+        culprits,
+        {"tasks/stock.yaml": STOCK, "tasks/choice.yaml": CHOICE, "tasks/trained.yaml": TRAINED},
+    )
+
+
 def model_args(**args: Any) -> dict[str, Any]:
     return {"model": {"args": {"pretrained": "m", **args}}}
 
@@ -133,6 +209,70 @@ def condition(**settings: Any) -> dict[str, Any]:
 
 #: The hook that registers each kind of component.
 HOOKS = {kind: hook for hook, kind in KINDS.items()}
+
+#: Rows of a good log.
+ROWS = [row(number, 1) for number in range(4)]
+#: Fields of a row of ``lm_eval --predict_only``.
+UNGRADED = {"metrics": ["bypass"], "bypass": 999}
+#: Files that are in the folder of every command.
+FILES: Mapping[str, Any] = {
+    "recipe.yaml": RECIPE,
+    "study.yaml": STUDY,
+    "f.json": "{}\n",
+    "here.py": IN_PROCESS_PLUGIN,
+    "before.jsonl": format_log([row(number, number % 2) for number in range(4)]),
+    "better.jsonl": format_log(ROWS),
+    "one.jsonl": format_log(ROWS[:1]),
+    "many.jsonl": format_log([row(number, 0) for number in range(1200)]),
+    "tasks/pool.jsonl": '{"question": "1+1?", "answer": "2"}\n' * 3,
+    "tasks/audit.jsonl": '{"question": "2+2?", "answer": "4"}\n{"question": "3?", "answer": "3"}\n',
+}
+TASK = """\
+task: sums
+class: !function gapft_harness.lm_eval_bridge.task.GapTask
+dataset_path: json
+dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
+training_split: train
+test_split: test
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {do_sample: false, max_gen_toks: 12}
+metadata: {version: 1, gapft: {verifier: boxed_math, keep: shortest}}
+"""
+#: A task of lm-eval without a training split, and one that scores options.
+STOCK = """\
+task: stock
+dataset_path: json
+dataset_kwargs: {data_files: {test: tasks/audit.jsonl}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+filter_list:
+  - {name: strict-match, filter: [{function: regex, regex_pattern: "(.)"}, {function: take_first}]}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
+metadata: {version: 1}
+"""
+TRAINED = """\
+include: stock.yaml
+task: trained
+dataset_kwargs: {data_files: {train: tasks/pool.jsonl, test: tasks/audit.jsonl}}
+training_split: train
+"""
+CHOICE = """\
+task: choice
+dataset_path: json
+dataset_kwargs: {data_files: {train: tasks/pool.jsonl, test: tasks/audit.jsonl}}
+training_split: train
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: ["7", "8"]
+doc_to_target: 0
+metric_list: [{metric: acc}]
+metadata: {version: 1}
+"""
+TASKS = {"stock": STOCK, "trained": TRAINED, "choice": CHOICE}
 
 #: Mistakes in a recipe's file: the nearest key or name comes after the wrong one.
 RECIPE_MISTAKES = {
@@ -165,6 +305,10 @@ RECIPE_MISTAKES = {
         model_args(enable_thinking=True, chat_template_args={"enable_thinking": False}),
         "model.args",
         "chat_template_args",
+    ),
+    "file in GGUF's format": in_recipe(model_args(pretrained="a/m.gguf"), "model.args", "GGUF"),
+    "file in GGUF's format of a folder": in_recipe(
+        model_args(gguf_file="m.gguf"), "model.args", "GGUF"
     ),
     "path as a name": in_recipe({"name": "a/b"}, "name"),
     "more update groups than exposures": in_recipe(
@@ -304,15 +448,15 @@ OPTION_MISTAKES = {
         "--set budget.n=1 --set training.update_groups=90",
         "'training'",
     ),
-    "unknown task": in_option("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
+    "unknown task": in_data("--set data.task=gapft_dmo", "gapft_dmo", "gapft_demo"),
     "unknown verifier": in_option("--set verifier.name=nope", "'nope'"),
-    "parameter of a verifier": in_option(
+    "parameter of a verifier": in_data(
         "--set 'verifier={name: option_letter, params: {rule: frist_explicit}}'",
         "option_letter",
         "'frist_explicit'",
         "'first_explicit'",
     ),
-    "unknown parameter of a verifier": in_option(
+    "unknown parameter of a verifier": in_data(
         "--set 'verifier={name: option_letter, params: {rulle: x}}'", "'option_letter'", "'rulle'"
     ),
     "unknown backend": in_option("--set model.backend=hff", "'hff'", "'hf'"),
@@ -427,6 +571,213 @@ POLICY_MISTAKES = {
     "unknown task": in_policy("tasks: {gapft_dmo: {f1: 0.1}}", "'gapft_dmo'", "'gapft_demo'"),
     "unknown metric": in_policy("tasks: {gapft_demo: {nope: 0.1}}", "'nope'"),
 }
+LOG_MISTAKES = {
+    "text for a number": in_log(change_row(2, exact_match="1"), "line 3", "'exact_match'"),
+    "list for a number": in_log(change_row(1, exact_match=[1, 2]), "line 2", "'exact_match'"),
+    "401 digits": in_log(change_row(1, exact_match=10**400), "line 2", "'exact_match'"),
+    "no finite sum": in_log(change_row(1, exact_match=1e300), "line 2", "'exact_match'"),
+    "NaN": in_log(change_row(1, exact_match=float("nan")), "line 2", "'exact_match'"),
+    "infinity": in_log(
+        change_row(1, exact_match=float("inf")), "line 2", "'exact_match'", options="--common"
+    ),
+    "null": in_log(change_row(1, exact_match=None), "line 2", "'exact_match'"),
+    "no metrics": for_logs(
+        "after.jsonl better.jsonl",
+        "after.jsonl, line 1",
+        **{"after.jsonl": format_log(change_row(0, metrics=[]))},
+    ),
+    "no document": in_log([*ROWS[:3], {"filter": "none", "metrics": ["x"]}], "line 4", "doc"),
+    "text for a document": in_log(change_row(0, doc="q0"), "line 1", "doc"),
+    "document twice": in_log([*ROWS, ROWS[1]], "line 5", "doc_id 1"),
+    "missing document": in_log(ROWS[:3]),
+    "additional document": in_log([*ROWS, row(9, 1)], "line 5", "doc_id 9"),
+    "other documents": in_log([row(number, 1) for number in range(20, 24)]),
+    "other filter": in_log([line | {"filter": "strict"} for line in ROWS], "'none'", "strict"),
+    "verdicts not graded": for_logs(
+        "after.jsonl after.jsonl",
+        "after.jsonl",
+        "bypass",
+        **{
+            "after.jsonl": format_log([row(n, 0, metrics=["bypass"], bypass=999) for n in range(4)])
+        },
+    ),
+    "control characters": for_logs(
+        "after.jsonl after.jsonl --by '\x1b[31mnope'",
+        "after.jsonl, line 1",
+        repr("x\n\x1b[2J"),
+        **{"after.jsonl": format_log(change_row(0, doc={"question": "q0", "x\n\x1b[2J": 1}))},
+    ),
+    "cluster": for_logs(
+        "before.jsonl better.jsonl --cluster pasage",
+        "before.jsonl, line 1",
+        "'pasage'",
+        "'passage'",
+    ),
+    "ambiguous documents": in_log(
+        [line | {"doc_id": 0} for line in ROWS], "--on", options="--on passage"
+    ),
+    "truncated": in_file("after.jsonl", format_log(ROWS)[:-30], "line 4"),
+    "encoding": in_file("after.jsonl", b'{"doc_id": \xff}\n', "line 1"),
+    "list": in_file("after.jsonl", "[1]\n", "line 1"),
+    "empty": in_file("after.jsonl", ""),
+    "keys of no format": in_file("after.jsonl", '{"question": 1}', "line 1", "question"),
+    "format of no reader": in_file("after.csv", "question,right\n", "line 1"),
+    "compressed, truncated": in_file(
+        "after.jsonl.gz", gzip.compress(format_log(ROWS).encode())[:-30]
+    ),
+    "lighteval, no Parquet": in_file("details_x.parquet", b"x"),
+    "Inspect, no archive": in_file("log.eval", b"x"),
+    "Inspect, packed": in_file("log.eval.gz", b""),
+    "samples, missing document": in_samples(
+        [list_verdicts(number, "pass", "fail") for number in range(3)]
+    ),
+    "samples, uneven": in_samples(
+        [list_verdicts(number, "pass", *["fail"] * (number < 3)) for number in range(4)], "line 4"
+    ),
+    "samples, document twice": in_samples(
+        [list_verdicts(number, "pass") for number in (0, 1, 2, 3, 0)], "line 5"
+    ),
+    "samples, impossible rate": in_samples(
+        [row(n, 0, resps=[["a", "b", "c"]], **{"pass@1": 0.4}) for n in range(4)],
+        "line 1",
+        "pass@1",
+    ),
+    "samples, part of a verdict": in_samples(
+        [row(number, 0.5) for number in range(4)], "line 1", "exact_match"
+    ),
+    "samples, several responses": in_samples(
+        [row(number, 1, resps=[["a"] * 8]) for number in range(4)], "line 1", "exact_match"
+    ),
+    "samples, too few verdicts": in_samples(
+        [row(number, 0, resps=[["a", "b"]], verdicts=[{"status": "pass"}]) for number in range(4)],
+        "line 1",
+    ),
+    "samples, no verdict later": in_samples([list_verdicts(0, "pass"), *ROWS[1:]], "line 2"),
+    "samples, other filter": in_samples(
+        [
+            row(number, 0, filter=name, resps=[["a", "b"]], **{"pass@1": 0.5})
+            for name in ("strict", "loose")
+            for number in range(4)
+        ],
+        "'none'",
+        "strict",
+    ),
+    "samples, the deployment decodes": for_logs(
+        "before.jsonl better.jsonl --source-samples before.jsonl", "before.jsonl"
+    ),
+    "samples, one log twice": for_logs(
+        "before.jsonl one.jsonl --common --source-samples better.jsonl "
+        "--source-samples better.jsonl",
+        "better.jsonl",
+    ),
+    "file twice": for_logs("before.jsonl better.jsonl better.jsonl", "better.jsonl"),
+    "seed twice": for_logs("before.jsonl better.jsonl better.jsonl --seeds", "better.jsonl"),
+    "pattern without a file": for_logs("before.jsonl 'nowhere*'", "nowhere*"),
+    "pattern of a named model": for_logs("before.jsonl 'tuned=nowhere*'", "nowhere*"),
+    "pattern with two logs before": for_logs("'*e*.jsonl' better.jsonl", "*e*.jsonl"),
+    "folder without a log": for_logs("before.jsonl EMPTY", "EMPTY", "samples_*.jsonl"),
+    "folder with two logs of a task": for_logs(
+        "before.jsonl d",
+        "toy",
+        "--latest",
+        **{f"d/samples_toy_2026-01-0{day}T00-00-00.1.jsonl": format_log(ROWS) for day in (1, 2)},
+    ),
+    "other task": for_logs(
+        "a b",
+        "other",
+        "toy",
+        **{
+            f"{folder}/samples_{task}_2026-01-01T00-00-00.1.jsonl": format_log(ROWS)
+            for folder, task in (("a", "toy"), ("b", "other"))
+        },
+    ),
+    "misspelt task": for_logs(
+        "a a --task tot",
+        "'tot'",
+        "'toy'",
+        **{"a/samples_toy_2026-01-01T00-00-00.1.jsonl": format_log(ROWS)},
+    ),
+    "contradicting results": for_logs(
+        "before.jsonl b",
+        "results_2026-01-01T00-00-00.1.json",
+        "0.25",
+        **{
+            "b/samples_toy_2026-01-01T00-00-00.1.jsonl": format_log(ROWS),
+            "b/results_2026-01-01T00-00-00.1.json": json.dumps(
+                {"results": {"toy": {"exact_match,none": 0.25}}}
+            ),
+        },
+    ),
+    "too many groups": for_logs("many.jsonl many.jsonl --by question", "1,200"),
+    "one cluster": for_logs("before.jsonl better.jsonl --cluster passage", "cluster"),
+    "one document with a margin": for_logs("one.jsonl one.jsonl --fail-if-worse 0.01", "document"),
+    "margin of 1": for_logs("before.jsonl better.jsonl --fail-if-worse 1", "--fail-if-worse"),
+    "margin that is not a number": for_logs(
+        "before.jsonl better.jsonl --fail-if-worse nan", "--fail-if-worse"
+    ),
+    "unknown direction": for_logs(
+        "before.jsonl after.jsonl --fail-if-worse 0.01",
+        "--higher-is-better",
+        "--lower-is-better",
+        **{"after.jsonl": format_log(change_row(1, exact_match=3.5))},
+    ),
+    "earlier comparison": for_logs(
+        "before.jsonl better.jsonl --out d", "d", "--overwrite", **{"d/comparison.html": ""}
+    ),
+    "folder for JUnit": for_logs(
+        "before.jsonl better.jsonl --fail-if-worse 0.1 --junit EMPTY", "EMPTY"
+    ),
+}
+TASK_MISTAKES = {
+    "misspelt key": in_task("keep: shortest", "kep: shortest", "kep", "keep"),
+    "misspelt verifier": in_task("boxed_math", "boxed_meth", "'boxed_meth'", "'boxed_math'"),
+    "misspelt response rule": in_task("keep: shortest", "keep: shortst", "'shortst'"),
+    "missing data file": Mistake(
+        ("gap", "sums", *DUMMY),
+        ("nope.jsonl",),
+        {"tasks/sums.yaml": TASK.replace("audit.jsonl", "nope.jsonl")},
+    ),
+    "misspelt split": in_task("test_split: test", "test_split: tset", "tset"),
+    "misspelt field of an id": in_task("keep: shortest", 'id: "{{nmae}}"', "nmae"),
+    "no YAML": in_task("task: sums", "task: [sums"),
+    "conflicting generation": in_task("do_sample: false", "do_sample: true", "do_sample"),
+    "no training split": in_task(
+        "training_split: train\n", "", "training_split", command="run --task sums"
+    ),
+    "golds that the verifier cannot read": Mistake(
+        ("gap", "sums", *DUMMY),
+        ("audit.jsonl", "line 1"),
+        {
+            "tasks/sums.yaml": TASK.replace("boxed_math", "option_letter"),
+            "tasks/audit.jsonl": '{"question": "2+2?", "answer": "4"}\n',
+        },
+    ),
+    "malformed data": Mistake(
+        ("gap", "sums", *DUMMY),
+        ("audit.jsonl",),
+        {"tasks/sums.yaml": TASK, "tasks/audit.jsonl": '{"question": "2+2?"\n'},
+    ),
+    "multiple choice": for_task("gap choice", "output_type", "multiple_choice"),
+    "multiple choice for a run": for_task("run --task choice", "output_type", "multiple_choice"),
+    "stock task without training": for_task("run --task stock", "training_split"),
+    "gap: training split": for_task("gap stock --split pool", "training_split"),
+    "gap: task": for_task("gap gapft_dmo", "gapft_dmo"),
+    "gap: filter": for_task("gap stock --filter strict", "'strict'", "'strict-match'"),
+    "gap: metric": for_task("gap stock --metric f1", "'f1'"),
+    "gap: one sample": for_task("gap stock --k 1", "--k 1"),
+    "gap: split": for_task("gap stock --split test", "--split test"),
+    "gap: two tasks": for_task("gap stock,choice", "stock"),
+    "gap: misspelt setting": for_task(
+        "gap stock --gen_kwargs temprature=1", "temprature=1", "'temperature'"
+    ),
+    "gap: setting without a value": for_task("gap stock --gen_kwargs temperature", "temperature"),
+    "metric without its filter": for_task(
+        "run --task trained --set verifier.params.metric=strict-match", "exact_match,strict-match"
+    ),
+    "misspelt filter": for_task(
+        "run --task trained --set verifier.params.metric=exact_match,strict", "'strict-match'"
+    ),
+}
 OTHER_MISTAKES = {
     "run: nothing": call("run", "RECIPE", "--task"),
     "run: misspelt recipe": call("run dmo", "'dmo'", "'demo'"),
@@ -464,9 +815,27 @@ OTHER_MISTAKES = {
     "rejudge: parameter": call(f"rejudge {BEFORE} --verifier math --param rule", "rule"),
     "rejudge: unknown parameter": call(f"rejudge {BEFORE} --verifier math --param x=1", "x"),
     "rejudge: gold": call(f"rejudge {BEFORE} --verifier math --gold nope", "nope"),
+    "rejudge: rows without a response": Mistake(
+        ("rejudge", "log.jsonl", "--verifier", "math"),
+        ("log.jsonl, line 2", "resps"),
+        {"log.jsonl": format_log([row(0, 1), {"doc": {}, "filter": "none", "metrics": []}])},
+    ),
+    "rejudge: gold that the verifier cannot read": Mistake(
+        ("rejudge", "log.jsonl", "--verifier", "option_letter"),
+        ("log.jsonl, line 1", "'Z9'"),
+        {"log.jsonl": format_log([row(0, 1, target="Z9")])},
+    ),
+    "rejudge: two logs of one file": call(
+        "rejudge better.jsonl better.jsonl --verifier math", "better.jsonl"
+    ),
+    "rejudge: earlier rule": call(
+        "rejudge better.jsonl --verifier math --was maths", "'maths'", "'math'"
+    ),
+    "rejudge: parameter of no earlier rule": call(
+        "rejudge better.jsonl --verifier math --was-param rule=x", "--was-param"
+    ),
     "rejudge: task": call(f"rejudge {BEFORE} --verifier math --task nope", "nope"),
     "gap: nothing": call("gap", "task"),
-    "gap: task": call("gap gapft_dmo --model dummy", "gapft_dmo"),
     "gap: samples": call("gap gapft_demo --model-args pretrained=EMPTY --k 0", "k"),
     "gap: split": call("gap gapft_demo --model-args pretrained=EMPTY --split nope", "nope"),
     "gap: settings": call("gap gapft_demo --model-args pretrained=m --gen-kwargs x=1", "x"),
@@ -490,6 +859,8 @@ MISTAKES = {
         "study": STUDY_MISTAKES,
         "plugin": PLUGIN_MISTAKES,
         "policy": POLICY_MISTAKES,
+        "log": LOG_MISTAKES,
+        "task": TASK_MISTAKES,
         "other": OTHER_MISTAKES,
     }.items()
     for name, mistake in rows.items()
@@ -499,7 +870,7 @@ MISTAKES = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "EMPTY").mkdir()
-    write_files(tmp_path, {"recipe.yaml": RECIPE, "study.yaml": STUDY, "f.json": "{}\n"})
+    write_files(tmp_path, FILES)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -512,7 +883,11 @@ def write_files(folder: Path, files: Mapping[str, Any]) -> None:
 
 
 def read_files(folder: Path) -> dict[Path, bytes | None]:
-    return {p: p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+    """Read all files; the lock of a run has no content, which would name its last command."""
+    return {
+        path: path.read_bytes() if path.is_file() and path.name != "run.lock" else None
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.fixture
@@ -547,6 +922,7 @@ def check_mistake(errors: str, before: Mapping[Path, bytes | None], folder: Path
     starts = [n for n, line in enumerate(lines) if line.startswith(("gapft: ", "Error: "))]
     assert len(starts) == 1, errors
     assert "Traceback" not in errors
+    assert "\x1b" not in errors
     assert read_files(folder) == before
     return "\n".join(lines[starts[0] :])
 
@@ -616,6 +992,42 @@ VALID_PATHS = {
     "compare": ("/",),
     "rejudge": ("/",),
 }
+
+
+#: Mistakes in commands on a run; RUN stands for its folder.
+RUN_MISTAKES: dict[str, dict[str, tuple[str, ...]]] = {
+    "searched": {
+        "export RUN --to tlr --out out": ("tlr", "'trl'"),
+        "export RUN --to trl --out RUN": ("RUN",),
+        "export RUN --to trl --out out": ("selected",),
+        "gap RUN --k 16": ("--k",),
+        "gap RUN --training-seeds 0": ("--training-seeds 0",),
+        "gap RUN --items -3": ("--items -3",),
+        "gap RUN --shared 1.5": ("--shared 1.5",),
+        "gap RUN --discordance 3/0": ("--discordance 3/0",),
+        "gap RUN --discordance some": ("--discordance some",),
+        "run RUN --run-dir other": ("RUN", "--run-dir"),
+        "run RUN --only serach": ("serach", "'search'"),
+        "run RUN --set search.kk=2": ("--set search.kk=2", "'search.k'"),
+        "run RUN --condition nope": ("'nope'",),
+        "rejudge RUN --verifier math": ("RUN", "verifier.name"),
+        "verify RUN --plugin nope.py": ("nope.py",),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "command"), [(s, command) for s, rows in RUN_MISTAKES.items() for command in rows]
+)
+def test_mistake_leaves_a_run_as_it_was(
+    snapshot: str, command: str, run_at: Callable[..., BaseRun], fail: Callable[..., str]
+) -> None:
+    run = run_at(snapshot)
+    words = [str(run.path) if word == "RUN" else word for word in command.split()]
+    plugins = run.plugins if words[0] in ("run", "verify") else []
+    line = fail(*words, *(word for file in plugins for word in ("--plugin", file)))
+    for culprit in RUN_MISTAKES[snapshot][command]:
+        assert culprit.replace("RUN", str(run.path)) in line
 
 
 @pytest.mark.parametrize("name", PATHS)

@@ -25,6 +25,7 @@ from tests.kit.planted_run import (
 )
 from tests.kit.searched_pool import list_selectors
 from tests.kit.selector_rows import ROWS
+from tests.report.explorer.made import unpack_page
 
 POOL, AUDIT = range(150), range(200, 300)
 SLOTS, REPLAY = 8, 3
@@ -327,3 +328,28 @@ def test_pass_at_k_is_the_mean_over_all_subsets(trained: Path, results: dict[str
 
 def test_trained_run_is_verified(task: PlantedTask, trained: Path) -> None:
     assert task.verify("trained")
+
+
+def test_explorer_has_every_response(trained: Path) -> None:
+    """The page holds the source's responses, those of every arm, and the samples, in full."""
+    index, texts = unpack_page((trained / "report/explorer.html").read_text("utf-8"))
+    problems = {row["problem_id"]: row for row in read_rows(trained / "audit/problems.parquet")}
+    assert index["ids"] == [*problems]
+    responses = {
+        (row["problem_id"], row["index"]): row["text"]
+        for row in read_rows(trained / "audit/responses.parquet")
+    }
+    decisions = [
+        {
+            row["problem_id"]: row["text"]
+            for row in read_rows(
+                trained / f"decisions/{model['condition']}-seed{model['seed']}.parquet"
+            )
+        }
+        for model in index["models"]
+    ]
+    assert len(decisions) == len(TRAINED) * len(SEEDS)
+    for name, (prompt, _, source, *others) in zip(index["ids"], texts, strict=True):
+        assert (prompt, source) == (problems[name]["prompt"], responses[name, -1])
+        samples = [responses[name, number] for number in range(K)]
+        assert others == [*(arm[name] for arm in decisions), *samples]

@@ -203,6 +203,17 @@ def build_inputs(
     return ReportInputs(**{**fields, **changes})
 
 
+def build_replicate_inputs():
+    """Build a run whose condition ``uniform`` repeats the training of ``gapft``."""
+    base = build_inputs(("gapft", "uniform", "replay"))
+    conditions = {"gapft": {}, "uniform": {"selector": "gapft", "replicate": 1}, "replay": {}}
+    training = {
+        trained.arm.name: {"adapter_sha256": f"{trained.arm.condition}{trained.arm.seed}"}
+        for trained in base.arms
+    }
+    return replace(base, recipe={**base.recipe, "conditions": conditions}, training=training)
+
+
 def sample_decodes(inputs, number=5):
     """Return the inputs with sampled deployment decodes."""
     rng = np.random.default_rng(number)

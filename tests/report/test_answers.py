@@ -108,5 +108,5 @@ def test_rejects_unusable_answers(tmp_path: Path, why: str) -> None:
 def test_rejects_tables_of_other_problems(tmp_path: Path) -> None:
     path = write_tables(tmp_path) / "decisions/uniform-seed13.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    with pytest.raises(GapftError, match="other problems than the audit"):
+    with pytest.raises(GapftError, match="uniform-seed13"):
         read_answers(tmp_path, TASK, TABLES)

@@ -11,10 +11,6 @@ import pytest
 
 from gapft_harness.experiments.controls.control import ControlStep
 from gapft_harness.experiments.controls.search import describe_shares
-from gapft_harness.report import document
-from gapft_harness.report.findings import computation
-from gapft_harness.report.rendering.markdown import render_markdown
-from tests.report import planted
 
 
 def describe_planted_shares(first: str, full: str, slots: tuple[int, int]) -> str:
@@ -47,20 +43,3 @@ def test_first_sample_share_matches_paper(
 
 def test_no_share_without_gain() -> None:
     assert describe_planted_shares("5.46", "0", (831, 3190)) == ""
-
-
-def test_excludes_identical_arms_from_contrasts() -> None:
-    """One of four conditions reuses adapters: three pairs and three gains remain."""
-    inputs = planted.build_inputs()
-    page = render_markdown(
-        "", "", document.build_sections(inputs, computation.compute_findings(inputs))
-    )
-    assert "number of contrasts (10)" in page
-    training = {f"uniform-seed{s}": {"trained_as": f"gapft-seed{s}"} for s in inputs.seeds}
-    same = planted.build_inputs(training=training)
-    page = render_markdown(
-        "", "", document.build_sections(same, computation.compute_findings(same))
-    )
-    assert "number of contrasts (6)" in page
-    table = page.partition("## Contrasts")[2].partition("\n## ")[0]
-    assert "uniform" not in table

@@ -16,7 +16,7 @@ from gapft_harness.report.reading.episodes import (
 )
 from gapft_harness.run_directory.tables import response_schema
 from tests.report import planted
-from tests.report.test_read_inputs import build_response, write_rows
+from tests.report.written_run import build_response, write_rows
 
 #: (problem, index, attempts before the last, status)
 AUDIT = [

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import pytest
 
-from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.markdown import escape_markdown
@@ -24,26 +23,6 @@ from gapft_harness.report.rendering.visible import make_visible
 )
 def test_formats_signed_differences(change, text):
     assert wording.points(change) == text
-
-
-def test_formats_rates_and_intervals():
-    assert wording.percent(Fraction(681, 1000)) == "68.1%"
-    assert wording.percent(None) == "–"
-    assert wording.points_interval(Interval(-0.004, 0.044)) == "[−0.4, +4.4]"
-    assert wording.percent_interval(Interval(0.669, 0.7168)) == "[66.9, 71.7]"
-
-
-@pytest.mark.parametrize(("value", "text"), [(0, "<1"), (1, "1"), (7, "7"), (8, "≥8")])
-def test_formats_k_eq_bounds(value, text):
-    assert wording.format_k_eq(value, 8) == text
-
-
-def test_formats_p_values():
-    assert wording.format_p_value(0.0004) == "<0.001"
-    assert wording.format_p_value(0.0234) == "0.023"
-    assert wording.format_p_value(0.04996) == "0.04996"
-    assert (wording.format_p_value(0.05), wording.format_p_value(0.0503)) == ("0.050", "0.050")
-    assert wording.format_p_value(None) == "–"
 
 
 def test_makes_invisible_characters_visible():

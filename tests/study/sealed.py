@@ -20,7 +20,7 @@ from gapft_harness.run_directory.tables import problem_schema, response_schema
 from gapft_harness.study.driver import run_study
 from gapft_harness.study.recipe import read_study
 from tests.report import planted
-from tests.report.test_read_inputs import build_response, write_rows, write_run
+from tests.report.written_run import build_response, write_rows, write_run
 
 SEEDS = (13, 21, 73)
 

@@ -20,7 +20,7 @@ from gapft_harness.study.protocol import require_one_protocol
 from gapft_harness.study.recipe import read_study
 from gapft_harness.study.verify import verify_study
 from tests.kit.command import succeed
-from tests.report.test_read_inputs import build_response, write_rows
+from tests.report.written_run import build_response, write_rows
 from tests.study.sealed import (
     build_cell,
     read_results,

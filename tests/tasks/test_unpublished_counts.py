@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.lm_eval_bridge.discovery import load_task
 from tests.kit.command import succeed
 
 WARNING = (
@@ -35,24 +34,3 @@ def test_run_on_other_files_warns_once_per_split(data: Path, tmp_path: Path, wor
         assert warnings.count(sentence) == 1
         assert report.replace("\\", "").count(sentence) == 1
     succeed("verify", "run", cwd=tmp_path, env={"GAPFT_DATA_DIR": str(data)})
-
-
-def test_warns_when_split_is_read(data: Path) -> None:
-    task = load_task("gapft_logiqa")
-    task.read_audit()
-    assert task.warnings == [AUDIT]
-    task.read_pool()
-    task.read_audit()
-    assert task.warnings == [AUDIT, POOL]
-    reclor = load_task("gapft_reclor")
-    reclor.read_pool()
-    assert reclor.warnings == []
-    reclor.read_audit()
-    assert (
-        "audit: counts differ from the paper: found audit 2; expected audit 500"
-        in (reclor.warnings[0])
-    )
-    for name in ("gapft_demo", "gapft_math"):
-        other = load_task(name)
-        other.read_audit()
-        assert other.warnings == []

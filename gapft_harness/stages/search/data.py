@@ -174,6 +174,11 @@ def _load_verifier(
         if override.name or override.params:
             raise error.with_place("recipe, section verifier") from error
         raise error.with_place(task.location) from error
+    if recipe.evidence.keep is None:
+        try:
+            plugins.get("response rule", task.keep)
+        except UserError as error:
+            raise error.with_place(f"{task.location}: metadata.gapft.keep") from error
     facts = {
         "name": task.name,
         "version": task.version,

@@ -190,6 +190,8 @@ def test_column_sort_cycles_through_orders(
 
 def test_keys_move_open_and_close(open_explorer: Callable[..., Any]) -> None:
     browser = open_explorer("#state=S", height=900)
+    shown = "return document.querySelectorAll('.rows .row').length"
+    assert browser.execute_script(shown) < 40, "only rows in view are rendered"
     listed = browser.execute_script(
         "return [...document.querySelectorAll('.rows .name')].slice(0, 4).map(n => n.textContent)"
     )
@@ -401,18 +403,3 @@ def test_shows_numeric_models_with_uneven_seeds(
     )
     assert texts == ["was", "two"], "model b has no seed 2"
     assert browser.get_log("browser") == []
-
-
-def test_held_key_does_not_flood_address(open_explorer: Callable[..., Any]) -> None:
-    browser = open_explorer("#open=problem-00000", height=900)
-    wait_until(browser, "document.querySelector('#detail h2')")
-    browser.execute_script(
-        "window.times = []; const write = history.replaceState.bind(history);"
-        "history.replaceState = (...of) => { times.push(performance.now()); write(...of) };"
-        "const key = new KeyboardEvent('keydown', {key: 'j', bubbles: true});"
-        "for (let i = 0; i < 100; i++) document.body.dispatchEvent(key)"
-    )
-    wait_until(browser, "location.hash === '#open=problem-00100'")
-    wait_until(browser, "document.querySelector('#detail h2').textContent === 'problem-00100'")
-    times = browser.execute_script("return window.times")
-    assert all(later - earlier > 349 for earlier, later in itertools.pairwise(times)), times

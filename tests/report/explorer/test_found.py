@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,38 +183,3 @@ def test_filters_include_timeouts_errors_and_reasons(
     assert options["samples"] == ["any", "some timeout"]
     assert {"timeout", "error", "said …"} <= {*options["GapFT"]}
     assert browser.get_log("browser") == []
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_heading_words_are_not_broken(
-    open_page: Callable[..., Any], tmp_path: Path, width: int
-) -> None:
-    labels = ["concentrated", "matched diversity", "all_verified_responses", "GapFT"]
-    content = build_content(20, k=2)
-    models = [replace(m, label=labels[place // 3]) for place, m in enumerate(content.models)]
-    browser = open_page(
-        write_page(replace(content, models=models), tmp_path), "#sort=in.gapft", width, 900
-    )
-    broken = browser.execute_script(
-        """
-        const found = [];
-        for (const span of document.querySelectorAll('.head button span')) {
-          const walk = document.createTreeWalker(span, NodeFilter.SHOW_TEXT);
-          while (walk.nextNode()) {
-            for (const { index, 0: word } of walk.currentNode.data.matchAll(/\\S+/g)) {
-              const range = document.createRange();
-              range.setStart(walk.currentNode, index);
-              range.setEnd(walk.currentNode, index + word.length);
-              const [at, cell] = [range, span.parentElement.parentElement].map(
-                of => of.getBoundingClientRect());
-              const lines = new Set([...range.getClientRects()].map(r => Math.round(r.top)));
-              if (lines.size > 1 || at.right > cell.right + 1 || at.left < cell.left - 1) {
-                if (at.width) found.push(word);
-              }
-            }
-          }
-        }
-        return found;
-        """
-    )
-    assert broken == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -72,36 +71,3 @@ def test_sorts_verdicts_by_name_or_value(
 
 def _build_source_entries() -> Iterator[ProblemTexts]:
     return (ProblemTexts(f"ask {place}", "gold", ["said"], {}) for place in range(12))
-
-
-#: Reads problems one after another; the cache has space for all chunks of texts but one.
-_READ = """
-const done = arguments[arguments.length - 1];
-const real = globalThis.DecompressionStream;
-let times = 0;
-globalThis.DecompressionStream = function (format) { times++; return new real(format); };
-(async () => {
-  const chunks = [...document.querySelectorAll("script.chunk")];
-  const sizes = await Promise.all(chunks.map(async (chunk) => (await unpack(chunk)).length));
-  const index = await readIndex();
-  MAX_UNPACKED = sizes.reduce((sum, size) => sum + size) - 1;
-  const texts = new Texts(index);
-  const found = [];
-  for (const places of [[0], [64], [0], [128], [0], [64, 65], [128, 0]]) {
-    const before = times;
-    await Promise.all(places.map((place) => texts.read(place)));
-    found.push(times - before);
-  }
-  globalThis.DecompressionStream = real;
-  done(found);
-})();
-"""
-
-
-def test_keeps_recently_used_texts_unpacked(open_page: Callable[..., Any], tmp_path: Path) -> None:
-    browser = open_page(write_page(build_content(192), tmp_path), height=900)
-    code = files("gapft_harness.report.rendering") / "templates/explorer/data.js"
-    source = code.read_text("utf-8").replace("const MAX_UNPACKED", "let MAX_UNPACKED")
-    counts = browser.execute_async_script(source + _READ)
-    # 128 replaces 64 in the cache; 64 is then read twice at once and replaces 128
-    assert counts == [1, 1, 0, 1, 0, 2, 1]

@@ -1,0 +1,357 @@
+"""The law of broken plugins, for every kind of component.
+
+A component that raises, or returns what its kind does not permit, ends the command with status 2
+and one line that names the kind, the component, its plugin, its hook and the line of its code. A
+new kind of component needs a row in ``COMPONENTS``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from gapft_harness.hooks.manager import KINDS
+from tests.kit.command import call
+from tests.kit.planted_run import PlantedTask, write_planted_task
+from tests.kit.plugins import build_plugin
+from tests.kit.recording_run import IN_PROCESS_PLUGIN, write_letters_task
+
+
+@dataclass(frozen=True)
+class Component:
+    """A kind of component, and how a run uses one.
+
+    Attributes:
+        source: the code of a component named ``made``, with BODY in the method that is broken.
+        setting: the setting of the recipe that chooses it; none for what every run uses.
+        bodies: faulty bodies of the method.
+        arguments: the arguments of ``register``.
+    """
+
+    source: str
+    setting: str
+    bodies: tuple[str, ...]
+    arguments: str = '"mine", made'
+
+
+def build_class(method: str, *others: str, base: str = "") -> str:
+    """Return a class with the faulty method, and methods of one line."""
+    head = f"class made{base}:\n    def {method}:\n        BODY\n"
+    return head + "".join(f"    def {other}\n" for other in others)
+
+
+def return_each(*values: str) -> tuple[str, ...]:
+    """Return bodies that return each value, or fail or exit before they do."""
+    return (*(f"return {value}" for value in values), "1 / 0", "raise SystemExit(0)")
+
+
+SAMPLER = (
+    "__init__(self, settings, adapter): pass",
+    "describe(self): return {}",
+    "close(self): pass",
+)
+EXPERIMENT = "    name = 'mine'\n"
+PART = (
+    "class Its(Part):\n    name = 'mine'\n    def read(self, *_):\n        return 1\n"
+    "    def {}:\n        BODY\n\n\n"
+)
+WITH_PART = f"class made(Experiment):\n{EXPERIMENT}    def part(self):\n        return Its()\n"
+
+#: A trainer that returns wrong facts has nevertheless written an adapter.
+WRITE_ADAPTER = """
+import numpy as np
+from safetensors.numpy import save_file
+
+
+def write_adapter(job):
+    job.output.mkdir(parents=True)
+    (job.output / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    weights = {f"q.lora_{x}.weight": np.ones((2, 2), "f") for x in "AB"}
+    save_file(weights, job.output / "adapter_model.safetensors")
+
+
+"""
+
+COMPONENTS = {
+    "verifier": Component(
+        build_class("verify(self, responses, golds)"),
+        "verifier.name=mine",
+        return_each(
+            "[Verdict('maybe')] * len(responses)",
+            "[Verdict(None)] * len(responses)",
+            "[Verdict('pass', float('nan'))] * len(responses)",
+            "[True] * len(responses)",
+            "[Verdict('pass')]",
+            "None",
+        ),
+    ),
+    "verifier without a method": Component("made = lambda: 3", "verifier.name=mine", ("",)),
+    "verifier's check of golds": Component(
+        build_class("check_gold(self, gold)", "verify(self, responses, golds): return []"),
+        "verifier.name=mine",
+        return_each("3"),
+    ),
+    "verifier's description": Component(
+        build_class(
+            "describe(self)",
+            "verify(self, responses, golds): return [Verdict('fail') for _ in responses]",
+        ),
+        "verifier.name=mine",
+        return_each("None", "{'loss': float('nan')}"),
+    ),
+    "sampler": Component(
+        build_class("generate(self, requests, decoding, report)", *SAMPLER),
+        "model.backend=mine",
+        return_each(
+            "None",
+            "[]",
+            "[1] * len(requests)",
+            "[Generated((1,), ())] * len(requests)",
+            "[Generated((0.5,), (Generation('a', (), 'stop'),) * 5)] * len(requests)",
+            "[Generated((), ('text',) * 5)] * len(requests)",
+            "[Generated((), (Generation(None, (), 'stop'),) * 5)] * len(requests)",
+            "[Generated((), (Generation(chr(0xD800), (), 'stop'),) * 5)] * len(requests)",
+            "[Generated((), (Generation('a', (), 'eos'),) * 5)] * len(requests)",
+            "[Generated((), (Generation('a', (), 'stop', 'guess'),) * 5)] * len(requests)",
+            "[Generated((), (Generation('a', (2**31,), 'stop'),) * 5)] * len(requests)",
+        ),
+    ),
+    "sampler's description": Component(
+        build_class("describe(self)", SAMPLER[0], SAMPLER[2], "generate(self, *_): return []"),
+        "model.backend=mine",
+        return_each("None", "{'loss': float('nan')}"),
+    ),
+    "response rule": Component(
+        "def made(passing):\n    BODY\n",
+        "evidence.keep=mine",
+        return_each("None", "passing[0].text", "Response('p', 9, '', (), 'stop', 0)"),
+    ),
+    "selector": Component(
+        "def made(pool, n, rng):\n    BODY\n",
+        "conditions=[mine]",
+        return_each(
+            "None",
+            "pool.recovered[: n - 1]",
+            "[1] * n",
+            "[entry.problem_id for entry in pool.recovered[:n]]",
+            "[Evidence([], 'S', None, (), 0, 0)] * n",
+        ),
+    ),
+    "trainer": Component(
+        f"{WRITE_ADAPTER}def made(job):\n    write_adapter(job)\n    BODY\n",
+        "training.trainer=mine",
+        return_each("None", "[1]", "{'loss': float('nan')}", "{'model': object()}"),
+    ),
+    "trainer of several arms": Component(
+        f"{WRITE_ADAPTER}def together(jobs):\n    for job in jobs:\n        write_adapter(job)\n"
+        "    BODY\n\n\ndef made(job):\n    return {}\n\n\nmade.together = together\n",
+        "training.trainer=mine",
+        return_each("iter([])", "iter([{}] * (len(jobs) + 1))", "iter([None] * len(jobs))"),
+    ),
+    "executor": Component(
+        build_class(
+            "run(self, jobs, progress)", SAMPLER[0].replace("adapter", "files"), SAMPLER[2]
+        ),
+        "executor.name=mine",
+        return_each("None", "[]", "[None] * len(jobs)", "[{}] * (len(jobs) + 1)"),
+    ),
+    "report section": Component(
+        "def made(results):\n    BODY\n", "", return_each("None", "b'text'", "chr(0xD800)")
+    ),
+    "experiment": Component(
+        build_class("__init__(self)", base="(Experiment)") + EXPERIMENT,
+        "experiments={mine: {}}",
+        ("1 / 0", "raise SystemExit(0)"),
+    ),
+    "experiment of another class": Component(
+        "class made:\n" + EXPERIMENT, "experiments={mine: {}}", ("",)
+    ),
+    "experiment's name": Component(
+        "class made(Experiment):\n    name = 'other'\n", "experiments={mine: {}}", ("",)
+    ),
+    "experiment's faults": Component(
+        build_class("faults(self, recipe)", base="(Experiment)") + EXPERIMENT,
+        "experiments={mine: {}}",
+        return_each("'one line'", "[3]"),
+    ),
+    "experiment's steps": Component(
+        build_class("steps(self, view)", base="(Experiment)") + EXPERIMENT,
+        "experiments={mine: {}}",
+        (
+            *return_each("['a file']"),
+            "yield ['a file']",
+            "yield {'mine/x': 3}",
+            "yield {'x.json': Step(len)}",
+            "yield {'../x': Step(len)}",
+            "yield {'adapters/x': Step(len)}",
+        ),
+    ),
+    "experiment's results": Component(
+        PART.format("results(self, *_)") + WITH_PART,
+        "experiments={mine: {}}",
+        return_each("{'rate': float('nan')}"),
+    ),
+    "experiment's sections": Component(
+        PART.format("sections(self, *_)") + WITH_PART,
+        "experiments={mine: {}}",
+        return_each("[Section('t', ['text'])]", "[Section('t', [Table(['a'], [['1', '2']])])]"),
+    ),
+    "experiment's tables": Component(
+        PART.format("tables(self, *_)") + WITH_PART,
+        "experiments={mine: {}}",
+        return_each("[('../x.csv', [])]"),
+    ),
+    "log reader": Component(
+        "def made(log):\n    BODY\n",
+        "",
+        ("1 / 0", "raise SystemExit(0)", "yield {'doc': 1}", "yield 3"),
+        '"mine", made, recognises=lambda path: path.suffix == ".mine"',
+    ),
+}
+FAULTS = [(name, body) for name, component in COMPONENTS.items() for body in component.bodies]
+
+
+def find_kind(name: str) -> str:
+    """Return the kind of component that a row's name begins with."""
+    return max((kind for kind in KINDS.values() if name.startswith(kind)), key=len)
+
+
+def write_component(path: Path, name: str, body: str) -> None:
+    """Write the plugin with a row's component."""
+    component, kind = COMPONENTS[name], find_kind(name)
+    hook = next(hook for hook, registered in KINDS.items() if registered == kind)
+    arguments = {hook.removeprefix("register_"): [component.arguments]}
+    path.write_text(build_plugin(component.source.replace("BODY", body), **arguments))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> PlantedTask:
+    """A task without models, whose runs reuse each other's stored work."""
+    task = write_planted_task(tmp_path_factory.mktemp("broken"), range(40), range(40, 60))
+    (task.folder / "here.py").write_text(IN_PROCESS_PLUGIN)
+    task.write_recipe(
+        "recipe", budget={"n": 4, "replay": 0}, conditions=["gapft"], executor={"name": "here"}
+    )
+    return task
+
+
+@pytest.fixture
+def use_component(
+    task: PlantedTask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., CompletedProcess[str]]:
+    """Return a function that runs the command that uses a row's component."""
+    monkeypatch.chdir(task.folder)
+
+    def run(name: str, body: str) -> CompletedProcess[str]:
+        write_component(tmp_path / "mine.py", name, body)
+        plugins = ("--plugin", tmp_path / "mine.py")
+        if name == "log reader":
+            (tmp_path / "a.mine").write_text("?")
+            return call("compare", *[tmp_path / "a.mine"] * 2, *plugins)
+        setting = COMPONENTS[name].setting
+        return call(
+            *("run", "recipe.yaml", "--run-dir", tmp_path.name, "--include-path", "tasks"),
+            *("--plugin", "plugin.py", "--plugin", "here.py", *plugins),
+            *(("--set", setting) if setting else ()),
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "body"), FAULTS)
+def test_broken_component_is_named(
+    name: str, body: str, use_component: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = use_component(name, body)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("gapft: ")]
+    kind, plugin = find_kind(name), tmp_path / "mine.py"
+    hook = next(hook for hook, registered in KINDS.items() if registered == kind)
+    for culprit in (f"{kind} 'mine'", f"plugin {plugin}", hook, f"{plugin}, line "):
+        assert culprit in line
+
+
+def test_every_kind_has_a_row() -> None:
+    assert {find_kind(name) for name in COMPONENTS} == set(KINDS.values())
+
+
+def test_run_continues_when_the_component_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failed command leaves no verdict; the next one generates nothing again."""
+    task = write_letters_task(tmp_path, 6, 6)
+    (tmp_path / "here.py").write_text(IN_PROCESS_PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    log, mine = tmp_path / "log", tmp_path / "mine.py"
+    args = json.dumps({"pretrained": "none", "log": str(log)})
+    settings = (f"model.args={args}", "model.backend=recording", "search.k=2")
+    command = [
+        *("run", "--task", "letters", "--include-path", "tasks", "--run-dir", "run"),
+        *(word for name in (*task.plugins, "here.py", mine) for word in ("--plugin", name)),
+        *(word for setting in settings for word in ("--set", setting)),
+        *("--set", "executor.name=here", "--set", "verifier.name=mine", "--only", "search"),
+    ]
+    write_component(mine, "verifier", "return [Verdict('maybe') for _ in responses]")
+    assert call(*command).returncode == 2
+    assert not (tmp_path / "run/pool/responses.parquet").exists()
+    generated = log.read_text().count('"id"')
+    assert generated > 0
+    repaired = tmp_path / "repaired.py"  # a process imports a plugin's file once
+    write_component(repaired, "verifier", "return [Verdict('fail') for _ in responses]")
+    done = call(*(repaired if word == mine else word for word in command))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/pool/responses.parquet").exists()
+    assert log.read_text().count('"id"') == 12
+    assert generated <= 12
+
+
+#: Installed packages: their modules, and whether they work.
+PACKAGES = {
+    "raises": "raise RuntimeError('no luck')\n",
+    "leaves": "raise SystemExit(0)\n",
+    "hook_leaves": build_plugin("", selectors=['"a", exit(0)']),
+    "works": build_plugin("", selectors=['"works", len']),
+}
+
+
+@pytest.fixture
+def broken_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Put packages with plugins on the path, as pip installs them; return those that fail."""
+    for name, code in PACKAGES.items():
+        (tmp_path / f"gapft_{name}").mkdir()
+        (tmp_path / f"gapft_{name}/__init__.py").write_text("")
+        (tmp_path / f"gapft_{name}/plugin.py").write_text(code)
+        facts = tmp_path / f"gapft_{name}-1.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gapft-{name}\nVersion: 1\n")
+        point = f"[gapft_harness]\n{name} = gapft_{name}.plugin\n"
+        (facts / "entry_points.txt").write_text(point)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return [f"gapft-{name}" for name in PACKAGES if name != "works"]
+
+
+def test_doctor_lists_broken_packages_and_all_else(broken_packages: list[str]) -> None:
+    done = call("doctor")
+    assert done.returncode == 0
+    for package in broken_packages:
+        assert package in done.stdout
+    assert "gapft-works" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["list plugins", "run demo --dry-run"])
+def test_other_commands_stop_and_name_broken_packages(
+    command: str, broken_packages: list[str]
+) -> None:
+    done = call(*command.split())
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for package in broken_packages:
+        assert package in done.stderr
