@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
-from gapft_harness.experiments.diversity import (
-    Strata,
-)
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.reading import check_recipe, load_recipe
@@ -24,7 +18,6 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
-from tests.kit.tampering import seal_again
 from tests.test_changed_recipe import ChangingLetters, write_task
 
 BY = {"by": ["answer"]}
@@ -131,52 +124,6 @@ def test_run_reports_matched_sets_table(finished_run: ChangingLetters) -> None:
     assert (finished_run.folder / "r/report/figures/matched_diversity.svg").exists()
 
 
-def test_verify_finds_set_with_other_strata(finished_run: ChangingLetters, tmp_path: Path) -> None:
-    forged = ChangingLetters(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
-    arm = Arm("solved", 13)
-    path = forged.folder / "r" / layout.selection_path(arm)
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    run = forged.folder / "r"
-    answers = {
-        p.id: p.document["answer"] for p, _ in read_problems(run / layout.problems_path("pool"))
-    }
-    ((first, _),) = count_strata(forged, "solved", 13).most_common(1)
-    rows = [row for row in rows if answers[row["problem_id"]] == first]
-    pq.write_table(type(table).from_pylist(rows, table.schema), path)
-    seal_again(run, layout.selection_path(arm))
-    assert any(
-        "solved-seed13" in line and f"{len(rows)} of {len(rows)} problems" in line
-        for line in forged.find_differences()
-    )
-
-
-def test_strata_may_differ_by_one_problem() -> None:
-    gapft = Counter(a=4, b=4)
-    for own, faults in (
-        (Counter(a=5, b=3), 0), (Counter(a=6, b=2), 2), (Counter(a=3, b=4, c=1), 0),
-        (Counter(a=2, b=2), 0), (Counter(a=3, b=1), 0), (Counter(a=4), 2),
-    ):  # fmt: skip
-        faults_found = [*Strata(own, gapft).faults("x-seed13")]
-        assert len(faults_found) == faults, own
-    assert "6 of 8 problems are in stratum a, for GapFT 4 of 8" in next(
-        Strata(Counter(a=6, b=2), gapft).faults("x")
-    )
-
-
-def test_unmatchable_set_stops_run_without_loss(
-    finished_run: ChangingLetters,
-) -> None:
-    sealed = finished_run.hash_sealed("pool", "audit", "selections", "adapters", "decisions")
-    params = {"by": ["topic"]}
-    more = {"gapft": {}, "other": {"selector": "matched_strata", "params": params}}
-    with pytest.raises(UserError, match=r"by names 'topic', .* its fields: id, question, answer"):
-        finished_run.change(**{**KEYS, "conditions": more, "experiments": {"coverage": {}}})
-    assert (
-        finished_run.hash_sealed("pool", "audit", "selections", "adapters", "decisions") == sealed
-    )
-
-
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
@@ -190,21 +137,6 @@ def test_unmatchable_set_stops_run_without_loss(
         (
             {"conditions": {**MATCHED, "half": {"selector": "repeated", "params": {"times": 2}}}},
             r"the same fields in by in .*solved \['answer'\].*half \[\]",
-        ),
-        *(
-            (
-                {"conditions": {"gapft": {}, "x": {"selector": name, "params": params}, **MATCHED}},
-                rf"recipe r: key 'conditions\.x\.params\.{key}': {value}: expected",
-            )
-            for name, params, key, value in (
-                ("matched_strata", {"by": None}, "by", "None"),
-                ("matched_strata", {"by": 3}, "by", "3"),
-                ("matched_strata", {"by": "answer"}, "by", "'answer'"),
-                ("matched_strata", {"states": None}, "states", "None"),
-                ("matched_strata", {"states": 3}, "states", "3"),
-                ("matched_strata", {"states": [["G"]]}, "states", r"\[\['G'\]\]"),
-                ("repeated", {"times": 1, "by": [None]}, "by", r"\[None\]"),
-            )
         ),
     ],
 )

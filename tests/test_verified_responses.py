@@ -17,10 +17,8 @@ from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
 from gapft_harness.hooks.registration import Registration, SelectorTraits
 from gapft_harness.run_directory.evidence import PoolResponses, read_evidence
 from gapft_harness.run_directory.parquet import write_batches
-from gapft_harness.run_directory.tables import build_response_row, read_examples, response_schema
+from gapft_harness.run_directory.tables import build_response_row, response_schema
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
-from gapft_harness.stages.verify.run import verify
-from tests.kit.tampering import change_rows
 from tests.pools import build_evidence
 from tests.test_selection import LettersAndMore, task
 
@@ -210,34 +208,6 @@ class DistinctLetters(LettersAndMore):
 def distinct_task(task: LettersAndMore) -> DistinctLetters:
     (task.folder / "distinct.py").write_text(SELECTORS)
     return DistinctLetters(task.folder)
-
-
-def test_several_responses_per_problem_are_sealed_and_verified(
-    distinct_task: DistinctLetters,
-) -> None:
-    """Samples 0, 1 and 3 of each recovered problem are right, and 1 is kept."""
-    run = distinct_task.select(conditions=["gapft", "paths", "last"], budget={"n": 9})
-    examples = {
-        name: read_examples(run.path / f"selections/{name}-seed13.parquet")
-        for name in ("paths", "last")
-    }
-    assert [e.response_index for e in examples["paths"]] == [0, 1, 3] * 3
-    assert len({e.problem_id for e in examples["paths"]}) == 3
-    assert [e.response_index for e in examples["last"]] == [3] * 9
-    assert verify(run.path, distinct_task.plugins).differences == []
-    relative = "selections/last-seed13.parquet"
-    change_rows(run.path, relative, lambda rows: rows[2].update(response_index=0))
-    assert any(
-        "slot 2" in line and "does not match the evidence in the states table" in line
-        for line in verify(run.path, distinct_task.plugins).differences
-    )
-    rows = examples["paths"][0]
-    change_rows(
-        run.path,
-        relative,
-        lambda table: table[2].update(response_index=0, response_ids=list(rows.response_ids)),
-    )
-    assert verify(run.path, distinct_task.plugins).differences
 
 
 def test_undeclared_selector_is_refused(distinct_task: DistinctLetters) -> None:

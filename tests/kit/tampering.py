@@ -6,13 +6,15 @@ The other functions make single changes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow.parquet as pq
 
 from gapft_harness.api import content_hash, sha256, write_json
 
-MANIFEST = "manifest.json"
+MANIFEST, HISTORY = "manifest.json", "history.jsonl"
 
 #: Files of a run that record nothing: locks, and the report, which is made again from the others.
 _UNRECORDED = ("run.lock", "jobs.lock", "report")
@@ -253,7 +255,7 @@ def _list_forgeries(path: Path) -> Iterator[tuple[str, Keys, Callable[[Path], ob
             change = partial(_change_value, keys=keys, value=alter(value))
             yield "fact", keys, partial(change_json, change=change)
     elif path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = _read_lines(path)
         for kind, changed_lines in _list_row_changes(lines):
             yield kind, (), partial(_write_lines, lines=changed_lines)
         for keys, value in list_values(lines):
@@ -275,10 +277,18 @@ def _list_consistent_forgeries(
 ) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
     """Yield forgeries that also change every other record of the changed fact.
 
-    A forger of a key's content computes the key again; one of an adapter's facts changes them in
-    the manifest too, or for all arms.
+    A forger of a verdict counts again; one of a key's content computes the key again; one of an
+    adapter's facts changes them in the manifest too, or for all arms.
     """
-    if file.endswith(".parquet"):
+    if file == HISTORY and len(_read_lines(run / HISTORY)) > 1:
+        yield "lines reordered, chained", (), reverse_history
+    elif file.endswith(".parquet"):
+        rows = read_rows(run / file)
+        if "status" in rows[0]:
+            yield "verdict", (), partial(forge_verdict, table=file)
+            for column in ("text", "token_ids"):
+                exchange = partial(exchange_responses, table=file, column=column)
+                yield "exchanged", (column,), exchange
         for step, keys, value in _list_contents(read_facts(run / file)):
             forge = partial(forge_table_keys, table=file, step=step, keys=keys, value=alter(value))
             yield "key", (step, *keys), forge
@@ -296,6 +306,61 @@ def _list_consistent_forgeries(
                 keys,
                 partial(_change_arms, arms=arms, name=name, change=change),
             )
+
+
+def forge_verdict(run: Path, table: str) -> None:
+    """Change a verdict, and everything that follows from it.
+
+    Of a split's responses the last sample of a solved problem: its state does not change.
+    """
+    rows = read_rows(run / table)
+    split = table.partition("/")[0]
+    states_table = f"{split}/states.parquet"
+    row = rows[0]
+    if (run / states_table).exists():
+        state_rows = read_rows(run / states_table)
+        state = next(state for state in state_rows if state["state"] == "G")
+        samples = [r for r in rows if r["problem_id"] == state["problem_id"] and r["index"] >= 0]
+        row = samples[-1]
+    row["status"] = "fail" if row["status"] == "pass" else "pass"
+    if (run / states_table).exists():
+        passing = [sample["index"] for sample in samples if sample["status"] == "pass"]
+        state["passing_samples"] = len(passing)
+        state["first_success"] = min(passing, default=None)
+        write_rows(run / states_table, state_rows)
+        seal_again(run, states_table)
+    counts = dict(sorted(Counter(row["status"] for row in rows).items()))
+    write_rows(run / table, rows, verdicts=counts)
+    name = _find_table_name(table)
+    change_manifest(run, lambda manifest: manifest["verdict_counts"].update({name: counts}))
+    seal_again(run, table)
+
+
+def exchange_responses(run: Path, table: str, column: str) -> None:
+    """Exchange texts or token ids of two responses that differ in both, with the same verdict."""
+
+    def exchange(rows: Rows) -> None:
+        first, second = next(
+            (row, other)
+            for row, other in combinations(rows, 2)
+            if row["problem_id"] != other["problem_id"]
+            and row["status"] == other["status"] == "fail"
+            and row["text"] != other["text"]
+        )
+        first[column], second[column] = second[column], first[column]
+
+    change_rows(run, table, exchange)
+
+
+def reverse_history(run: Path) -> None:
+    """Reverse the lines of the history, and compute their chain of hashes again."""
+    last, lines = None, []
+    for line in reversed(_read_lines(run / HISTORY)):
+        text = json.dumps({**line, "previous": last})
+        last = hashlib.sha256(text.encode()).hexdigest()
+        lines.append(f"{text}\n")
+    (run / HISTORY).write_text("".join(lines))
+    change_manifest(run, lambda manifest: manifest.update(history=last))
 
 
 def forge_adapter_key(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -320,10 +385,15 @@ def forge_table_keys(run: Path, table: str, step: str, keys: Keys, value: object
         groups[new_keys[old_key]] = content
     stored = sorted(f"{step}/{key}" for step in recorded for key in recorded[step]["groups"])
     write_rows(run / table, read_rows(run / table), stored=stored, made_from=recorded)
-    folder, _, name = table.removesuffix(".parquet").rpartition("/")
-    split_or_arm = name if folder == "decisions" else folder
-    change_manifest(run, lambda manifest: manifest["stored"].update({split_or_arm: stored}))
+    name = _find_table_name(table)
+    change_manifest(run, lambda manifest: manifest["stored"].update({name: stored}))
     seal_again(run, table)
+
+
+def _find_table_name(table: str) -> str:
+    """Return the name under which the manifest has facts of a table of responses."""
+    folder, _, name = table.removesuffix(".parquet").rpartition("/")
+    return name if folder == "decisions" else folder
 
 
 def _read_contents(facts: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -422,6 +492,10 @@ def _remove_section(manifest: dict[str, Any], section: str) -> None:
 
 def _forget(manifest: dict[str, Any], entry: str) -> None:
     del manifest["files"][entry]
+
+
+def _read_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _write_lines(path: Path, lines: list[Any]) -> None:
