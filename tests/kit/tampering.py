@@ -129,10 +129,11 @@ def _list_damages(run: Path) -> Iterator[Damage]:
     arms = "|".join(map(re.escape, sorted(manifest["budgets"], key=len, reverse=True)))
 
     def describe(file: str, keys: Iterable[object] = ()) -> str:
-        """Name a part of a file without the names of arms, hashes and positions."""
+        """Name a part of a file without the names of arms, hashes, positions and scales."""
         path = [file, *(key if isinstance(key, str) else "N" for key in keys)]
         text = re.sub(r"[0-9a-f]{64}", "HASH", " ".join(path))
-        return re.sub(arms, "ARM", text) if arms else text
+        text = re.sub(arms, "ARM", text) if arms else text
+        return re.sub(r"\b(calibration|scale)-[\d.]*\d", r"\1-N", text)
 
     def find_entry(file: str) -> str:
         """Return the manifest's name of a file or of the folder that contains it."""
@@ -153,10 +154,10 @@ def _list_damages(run: Path) -> Iterator[Damage]:
         yield Damage("swapped, sealed", entries, part, partial(_seal_after, entries, swap))
     for file in files:
         if file == MANIFEST:
-            for section in manifest:
+            for section in filter(manifest.get, manifest):  # an empty one has no effect
                 remove = partial(_remove_section, section=section)
                 apply = partial(change_manifest, change=remove)
-                yield Damage("section removed", (), section, apply)
+                yield Damage("section removed", (), f"{file} {section}", apply)
             for keys, value in list_values(manifest):
                 change = partial(_change_value, keys=keys, value=alter(value))
                 part = describe(file, keys)
@@ -309,31 +310,37 @@ def _list_consistent_forgeries(
 
 
 def forge_verdict(run: Path, table: str) -> None:
-    """Change a verdict, and everything that follows from it.
-
-    Of a split's responses the last sample of a solved problem: its state does not change.
-    """
+    """Change a verdict, and the states and counts that follow from it."""
     rows = read_rows(run / table)
-    split = table.partition("/")[0]
-    states_table = f"{split}/states.parquet"
+    states = f"{table.partition('/')[0]}/states.parquet"
     row = rows[0]
-    if (run / states_table).exists():
-        state_rows = read_rows(run / states_table)
-        state = next(state for state in state_rows if state["state"] == "G")
-        samples = [r for r in rows if r["problem_id"] == state["problem_id"] and r["index"] >= 0]
-        row = samples[-1]
+    if (run / states).exists():
+        row = _forge_state(run, states, rows)
     row["status"] = "fail" if row["status"] == "pass" else "pass"
-    if (run / states_table).exists():
-        passing = [sample["index"] for sample in samples if sample["status"] == "pass"]
-        state["passing_samples"] = len(passing)
-        state["first_success"] = min(passing, default=None)
-        write_rows(run / states_table, state_rows)
-        seal_again(run, states_table)
     counts = dict(sorted(Counter(row["status"] for row in rows).items()))
     write_rows(run / table, rows, verdicts=counts)
     name = _find_table_name(table)
     change_manifest(run, lambda manifest: manifest["verdict_counts"].update({name: counts}))
     seal_again(run, table)
+
+
+def _forge_state(run: Path, table: str, responses: Rows) -> dict[str, Any]:
+    """Change a state as another verdict on its problem's last sample would; return the sample.
+
+    Choose a solved problem, on which no selection depends; if there is none, a missed one.
+    """
+    rows = read_rows(run / table)
+    row = min(rows, key=lambda row: "GUS".index(row["state"]))
+    samples = [r for r in responses if r["problem_id"] == row["problem_id"] and r["index"] >= 0]
+    last = samples[-1]
+    passing = {r["index"] for r in samples if r["status"] == "pass"} ^ {last["index"]}
+    row["passing_samples"], row["first_success"] = len(passing), min(passing, default=None)
+    if row["state"] == "U":
+        row["state"], row["kept_index"] = "S", last["index"]
+    counts = Counter(row["state"] for row in rows)
+    write_rows(run / table, rows, states={state: counts[state] for state in "GSU"})
+    seal_again(run, table)
+    return last
 
 
 def exchange_responses(run: Path, table: str, column: str) -> None:
