@@ -31,6 +31,8 @@ from tests.importing.made import (
     write_lines,
 )
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.runs import make_base_run
+from tests.kit.tampering import read_rows
 
 
 @pytest.fixture
@@ -110,6 +112,20 @@ def test_judge_option_uses_task_verifier(task: LettersTask, model: Path) -> None
     report = verify(run.path, task.plugins)
     assert report.differences == []
     assert "9 verdicts of contains were judged again" in report.checked
+
+
+@pytest.mark.thorough
+def test_imported_search_gives_the_same_states_and_selections(base_root: Path) -> None:
+    """The letters run's own responses; only ids that are not those of their text differ."""
+    letters, imported = (
+        make_base_run(base_root, base) / "selected/run" for base in ("letters", "imported")
+    )
+    for split in ("pool", "audit"):
+        table = f"{split}/states.parquet"
+        assert read_rows(imported / table) == read_rows(letters / table)
+    selections = (read_rows(run / "selections/gapft-seed13.parquet") for run in (letters, imported))
+    for own, other in zip(*selections, strict=True):
+        assert {**own, "response_ids": 0} == {**other, "response_ids": 0}
 
 
 def drop_greedy(lines: list[Line]) -> list[Line]:

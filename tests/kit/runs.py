@@ -69,7 +69,13 @@ _SETTINGS = {
         "training.repetitions=8",
         *_SMALL,
     ),
-    "imported": ("conditions=[gapft]", "budget.n=4", *_SMALL),
+    "imported": (
+        "conditions=[gapft]",
+        f"experiments={{{_EXPERIMENTS}}}",
+        "budget.replay=2",
+        "budget.n=4",
+        *_SMALL,
+    ),
     "online": (
         f"conditions={{gapft: {{}}, online: {{selector: gapft, training: {_ONLINE}}}}}",
         "budget.n=4",
