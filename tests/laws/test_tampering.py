@@ -19,31 +19,34 @@ pytestmark = pytest.mark.xdist_group("base_runs")
 
 RunAt = Callable[..., BaseRun]
 
+MACHINE = r"(pretrained|revision|parameters|device|batch_size|versions \w+|prompt_cache|threads)"
+DESCRIPTIONS = r"(gapft_harness|versions|hardware|stages|reused|plugins)"
+
 #: Damages that contradict no other record of a run, as patterns of kind and part, with the reason.
 UNPROVABLE = {
-    r"value: (\w+/responses|decisions/\S+)\.parquet (text|token_ids|tokens_from|attempts|"
-    r"context_ids|reasoning|reason|answer)": "a response that was not trained on, if its verdict "
-    "stays; only its hash is recorded",
+    r"value: (\w+/responses|decisions/\S+)\.parquet (tokens_from|reasoning|reason)": "an untrained "
+    "response has only the hash of its file, its text and its ids",
     r"value: \w+/problems\.parquet (document|prompt_ids)": "the recorded inputs have a hash of id, "
     "prompt and gold",
-    r"value: adapters/ARM/training_log\.jsonl N (loss|grad_norm)": "measured",
-    r"(truncated|emptied|replaced), sealed: \w+/ARM/README\.md": "PEFT's card has no facts",
-    r"fact.*: \w+/ARM/adapter_config\.json (base_model_name_or_path|fan_in_fan_out|peft_version|"
-    r"target_parameters)": "PEFT derives them from the base",
-    r"fact.*: adapters/ARM/training\.json (end_token|versions .*|base_model|base_revision)": "a "
-    "description of the machine and the base beside their hashes",
-    r"fact: \S+\.parquet (source|made_with|warnings|task dropped|task warnings).*": "a description "
-    "beside the hashes of the model and the task",
-    r"fact: manifest\.json (gapft_harness|versions|hardware|stages|reused|plugins|warnings).*": "a "
-    "description of the machine, measured times, sentences",
-    r"fact: manifest\.json training ARM (seconds|reused.*)": "measured",
+    r"value: adapters/ARM/training_log\.jsonl N grad_norm": "measured",
+    r"(truncated|emptied|replaced), sealed: adapters/ARM/README\.md": "PEFT's card has no facts",
+    r"fact.*: adapters/ARM/adapter_config\.json (base_model_name_or_path|fan_in_fan_out|"
+    r"peft_version)": "PEFT derives them from the base",
+    r"fact of all arms: adapters/ARM/adapter_config\.json target_parameters": "likewise",
+    r"fact, twice: adapters/ARM/training\.json (end_token|base_model|base_revision)": "the base's "
+    "name and a token's text, beside its hash and id",
+    r"fact of all arms: adapters/ARM/training\.json (end_token|base_model|base_revision|"
+    r"versions \w+)": "likewise; libraries are compared between arms only",
+    r"fact: \S+\.parquet task (dropped|warnings).*": "notices, which decide nothing",
+    r"fact: decisions/\S+\.parquet warnings N": "sentences",
+    rf"fact: (manifest\.json|\S+\.parquet) source {MACHINE}": "a description of the machine and "
+    "the model's place, beside the model's hash",
+    rf"fact: manifest\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
+    rf"section removed: manifest\.json {DESCRIPTIONS}": "as their facts",
+    r"fact: manifest\.json training ARM seconds": "measured",
     r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
-    r"fact: manifest\.json source .*": "the model's description beside its hash",
     r"fact: manifest\.json rests_on (task|files|include_paths|data_dir|model weights).*": "where "
     "the inputs are; their contents have hashes",
-    r"fact: manifest\.json steps .* operational.*": "decides nothing",
-    r"section removed: manifest\.json (gapft_harness|versions|hardware|stages|reused|plugins|"
-    r"warnings)": "as their facts",
 }
 
 

@@ -346,15 +346,15 @@ class GeneratedTable:
             expected["arguments"] = _insert_hashes(arguments, sampler.get("arguments"))
         yield from compare_values(self._where, sampler, expected, "the recipe has")
         source = self.facts.get("source") or self.manifest["source"]
-        shared_keys = [
-            key for key in _MODEL_KEYS if key in source and key in self.manifest["source"]
-        ]
-        yield from compare_values(
-            f"{self.relative}, source",
-            source,
-            {key: self.manifest["source"][key] for key in shared_keys},
-            "manifest.json has",
-        )
+        recorded = self.manifest["source"]
+        for key in _MODEL_KEYS if self._arm else (*_MODEL_KEYS, "adapter"):
+            if key in source and key in recorded and source[key] != recorded[key]:
+                yield (
+                    f"{self.relative}, source: {key} is {source[key]}, manifest.json has "
+                    f"{recorded[key]}"
+                )
+        if self._arm and "adapter" in source and source["adapter"] != self.facts.get("adapter"):
+            yield f"{self.relative}, source: its adapter differs from the table's"
         model = sampler["model"]
         yield from _compare_weights(self._where, model, source.get("weights_sha256"))
         if "files" not in model:
