@@ -20,12 +20,12 @@ from tests.kit.plugins import build_plugin
 from tests.kit.tampering import read_rows
 
 #: The stages of each snapshot, after those of the snapshots before it. The last one runs the whole
-#: command, with all experiments.
+#: command; ``select`` is the stage that changes a setting.
 SNAPSHOTS = {
     "searched": ("search", "states"),
     "selected": ("select",),
     "trained": ("train",),
-    "audited": ("audit", "experiments"),
+    "audited": ("select", "audit", "experiments"),
     "reported": (),
 }
 
