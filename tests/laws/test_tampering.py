@@ -47,6 +47,7 @@ UNPROVABLE = {
     r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
     r"fact: manifest\.json rests_on (task|files|include_paths|data_dir|model weights).*": "where "
     "the inputs are; their contents have hashes",
+    r"fact: manifest\.json steps .* operational": "decides nothing",
 }
 
 
