@@ -89,7 +89,8 @@ def test_changed_settings_or_code_recompute_results(
     setting = ("--set", f"experiments.{NAME}.long=13")
     planned = succeed("run", run.path, "--dry-run", *setting, *options, cwd=run.folder)
     assert f"{NAME}: 0 of 5" in planned.stdout
-    succeed("run", run.path, "--only", "experiments", *setting, *options, cwd=run.folder)
+    stages = ("--only", "select", "--only", "experiments")
+    succeed("run", run.path, *stages, *setting, *options, cwd=run.folder)
     assert read_json(path)["long"] == 0 < json.loads(original)["long"]
     assert verify(run.path, plugins).differences == []
 

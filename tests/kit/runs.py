@@ -90,6 +90,9 @@ _SETTINGS = {
 #: online training.
 _LETTERS = ("letters", "imported", "online")
 
+#: The bases whose recipe has experiments: others do not know the stage.
+_EXPERIMENTING = ("letters", "imported")
+
 #: Settings that are changed with these snapshots, so that the run has a history.
 _LATE_SETTINGS = {
     "audited": ("--set", "statistics.replicates=15"),
@@ -198,7 +201,8 @@ def _make_snapshots(folder: Path, base: str) -> None:
             succeed("import", *words, cwd=folder)
         command = [work / "run"]
     for snapshot, stages in SNAPSHOTS.items():
-        only = [part for stage in stages for part in ("--only", stage)]
+        known = [stage for stage in stages if stage != "experiments" or base in _EXPERIMENTING]
+        only = [part for stage in known for part in ("--only", stage)]
         late = [*_LATE_SETTINGS.get(snapshot, ())]
         if snapshot == "reported":
             late += _LATE_REMOVAL.get(base, ())
