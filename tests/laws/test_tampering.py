@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("base_runs")
 
 RunAt = Callable[..., BaseRun]
 
-MACHINE = r"(pretrained|revision|parameters|device|batch_size|versions \w+|prompt_cache|threads)"
+MACHINE = r"(pretrained|tokenizer|revision|parameters|device|batch_size|versions \w+|prompt_cache|threads)"
 DESCRIPTIONS = r"(gapft_harness|versions|hardware|stages|reused|plugins)"
 
 #: Damages that contradict no other record of a run, as patterns of kind and part, with the reason.
@@ -47,7 +47,9 @@ UNPROVABLE = {
     r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
     r"fact: manifest\.json rests_on (task|files|include_paths|data_dir|model weights).*": "where "
     "the inputs are; their contents have hashes",
-    r"fact: manifest\.json steps .* operational": "decides nothing",
+    r"fact: manifest\.json steps (.* operational|answer_lengths/ARM\.json experiment)": "decides "
+    "nothing; the recipe no longer has the experiment",
+    r"fact: manifest\.json executions": "an entry of no table",
 }
 
 
