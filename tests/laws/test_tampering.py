@@ -121,7 +121,7 @@ def find_missed(run: BaseRun, damages: Iterable[Damage]) -> list[str]:
 def test_verify_names_damaged_files(run_at: RunAt) -> None:
     run = run_at("reported")
     assert run.find_differences() == []
-    damages = [damage for damage in tamper(run.path) if damage.kind in ("bit flipped", "deleted")]
+    damages = [damage for damage in tamper(run.path) if damage.kind == "bit flipped"]
     assert find_missed(run, damages) == []
     assert run.find_differences() == []
 
@@ -131,7 +131,8 @@ def test_verify_names_a_forgery_of_each_kind_and_folder(run_at: RunAt) -> None:
     run = run_at("reported")
     forgeries: dict[tuple[str, ...], Damage] = {}
     for damage in tamper(run.path):
-        if is_forgery(damage) and not is_unprovable(name(damage)):
+        is_quick = damage.kind not in ("truncated, sealed", "emptied, sealed")
+        if is_quick and is_forgery(damage) and not is_unprovable(name(damage)):
             file, *keys = damage.part.split(" ")
             place = keys[:1] if file == "manifest.json" else [file.partition("/")[0]]
             forgeries.setdefault((damage.kind, *place), damage)
@@ -172,13 +173,13 @@ def test_verify_names_every_forged_file(run_at: RunAt) -> None:
 
 
 def test_resumed_run_uses_no_damaged_file(run_at: RunAt) -> None:
-    """The first file of each folder; in the last snapshot one folder is no longer used."""
+    """The first file of three folders; in the last snapshot one folder is no longer used."""
     folders: dict[str, Damage] = {}
     run = run_at("audited")
     for damage in tamper(run.path):
         if damage.kind == "bit flipped":
             folders.setdefault(damage.part.partition("/")[0], damage)
-    check_resumed(run, folders.values())
+    check_resumed(run, [folders[folder] for folder in ("pool", "adapters", "decisions")])
 
 
 @pytest.mark.thorough
