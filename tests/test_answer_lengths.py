@@ -3,250 +3,118 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.verify.run import verify
-from tests.end_to_end.letters_run import find_workers, kill_command
-from tests.kit.command import gapft, succeed
-from tests.kit.letters import prepare_letters_run
-from tests.kit.patience import PATIENCE_S
-from tests.kit.tampering import change_manifest, seal_again
+from tests.kit.command import ROOT, call, gapft, succeed
+from tests.kit.planted_run import read_json, read_rows
+from tests.kit.runs import BaseRun, copy_snapshot, make_base_run
 
-ROOT = Path(__file__).parents[1]
 FILE = ROOT / "tests/example_plugin/gapft_answer_lengths.py"
 NAME = "answer_lengths"
-ARMS = [f"{condition}-seed{seed}" for condition in ("gapft", "all_verified") for seed in (13, 21)]
+CONDITIONS = ("gapft", "uniform", "drawn", "shared", "repeated")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the letters task and a complete run of it with the experiment."""
-    directory = tmp_path_factory.mktemp("experiment")
-    prepare_letters_run(directory)
-    with (directory / "recipe.yaml").open("a") as recipe:
-        recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
-    shutil.copy(FILE, directory / "mine.py")
-    done = succeed(*build_arguments("whole"), cwd=directory)
-    (directory / "output.txt").write_text(done.stdout + done.stderr)
-    return directory
+def run(base_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BaseRun:
+    """A finished run of the letters task with the experiment; tests only read it."""
+    folder = make_base_run(base_root, "letters")
+    run = copy_snapshot(folder, "audited", tmp_path_factory.mktemp("experiment") / "copy")
+    assert run.resume().returncode == 0
+    return run
 
 
-def build_arguments(run: str, *more: str) -> list[str]:
-    """Return the arguments of a run in a directory, with the experiment's file as a plugin."""
-    plugins = ["--plugin", "plugin.py", "--plugin", "mine.py"]
-    return ["run", "recipe.yaml", "--include-path", "tasks", *plugins, "--run-dir", run, *more]
-
-
-@pytest.fixture
-def copied_folder(folder: Path, tmp_path: Path) -> Path:
-    """Return a copy of the folder that a test may change."""
-    return Path(shutil.copytree(folder, tmp_path / "copy", symlinks=True))
-
-
-def find_differences(folder: Path, run: str = "whole") -> str:
-    result = verify(folder / run, [str(folder / "plugin.py"), str(folder / "mine.py")])
-    return "\n".join(result.differences)
-
-
-def test_experiment_appears_in_all_outputs(folder: Path) -> None:
-    output, run = (folder / "output.txt").read_text(), folder / "whole"
-    assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", output)
-    assert "✓ measure gapft-seed13" in output
-    assert re.search(
-        r"tokens of the median answer: source [\d.]+, gapft [\d.]+, all_verified", output
-    )
-    files = json.loads((run / "manifest.json").read_text())["files"]
-    assert {f"{NAME}/{arm}.json" for arm in ARMS} <= files.keys()
-    content = json.loads((run / "report/results.json").read_text())[NAME]
-    assert content["conditions"].keys() == {"gapft", "all_verified"}
-    assert content["long"] == 6
-    page, text = (run / "report" / name for name in ("index.html", "report.md"))
-    assert "<h2>Answer lengths</h2>" in page.read_text()
-    assert f"figures/{NAME}.svg" in text.read_text()
+def test_experiment_appears_in_all_outputs(run: BaseRun) -> None:
+    report = run.path / "report"
+    results = read_json(report / "results.json")[NAME]
+    assert results["conditions"].keys() == {*CONDITIONS}
+    assert results["long"] == 6
+    assert "<h2>Answer lengths</h2>" in (report / "index.html").read_text("utf-8")
+    assert f"figures/{NAME}.svg" in (report / "report.md").read_text("utf-8")
     for file in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
-        assert (run / "report" / file).stat().st_size > 50
-    planned = succeed(*build_arguments("whole"), "--dry-run", cwd=folder).stdout
-    assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
-    assert f"{NAME}: 4 of 4" in planned
-    listed = succeed("list", "plugins", "--plugin", folder / "mine.py").stdout
+        assert (report / file).stat().st_size > 50
+    listed = succeed("list", "plugins", "--plugin", FILE).stdout
     assert re.search(rf"^experiment +{NAME} +.*lengths of the answers", listed, re.MULTILINE)
 
 
-def test_results_match_sealed_tables(folder: Path) -> None:
-    from statistics import fmean, median
+def test_dry_run_counts_the_steps(run: BaseRun) -> None:
+    done = run.resume("--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"{NAME}: 5 of 5" in done.stdout
 
-    import pyarrow.parquet as pq
 
-    def read_lengths(table: str, column: str) -> list[int]:
-        return [len(ids) for ids in pq.read_table(folder / "whole" / table)[column].to_pylist()]
-
-    content = json.loads((folder / "whole/report/results.json").read_text())[NAME]
-    for condition, rates in content["conditions"].items():
-        arms = [f"{condition}-seed{seed}" for seed in (13, 21)]
+def test_results_match_sealed_tables(run: BaseRun) -> None:
+    results = read_json(run.path / "report/results.json")[NAME]
+    for condition, rates in results["conditions"].items():
         for kind, table, column in (
             ("trained_on", "selections", "response_ids"),
             ("given", "decisions", "token_ids"),
         ):
-            arm_lengths = [read_lengths(f"{table}/{arm}.parquet", column) for arm in arms]
-            assert rates[kind]["median"] == fmean(map(median, arm_lengths))
-            long = [length >= 6 for counts in arm_lengths for length in counts]
-            assert rates[kind]["long"] == pytest.approx(sum(long) / len(long))
+            rows = read_rows(run.path / table / f"{condition}-seed13.parquet")
+            lengths = [len(row[column]) for row in rows]
+            assert rates[kind]["median"] == median(lengths)
+            long = sum(length >= 6 for length in lengths)
+            assert rates[kind]["long"] == pytest.approx(long / len(lengths))
 
 
-def test_verify_and_report_need_the_plugin(folder: Path) -> None:
-    for command in (("verify", "whole"), ("run", "whole", "--only", "report")):
-        done = gapft(*command, "--plugin", "plugin.py", cwd=folder)
+def test_verify_and_report_need_the_plugin(run: BaseRun) -> None:
+    for command in (("verify", run.path), ("run", run.path, "--only", "report")):
+        done = gapft(*command, "--plugin", run.plugins[0])
         assert done.returncode == 2
-        assert "mine.py" in done.stderr, done.stderr
-        assert f"the experiment '{NAME}'" in done.stderr, done.stderr
+        assert NAME in done.stderr
+        assert run.plugins[1] in done.stderr
 
 
-def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
-    """Replace the last arm's file with a pipe, so that its job waits until it is killed."""
-    last, process = ARMS[-1], [sys.executable, "-m", "gapft_harness.cli.main"]
-    started = subprocess.Popen(
-        [*process, *build_arguments("killed", "--set", "executor.workers=1")],
-        cwd=copied_folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    place = copied_folder / "killed" / NAME
-    wait_for(started, lambda: (copied_folder / "killed/recipe.yaml").exists())
-    place.mkdir()
-    pipe = place / f"..{last}.json.partial.partial"  # the temporary file beside the step's output
-    os.mkfifo(pipe)
-    wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
-    assert kill_command(started, find_workers(started)), "it ended before it was killed"
-    finished_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert len(finished_files) == len(ARMS) - 1
-    sealed = json.loads((copied_folder / "killed/manifest.json").read_text())["files"]
-    assert not [name for name in sealed if name.startswith(NAME)]
-    pipe.unlink()
-    succeed(*build_arguments("killed"), cwd=copied_folder)
-    final_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert finished_files.items() <= final_files.items(), "finished files are not made again"
-    whole, resumed = (
-        json.loads((copied_folder / run / "manifest.json").read_text())
-        for run in ("whole", "killed")
-    )
-    assert resumed["files"] == whole["files"]
-    for name in ("results.json", f"tables/{NAME}.csv", f"figures/{NAME}.svg"):
-        first, other = (copied_folder / run / "report" / name for run in ("whole", "killed"))
-        assert first.read_bytes() == other.read_bytes()
-
-
-def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
-    """Wait until a condition holds; fail if the process ends first."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not until():
-        assert process.poll() is None, "the process ended early"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_changed_settings_or_code_recompute_results(copied_folder: Path) -> None:
-    path, plugin_file = copied_folder / f"whole/{NAME}/gapft-seed13.json", copied_folder / "mine.py"
-    original, source = path.read_bytes(), plugin_file.read_text()
-    plugin_file.write_text(source.replace("Answer lengths", "How long answers are"))
-    succeed(*build_arguments("whole", "--only", "report"), cwd=copied_folder)
-    assert "How long answers are" in (copied_folder / "whole/report/report.md").read_text()
-    assert f"{NAME}/gapft-seed13.json: code is" in find_differences(copied_folder)
-    written = path.stat().st_mtime_ns
-    done = succeed(*build_arguments("whole"), cwd=copied_folder)
-    assert f"{NAME}: making 4 files again: the plugin changed" in done.stderr
+def test_changed_settings_or_code_recompute_results(
+    run_at: Callable[..., BaseRun], tmp_path: Path
+) -> None:
+    run = run_at("audited")
+    path = run.path / f"{NAME}/gapft-seed13.json"
+    original, written = path.read_bytes(), path.stat().st_mtime_ns
+    edited = tmp_path / "edited.py"
+    edited.write_text(FILE.read_text().replace("Answer lengths", "How long answers are"))
+    plugins = [run.plugins[0], str(edited)]
+    lines = verify(run.path, plugins).differences
+    assert any(f"{NAME}/gapft-seed13.json" in line for line in lines)
+    options = [part for plugin in plugins for part in ("--plugin", plugin)]
+    succeed("run", run.path, "--only", "experiments", *options, cwd=run.folder)
     assert path.read_bytes() == original
     assert path.stat().st_mtime_ns != written
-    assert find_differences(copied_folder) == ""
-    done = succeed(*build_arguments("whole"), cwd=copied_folder)
-    assert " again: " not in done.stderr
-    for file in path.parent.glob("*.json"):
-        file.unlink()
-    succeed(*build_arguments("whole"), cwd=copied_folder)
-    assert find_differences(copied_folder) == ""
+    assert verify(run.path, plugins).differences == []
     setting = ("--set", f"experiments.{NAME}.long=13")
-    planned = succeed(*build_arguments("whole"), *setting, "--dry-run", cwd=copied_folder)
-    assert f"{NAME}: 0 of 4" in planned.stdout
-    succeed(*build_arguments("whole"), *setting, "--only", "select", cwd=copied_folder)
-    done = gapft(*build_arguments("whole"), *setting, "--only", "report", cwd=copied_folder)
-    assert done.returncode == 2
-    assert "gapft run --only experiments makes it again" in done.stderr
-    done = succeed(*build_arguments("whole"), *setting, cwd=copied_folder)
-    assert f"{NAME}: making 4 files again: settings changed" in done.stderr
-    assert json.loads(path.read_text())["long"] == 0 < json.loads(original)["long"]
-    assert find_differences(copied_folder) == ""
-
-
-def test_verify_reports_files_without_a_step(copied_folder: Path) -> None:
-    run = copied_folder / "whole"
-    for name in (f"{NAME}/more.json", "decisions/gapft-seed13.more.parquet", "other/x.json"):
-        (run / name).parent.mkdir(exist_ok=True)
-        (run / name).write_text("{}")
-        seal_again(run, name)
-        assert f"{name}: does not record its inputs" in find_differences(copied_folder)
-    change_manifest(run, lambda manifest: manifest.pop("steps"))
-    assert f"{NAME}/gapft-seed13.json: does not record its inputs" in find_differences(
-        copied_folder
-    )
-
-
-def test_verify_checks_experiments_removed_from_recipe(copied_folder: Path) -> None:
-    run = copied_folder / "whole"
-    path = copied_folder / "recipe.yaml"
-    path.write_text(path.read_text().replace(f"experiments: {{{NAME}: {{long: 6}}}}", ""))
-    succeed(*build_arguments("whole"), cwd=copied_folder)
-    assert "answer_lengths" not in json.loads((run / "report/results.json").read_text())
-    assert find_differences(copied_folder) == ""
-    file = f"{NAME}/gapft-seed13.json"
-    change_manifest(run, lambda manifest: manifest["steps"][file]["settings"].update(long=7))
-    assert f"manifest.json, steps, {file}: key is" in find_differences(copied_folder)
+    planned = succeed("run", run.path, "--dry-run", *setting, *options, cwd=run.folder)
+    assert f"{NAME}: 0 of 5" in planned.stdout
+    stages = ("--only", "select", "--only", "experiments")
+    succeed("run", run.path, *stages, *setting, *options, cwd=run.folder)
+    assert read_json(path)["long"] == 0 < json.loads(original)["long"]
+    assert verify(run.path, plugins).differences == []
 
 
 MISTAKES = {
-    f"experiments.{NAME}.long=0": f"key 'experiments.{NAME}.long': input should be greater than 0",
-    f"experiments.{NAME}.lng=6": f"unknown key 'experiments.{NAME}.lng'; did you mean "
-    f"'experiments.{NAME}.long'?",
-    f"experiments.{NAME}=6": f"key 'experiments.{NAME}': expected keys with values",
-    "experiments.answer_length={}": f"'answer_length'; did you mean '{NAME}'?",
+    f"experiments.{NAME}.long=0": f"'experiments.{NAME}.long'",
+    f"experiments.{NAME}.lng=6": f"'experiments.{NAME}.lng'",
+    f"experiments.{NAME}=6": f"'experiments.{NAME}'",
+    "experiments.answer_length={}": "'answer_length'",
 }
 
 
 @pytest.mark.parametrize("setting", MISTAKES)
-def test_rejects_wrong_settings(folder: Path, setting: str) -> None:
-    done = gapft(*build_arguments("none", "--set", setting), cwd=folder)
+def test_rejects_wrong_settings(run: BaseRun, setting: str) -> None:
+    recipe = (run.path / "recipe.yaml").read_bytes()
+    plugins = [part for plugin in run.plugins for part in ("--plugin", plugin)]
+    done = call("run", run.path, "--set", setting, *plugins)
     assert done.returncode == 2
     assert MISTAKES[setting] in done.stderr
-    assert f"--set {setting}: " in done.stderr or "answer_length=" in setting
     assert done.stderr.count("\n") == 1
-    assert not (folder / "none").exists()
+    assert (run.path / "recipe.yaml").read_bytes() == recipe
 
 
-def test_settings_error_names_the_recipe(folder: Path) -> None:
-    content = {
-        "name": "r",
-        "data": {"task": "t"},
-        "model": {"args": {"pretrained": "m"}},
-        "experiments": {NAME: {"long": "much"}},
-    }
-    with pytest.raises(UserError, match=rf"^recipe r: key 'experiments\.{NAME}\.long': input"):
-        load_experiments(check_recipe(content, "test"), load_plugins([str(FILE)]))
-
-
-def test_docs_quote_the_example_file(folder: Path) -> None:
+def test_docs_quote_the_example_file() -> None:
     page = (ROOT / "docs/experiments.md").read_text()
     quoted = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     assert len(quoted) >= 4

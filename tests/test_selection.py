@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Arm, Evidence, Example, Pool, Response
@@ -20,9 +18,6 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import (
-    NotEvidence,
-    build_example,
-    find_evidence,
     run_selector,
 )
 from gapft_harness.stages.selection.stage import list_arms
@@ -219,30 +214,3 @@ def test_rejects_fewer_exposures_than_update_groups(
         task.select(conditions=["gapft"], budget={"n": 6, "replay": 1}, training=training)
     run = task.select(conditions=["gapft"], budget={"n": 6, "replay": 4}, training=training)
     assert run.manifest()["budgets"]["gapft-seed13"]["steps"] == 8
-
-
-#: A change for each column of an example; none of them is a verified response of the pool.
-CHANGES: dict[str, Any] = {
-    "problem_id": "another",
-    "state": "U",
-    "prompt_ids": (9, 9),
-    "response_ids": (9, 9, 9),
-    "response_index": 77,
-    "first_success": 55,
-    "ended": None,
-    "origin": "another",
-}
-
-
-@given(st.integers(0, 5), st.integers(1, 5), st.data())
-def test_pool_examples_are_valid_until_changed(
-    solved: int, recovered: int, data: st.DataObject
-) -> None:
-    source = build_pool(solved, recovered)
-    evidence_by_id = {e.problem_id: e for e in (*source.verified, *source.missed)}
-    example = build_example(data.draw(st.sampled_from(source.verified)))
-    assert build_example(find_evidence(example, evidence_by_id)) == example
-    column = data.draw(st.sampled_from(sorted(CHANGES)))
-    changed = not example.ended if column == "ended" else CHANGES[column]
-    with pytest.raises(NotEvidence):
-        find_evidence(replace(example, **{column: changed}), evidence_by_id)

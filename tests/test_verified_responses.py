@@ -15,37 +15,11 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import GREEDY, Arm, Evidence, Response, Verdict
 from gapft_harness.hooks.registration import Registration, SelectorTraits
-from gapft_harness.run_directory.evidence import PoolResponses, read_evidence
+from gapft_harness.run_directory.evidence import PoolResponses
 from gapft_harness.run_directory.parquet import write_batches
-from gapft_harness.run_directory.tables import build_response_row, read_examples, response_schema
+from gapft_harness.run_directory.tables import build_response_row, response_schema
 from gapft_harness.stages.selection.choosing import group_by_state, run_selector
-from gapft_harness.stages.verify.run import verify
-from tests.kit.tampering import change_rows
 from tests.pools import build_evidence
-from tests.test_selection import LettersAndMore, task
-
-__all__ = ["task"]
-
-SELECTORS = """
-from gapft_harness import hookimpl
-
-
-def paths(pool, n, rng):
-    \"\"\"All verified responses of as many recovered failures as fill the slots.\"\"\"
-    drawn = pool.draw(pool.recovered, len(pool.recovered), rng)
-    return [each for e in drawn for each in e.each_verified()][:n]
-
-
-def last(pool, n, rng):
-    return [e.each_verified()[-1] for e in pool.draw(pool.recovered, n, rng)]
-
-
-@hookimpl
-def register_selectors(register):
-    register("paths", paths, repeats=True, responses="verified")
-    register("last", last, responses="verified")
-    register("unsaid", last)
-"""
 
 
 def build_response(
@@ -198,59 +172,3 @@ def test_using_another_response_must_be_declared(
             run_selection()
     else:
         assert run_selection() == [other]
-
-
-class DistinctLetters(LettersAndMore):
-    @property
-    def plugins(self) -> list[str]:
-        return [*super().plugins, str(self.folder / "distinct.py")]
-
-
-@pytest.fixture
-def distinct_task(task: LettersAndMore) -> DistinctLetters:
-    (task.folder / "distinct.py").write_text(SELECTORS)
-    return DistinctLetters(task.folder)
-
-
-def test_several_responses_per_problem_are_sealed_and_verified(
-    distinct_task: DistinctLetters,
-) -> None:
-    """Samples 0, 1 and 3 of each recovered problem are right, and 1 is kept."""
-    run = distinct_task.select(conditions=["gapft", "paths", "last"], budget={"n": 9})
-    examples = {
-        name: read_examples(run.path / f"selections/{name}-seed13.parquet")
-        for name in ("paths", "last")
-    }
-    assert [e.response_index for e in examples["paths"]] == [0, 1, 3] * 3
-    assert len({e.problem_id for e in examples["paths"]}) == 3
-    assert [e.response_index for e in examples["last"]] == [3] * 9
-    assert verify(run.path, distinct_task.plugins).differences == []
-    relative = "selections/last-seed13.parquet"
-    change_rows(run.path, relative, lambda rows: rows[2].update(response_index=0))
-    assert any(
-        "slot 2" in line and "does not match the evidence in the states table" in line
-        for line in verify(run.path, distinct_task.plugins).differences
-    )
-    rows = examples["paths"][0]
-    change_rows(
-        run.path,
-        relative,
-        lambda table: table[2].update(response_index=0, response_ids=list(rows.response_ids)),
-    )
-    assert verify(run.path, distinct_task.plugins).differences
-
-
-def test_undeclared_selector_is_refused(distinct_task: DistinctLetters) -> None:
-    with pytest.raises(
-        PluginError, match="other than its kept one; register it with responses='verif"
-    ):
-        distinct_task.select(conditions=["unsaid"], budget={"n": 3})
-
-
-def test_reads_nothing_until_a_selector_asks(distinct_task: DistinctLetters) -> None:
-    run = distinct_task.select(conditions=["gapft"], budget={"n": 3})
-    evidence = read_evidence(run.path, "pool")
-    (run.path / "pool/responses.parquet").unlink()
-    assert [e.response for e in evidence if e.state == "S"]
-    with pytest.raises(FileNotFoundError):
-        evidence[0].each_verified()

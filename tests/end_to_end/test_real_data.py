@@ -1,22 +1,16 @@
 """The real LogiQA 2.0 validation file and MATH training file, from task to report.
 
-One run generates with a random byte-level Llama on a part of the data (it solves almost nothing);
-another uses all data with responses planted at known rates, so that every rate can be checked.
+A random byte-level Llama generates on a part of the data; it solves almost nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gapft_harness.core.records import Problem
-from gapft_harness.lm_eval_bridge.discovery import load_task
-from tests.end_to_end import planting
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import succeed
 from tests.kit.tiny_models import write_byte_llama
@@ -41,11 +35,6 @@ def lay_out(benchmark: str, folder: Path) -> Path:
     return data
 
 
-def load_benchmark(benchmark: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("GAPFT_DATA_DIR", str(data))
-    return load_task(f"gapft_{benchmark}")
-
-
 def run_recipe(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, Any]:
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     succeed("run", "recipe.yaml", "--run-dir", "run", cwd=folder, env={"GAPFT_DATA_DIR": str(data)})
@@ -53,6 +42,7 @@ def run_recipe(folder: Path, recipe: dict[str, Any], data: Path) -> dict[str, An
     return results
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("benchmark", ["logiqa", "math"])
 def test_random_model_generates_on_real_data(benchmark: str, tmp_path: Path) -> None:
     data = lay_out(benchmark, tmp_path)
@@ -81,110 +71,3 @@ def test_random_model_generates_on_real_data(benchmark: str, tmp_path: Path) -> 
         assert "nothing to train on" in report
     else:
         assert results["conditions"]["gapft"]["seeds"]["13"]["budget"]["n"] == recovered
-
-
-def format_letters(problem: Problem) -> list[str]:
-    letter = problem.gold["answer"]
-    return [f"The answer is {letter}.", letter, f"I weighed them all, and the answer is {letter}."]
-
-
-def format_wrong_letter(problem: Problem) -> str:
-    return next(letter for letter in "ABCD" if letter != problem.gold["answer"])
-
-
-def format_boxed(problem: Problem) -> list[str]:
-    box = f"$\\boxed{{{problem.gold}}}$"
-    return [f"So the answer is {box}.", box, f"Solving it step by step, we find {box}."]
-
-
-def format_wrong_boxed(problem: Problem) -> str:
-    return "So the answer is $\\boxed{987654321987654321}$."
-
-
-PLANTED: dict[str, tuple[Callable[[Problem], list[str]], Callable[[Problem], str]]] = {
-    "logiqa": (format_letters, format_wrong_letter),
-    "math": (format_boxed, format_wrong_boxed),
-}
-
-
-#: the paper's rule by benchmark: logic keeps the shortest verified sample, MATH the first
-KEEP = {"logiqa": "shortest", "math": "first"}
-
-
-def check_evidence(selections: Path, planted: dict[str, planting.Planted], rule: str) -> None:
-    """Check that every sealed example has the verified sample kept by the paper's rule."""
-    import pyarrow.parquet as pq
-
-    rows = pq.read_table(selections / "gapft-seed13.parquet").to_pylist()
-    assert len(rows) == 64
-    for row in rows:
-        outcome = planted[row["problem_id"]]
-        assert outcome.state == row["state"] == "S"
-        assert row["response_index"] == outcome.kept(rule)
-        assert row["first_success"] == outcome.kept("first")
-        assert len(row["response_ids"]) == len(outcome.texts[row["response_index"]].encode())
-    chosen = [planted[row["problem_id"]] for row in rows]
-    assert any(o.kept("first") != o.kept("shortest") for o in chosen), "the rules must differ here"
-
-
-@pytest.mark.parametrize("benchmark", ["logiqa", "math"])
-def test_every_rate_is_the_planted_rate(
-    benchmark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = lay_out(benchmark, tmp_path)
-    task = load_benchmark(benchmark, data, monkeypatch)
-    pool, audit = task.read_pool(), task.read_audit()
-    planted = planting.write_responses(
-        tmp_path / "responses.jsonl", pool, audit, *PLANTED[benchmark]
-    )
-    model = write_byte_llama(tmp_path / "model", hidden=16, layers=1, context=8192)
-    results = run_recipe(
-        tmp_path,
-        {
-            "name": f"planted-{benchmark}",
-            "data": {"task": f"gapft_{benchmark}"},
-            "model": {
-                "backend": "recorded",
-                "args": {"pretrained": str(model), "responses": "responses.jsonl"},
-            },
-            "search": {"k": planting.K, "chunk": 512},
-            "conditions": list(planting.CONDITIONS[:3]),
-            "seeds": list(planting.SEEDS),
-            "budget": {"n": 64},
-            "training": {"dtype": "float32", "max_length": 8192, "repetitions": 1},
-            "executor": {"workers": 2},
-        },
-        data,
-    )
-    check_results(results)
-    check_evidence(tmp_path / "run/selections", planted, KEEP[benchmark])
-
-    def states(problems: list[Problem]) -> dict[str, int]:
-        counts = Counter(planted[problem.id].state for problem in problems)
-        return {state: counts[state] for state in ("G", "S", "U")}
-
-    assert results["pool"]["states"] == states(pool)
-    assert results["source"]["states"] == states(audit)
-    outcomes = [planted[problem.id] for problem in audit]
-    n = len(outcomes)
-    assert results["source"]["pass_at_k"]["8"] == pytest.approx(
-        sum(any(o.samples) for o in outcomes) / n, abs=1e-12
-    )
-    assert results["source"]["pass_at_k"]["1"] == pytest.approx(
-        sum(sum(o.samples) for o in outcomes) / (n * planting.K), abs=1e-12
-    )
-    for condition in planting.CONDITIONS[:3]:
-        for seed in planting.SEEDS:
-            arm = results["conditions"][condition]["seeds"][str(seed)]
-            now = [o.arms[condition, seed] for o in outcomes]
-            assert arm["pass_at_1"] == sum(now) / n
-            for rate, state, counted in (
-                ("kappa_S", "S", True),
-                ("kappa_U", "U", True),
-                ("rho_G", "G", False),
-            ):
-                members = [p for p, o in zip(now, outcomes, strict=True) if o.state == state]
-                assert arm[rate] == members.count(counted) / len(members)
-            assert arm["budget"]["n"] == 64
-            assert arm["budget"]["N"] == 64
-            assert arm["budget"]["J"] == 4

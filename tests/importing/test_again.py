@@ -20,9 +20,7 @@ from tests.importing.made import (
     import_and_run,
     write_lines,
 )
-from tests.kit.command import gapft
 from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.tampering import change_manifest
 
 
 @pytest.fixture
@@ -51,17 +49,6 @@ def test_resumes_only_identical_import(task: LettersTask, model: Path) -> None:
     for files in ([other], [file, other]):
         with pytest.raises(UserError, match="pool was imported from other files already"):
             require_not_searched(str(run.path), "pool", ImportChoice(files))
-
-
-def test_imported_responses_have_no_keys(task: LettersTask, model: Path) -> None:
-    run = import_and_run(
-        task, model, "run", [write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))]
-    )
-    plugin = ("--plugin", "plugin.py")
-    change_manifest(run.path, lambda m: m.update(stored={"pool": [f"generate/{'0' * 64}"]}))
-    done = gapft("verify", "run", *plugin, cwd=task.folder)
-    assert done.returncode == 1
-    assert "pool/responses.parquet: was imported" in done.stdout + done.stderr
 
 
 def test_search_removes_leftovers_of_killed_import(task: LettersTask, model: Path) -> None:

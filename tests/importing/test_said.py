@@ -1,4 +1,4 @@
-"""Reports of imported verdicts; verify compares the manifest with the tables."""
+"""Reports of imported verdicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from gapft_harness.gap.document import list_run_notes
 from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
-from gapft_harness.stages.verify.run import verify
 from tests.importing.made import build_lines, import_and_run, write_lines
 from tests.kit.recording_run import LettersTask, write_letters_task
 
@@ -43,8 +42,3 @@ def test_reports_imported_verdicts_everywhere(task: LettersTask, model: Path) ->
     assert str(task.folder) not in json.dumps(results["imported"])
     assert results["imported"]["audit"]["files"][0].keys() == {"sha256", "format", "holds"}
     assert has_lines(" ".join(note.text for note in list_run_notes(read_run(run.path), {})))
-    run.update_manifest(lambda manifest: manifest.update(warnings=[]))
-    run.update_manifest(lambda manifest: manifest.pop("imported"))
-    differences = verify(run.path, task.plugins).differences
-    assert sum("warnings: a warning of" in line for line in differences) == 4
-    assert sum("imported: does not match" in line for line in differences) == 2

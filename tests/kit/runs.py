@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -13,17 +14,18 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from tests.kit.command import call, gapft, succeed
+from tests.kit.command import ROOT, call, gapft, succeed
 from tests.kit.letters import CONTAINS_SOURCE, prepare_letters_run
 from tests.kit.plugins import build_plugin
+from tests.kit.tampering import read_rows
 
 #: The stages of each snapshot, after those of the snapshots before it. The last one runs the whole
-#: command, with all experiments.
+#: command; ``select`` is the stage that changes a setting.
 SNAPSHOTS = {
     "searched": ("search", "states"),
     "selected": ("select",),
     "trained": ("train",),
-    "audited": ("audit",),
+    "audited": ("select", "audit", "experiments"),
     "reported": (),
 }
 
@@ -34,6 +36,9 @@ def drawn(pool, n, rng):
     """Draw from all verified problems."""
     return pool.draw(pool.verified, n, rng)
 '''
+
+#: An experiment of a plugin.
+_EXPERIMENT = ROOT / "tests/example_plugin/gapft_answer_lengths.py"
 
 #: The letters task's verifier, and a selector.
 LETTERS_PLUGIN = build_plugin(
@@ -49,24 +54,52 @@ _CONDITIONS = (
     "repeated: {selector: gapft, replicate: 1}}"
 )
 
+_EXPERIMENTS = "scaling: {calibration: 12, tolerance: 0.9}, stability: {sets: 2, k: 2}"
+_SMALL = ("executor.workers=1", "seeds=[13]", "statistics.replicates=10")
+_ONLINE = "{trainer: grpo, grpo: {group_size: 3, max_tokens: 4, mask_flat: true}}"
+
 #: The settings of each base run besides those of its recipe.
 _SETTINGS = {
     "letters": (
         f"conditions={_CONDITIONS}",
-        "seeds=[13]",
-        "experiments={scaling: {calibration: 12, tolerance: 0.9}, stability: {sets: 2, k: 2}}",
+        f"experiments={{{_EXPERIMENTS}, answer_lengths: {{long: 6}}}}",
         "budget.replay=2",
         "budget.n=4",
         "training.schedule=cosine",
         "training.repetitions=8",
-        "statistics.replicates=10",
+        *_SMALL,
     ),
-    "demo": ("conditions=[gapft,uniform]", "seeds=[13]", "statistics.replicates=10"),
-    "demo-code": ("seeds=[13]", "statistics.replicates=10"),
+    "imported": (
+        "conditions=[gapft]",
+        f"experiments={{{_EXPERIMENTS}}}",
+        "budget.replay=2",
+        "budget.n=4",
+        *_SMALL,
+    ),
+    "online": (
+        f"conditions={{gapft: {{}}, online: {{selector: gapft, training: {_ONLINE}}}}}",
+        "budget.n=4",
+        "training.update_groups=2",
+        *_SMALL,
+    ),
+    "demo": ("conditions=[gapft,uniform]", *_SMALL),
+    "demo-code": _SMALL,
 }
 
-#: A setting that is changed before the report is made, so that the run has a history.
-_LATE_SETTING = ("--set", "statistics.replicates=20")
+#: The bases of the letters task: with a plugin's experiment, with imported responses, and with
+#: online training.
+_LETTERS = ("letters", "imported", "online")
+
+#: The bases whose recipe has experiments: others do not know the stage.
+_EXPERIMENTING = ("letters", "imported")
+
+#: Settings that are changed with these snapshots, so that the run has a history.
+_LATE_SETTINGS = {
+    "audited": ("--set", "statistics.replicates=15"),
+    "reported": ("--set", "statistics.replicates=20"),
+}
+#: A base whose last snapshot has files of an experiment that is no longer in the recipe.
+_LATE_REMOVAL = {"letters": ("--set", f"experiments={{{_EXPERIMENTS}}}")}
 
 BASES = tuple(_SETTINGS)
 
@@ -98,7 +131,7 @@ class BaseRun:
     @property
     def plugins(self) -> list[str]:
         """The plugin files, as for ``--plugin``."""
-        return list(_list_plugins(self.folder)[1:])
+        return list(_list_plugins(self.folder)[1::2])
 
     def find_differences(self) -> list[str]:
         """Run ``gapft verify``; return the lines that it prints if it fails, else none."""
@@ -151,26 +184,54 @@ def find_changed_base_runs(root: Path) -> Iterator[str]:
 
 
 def _make_snapshots(folder: Path, base: str) -> None:
-    recipe: Sequence[object] = (base,)
-    if base == "letters":
-        prepare_letters_run(folder, LETTERS_PLUGIN)
-        recipe = ("recipe.yaml", "--include-path", "tasks")
-    plugins = _list_plugins(folder)
-    settings = [part for setting in _SETTINGS[base] for part in ("--set", setting)]
     work = folder / "work"
-    command = [*recipe, *settings, "--run-dir", work / "run"]
+    settings = [part for setting in _SETTINGS[base] for part in ("--set", setting)]
+    recipe: Sequence[object] = (base, *settings)
+    if base in _LETTERS:
+        prepare_letters_run(folder, LETTERS_PLUGIN)
+        shutil.copyfile(_EXPERIMENT, folder / "plugin_experiment.py")
+        recipe = ("recipe.yaml", "--include-path", "tasks", *settings)
+    plugins = _list_plugins(folder)
+    command = [*recipe, "--run-dir", work / "run"]
+    if base == "imported":
+        letters = make_base_run(folder.parents[1], "letters") / "searched/run"
+        for split in ("pool", "audit"):
+            responses = _write_responses(letters / f"{split}/responses.parquet", folder / split)
+            words = (work / "run", responses, "--split", split, "--recipe", *recipe, *plugins)
+            succeed("import", *words, cwd=folder)
+        command = [work / "run"]
     for snapshot, stages in SNAPSHOTS.items():
-        only = [part for stage in stages for part in ("--only", stage)]
-        late = _LATE_SETTING if snapshot == "reported" else ()
+        known = [stage for stage in stages if stage != "experiments" or base in _EXPERIMENTING]
+        only = [part for stage in known for part in ("--only", stage)]
+        late = [*_LATE_SETTINGS.get(snapshot, ())]
+        if snapshot == "reported":
+            late += _LATE_REMOVAL.get(base, ())
         succeed("run", *command, *only, *late, *plugins, cwd=folder)
         command = [work / "run"]
         shutil.copytree(work, folder / snapshot)
     shutil.rmtree(work)
 
 
+def _write_responses(table: Path, stem: Path) -> Path:
+    """Write a table of responses as JSON lines to import."""
+    lines = [
+        {
+            "id": row["problem_id"],
+            "index": "greedy" if row["index"] < 0 else row["index"],
+            "text": row["text"],
+            "passed": row["status"] == "pass",
+            "finish_reason": row["finish_reason"],
+        }
+        for row in read_rows(table)
+    ]
+    path = stem.with_suffix(".jsonl")
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
 def _list_plugins(folder: Path) -> tuple[str, ...]:
-    plugin = folder / "plugin.py"
-    return ("--plugin", str(plugin)) if plugin.exists() else ()
+    files = map(str, sorted(folder.glob("plugin*.py")))
+    return tuple(part for file in files for part in ("--plugin", file))
 
 
 def _set_writable(folder: Path, writable: bool) -> None:

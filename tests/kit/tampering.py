@@ -6,13 +6,15 @@ The other functions make single changes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow.parquet as pq
 
 from gapft_harness.api import content_hash, sha256, write_json
 
-MANIFEST = "manifest.json"
+MANIFEST, HISTORY = "manifest.json", "history.jsonl"
 
 #: Files of a run that record nothing: locks, and the report, which is made again from the others.
 _UNRECORDED = ("run.lock", "jobs.lock", "report")
@@ -127,10 +129,11 @@ def _list_damages(run: Path) -> Iterator[Damage]:
     arms = "|".join(map(re.escape, sorted(manifest["budgets"], key=len, reverse=True)))
 
     def describe(file: str, keys: Iterable[object] = ()) -> str:
-        """Name a part of a file without the names of arms, hashes and positions."""
+        """Name a part of a file without the names of arms, hashes, positions and scales."""
         path = [file, *(key if isinstance(key, str) else "N" for key in keys)]
         text = re.sub(r"[0-9a-f]{64}", "HASH", " ".join(path))
-        return re.sub(arms, "ARM", text) if arms else text
+        text = re.sub(arms, "ARM", text) if arms else text
+        return re.sub(r"\b(calibration|scale)-[\d.]*\d", r"\1-N", text)
 
     def find_entry(file: str) -> str:
         """Return the manifest's name of a file or of the folder that contains it."""
@@ -151,10 +154,10 @@ def _list_damages(run: Path) -> Iterator[Damage]:
         yield Damage("swapped, sealed", entries, part, partial(_seal_after, entries, swap))
     for file in files:
         if file == MANIFEST:
-            for section in manifest:
+            for section in filter(manifest.get, manifest):  # an empty one has no effect
                 remove = partial(_remove_section, section=section)
                 apply = partial(change_manifest, change=remove)
-                yield Damage("section removed", (), section, apply)
+                yield Damage("section removed", (), f"{file} {section}", apply)
             for keys, value in list_values(manifest):
                 change = partial(_change_value, keys=keys, value=alter(value))
                 part = describe(file, keys)
@@ -253,7 +256,7 @@ def _list_forgeries(path: Path) -> Iterator[tuple[str, Keys, Callable[[Path], ob
             change = partial(_change_value, keys=keys, value=alter(value))
             yield "fact", keys, partial(change_json, change=change)
     elif path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = _read_lines(path)
         for kind, changed_lines in _list_row_changes(lines):
             yield kind, (), partial(_write_lines, lines=changed_lines)
         for keys, value in list_values(lines):
@@ -275,10 +278,18 @@ def _list_consistent_forgeries(
 ) -> Iterator[tuple[str, Keys, Callable[[Path], object]]]:
     """Yield forgeries that also change every other record of the changed fact.
 
-    A forger of a key's content computes the key again; one of an adapter's facts changes them in
-    the manifest too, or for all arms.
+    A forger of a verdict counts again; one of a key's content computes the key again; one of an
+    adapter's facts changes them in the manifest too, or for all arms.
     """
-    if file.endswith(".parquet"):
+    if file == HISTORY and len(_read_lines(run / HISTORY)) > 1:
+        yield "lines reordered, chained", (), reverse_history
+    elif file.endswith(".parquet"):
+        rows = read_rows(run / file)
+        if "status" in rows[0]:
+            yield "verdict", (), partial(forge_verdict, table=file)
+            for column in ("text", "token_ids"):
+                exchange = partial(exchange_responses, table=file, column=column)
+                yield "exchanged", (column,), exchange
         for step, keys, value in _list_contents(read_facts(run / file)):
             forge = partial(forge_table_keys, table=file, step=step, keys=keys, value=alter(value))
             yield "key", (step, *keys), forge
@@ -296,6 +307,67 @@ def _list_consistent_forgeries(
                 keys,
                 partial(_change_arms, arms=arms, name=name, change=change),
             )
+
+
+def forge_verdict(run: Path, table: str) -> None:
+    """Change a verdict, and the states and counts that follow from it."""
+    rows = read_rows(run / table)
+    states = f"{table.partition('/')[0]}/states.parquet"
+    row = rows[0]
+    if (run / states).exists():
+        row = _forge_state(run, states, rows)
+    row["status"] = "fail" if row["status"] == "pass" else "pass"
+    counts = dict(sorted(Counter(row["status"] for row in rows).items()))
+    write_rows(run / table, rows, verdicts=counts)
+    name = _find_table_name(table)
+    change_manifest(run, lambda manifest: manifest["verdict_counts"].update({name: counts}))
+    seal_again(run, table)
+
+
+def _forge_state(run: Path, table: str, responses: Rows) -> dict[str, Any]:
+    """Change a state as another verdict on its problem's last sample would; return the sample.
+
+    Choose a solved problem, on which no selection depends; if there is none, a missed one.
+    """
+    rows = read_rows(run / table)
+    row = min(rows, key=lambda row: "GUS".index(row["state"]))
+    samples = [r for r in responses if r["problem_id"] == row["problem_id"] and r["index"] >= 0]
+    last = samples[-1]
+    passing = {r["index"] for r in samples if r["status"] == "pass"} ^ {last["index"]}
+    row["passing_samples"], row["first_success"] = len(passing), min(passing, default=None)
+    if row["state"] == "U":
+        row["state"], row["kept_index"] = "S", last["index"]
+    counts = Counter(row["state"] for row in rows)
+    write_rows(run / table, rows, states={state: counts[state] for state in "GSU"})
+    seal_again(run, table)
+    return last
+
+
+def exchange_responses(run: Path, table: str, column: str) -> None:
+    """Exchange texts or token ids of two responses that differ in both, with the same verdict."""
+
+    def exchange(rows: Rows) -> None:
+        first, second = next(
+            (row, other)
+            for row, other in combinations(rows, 2)
+            if row["problem_id"] != other["problem_id"]
+            and row["status"] == other["status"] == "fail"
+            and row["text"] != other["text"]
+        )
+        first[column], second[column] = second[column], first[column]
+
+    change_rows(run, table, exchange)
+
+
+def reverse_history(run: Path) -> None:
+    """Reverse the lines of the history, and compute their chain of hashes again."""
+    last, lines = None, []
+    for line in reversed(_read_lines(run / HISTORY)):
+        text = json.dumps({**line, "previous": last})
+        last = hashlib.sha256(text.encode()).hexdigest()
+        lines.append(f"{text}\n")
+    (run / HISTORY).write_text("".join(lines))
+    change_manifest(run, lambda manifest: manifest.update(history=last))
 
 
 def forge_adapter_key(run: Path, arm: str, change: Callable[[dict[str, Any]], object]) -> None:
@@ -320,10 +392,15 @@ def forge_table_keys(run: Path, table: str, step: str, keys: Keys, value: object
         groups[new_keys[old_key]] = content
     stored = sorted(f"{step}/{key}" for step in recorded for key in recorded[step]["groups"])
     write_rows(run / table, read_rows(run / table), stored=stored, made_from=recorded)
-    folder, _, name = table.removesuffix(".parquet").rpartition("/")
-    split_or_arm = name if folder == "decisions" else folder
-    change_manifest(run, lambda manifest: manifest["stored"].update({split_or_arm: stored}))
+    name = _find_table_name(table)
+    change_manifest(run, lambda manifest: manifest["stored"].update({name: stored}))
     seal_again(run, table)
+
+
+def _find_table_name(table: str) -> str:
+    """Return the name under which the manifest has facts of a table of responses."""
+    folder, _, name = table.removesuffix(".parquet").rpartition("/")
+    return name if folder == "decisions" else folder
 
 
 def _read_contents(facts: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -422,6 +499,10 @@ def _remove_section(manifest: dict[str, Any], section: str) -> None:
 
 def _forget(manifest: dict[str, Any], entry: str) -> None:
     del manifest["files"][entry]
+
+
+def _read_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _write_lines(path: Path, lines: list[Any]) -> None:

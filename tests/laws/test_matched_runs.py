@@ -5,9 +5,11 @@ Matched conditions have equal budgets; the change of Pass@1 is decomposed exactl
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from gapft_harness import decompose, open_run, pass_at_k
+from tests.kit.command import gapft
 from tests.kit.planted_run import (
     SEEDS,
     K,
@@ -25,6 +28,7 @@ from tests.kit.planted_run import (
 )
 from tests.kit.searched_pool import list_selectors
 from tests.kit.selector_rows import ROWS
+from tests.kit.tampering import Rows, change_rows
 from tests.report.explorer.made import unpack_page
 
 POOL, AUDIT = range(150), range(200, 300)
@@ -170,6 +174,38 @@ def test_other_order_of_the_data_selects_the_same(
 
 def test_selections_are_verified(task: PlantedTask, selected: Path) -> None:
     assert task.verify("selected")
+
+
+def exchange_response(judged: Rows, rows: Rows) -> None:
+    """Train on another sample of a problem, with the same verdict and other tokens."""
+    status = {(row["problem_id"], row["index"]): row["status"] for row in judged}
+    row, other = next(
+        (row, other)
+        for row in rows
+        for other in judged
+        if other["problem_id"] == row["origin"]
+        and other["token_ids"] != row["response_ids"]
+        and other["status"] == status[row["origin"], row["response_index"]]
+    )
+    row["response_ids"], row["response_index"] = other["token_ids"], other["index"]
+
+
+def reverse_slots(judged: Rows, rows: Rows) -> None:
+    rows.reverse()
+
+
+@pytest.mark.parametrize("change", [exchange_response, reverse_slots])
+def test_verification_names_every_changed_selection(
+    task: PlantedTask, selected: Path, change: Callable[[Rows, Rows], None]
+) -> None:
+    forged = Path(shutil.copytree(selected, task.folder / change.__name__))
+    judged = read_rows(forged / "pool/responses.parquet")
+    tables = [f"selections/{name}-seed{seed}.parquet" for name in [*ROWS, *MORE] for seed in SEEDS]
+    for table in tables:
+        change_rows(forged, table, partial(change, judged))
+    done = gapft("verify", forged, "--plugin", "plugin.py", cwd=task.folder)
+    assert done.returncode == 1
+    assert [table for table in tables if table not in done.stderr] == []
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gapft_harness.analysis.flat_groups import compute_solved_share, count_flat_groups
-from gapft_harness.core.records import State
 from gapft_harness.recipe.sections import Grpo, Training
 from gapft_harness.training.groups import (
     Group,
-    find_group_faults,
     format_json_lines,
     group_facts,
     is_flat,
@@ -59,8 +56,6 @@ def test_prompts_repeat_only_after_full_pass(
     assert plan_prompts(shuffled, updates, settings, 13) == plan
 
 
-STATES: dict[str, State] = {"a": "G", "b": "S", "c": "U", "d": "G"}
-SETTINGS = Grpo(prompts_per_update=2, group_size=2, mask_flat=True)
 GROUPS = [
     Group(1, "a", "G", (1.0, 1.0), (3, 4), True),
     Group(1, "b", "S", (1.0, 0.0), (3, 4), False),
@@ -69,39 +64,10 @@ GROUPS = [
 ]
 
 
-def list_faults(groups: list[Group], settings: Grpo = SETTINGS) -> list[str]:
-    return list(find_group_faults("f", groups, list("abcd"), STATES, settings))
-
-
-def test_consistent_groups_have_no_faults(tmp_path: Path) -> None:
-    assert list_faults(GROUPS) == []
+def test_reads_written_groups(tmp_path: Path) -> None:
     (tmp_path / "groups.jsonl").write_text(format_json_lines(GROUPS))
     assert list(read_groups(tmp_path)) == GROUPS
     assert list(read_groups(tmp_path / "none")) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"masked": True}, "line 2: masked is True, computed again it is False"),
-        ({"rewards": (1.0, 1.0)}, "line 2: masked is False, computed again it is True"),
-        ({"state": "U"}, "line 2: state is U, computed again it is S"),
-        ({"problem_id": "c"}, "line 2: problem_id is c, computed again it is b"),
-        ({"draw": 2}, "line 2: draw is 2, computed again it is 1"),
-        ({"tokens": (3,)}, "line 2: expected 2 rewards"),
-    ],
-)
-def test_reports_changed_group(change: dict[str, Any], message: str) -> None:
-    changed = [GROUPS[0], replace(GROUPS[1], **change), *GROUPS[2:]]
-    assert any(message in fault for fault in list_faults(changed))
-
-
-def test_reports_missing_group() -> None:
-    assert list_faults(GROUPS[:-1]) == ["f: has 3 groups, but the plan has 4"]
-
-
-def test_reports_masks_the_recipe_excludes() -> None:
-    assert len(list_faults(GROUPS, SETTINGS.model_copy(update={"mask_flat": False}))) == 3
 
 
 def test_group_facts_sum_groups() -> None:

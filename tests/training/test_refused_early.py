@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gapft_harness.stages.verify.run import verify
 from tests.chat_models import CHATML, set_generation_ends, write_chat_model
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
-from tests.kit.tampering import change_manifest
 from tests.training.test_tied import build_base_model
 
 
@@ -97,7 +95,3 @@ def test_reports_end_token_throughout_run(tmp_path: Path) -> None:
     assert (facts["end_id"], facts["end_token"]) == (262, "<end_of_turn>")
     assert manifest["training"]["gapft-seed13"]["end_token"] == "<end_of_turn>"
     assert manifest["source"]["end_ids"] == [260, 262]
-    plugin = [str(tmp_path / "plugin.py")]
-    assert verify(tmp_path / "run", plugin).differences == []
-    change_manifest(tmp_path / "run", lambda m: m["source"].update(end_ids=[260]))
-    assert any("end_id" in line for line in verify(tmp_path / "run", plugin).differences)

@@ -20,12 +20,8 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.hooks import manager as plugin_manager
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.stages.integrity import inputs
 from gapft_harness.stages.integrity.inputs import (
-    compare_files,
     compare_inputs,
-    read_file_states,
-    read_model_state,
 )
 from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.search.stage import search_split
@@ -166,33 +162,6 @@ def test_rewritten_weights_without_hash_are_unchecked(workspace: Path, run: Path
     )
 
 
-def test_missing_model_differs_from_fault(
-    workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = RunDirectory.open(run).recipe
-    for name in ("nobody/has-this", "/no/such/folder"):
-        recipe.model.args["pretrained"] = name
-        assert read_model_state(recipe) is None
-
-    def fail(arguments: Any) -> Path:
-        raise RuntimeError("a fault")
-
-    monkeypatch.setattr(inputs, "find_weights_folder", fail)
-    with pytest.raises(RuntimeError, match="a fault"):
-        read_model_state(recipe)
-
-
-def test_reports_edited_plugin_once(workspace: Path, run: Path) -> None:
-    with (
-        edit_file(workspace / "plugin.py", replace_text("g in r", "g not in r")),
-        edit_file(workspace / POOL, replace_text('"answer": "a"', '"answer": "e"')),
-        pytest.raises(UserError) as refused,
-    ):
-        check_inputs(workspace, run)
-    assert str(refused.value).count("verifier contains: its file") == 1
-    assert "data, pool: 60 problems" in str(refused.value)
-
-
 @pytest.mark.parametrize("recorded_folder", [None, "/another"])
 def test_compares_data_after_data_dir_change(
     workspace: Path, run: Path, monkeypatch: pytest.MonkeyPatch, recorded_folder: str | None
@@ -309,24 +278,6 @@ def test_job_rejects_edit_made_before_its_start(workspace: Path, run: Path) -> N
     ):
         search_split(*arguments)  # type: ignore[arg-type]
     assert not (run / "audit" / "responses.parquet").exists()
-
-
-def test_rereads_large_files_only_if_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inputs, "_ALWAYS_HASHED", 4 << 20)
-    small, large = tmp_path / "small", tmp_path / "large"
-    small.write_bytes(b"x")
-    large.write_bytes(bytes(5 << 20))
-    recorded = json.loads(json.dumps(read_file_states([small, large, tmp_path / "absent"])))
-    assert compare_files(recorded) == ([], [])
-    recorded[str(large)][2] = "not looked at"
-    assert compare_files(recorded) == ([], [])
-    large.write_bytes(b"y" + bytes((5 << 20) - 1))
-    small.write_bytes(b"z")
-    assert compare_files(recorded) == ([str(large), str(small)], [])
-    small.unlink()
-    assert compare_files(recorded) == ([str(large)], [str(small)])
 
 
 def test_states_command_does_not_import_torch(workspace: Path, run: Path) -> None:

@@ -9,6 +9,7 @@ differ in case or in inner white space are different problems; such pairs are co
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.identities import extract_content_hash
@@ -88,10 +89,10 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
         that equal one and are kept (``data.keep_shared``).
 
     Raises:
-        UserError: a problem of one split is also in another.
+        UserError: a problem of one split is also in another, or a table is damaged.
     """
     prompts_by_split = {
-        split: list(read_prompts(run.path / layout.problems_path(split))) for split in splits
+        split: _read_prompts(run.path / layout.problems_path(split)) for split in splits
     }
     data = run.recipe.data
     for split, other in ((CALIBRATION, "pool"), (CALIBRATION, "audit"), ("pool", "audit")):
@@ -107,6 +108,13 @@ def require_disjoint_splits(run: RunDirectory, splits: Iterable[str]) -> list[st
         pool = [problem for problem in pool if audit_index.find_same(problem) is None]
     near_warning = warn_of_near_duplicates(pool, audit)
     return [warning for warning in (overlap_warning, near_warning) if warning]
+
+
+def _read_prompts(path: Path) -> list[KeyedText]:
+    try:
+        return list(read_prompts(path))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); restore it") from error
 
 
 def warn_of_overlap(pool: Sequence[KeyedText], audit: Sequence[KeyedText]) -> str:

@@ -99,3 +99,7 @@ def _check_groups(
     yield from find_group_faults(f"{where}/{GROUPS}", groups, plan, states, settings.grpo)
     expected = {"updates": updates, **group_facts(groups)}
     yield from compare_values(f"{where}/training.json", facts, expected)
+    log = f"{where}/updates.jsonl"
+    lines = (run.path / log).read_text("utf-8").splitlines()
+    if [json.loads(line)["update"] for line in lines] != [*range(1, updates + 1)]:
+        yield f"{log}: does not have the updates 1 to {updates}, each once"

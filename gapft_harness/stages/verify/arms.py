@@ -155,7 +155,8 @@ def check_common_facts(
                     continue
                 other, a = first_values.setdefault((scope, key), (arm, b))
                 if a != b:
-                    yield f"arms {other.name} and {arm.name} differ in {key}: {a} and {b}"
+                    places = f"{layout.adapter_path(other)} and {layout.adapter_path(arm)}"
+                    yield f"{places} differ in {key}: {a} and {b}"
 
 
 def _check_config(where: str, config: dict[str, Any], settings: Training) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Judge sealed responses again: verdicts, answers, and their counts."""
+"""Judge sealed responses again: verdicts, answers, token ids, and their counts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import (
-    GREEDY,
-    Gold,
-)
+from gapft_harness.core.records import GREEDY, STOP_STRING, Gold, Response
 from gapft_harness.hooks.checked import AnswerReader, find_answer_reader
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import Verifier
+from gapft_harness.hooks.registration import SamplerTraits
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
+from gapft_harness.recipe.recipe import build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import IMPORTED_PREFIX, ImportFacts, Manifest
@@ -25,6 +26,7 @@ from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
 from gapft_harness.stages.generation.sealing import closing_verifier, count_tokens
 from gapft_harness.stages.integrity.differences import Differences, compare_values
+from gapft_harness.stages.integrity.inputs import read_model_state
 from gapft_harness.verification.judging import judge_and_answer
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
@@ -41,9 +43,12 @@ class TableJudge:
             speed, and do not indicate a change.
         imported_differences: by table with imported verdicts, the differing verdicts: not
             differences of the run.
+        tokenizer: the model's tokenizer; None if it is not on this machine, or if the sampler
+            does not use it.
     """
 
     verifier: Verifier | None
+    tokenizer: Retokenizer | None = None
     verdict_count: int = 0
     answer_count: int = 0
     timed_out: list[str] = field(default_factory=list)
@@ -116,13 +121,14 @@ class TableJudge:
                     if judged_response.response.index != GREEDY:
                         drawn["samples"] += 1
                         drawn["tokens"] += count_tokens(judged_response.response)
-            for line in self._judge_again(relative, batch, answers):
+            found = self._check_responses(relative, batch, manifest["task"]["episode"]["attempts"])
+            for line in chain(found, self._judge_again(relative, batch, answers)):
                 difference_count += 1
                 if difference_count <= _MAX_NAMED:
                     yield line
         if difference_count > _MAX_NAMED:
             more = difference_count - _MAX_NAMED
-            yield f"{relative}: {more} further verdicts or answers differ when judged again"
+            yield f"{relative}: {more} further responses, verdicts or answers differ"
         counted: dict[str, Any] = {
             key: dict(sorted(counter.items())) for key, counter in counts.items()
         }
@@ -137,6 +143,21 @@ class TableJudge:
         for section in ("judged_by", "executions"):
             if sections.get(section, {}).get(place.name) != facts.get(section):
                 yield f"manifest.json, {section}: differs from what {relative} records"
+
+    def _check_responses(
+        self, relative: str, batch: Sequence[tuple[Gold, list[JudgedResponse]]], attempts: int
+    ) -> Iterator[str]:
+        """Yield faults of responses: their attempts, and token ids of a different text."""
+        for _, problem_responses in batch:
+            for judged_response in problem_responses:
+                response = judged_response.response
+                place = _format_response(relative, judged_response)
+                if len(response.attempts) >= attempts:
+                    yield f"{place} has {len(response.attempts) + 1} attempts, allowed: {attempts}"
+                if response.context_ids and not response.attempts:
+                    yield f"{place} has a conversation, but no earlier attempt"
+                if self.tokenizer and not _has_own_ids(response, self.tokenizer):
+                    yield f"{place} has the token ids of a different text"
 
     def _judge_again(
         self,
@@ -159,7 +180,7 @@ class TableJudge:
         self.answer_count += len(pairs) if answers else 0
         for (judged_response, _), (new_verdict, answer) in zip(pairs, results, strict=True):
             place = _format_response(relative, judged_response)
-            if answers and answer != judged_response.answer:
+            if answer != judged_response.answer:
                 yield (
                     f"{place} has the answer {judged_response.answer!r}, read again it is "
                     f"{answer!r}"
@@ -178,22 +199,53 @@ class TableJudge:
                 yield line
 
 
+def _has_own_ids(response: Response, tokenizer: Retokenizer) -> bool:
+    """Return whether a response's token ids can be those of its text."""
+    if response.reasoning or response.tokens_from == "none":
+        return True  # the ids are not those of the text alone, or unknown
+    if response.tokens_from == "retokenized":
+        return tokenizer.response_ids([response.text]) == [tuple(response.token_ids)]
+    text = tokenizer.decode(response.token_ids)
+    is_cut = response.finish_reason == STOP_STRING  # a token may go on after the end of the text
+    return text == response.text or (is_cut and text.startswith(response.text))
+
+
 def _format_response(relative: str, judged: JudgedResponse) -> str:
     return f"{relative}: problem {judged.response.problem_id}, index {judged.response.index}"
 
 
 @contextlib.contextmanager
-def open_judge(manifest: Manifest, plugins: Plugins, findings: Differences) -> Iterator[TableJudge]:
+def open_judge(
+    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
+) -> Iterator[TableJudge]:
     """Yield the run's judge; at the end report what was and was not judged again.
 
     Raises:
         UserError: the verifier cannot be created, and no other difference was found.
     """
     with _create_judge(manifest, plugins, findings) as judge:
+        judge.tokenizer = _load_tokenizer(run, plugins, findings)
         yield judge
     for split, facts in manifest.get("imported", {}).items():
         differences = judge.imported_differences.get(layout.responses_path(split))
         findings.checked.append(_describe_import(split, facts, differences))
+
+
+def _load_tokenizer(
+    run: RunDirectory, plugins: Plugins, findings: Differences
+) -> Retokenizer | None:
+    """Load the tokenizer of the run's sampler, if it declares that it uses the model's."""
+    settings = build_sampler_settings(run.recipe)
+    name = settings.backend
+    if not plugins.has("sampler", name):
+        return None
+    if plugins.get("sampler", name).require_traits(SamplerTraits).prompt_lengths is None:
+        return None
+    if "tokenizer" in settings.model_args or read_model_state(run.recipe) is not None:
+        with contextlib.suppress(UserError):
+            return Retokenizer(settings)
+    findings.checked.append("not checked, because there is no tokenizer here: token ids")
+    return None
 
 
 @contextlib.contextmanager

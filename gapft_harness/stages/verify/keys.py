@@ -50,6 +50,12 @@ _COMMON_SAMPLER_PARTS = ("model", "code", "libraries", "accelerators", "environm
 _COMMON_VERIFIER_PARTS = ("code", "libraries", "python", "gapft-harness")
 _COMMON_TRAINING_PARTS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
 
+#: Parts of a sampler's description that are equal with every adapter, on every machine.
+_MODEL_KEYS = (
+    "backend", "architecture", "dtype", "max_length", "chat_template", "chat_template_sha256",
+    "system_instruction", "start_ids", "end_ids", "generation_config_ignored",
+)  # fmt: skip
+
 #: Parts of a training's key that cannot be derived from anything else that a run records.
 _UNDERIVED_PARTS = (
     "trainer", "base", "libraries", "accelerators", "environment", "searched", "arguments",
@@ -340,6 +346,15 @@ class GeneratedTable:
             expected["arguments"] = _insert_hashes(arguments, sampler.get("arguments"))
         yield from compare_values(self._where, sampler, expected, "the recipe has")
         source = self.facts.get("source") or self.manifest["source"]
+        recorded = self.manifest["source"]
+        for key in _MODEL_KEYS if self._arm else (*_MODEL_KEYS, "adapter"):
+            if key in source and key in recorded and source[key] != recorded[key]:
+                yield (
+                    f"{self.relative}, source: {key} is {source[key]}, manifest.json has "
+                    f"{recorded[key]}"
+                )
+        if self._arm and "adapter" in source and source["adapter"] != self.facts.get("adapter"):
+            yield f"{self.relative}, source: its adapter differs from the table's"
         model = sampler["model"]
         yield from _compare_weights(self._where, model, source.get("weights_sha256"))
         if "files" not in model:

@@ -131,7 +131,7 @@ def _check_run(
         findings.differences.append(str(error))
         return
     keys = KeyChecker(run, manifest, plugins)
-    with open_judge(manifest, plugins, findings) as judge:
+    with open_judge(run, manifest, plugins, findings) as judge:
         for split in searched_splits:
             table = layout.responses_path(split)
             findings.collect(table, partial(judge.check_table, run, manifest, table, split))
