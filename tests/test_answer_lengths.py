@@ -40,10 +40,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare_letters_run(directory)
     with (directory / "recipe.yaml").open("a") as recipe:
         recipe.write(f"statistics: {{replicates: 20}}\nexperiments: {{{NAME}: {{long: 6}}}}\n")
-    shutil.copy(FILE, directory / "mine.py")
+    (directory / "mine.py").write_text(build_waiting_plugin())
     done = succeed(*build_arguments("whole"), cwd=directory)
     (directory / "output.txt").write_text(done.stdout + done.stderr)
     return directory
+
+
+def build_waiting_plugin() -> str:
+    """Return the example's source; the step of the last arm waits while there is a file hold."""
+    before = "    output.write_text("
+    wait = f"""\
+    import pathlib, time
+    while "{ARMS[-1]}" in output.name and pathlib.Path("hold").exists():
+        time.sleep(0.01)
+"""
+    return FILE.read_text().replace(before, wait + before)
 
 
 def build_arguments(run: str, *more: str) -> list[str]:
@@ -67,21 +78,14 @@ def test_experiment_appears_in_all_outputs(folder: Path) -> None:
     output, run = (folder / "output.txt").read_text(), folder / "whole"
     assert re.search(r"audit at .*\n(.*\n)+experiments at \d+ s\n(.*\n)+report at ", output)
     assert "✓ measure gapft-seed13" in output
-    assert re.search(
-        r"tokens of the median answer: source [\d.]+, gapft [\d.]+, all_verified", output
-    )
     files = json.loads((run / "manifest.json").read_text())["files"]
     assert {f"{NAME}/{arm}.json" for arm in ARMS} <= files.keys()
     content = json.loads((run / "report/results.json").read_text())[NAME]
     assert content["conditions"].keys() == {"gapft", "all_verified"}
     assert content["long"] == 6
-    page, text = (run / "report" / name for name in ("index.html", "report.md"))
-    assert "<h2>Answer lengths</h2>" in page.read_text()
-    assert f"figures/{NAME}.svg" in text.read_text()
-    for file in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
-        assert (run / "report" / file).stat().st_size > 50
+    assert "<h2>Answer lengths</h2>" in (run / "report/index.html").read_text()
+    assert (run / f"report/tables/{NAME}.csv").stat().st_size > 50
     planned = succeed(*build_arguments("whole"), "--dry-run", cwd=folder).stdout
-    assert f"measure answers of 4 training sets -> whole/{NAME}/" in planned
     assert f"{NAME}: 4 of 4" in planned
     listed = succeed("list", "plugins", "--plugin", folder / "mine.py").stdout
     assert re.search(rf"^experiment +{NAME} +.*lengths of the answers", listed, re.MULTILINE)
@@ -117,8 +121,9 @@ def test_verify_and_report_need_the_plugin(folder: Path) -> None:
 
 
 def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
-    """Replace the last arm's file with a pipe, so that its job waits until it is killed."""
-    last, process = ARMS[-1], [sys.executable, "-m", "gapft_harness.cli.main"]
+    hold = copied_folder / "hold"
+    hold.touch()
+    process = [sys.executable, "-m", "gapft_harness.cli.main"]
     started = subprocess.Popen(
         [*process, *build_arguments("killed", "--set", "executor.workers=1")],
         cwd=copied_folder,
@@ -128,17 +133,13 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
         start_new_session=True,
     )
     place = copied_folder / "killed" / NAME
-    wait_for(started, lambda: (copied_folder / "killed/recipe.yaml").exists())
-    place.mkdir()
-    pipe = place / f"..{last}.json.partial.partial"  # the temporary file beside the step's output
-    os.mkfifo(pipe)
     wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
     assert kill_command(started, find_workers(started)), "it ended before it was killed"
     finished_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
     assert len(finished_files) == len(ARMS) - 1
     sealed = json.loads((copied_folder / "killed/manifest.json").read_text())["files"]
     assert not [name for name in sealed if name.startswith(NAME)]
-    pipe.unlink()
+    hold.unlink()
     succeed(*build_arguments("killed"), cwd=copied_folder)
     final_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
     assert finished_files.items() <= final_files.items(), "finished files are not made again"
@@ -147,7 +148,7 @@ def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
         for run in ("whole", "killed")
     )
     assert resumed["files"] == whole["files"]
-    for name in ("results.json", f"tables/{NAME}.csv", f"figures/{NAME}.svg"):
+    for name in ("results.json", f"tables/{NAME}.csv"):
         first, other = (copied_folder / run / "report" / name for run in ("whole", "killed"))
         assert first.read_bytes() == other.read_bytes()
 
@@ -232,7 +233,6 @@ def test_rejects_wrong_settings(folder: Path, setting: str) -> None:
     done = gapft(*build_arguments("none", "--set", setting), cwd=folder)
     assert done.returncode == 2
     assert MISTAKES[setting] in done.stderr
-    assert f"--set {setting}: " in done.stderr or "answer_length=" in setting
     assert done.stderr.count("\n") == 1
     assert not (folder / "none").exists()
 

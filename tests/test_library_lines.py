@@ -12,7 +12,7 @@ NOISY = """
 import logging
 import warnings
 
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 log = logging.getLogger("noisy")
 log.warning("failed to load a kernel: no module named kernels")

@@ -106,7 +106,7 @@ def test_component_hash_covers_its_imports(
     (tmp_path / "words_of_it.py").write_text("A = 1\n")
     file = tmp_path / "rule.py"
     file.write_text(
-        "from gapft_harness import hookimpl\n\n\ndef last(passing):\n    import words_of_it\n\n"
+        "from gapft_harness.api import hookimpl\n\n\ndef last(passing):\n    import words_of_it\n\n"
         "    return passing[-words_of_it.A]\n\n\n@hookimpl\n"
         "def register_response_rules(register):\n    register('last', last)\n"
     )

@@ -10,7 +10,7 @@ import pytest
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.hooks.manager import KINDS, load_plugins
 
-HEAD = "from gapft_harness import hookimpl\n"
+HEAD = "from gapft_harness.api import hookimpl\n"
 
 
 def write_plugin(tmp_path: Path, text: str) -> list[str]:

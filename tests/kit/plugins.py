@@ -1,9 +1,10 @@
-"""Write the source of a plugin, which imports ``gapft_harness.api`` only."""
+"""Write the source of a plugin, which imports public names of ``gapft_harness.api`` only."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from pathlib import Path
 
 from gapft_harness import api
 
@@ -24,5 +25,17 @@ def build_plugin(source: str, **registrations: Sequence[str]) -> str:
     )
     nodes = ast.walk(ast.parse(source + hooks))
     used_names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    imports = ", ".join(sorted(used_names.intersection(api.__all__), key=str.lower))
+    imports = ", ".join(sorted(used_names.intersection(api.PUBLIC_NAMES), key=str.lower))
     return f"from gapft_harness.api import {imports}\n{source}{hooks}"
+
+
+def write_plugin(path: Path, source: str, **registrations: Sequence[str]) -> str:
+    """Write the plugin that ``build_plugin`` returns to a file, and return the file's path.
+
+    Args:
+        path: the file to write.
+        source: see ``build_plugin``.
+        registrations: see ``build_plugin``.
+    """
+    path.write_text(build_plugin(source, **registrations))
+    return str(path)

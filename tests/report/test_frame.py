@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from gapft_harness.api import Column, Frame
+from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering import markdown, page
 from gapft_harness.report.rendering.blocks import Section, Table
 from gapft_harness.report.rendering.document import format_csv
