@@ -30,9 +30,7 @@ from tests.kit.command import gapft, succeed
 from tests.pools import build_pool
 
 HEAD = """\
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Generated, Generation
-from gapft_harness.core.records import Evidence, Response, Verdict
+from gapft_harness.api import Evidence, Generated, Generation, Response, Verdict, hookimpl
 
 
 """

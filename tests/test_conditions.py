@@ -20,7 +20,7 @@ from tests.kit.tampering import change_manifest
 from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
 
 SELECTORS = """
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 
 def inclusion(pool, n, rng, share, late=False):

@@ -20,8 +20,7 @@ PLUGIN = """
 import hashlib
 import json
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.api import Generated, Generation, hookimpl
 
 
 def solves(arm, problem_id):

@@ -27,7 +27,7 @@ from tests.test_selection import LettersAndMore, task
 __all__ = ["task"]
 
 SELECTORS = """
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 
 def paths(pool, n, rng):
