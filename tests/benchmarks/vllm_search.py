@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
-from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
+from tests.benchmarks.measure import Figure, time_in_turn
 from tests.generated import generate_missing
 from tests.kit.tiny_models import write_byte_llama
 
@@ -30,13 +29,8 @@ PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Compare the demo policy's pool with bare vLLM, and a small random Llama with hf.
-
-    With real models, compare top-p with plain sampling.
-    """
-    models = list_models("vllm_search")
-    figures = [compare_with_bare_vllm(folder), *compare_with_hf(folder)]
-    return [*figures, *(measure_top_p(folder, model) for model in models)]
+    """Compare the demo policy's pool with bare vLLM, and a small random Llama with hf."""
+    return [compare_with_bare_vllm(folder), compare_with_hf(folder)]
 
 
 def compare_with_bare_vllm(folder: Path) -> Figure:
@@ -77,7 +71,7 @@ def compare_with_bare_vllm(folder: Path) -> Figure:
     )
 
 
-def compare_with_hf(folder: Path) -> list[Figure]:
+def compare_with_hf(folder: Path) -> Figure:
     model = str(write_byte_llama(folder / "model", hidden=256, layers=4, context=512))
     draw = random.Random(0)
     shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
@@ -97,41 +91,12 @@ def compare_with_hf(folder: Path) -> list[Figure]:
     ratio, fast, slow = time_in_turn(lambda: work.run(vllm), lambda: work.run(hf), ROUNDS)
     for sampler in samplers:
         sampler.close()
-    return [
-        Figure(
-            "generate(): vllm / hf, on CPU",
-            ratio,
-            1 / 2.5,
-            detail=f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput; "
-            f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
-        )
-    ]
-
-
-def measure_top_p(folder: Path, model: Path) -> Figure:
-    """Compare top-p with plain sampling for a real model: vLLM sorts the vocabulary on a CPU."""
-    arguments = {"dtype": "bfloat16", "device": "cpu", "max_model_len": 256}
-    sampler = load_plugins().create_sampler(build_settings("vllm", str(model), **arguments), None)
-    problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
-    top_p, plain = (
-        Work(
-            folder / f"{model.name} {p}",
-            problems,
-            build_sample_phases(Decoding(True, 32, (), 0.7, p, 0), K),
-        )
-        for p in (0.95, 1.0)
-    )
-    plain.run(sampler)
-    ratio, with_it, without = time_in_turn(
-        lambda: top_p.run(sampler), lambda: plain.run(sampler), ROUNDS, clock=time.process_time
-    )
-    sampler.close()
     return Figure(
-        f"{model.name}: vllm with top-p / without, on CPU",
+        "generate(): vllm / hf, on CPU",
         ratio,
-        None,
-        detail=f"{with_it:.1f} s against {without:.1f} s of processor time; "
-        f"{len(problems)} problems x {K}, {read_vocabulary_size(model):,} tokens",
+        1 / 2.5,
+        detail=f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput; "
+        f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
     )
 
 
