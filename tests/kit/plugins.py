@@ -16,11 +16,11 @@ def build_plugin(source: str, **registrations: Sequence[str]) -> str:
         source: the components. It may import other packages at its top; the names of
             ``gapft_harness.api`` that it uses are imported before.
         registrations: by kind, as in a hook's name (``selectors``), the arguments of each call of
-            ``register``.
+            ``register``; there may be none.
     """
     hooks = "".join(
         f"\n\n@hookimpl\ndef register_{kind}(register):\n"
-        + "".join(f"    register({arguments})\n" for arguments in calls)
+        + ("".join(f"    register({arguments})\n" for arguments in calls) or "    pass\n")
         for kind, calls in registrations.items()
     )
     nodes = ast.walk(ast.parse(source + hooks))

@@ -14,13 +14,13 @@ from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import load_plugins
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.plugins import build_plugin
 
 pytestmark = pytest.mark.xdist_group("searched_pool")
 
-ONLINE = '''
+ONLINE = build_plugin(
+    '''
 import json
-
-from gapft_harness.api import hookimpl, train_lora
 
 
 def online(job):
@@ -49,13 +49,9 @@ def offline(job):
     """Fail if the searched pool is passed."""
     assert job.searched is None, job.searched
     return train_lora(job)
-
-
-@hookimpl
-def register_trainers(register):
-    register("online", online, needs_problems=True)
-    register("offline", offline)
-'''
+''',
+    trainers=['"online", online, needs_problems=True', '"offline", offline'],
+)
 
 
 @pytest.fixture(scope="module")
