@@ -55,14 +55,14 @@ def measure(folder: Path) -> Iterator[Figure]:
     import torch
 
     torch.set_num_threads(1)
-    demo = Pair(folder / "demo", Path(resolve_model("bundled:demo")), "float32", 256)
+    demo = Pair("demo", folder / "demo", Path(resolve_model("bundled:demo")), "float32", 256)
     task = load_task("gapft_demo")
     problems, greedy = task.read_pool(), task.build_decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
     demo.compare([problems], greedy, sampled, 1)  # the first round is slower
     yield demo.compare([problems] * ROUNDS, greedy, sampled, 1.1)
     for number, model in enumerate(list_models("generation")):
-        pair = Pair(folder / str(number), model, "bfloat16", BATCH)
+        pair = Pair(model.name, folder / str(number), model, "bfloat16", BATCH)
         words = build_word_problems(pair.lm)
         parts = [words[first : first + PART] for first in range(0, PROBLEMS, PART)]
         goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
@@ -75,7 +75,7 @@ def measure(folder: Path) -> Iterator[Figure]:
 class Pair:
     """Our sampler and lm-eval's model, with the same weights and batches."""
 
-    def __init__(self, folder: Path, model: Path, dtype: str, batch: int) -> None:
+    def __init__(self, name: str, folder: Path, model: Path, dtype: str, batch: int) -> None:
         from lm_eval.models.huggingface import HFLM
 
         arguments = {
@@ -84,7 +84,7 @@ class Pair:
         self.sampler: Any = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
         self.lm = HFLM(**arguments)
         self.lm.model.generation_config = self.sampler._sampler._lm.model.generation_config
-        self.name, self._stores = model.name, (folder / str(n) for n in itertools.count())
+        self.name, self._stores = name, (folder / str(n) for n in itertools.count())
 
     def compare(
         self,
