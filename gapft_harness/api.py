@@ -1,7 +1,8 @@
 """All names that a plugin may import: ``from gapft_harness.api import hookimpl, Verdict``.
 
-Names in this module are stable; the modules that define them may move. Importing this module loads
-neither torch nor lm_eval: names that need them, and names that few plugins use, load on first use.
+The names of the first list, ``PUBLIC_NAMES``, are stable; the modules that define them may move.
+Importing this module loads neither torch nor lm_eval: names that need them, and names that few
+plugins use, load on first use.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from gapft_harness.core.records import (
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import read_lines, replace_surrogates
 from gapft_harness.core.thoughts import remove_thoughts
+from gapft_harness.core.weights import weights_hash
 from gapft_harness.hooks.protocols import (
     Executor,
     Generated,
@@ -45,7 +47,6 @@ from gapft_harness.hooks.protocols import (
     Job,
     RegisterExecutor,
     RegisterLogReader,
-    RegisterReportSection,
     RegisterResponseRule,
     RegisterSampler,
     RegisterSelector,
@@ -61,10 +62,12 @@ from gapft_harness.hooks.protocols import (
 from gapft_harness.hooks.specs import hookimpl
 
 if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these imports
-    from gapft_harness.core.files import write_json
+    from gapft_harness import load_verifier
     from gapft_harness.executors.local import LocalExecutor
     from gapft_harness.executors.ray import RayExecutor
     from gapft_harness.hooks.protocols import RegisterExperiment
+    from gapft_harness.interactive.functions import compare
+    from gapft_harness.interactive.runs import open_run
     from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
     from gapft_harness.lm_eval_bridge.samplers.hf import (
         check_arguments as check_hf_arguments,
@@ -172,30 +175,88 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
 __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     # Every plugin
     "hookimpl",  # marks functions that register components
-    # Errors
-    "PoolTooSmallError",  # a selector has too few candidates for n
     "UserError",  # a mistake of the user: printed without a traceback, exit status 2
-    "did_you_mean",  # the end of such a message: the most similar name, then all names
+    # Notebooks, scripts and tests
+    "open_run",  # opens a run: its problems, responses, states and arms
+    "compare",  # compares two logs document by document, as gapft compare does
+    "load_verifier",  # loads a bundled or installed verifier by its name
     # Records that plugins receive and return
     "Verdict",  # on a response: pass, fail, timeout or error, with a reason
     "Gold",  # the gold answer that a verifier compares with: any JSON value
-    "Pool",  # the input of a selector: problems solved, recovered and missed
-    "Evidence",  # a problem of the pool: its state, and the verified response kept for it
-    "Response",  # one response: text, token ids, how it ended, earlier attempts
-    "Decoding",  # how responses are generated
-    "Adapter",  # a trained adapter to generate with
-    "Arm",  # a condition and a training seed
-    "Example",  # one training example: exact token ids
     "Problem",  # one problem of a split: prompt, gold, the benchmark's record
+    "Response",  # one response: text, token ids, how it ended, earlier attempts
+    "Evidence",  # a problem of the pool: its state, and the verified response kept for it
+    "Pool",  # the input of a selector: problems solved, recovered and missed
+    "Example",  # one training example: exact token ids
+    "Arm",  # a condition and a training seed
+    "Adapter",  # a trained adapter to generate with
+    "Decoding",  # how responses are generated
     "Stream",  # random numbers that depend only on (seed, purpose, id)
     "GREEDY",  # the index of the greedy response; samples are numbered from 0
-    "FINISH_REASONS",  # the ways in which a response can end
     # Verifiers
     "RegisterVerifier",  # the type of register in register_verifiers
     "judge_once_each",  # judges each distinct pair of response and gold once
     "remove_thoughts",  # removes <think> and similar blocks, as is done for verifiers
-    "last_box",  # finds the last \boxed{} of a response
     "WorkerPool",  # a pool of worker processes for work that may hang: it can be killed
+    "last_program",  # finds the last fenced program of a response
+    "Sandbox",  # runs programs that a model wrote, confined
+    "Program",  # a program for the sandbox
+    "Test",  # an input and the expected output
+    "Limits",  # limits of one test: time, memory, output
+    # Selectors and response rules
+    "RegisterSelector",  # the type of register in register_selectors
+    "RegisterResponseRule",  # the type of register in register_response_rules
+    "PoolTooSmallError",  # a selector has too few candidates for n
+    # Samplers
+    "RegisterSampler",  # the type of register in register_samplers
+    "Sampler",  # the protocol of samplers: generate, describe, close
+    "SamplerSettings",  # the settings of a recipe for its sampler
+    "Request",  # a prompt, and the indices of the responses to generate
+    "Generated",  # the answer to a request
+    "Generation",  # one response in an answer
+    "beyond_context",  # builds the answer to a prompt that exceeds the model's context
+    "Retokenizer",  # converts texts to token ids, with the tokenizer of the model
+    "LmEvalSampler",  # any lm-eval model; responses are texts
+    "HfSampler",  # lm-eval's hf model, with exact token ids
+    "weights_hash",  # the hash of an adapter's weights, for Sampler.describe
+    # Trainers
+    "RegisterTrainer",  # the type of register in register_trainers
+    "TrainingJob",  # the description of one arm to train
+    "train_lora",  # trains one arm as the bundled trainer does
+    # Executors
+    "RegisterExecutor",  # the type of register in register_executors
+    "Executor",  # the protocol of executors: run, close
+    "Job",  # one unit of work
+    # Log formats
+    "RegisterLogReader",  # the type of register in register_log_readers
+    "Log",  # the input of a reader: path
+    "LogRow",  # the output of a reader: a document with its responses
+    # Experiments
+    "RegisterExperiment",  # the type of register in register_experiments
+    "Experiment",  # the base class of experiments: what they add to a run
+    "RecipeSection",  # the base class of settings (pydantic)
+    "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
+    "Step",  # computes one file or folder of the run from sealed files and settings
+    "layout",  # the paths of a run directory: selection_path(arm), decisions_path(arm), ...
+    "read_examples",  # reads the training set of an arm
+    "read_judged",  # reads responses.parquet or a table of decisions
+    "Part",  # the base class of an experiment's part of the report
+    "Section",  # a heading and the blocks under it
+    "Table",  # columns and rows of text
+]
+
+#: The names that a plugin, a test or a notebook may rely on.
+PUBLIC_NAMES = tuple(__all__)
+
+# These names are not public: only the plugins and experiments of this package import them, and they
+# leave this module with the code that needs them.
+__all__ += [  # noqa: RUF022 - grouped by use, with descriptions
+    # Errors
+    "did_you_mean",  # the end of such a message: the most similar name, then all names
+    # Records that plugins receive and return
+    "FINISH_REASONS",  # the ways in which a response can end
+    # Verifiers
+    "last_box",  # finds the last \boxed{} of a response
     "Outcome",  # the result of one item of a WorkerPool
     "Closing",  # a base class that calls close() at the end of a with statement
     "tidy_answer",  # writes an answer on one line, without Markdown and the final full stop
@@ -206,12 +267,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "prepare_math",  # loads the packages that compare_answers needs (the setup for a WorkerPool)
     "StockTask",  # a stock lm-eval task that judges by its own metric
     # Programs in responses
-    "Sandbox",  # runs programs that a model wrote, confined
-    "Program",  # a program for the sandbox
-    "Test",  # an input and the expected output
-    "Limits",  # limits of one test: time, memory, output
     "Result",  # the result of a program
-    "last_program",  # finds the last fenced program of a response
     "Suite",  # all tests of one problem
     "read_suite",  # reads a suite from a gold answer
     "check_calls",  # checks the function calls in the tests of a suite
@@ -221,26 +277,14 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "NO_PROGRAM",  # the feedback on a response without a program
     "without_paths",  # removes folders of this machine from a text
     # Selectors and response rules
-    "RegisterSelector",  # the type of register in register_selectors
     "gold_answer",  # a gold answer as a class of problems, such as an option's letter
     "gold_fault",  # the reason why a gold answer is not such a class
     "is_answer_alone",  # whether a response contains the gold answer and nothing else
-    "RegisterResponseRule",  # the type of register in register_response_rules
     # Samplers
-    "Sampler",  # the protocol of samplers: generate, describe, close
-    "SamplerSettings",  # the settings of a recipe for its sampler
-    "RegisterSampler",  # the type of register in register_samplers
-    "Request",  # a prompt, and the indices of the responses to generate
-    "Generated",  # the answer to a request
-    "Generation",  # one response in an answer
     "ReportGeneration",  # the callback for progress: responses finished, tokens generated
-    "beyond_context",  # builds the answer to a prompt that exceeds the model's context
-    "Retokenizer",  # converts texts to token ids, with the tokenizer of the model
     "prompt_lengths",  # counts the tokens of prompts, with that tokenizer
-    "LmEvalSampler",  # any lm-eval model; responses are texts
     "has_chat_template",  # whether that tokenizer has a chat template
     "dummy_sampler",  # lm-eval's dummy model
-    "HfSampler",  # lm-eval's hf model, with exact token ids
     "check_hf_arguments",  # checks the arguments of HfSampler before anything is loaded
     "VllmSampler",  # lm-eval's vllm model, with exact token ids
     "prepare_vllm",  # sets variables that vllm reads on import; call it before VllmSampler
@@ -248,58 +292,32 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "renders_chats",  # whether its prompts are chats if the recipe does not set it
     "find_model",  # checks the arguments, and that the server lists the model
     # Trainers
-    "TrainingJob",  # the description of one arm to train
-    "RegisterTrainer",  # the type of register in register_trainers
     "train_grpo",  # trains one arm online, as the bundled trainer does
-    "train_lora",  # trains one arm as the bundled trainer does
     "train_together",  # trains several arms on a base that is loaded once
     # Executors
-    "Executor",  # the protocol of executors: run, close
-    "Job",  # one unit of work
-    "RegisterExecutor",  # the type of register in register_executors
     "LocalExecutor",  # runs jobs in worker processes on this machine
     "RayExecutor",  # runs jobs as Ray tasks
-    # Reports
-    "RegisterReportSection",  # the type of register in register_report_sections
-    # Log readers
-    "Log",  # the input of a reader: path
-    "LogRow",  # the output of a reader: a document with its responses
-    "RegisterLogReader",  # the type of register in register_log_readers
     # Texts and files
     "read_lines",  # reads lines with their numbers; the error on invalid UTF-8 names the line
     "parse_object",  # parses a JSON object; the error names the place
     "replace_surrogates",  # replaces text in a JSON value that cannot be written as UTF-8
     "sha256",  # the hash of a file, in hex
     "content_hash",  # the hash of a JSON value, in hex
-]
-
-__all__ += [  # noqa: RUF022 - for experiments and their part of the report
-    "Experiment",  # the base class of experiments: what they add to a run
-    "Step",  # computes one file or folder of the run from sealed files and settings
-    "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
+    # Experiments and their part of the report
     "Cost",  # the estimated cost, for --dry-run
     "require_conditions",  # checks that names are conditions of the recipe
     "require_same_settings",  # checks that conditions differ only in their training sets
     "find_no_backend",  # the fault of a backend that only replays responses
-    "RegisterExperiment",  # the type of register in register_experiments
-    "RecipeSection",  # the base class of settings (pydantic)
     "Recipe",  # the recipe of a run
     "RunDirectory",  # a run on disk: path, recipe, sealed()
-    "layout",  # the paths of a run directory: selection_path(arm), decisions_path(arm), ...
     "read_problems",  # reads problems.parquet, with token ids of the prompts
-    "read_judged",  # reads responses.parquet or a table of decisions
-    "read_examples",  # reads the training set of an arm
-    "write_json",  # writes a JSON file, complete or not at all
-    "Part",  # the base class of an experiment's part of the report
     "ReportInputs",  # the content of a run, as read by the report
     "ReportFindings",  # the figures that the report computed
     "Opening",  # a sentence at the top of the page
     "Summary",  # a line on the terminal
-    "Section",  # a heading and the blocks under it
     "Block",  # the content of a section: one of the following types
     "Text",  # a paragraph
     "Stat",  # a highlighted number
-    "Table",  # columns and rows of text
     "Column",  # a column of a table: key, meaning, value, title, format
     "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
     "Figure",  # the name of a figure, with an alternative text and a caption
@@ -369,7 +387,7 @@ if not TYPE_CHECKING:  # a type checker knows only the names above
     def __getattr__(name: str) -> object:
         if name not in _find_lazy_names():
             raise AttributeError(
-                f"gapft_harness.api has no {name!r}; {did_you_mean(name, __all__)}"
+                f"gapft_harness.api has no {name!r}; {did_you_mean(name, PUBLIC_NAMES)}"
             )
         module, name_in_module = _find_lazy_names()[name]
         imported_module = importlib.import_module(module)

@@ -35,8 +35,7 @@ def test_experiment_appears_in_all_outputs(run: BaseRun) -> None:
     assert results["conditions"].keys() == {*CONDITIONS}
     assert results["long"] == 6
     assert "<h2>Answer lengths</h2>" in (report / "index.html").read_text("utf-8")
-    assert f"figures/{NAME}.svg" in (report / "report.md").read_text("utf-8")
-    for file in (f"figures/{NAME}.svg", f"figures/{NAME}.png", f"tables/{NAME}.csv"):
+    assert (report / f"tables/{NAME}.csv").stat().st_size > 50
         assert (report / file).stat().st_size > 50
     listed = succeed("list", "plugins", "--plugin", FILE).stdout
     assert re.search(rf"^experiment +{NAME} +.*lengths of the answers", listed, re.MULTILINE)

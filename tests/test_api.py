@@ -1,16 +1,19 @@
-"""The public API: its names exist, and importing it loads nothing heavy."""
+"""The public API: its names are few, explained and used, and importing it loads nothing heavy."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 
 import pytest
 
+import gapft_harness
 from gapft_harness import api
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +24,9 @@ HEAVY = {
     "pydantic", "gapft_harness.sandbox", "gapft_harness.lm_eval_bridge",
 }  # fmt: skip
 
+#: Imports of plugins in tests that replace a part of the harness on purpose.
+REPLACED_PARTS = {("gapft_harness.stages.generation", "made_from")}
+
 
 @pytest.mark.parametrize("module", ["gapft_harness", "gapft_harness.api", "gapft_harness.cli.main"])
 def test_import_loads_no_heavy_modules(module: str) -> None:
@@ -29,21 +35,31 @@ def test_import_loads_no_heavy_modules(module: str) -> None:
     assert (done.stdout.split(), done.stderr) == ([], "")
 
 
+def test_at_most_sixty_names_are_public() -> None:
+    own_names = api.__all__[len(api.PUBLIC_NAMES) :]
+    assert len(api.PUBLIC_NAMES) <= 60
+    assert len(api.__all__) == len({*api.PUBLIC_NAMES, *own_names}), "a name is listed twice"
+    described = set(
+        re.findall(r'^    "(\w+)",  # \w', Path(api.__file__).read_text(), re.MULTILINE)
+    )
+    assert described == {*api.__all__}
+
+
 #: The forms in which a plugin, an experiment or a page uses a name.
 _IN_CODE = r"\b{0}\b"
-_ON_A_PAGE = r"\bapi\.{0}\b|\bgapft_harness\.api import [^\n]*\b{0}\b"
+_ON_A_PAGE = r"\bapi\.{0}\b|\bgapft_harness(\.api)? import [^\n]*\b{0}\b"
 
 
 def _read_texts(*patterns: str) -> str:
     return "\n".join(path.read_text() for pattern in patterns for path in ROOT.glob(pattern))
 
 
-def test_every_public_name_is_used() -> None:
-    """Check bundled plugins, experiments, the example plugin and the documentation."""
+def test_every_name_is_used() -> None:
+    """Check bundled plugins, experiments, the example plugin, notebooks and other documents."""
     code = _read_texts(
         "plugins/**/*.py", "gapft_harness/experiments/**/*.py", "tests/example_plugin/*.py"
     )
-    pages = _read_texts("docs/*.md", "README.md")
+    pages = _read_texts("docs/*.md", "docs/*.ipynb", "README.md")
     unused = [
         name
         for name in api.__all__
@@ -67,13 +83,13 @@ def _find_undocumented(value: FunctionType | type) -> list[str]:
     return [
         name
         for name in inspect.signature(value).parameters
-        if not name.startswith("_") and not re.search(rf"^ +{name}: ", text, re.MULTILINE)
+        if not name.startswith("_") and not re.search(rf"^ +\**{name}: ", text, re.MULTILINE)
     ]
 
 
 def test_public_docstrings_explain_each_parameter() -> None:
     """Skip constants and type aliases, which have no docstring; api.py describes them."""
-    names = set(api.__all__) - {"VllmSampler", "hookimpl"}  # needs vllm; pluggy's own name
+    names = set(api.PUBLIC_NAMES) - {"hookimpl"}  # pluggy's own name
     values = {name: getattr(api, name) for name in names}
     explained = {
         name: _find_undocumented(value)
@@ -81,9 +97,83 @@ def test_public_docstrings_explain_each_parameter() -> None:
         if isinstance(value, FunctionType | type) and value.__module__ not in ("builtins", "typing")
     }
     assert {name: faults for name, faults in explained.items() if faults} == {}
-    assert {"Evidence", "require_conditions", "WorkerPool"} <= explained.keys()
+    assert {"Evidence", "open_run", "WorkerPool"} <= explained.keys()
 
 
 def test_suggests_nearest_name() -> None:
     with pytest.raises(AttributeError, match=r"no 'Verdikt'; did you mean 'Verdict'\?"):
         _ = api.Verdikt  # type: ignore[attr-defined]
+
+
+_FROM = re.compile(r"^\s*from (gapft_harness[\w.]*) import (?:\(([^)]*)\)|([^\n]*))", re.MULTILINE)
+_IMPORT = re.compile(r"^\s*import (gapft_harness[\w.]*)", re.MULTILINE)
+
+
+def find_private_imports(source: str) -> set[tuple[str, str]]:
+    """Return the modules and names of the harness in a plugin's source that are not public."""
+    imported = {
+        (module, name.split(" as ")[0].strip())
+        for module, in_brackets, on_line in _FROM.findall(source)
+        for name in (in_brackets or on_line).split("#")[0].split(",")
+        if name.strip()
+    }
+    imported |= {(module, "") for module in _IMPORT.findall(source)}
+    if ("gapft_harness", "api") in imported:
+        imported.remove(("gapft_harness", "api"))
+        imported |= {("gapft_harness.api", name) for name in re.findall(r"\bapi\.(\w+)", source)}
+    public = {("gapft_harness.api", name) for name in api.PUBLIC_NAMES}
+    return imported - public - REPLACED_PARTS
+
+
+def read_plugin_sources() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each plugin source in a string of a test."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(
+                part.value
+                for part in parts
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            )
+            if "hookimpl" in text and isinstance(node, ast.expr):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+
+
+def test_plugins_in_tests_import_public_names_only() -> None:
+    sources = dict(read_plugin_sources())
+    faults = {place: find_private_imports(text) for place, text in sources.items()}
+    assert {place: names for place, names in faults.items() if names} == {}
+    imports = [text for text in sources.values() if "gapft_harness.api import" in text]
+    assert len(imports) >= 3, "the search for sources finds none"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests/example_plugin").glob("*.py")), ids=str)
+def test_example_plugin_imports_public_names_only(path: Path) -> None:
+    assert find_private_imports(path.read_text()) == set()
+
+
+def test_pages_import_public_names_only() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.ipynb")]
+    text = "\n".join(page.read_text() for page in pages)
+    blocks = "\n".join(re.findall(r"^```python.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    root_names = {("gapft_harness", name) for name in ("", *gapft_harness.__all__)}
+    assert find_private_imports(blocks) - root_names == set()
+    assert {*re.findall(r"\bapi\.([A-Za-z]\w+)", text)} - {*api.PUBLIC_NAMES, "py"} == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "private"),
+    [
+        ("from gapft_harness.api import Verdict, hookimpl\n", set()),
+        ("from gapft_harness import api\napi.Step\n", set()),
+        ("from gapft_harness import api\napi.palette\n", {("gapft_harness.api", "palette")}),
+        ("  from gapft_harness.core.records import Arm", {("gapft_harness.core.records", "Arm")}),
+        (
+            "from gapft_harness.api import (\n    Arm,\n    codes,\n)",
+            {("gapft_harness.api", "codes")},
+        ),
+        ("import gapft_harness.stages\n", {("gapft_harness.stages", "")}),
+    ],
+)
+def test_search_for_imports_names_private_ones(source: str, private: set[tuple[str, str]]) -> None:
+    assert find_private_imports(source) == private

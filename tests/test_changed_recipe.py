@@ -38,7 +38,7 @@ SELECTED = STAGES[:2]
 SPLITS = ("pool", "audit")
 
 SELECTOR = """
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 
 @hookimpl

@@ -19,7 +19,7 @@ from gapft_harness.stages.verify.run import verify
 from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
 
 SELECTORS = """
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 
 def inclusion(pool, n, rng, share, late=False):

@@ -13,7 +13,7 @@ from tests.kit.letters import prepare_letters_run
 _COUNT = """
 import os
 import sys
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 
 def count(event, arguments):

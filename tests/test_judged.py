@@ -54,8 +54,7 @@ _VERIFIER = '''
 import json
 import pathlib
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Verdict
+from gapft_harness.api import Verdict, hookimpl
 
 HERE = pathlib.Path(__file__).parent
 

@@ -26,7 +26,7 @@ __all__ = ["task"]
 LENDING = """
 from dataclasses import replace
 
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 
 
 def lent(pool, n, rng):

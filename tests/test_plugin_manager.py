@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gapft_harness.hooks.manager import load_plugins
 
-HEAD = "from gapft_harness import hookimpl\n"
+HEAD = "from gapft_harness.api import hookimpl\n"
 
 
 def write_plugin(tmp_path: Path, text: str) -> list[str]:

@@ -85,8 +85,7 @@ def test_warns_when_nothing_passes_or_is_judged(
 
 
 HOSTILE = '''
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Verdict
+from gapft_harness.api import Verdict, hookimpl
 
 
 class Never:

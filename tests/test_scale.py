@@ -50,8 +50,7 @@ import hashlib
 import json
 import pathlib
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.api import Generated, Generation, hookimpl
 
 SCALES = [0.25, 0.5, 0.75, 1.0]
 
@@ -78,7 +77,7 @@ class ByScale:
         self._arm, self._scale, self._adapter = None, None, None
         if adapter is not None:
             from safetensors.torch import load_file
-            from gapft_harness.core.weights import weights_hash
+            from gapft_harness.api import weights_hash
 
             folder = pathlib.Path(adapter.path)
             weights = load_file(folder / "adapter_model.safetensors")

@@ -103,8 +103,7 @@ def test_selectors_random_numbers_repeat() -> None:
 _MORE = """
 from pathlib import Path
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Verdict
+from gapft_harness.api import Verdict, hookimpl
 
 
 class Lenient:

@@ -42,9 +42,7 @@ metadata:
 PLUGIN = '''
 import hashlib
 
-from gapft_harness import hookimpl
-from gapft_harness.core.records import Verdict
-from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.api import Generated, Generation, Verdict, hookimpl
 
 
 class Options:

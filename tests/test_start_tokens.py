@@ -42,8 +42,7 @@ import os
 
 import torch
 
-from gapft_harness.api import hookimpl, train_lora
-from gapft_harness.plugins.samplers.lm_eval_models import hf
+from gapft_harness.api import HfSampler, hookimpl, train_lora
 
 WHO = []
 SHARED = []
@@ -75,7 +74,7 @@ def see_prompts(module, args, given):
 
 def seeing(settings, adapter):
     WHO.append("loading")
-    made = hf(settings, adapter)
+    made = HfSampler(settings, adapter)
     WHO.append(adapter.arm.name if adapter else "source")
     made._lm.model.register_forward_pre_hook(see_prompts, with_kwargs=True)
     return made

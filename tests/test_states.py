@@ -121,7 +121,7 @@ def test_names_rule_that_keeps_failed_sample(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text(
         "from dataclasses import replace\n"
-        "from gapft_harness import hookimpl\n\n\n"
+        "from gapft_harness.api import hookimpl\n\n\n"
         "@hookimpl\n"
         "def register_response_rules(register):\n"
         "    register('made_up', lambda passing: replace(passing[0], text='better'))\n"

@@ -18,7 +18,7 @@ SMALL = (
 
 #: A plugin that makes keys describe another installed torch.
 VERSIONS = """
-from gapft_harness import hookimpl
+from gapft_harness.api import hookimpl
 from gapft_harness.stages.generation import made_from
 
 _find_version = made_from.find_version

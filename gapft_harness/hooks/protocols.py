@@ -291,8 +291,7 @@ class RegisterSampler(Protocol):
     * ``prompt_lengths(settings, problems)``: counts the tokens of each problem's prompt, without
       loading weights; called before a search.
     * ``chat_template(settings)``: returns whether prompts are rendered through a chat template if
-      the recipe does not decide it. Use ``api.has_chat_template`` for a sampler that renders with
-      the tokenizer that ``model_args`` names. Default: false. It loads no weights.
+      the recipe does not decide it. Default: false. It loads no weights.
     """
 
     def __call__(

@@ -14,26 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 BENCHMARKS = (
-    "start_up",
     "statistics_speed",
-    "study_report",
     "generation",
-    "large_vocabulary",
-    "real_models",
     "math_verdicts",
-    "dummy_search",
-    "scale",
-    "rejudge",
+    "commands",
     "sandbox_speed",
-    "sandbox_scale",
-    "ray_grid",
-    "training_speed",
-    "training_cpu",
-    "online_step",
-    "batched_adapters",
+    "training",
 )
-#: These need vLLM (``make bench-vllm``) or code from the hub, and run only by name.
-FURTHER_BENCHMARKS = ("vllm_search", "code_eval")
+#: These need vLLM (``make bench-vllm``), and run only by name.
+FURTHER_BENCHMARKS = ("vllm_search",)
 
 
 def main(names: list[str]) -> int:

@@ -1,109 +1,171 @@
-"""Generation and the search stage compared with lm-eval's bare backend on the same requests."""
+"""The sampler ``hf`` compared with lm-eval's own ``hf`` model on the same requests.
+
+``GAPFT_BENCH_MODELS`` names the folders of chat models, separated as in ``PATH``, which are
+measured beside the demo's policy in bfloat16. Models are loaded before; one thread, processor time.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import itertools
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gapft_harness.core.records import Decoding
+from gapft_harness.core.records import BLOCK, Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.recipe.recipe import Recipe, resolve_model
-from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.recipe.recipe import resolve_model
+from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
-from gapft_harness.stages.search.stage import search_split
-from tests.benchmarks.measure import Figure, time_in_turn
+from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
 from tests.generated import generate_missing
 
-K, CHUNK, ROUNDS = 8, 200, 5
+K, BATCH, ROUNDS = 8, 64, 3
+#: Problems of a real model: those of a search, a part of which is one round, and greedy decodes.
+PROBLEMS, PART, MIXED = 64, 16, 64
+#: The required speed-up of a search: in general, and for vocabularies above the given size, whose
+#: sorting takes most of lm-eval's time.
+GOAL, LARGE, GOAL_OF_LARGE = 2.5, 100_000, 4.0
+
+#: Two worked examples as turns.
+SHOTS = (
+    (
+        "A shop has 12 red pens and 7 blue pens. It sells 5 pens in the morning and 3 pens in the "
+        "afternoon. How many pens are left in the shop at the end of the day?",
+        "The shop has 12 + 7 = 19 pens. It sells 5 + 3 = 8 pens. So 19 - 8 = 11 pens are left.\n"
+        "The answer is \\boxed{11}.",
+    ),
+    (
+        "Tom reads 14 pages on each of the first three days of the week and 20 pages on the "
+        "fourth day. How many pages does he read in these four days?",
+        "On the first three days he reads 3 * 14 = 42 pages. With the fourth day that is "
+        "42 + 20 = 62 pages.\nThe answer is \\boxed{62}.",
+    ),
+)
 
 
-def measure(folder: Path) -> list[Figure]:
-    """Measure the demo policy on its pool: 400 problems, 1 greedy decode and 8 samples each."""
+def measure(folder: Path) -> Iterator[Figure]:
+    """Measure the demo's pool of 400 problems with 1 + 8 decodes, and each real model."""
     import torch
-    from lm_eval.models.huggingface import HFLM
 
     torch.set_num_threads(1)
-    arguments = {
-        "pretrained": resolve_model("bundled:demo"),
-        "dtype": "float32",
-        "device": "cpu",
-        "batch_size": 256,
-    }
+    demo = Pair("demo", folder / "demo", Path(resolve_model("bundled:demo")), "float32", 256)
     task = load_task("gapft_demo")
-    problems = task.read_pool()
-    prompts = [problem.prompt for problem in problems]
-    greedy = task.build_decoding()
+    problems, greedy = task.read_pool(), task.build_decoding()
     sampled = Decoding(True, greedy.max_gen_toks, greedy.until, 1.0, 1.0, 0)
-    number = itertools.count()
+    demo.compare([problems], greedy, sampled, 1)  # the first round is slower
+    yield demo.compare([problems] * ROUNDS, greedy, sampled, 1.1)
+    for number, model in enumerate(list_models("generation")):
+        pair = Pair(model.name, folder / str(number), model, "bfloat16", BATCH)
+        words = build_word_problems(pair.lm)
+        parts = [words[first : first + PART] for first in range(0, PROBLEMS, PART)]
+        goal = GOAL_OF_LARGE if read_vocabulary_size(model) > LARGE else GOAL
+        greedy, sampled = Decoding(False, 64), Decoding(True, 64, (), 0.7, 0.95, 0)
+        yield pair.compare(parts, greedy, sampled, 1 / goal)
+        mixed = [build_mixed_requests(pair.lm)] * ROUNDS
+        yield pair.compare(mixed, replace(greedy, max_gen_toks=200), None, 1 / 1.5)
 
-    def our_generation() -> None:
-        phases = [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
-        generate_missing(folder / f"store{next(number)}", problems, phases, sampler, chunk=CHUNK)
 
-    def our_search() -> None:
-        run = folder / f"{next(number)}" / "run"  # with its own store beside it
-        RunDirectory.create_or_open(run, build_recipe(arguments))
-        search_split(str(run), "pool")
+class Pair:
+    """Our sampler and lm-eval's model, with the same weights and batches."""
 
-    def bare_search() -> None:
-        generate_bare(HFLM(**arguments), prompts, greedy)
+    def __init__(self, name: str, folder: Path, model: Path, dtype: str, batch: int) -> None:
+        from lm_eval.models.huggingface import HFLM
 
-    our_search()
-    bare_search()
-    whole = time_in_turn(our_search, bare_search, ROUNDS)
+        arguments = {
+            "pretrained": str(model), "dtype": dtype, "device": "cpu", "batch_size": batch
+        }  # fmt: skip
+        self.sampler: Any = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
+        self.lm = HFLM(**arguments)
+        self.lm.model.generation_config = self.sampler._sampler._lm.model.generation_config
+        self.name, self._stores = name, (folder / str(n) for n in itertools.count())
 
-    sampler = load_plugins().create_sampler(SamplerSettings("hf", arguments), None)
-    lm = HFLM(**arguments)
-    our_generation()
-    generate_bare(lm, prompts, greedy)
-    warm = time_in_turn(our_generation, lambda: generate_bare(lm, prompts, greedy), ROUNDS)
-    return [
-        Figure(
-            "generate(): warm model, store and token ids / bare generate_until",
-            warm[0],
-            1.10,
-            detail=format_detail(warm, len(problems)),
-        ),
-        Figure(
-            "search(): loading, generation, verdicts, sealing / load HFLM, generate_until",
-            whole[0],
-            None,  # fixed costs of some seconds: verifier workers, sealing
-            detail=format_detail(whole, len(problems)),
-        ),
+    def compare(
+        self,
+        parts: Sequence[Sequence[Problem]],
+        greedy: Decoding,
+        sampled: Decoding | None,
+        limit: float,
+    ) -> Figure:
+        """Compare greedy decodes, and K samples if ``sampled`` is given; each part is a round."""
+        ours, others = iter(parts), iter(parts)
+        phases = [build_greedy_phase(greedy)]
+        if sampled is not None:
+            phases += build_sample_phases(sampled, K)
+        ratio, own_s, bare_s = time_in_turn(
+            lambda: self.generate(next(ours), phases),
+            lambda: self.generate_with_lm_eval(next(others), greedy, sampled),
+            len(parts),
+            clock=time.process_time,
+        )
+        what = "search" if sampled is not None else "greedy, mixed lengths"
+        detail = f"{1 / ratio:.1f} times as fast: {own_s:.1f} s against {bare_s:.1f} s"
+        return Figure(f"{self.name}: {what} / lm-eval's hf", ratio, limit, detail=detail)
+
+    def generate(self, problems: Sequence[Problem], phases: list[DecodePhase]) -> None:
+        chunk = min(200, len(problems)) if len(phases) > 1 else PART * BLOCK
+        generate_missing(next(self._stores), problems, phases, self.sampler, chunk=chunk)
+
+    def generate_with_lm_eval(
+        self, problems: Sequence[Problem], greedy: Decoding, sampled: Decoding | None
+    ) -> None:
+        from lm_eval.api.instance import Instance
+
+        for decoding, repeats in ((greedy, 1), (sampled, K)):
+            if decoding is None:
+                continue
+            kwargs: dict[str, Any] = {
+                "until": list(decoding.until), "max_gen_toks": decoding.max_gen_toks,
+                "do_sample": decoding.do_sample,
+            }  # fmt: skip
+            if decoding.do_sample:
+                kwargs |= {"temperature": decoding.temperature, "top_p": decoding.top_p, "top_k": 0}
+            requests = [
+                Instance("generate_until", {}, (problem.prompt, kwargs), 0)
+                for problem in problems
+                for _ in range(repeats)
+            ]
+            with contextlib.redirect_stderr(io.StringIO()):
+                self.lm.generate_until(requests)
+
+
+def build_word_problems(lm: Any) -> list[Problem]:
+    """Build arithmetic word problems after two examples, as turns of the model's chat."""
+    draw = random.Random(0)
+    shots = [
+        {"role": role, "content": text}
+        for shot in SHOTS
+        for role, text in zip(("user", "assistant"), shot, strict=True)
     ]
+    problems = []
+    for number in range(PROBLEMS):
+        a, b = draw.randrange(5, 99), draw.randrange(3, 60)
+        where = draw.choice(("", " in a basket on the long table near the old kitchen door"))
+        question = (
+            f"{draw.choice(('Ann', 'Ben', 'Carl', 'Dora'))} has {a} apples{where} and buys {b} "
+            f"more on {draw.choice(('Monday', 'Tuesday'))}. How many apples are there now?"
+        )
+        prompt = lm.apply_chat_template([*shots, {"role": "user", "content": question}])
+        problems.append(Problem(f"p{number}", prompt, str(a + b)))
+    return problems
 
 
-def generate_bare(lm: Any, prompts: list[str], greedy: Decoding) -> None:
-    """Generate one greedy decode and K samples per prompt with lm-eval alone."""
-    from lm_eval.api.instance import Instance
-
-    common = {"until": list(greedy.until), "max_gen_toks": greedy.max_gen_toks}
-    settings = {**common, "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    for repeats, kwargs in ((1, {**common, "do_sample": False}), (K, settings)):
-        requests = [
-            Instance("generate_until", {}, (prompt, kwargs), 0)
-            for prompt in prompts
-            for _ in range(repeats)
-        ]
-        with contextlib.redirect_stderr(io.StringIO()):
-            lm.generate_until(requests)
-
-
-def build_recipe(arguments: dict[str, Any]) -> Recipe:
-    content = {
-        "name": "bench",
-        "data": {"task": "gapft_demo"},
-        "model": {"args": arguments},
-        "search": {"k": K, "temperature": 1.0, "top_p": 1.0, "chunk": CHUNK},
-    }
-    return check_recipe(content, "bench")
-
-
-def format_detail(measured: tuple[float, float, float], problems: int) -> str:
-    return f"{measured[1]:.2f} s against {measured[2]:.2f} s; {problems} problems x (1 + {K})"
+def build_mixed_requests(lm: Any) -> list[Problem]:
+    """Build requests: three of four ask for a word, the fourth for a story."""
+    problems = []
+    for number in range(MIXED):
+        topic = ("rivers", "the moon", "bread", "clocks")[number // 4 % 4]
+        question = (
+            f"Write a story about {topic} and the number {number}."
+            if number % 4 == 0
+            else f"Is {topic} a good subject for story number {number}? Reply with yes or no only."
+        )
+        prompt = lm.apply_chat_template([{"role": "user", "content": question}])
+        problems.append(Problem(f"p{number}", prompt, ""))
+    return problems

@@ -28,6 +28,14 @@ class Solution:
             best[x % k] = best.get(x % k, 0) + x * i
         return sorted(best.values())
 """
+_RUNNER = f"""import json, sys
+{_USUAL}
+job = json.load(sys.stdin)
+space = {{}}
+exec(job["source"], space)
+solution = space["Solution"]()
+print(all(solution.f(*call) == value for call, value in zip(job["calls"], job["expected"])))
+"""
 
 
 def measure(folder: Path) -> list[Figure]:
@@ -36,74 +44,54 @@ def measure(folder: Path) -> list[Figure]:
 
 
 def measure_tier(tier: str, folder: Path) -> list[Figure]:
-    with Sandbox(tier=tier, workers=WORKERS, limits=_LIMITS) as sandbox:
-        return [
-            measure_stdin(sandbox, folder, "stdin, a fork a test", _SUM, 240, 2.5),
-            measure_stdin(sandbox, folder, "stdin with the usual imports", _USUAL + _SUM, 80, 8.0),
-            measure_function(sandbox, folder),
-        ]
-
-
-def measure_stdin(
-    sandbox: Sandbox, folder: Path, name: str, source: str, count: int, times: float
-) -> Figure:
-    path = folder / "program.py"
-    path.write_text(source)
-
-    def ours() -> None:
-        results = sandbox.judge([(Program(source), [Test(_GIVEN, _EXPECTED)])] * count)
-        assert {result.verdict for result in results} == {"accepted"}
-
-    def plain() -> None:
-        def run_program(_: int) -> bytes:
-            command = [sys.executable, "-I", "-S", str(path)]
-            return subprocess.run(command, input=_GIVEN.encode(), capture_output=True).stdout
-
-        with ThreadPoolExecutor(WORKERS) as pool:
-            assert set(pool.map(run_program, range(count))) == {_EXPECTED.encode()}
-
-    ratio, own_s, plain_s = time_in_turn(ours, plain, ROUNDS)
-    detail = f"{count / own_s:.0f} a second against {count / plain_s:.0f}; {1 / ratio:.2f} times"
-    return Figure(f"{sandbox.tier}: {name}, time / plain", ratio, 1 / times, detail=detail)
-
-
-def measure_function(sandbox: Sandbox, folder: Path) -> Figure:
-    """Compare 20 inputs per function with one plain child process that runs them."""
-    programs, inputs = 40, 20
-    calls = [[list(range(i, i + 200)), 7 + i] for i in range(inputs)]
+    """Measure programs that read stdin, some with usual imports, and functions with 20 calls."""
+    stdin_tests = [Test(_GIVEN, _EXPECTED)]
+    calls = [[list(range(i, i + 200)), 7 + i] for i in range(20)]
     space: dict[str, type] = {}
     exec(_FUNCTION, space)
     expected = [space["Solution"]().f(*call) for call in calls]
-    tests = [
+    function_tests = [
         Test("\n".join(map(json.dumps, call)), json.dumps(value))
         for call, value in zip(calls, expected, strict=True)
     ]
-    runner = folder / "runner.py"
-    runner.write_text(
-        "import json, sys\n"
-        f"{_USUAL}"
-        "job = json.load(sys.stdin)\n"
-        "space = {}\n"
-        "exec(job['source'], space)\n"
-        "solution = space['Solution']()\n"
-        "print(all(solution.f(*c) == e for c, e in zip(job['calls'], job['expected'])))\n"
-    )
-    job = json.dumps({"source": _FUNCTION, "calls": calls, "expected": expected}).encode()
+    job = json.dumps({"source": _FUNCTION, "calls": calls, "expected": expected})
+    imports = _USUAL + _SUM
+    with Sandbox(tier=tier, workers=WORKERS, limits=_LIMITS) as sandbox:
+        pairs = [
+            ("stdin, a fork a test", Program(_SUM), stdin_tests, _SUM, _GIVEN, 240, 1 / 2.5),
+            ("stdin, usual imports", Program(imports), stdin_tests, imports, _GIVEN, 80, 1 / 8),
+            ("20 calls", Program(_FUNCTION, "function", "f"), function_tests, _RUNNER, job, 40, 1),
+        ]
+        return [compare(sandbox, folder, *pair) for pair in pairs]
 
-    def ours() -> None:
-        program = Program(_FUNCTION, "function", "f")
-        results = sandbox.judge([(program, tests)] * programs)
+
+def compare(
+    sandbox: Sandbox,
+    folder: Path,
+    name: str,
+    program: Program,
+    tests: list[Test],
+    plain_source: str,
+    plain_input: str,
+    count: int,
+    limit: float,
+) -> Figure:
+    """Compare a program in the sandbox with plain child processes, one for each program."""
+    path = folder / "program.py"
+    path.write_text(plain_source)
+
+    def judge() -> None:
+        results = sandbox.judge([(program, tests)] * count)
         assert {result.verdict for result in results} == {"accepted"}
 
-    def plain() -> None:
+    def run_plainly() -> None:
         def run_program(_: int) -> bytes:
-            command = [sys.executable, "-I", "-S", str(runner)]
-            return subprocess.run(command, input=job, capture_output=True).stdout
+            command = [sys.executable, "-I", "-S", str(path)]
+            return subprocess.run(command, input=plain_input.encode(), capture_output=True).stdout
 
         with ThreadPoolExecutor(WORKERS) as pool:
-            assert set(pool.map(run_program, range(programs))) == {b"True\n"}
+            assert set(pool.map(run_program, range(count))) <= {_EXPECTED.encode(), b"True\n"}
 
-    ratio, own_s, plain_s = time_in_turn(ours, plain, ROUNDS)
-    detail = f"{programs / own_s:.0f} programs a second against {programs / plain_s:.0f}"
-    name = f"{sandbox.tier}: {inputs} calls a program, time / one plain child each"
-    return Figure(name, ratio, 1.0, detail=detail)
+    ratio, own_s, plain_s = time_in_turn(judge, run_plainly, ROUNDS)
+    detail = f"{count / own_s:.0f} a second against {count / plain_s:.0f}; {1 / ratio:.2f} times"
+    return Figure(f"{sandbox.tier}: {name}, time / plain", ratio, limit, detail=detail)

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Sampler, SamplerSettings
+from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
-from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
+from tests.benchmarks.measure import Figure, time_in_turn
 from tests.generated import generate_missing
 from tests.kit.tiny_models import write_byte_llama
 
@@ -30,13 +27,8 @@ PROBLEMS, PROMPT_TOKENS, NEW_TOKENS = 16, 300, 64
 
 
 def measure(folder: Path) -> list[Figure]:
-    """Compare the demo policy's pool with bare vLLM, and a small random Llama with hf.
-
-    With real models, compare top-p with plain sampling.
-    """
-    models = list_models("vllm_search")
-    figures = [compare_with_bare_vllm(folder), *compare_with_hf(folder)]
-    return [*figures, *(measure_top_p(folder, model) for model in models)]
+    """Compare the demo policy's pool with bare vLLM, and a small random Llama with hf."""
+    return [compare_with_bare_vllm(folder), compare_with_hf(folder)]
 
 
 def compare_with_bare_vllm(folder: Path) -> Figure:
@@ -47,11 +39,13 @@ def compare_with_bare_vllm(folder: Path) -> Figure:
     sampler: Any = load_plugins().create_sampler(
         build_settings("vllm", resolve_model("bundled:demo")), None
     )
-    work = Work(
-        folder / "demo", problems, [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
-    )
+    stores = (folder / f"demo{number}" for number in itertools.count())
+    phases = [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
     engine = sampler._sampler._lm.model
     prompts = [problem.prompt for problem in problems]
+
+    def generate() -> None:
+        generate_missing(next(stores), problems, phases, sampler, chunk=200)
 
     def bare() -> None:
         from vllm import SamplingParams
@@ -65,9 +59,9 @@ def compare_with_bare_vllm(folder: Path) -> Figure:
             use_tqdm=False,
         )
 
-    work.run(sampler)
+    generate()
     bare()
-    ratio, own_s, bare_s = time_in_turn(lambda: work.run(sampler), bare, ROUNDS)
+    ratio, own_s, bare_s = time_in_turn(generate, bare, ROUNDS)
     sampler.close()
     return Figure(
         "generate(): warm engine, store and token ids / bare LLM.generate",
@@ -77,7 +71,7 @@ def compare_with_bare_vllm(folder: Path) -> Figure:
     )
 
 
-def compare_with_hf(folder: Path) -> list[Figure]:
+def compare_with_hf(folder: Path) -> Figure:
     model = str(write_byte_llama(folder / "model", hidden=256, layers=4, context=512))
     draw = random.Random(0)
     shared = "".join(draw.choices("abcdefgh ", k=PROMPT_TOKENS // 2))
@@ -86,68 +80,28 @@ def compare_with_hf(folder: Path) -> list[Figure]:
         for i in range(PROBLEMS)
     ]
     long = Decoding(True, NEW_TOKENS, (), 1.0, 1.0, 0)
-    work = Work(folder / "long", problems, build_sample_phases(long, K))
-    samplers = [
-        load_plugins().create_sampler(build_settings(backend, model, device="cpu"), None)
+    stores = (folder / f"long{number}" for number in itertools.count())
+    samplers = {
+        backend: load_plugins().create_sampler(build_settings(backend, model, device="cpu"), None)
         for backend in ("hf", "vllm")
-    ]
-    hf, vllm = samplers
-    work.run(hf)
-    work.run(vllm)
-    ratio, fast, slow = time_in_turn(lambda: work.run(vllm), lambda: work.run(hf), ROUNDS)
-    for sampler in samplers:
+    }
+
+    def generate(backend: str) -> None:
+        phases = build_sample_phases(long, K)
+        generate_missing(next(stores), problems, phases, samplers[backend], chunk=200)
+
+    generate("hf")
+    generate("vllm")
+    ratio, fast, slow = time_in_turn(lambda: generate("vllm"), lambda: generate("hf"), ROUNDS)
+    for sampler in samplers.values():
         sampler.close()
-    return [
-        Figure(
-            "generate(): vllm / hf, on CPU",
-            ratio,
-            1 / 2.5,
-            detail=f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput; "
-            f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
-        )
-    ]
-
-
-def measure_top_p(folder: Path, model: Path) -> Figure:
-    """Compare top-p with plain sampling for a real model: vLLM sorts the vocabulary on a CPU."""
-    arguments = {"dtype": "bfloat16", "device": "cpu", "max_model_len": 256}
-    sampler = load_plugins().create_sampler(build_settings("vllm", str(model), **arguments), None)
-    problems = [Problem(f"p{i}", f"Write a story about the number {i}.", "") for i in range(8)]
-    top_p, plain = (
-        Work(
-            folder / f"{model.name} {p}",
-            problems,
-            build_sample_phases(Decoding(True, 32, (), 0.7, p, 0), K),
-        )
-        for p in (0.95, 1.0)
-    )
-    plain.run(sampler)
-    ratio, with_it, without = time_in_turn(
-        lambda: top_p.run(sampler), lambda: plain.run(sampler), ROUNDS, clock=time.process_time
-    )
-    sampler.close()
     return Figure(
-        f"{model.name}: vllm with top-p / without, on CPU",
+        "generate(): vllm / hf, on CPU",
         ratio,
-        None,
-        detail=f"{with_it:.1f} s against {without:.1f} s of processor time; "
-        f"{len(problems)} problems x {K}, {read_vocabulary_size(model):,} tokens",
+        1 / 2.5,
+        detail=f"{fast:.2f} s against {slow:.2f} s: {1 / ratio:.1f} times the throughput; "
+        f"{PROBLEMS} problems x {K}, {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
     )
-
-
-class Work:
-    """The same problems and phases, generated without reuse each time."""
-
-    def __init__(
-        self, folder: Path, problems: Sequence[Problem], phases: list[DecodePhase]
-    ) -> None:
-        folder.mkdir()
-        self._folder, self._read_problems, self._phases = folder, problems, phases
-        self._find_pid = itertools.count()
-
-    def run(self, sampler: Sampler) -> None:
-        place = self._folder / f"{next(self._find_pid)}"
-        generate_missing(place, self._read_problems, self._phases, sampler, chunk=200)
 
 
 def build_settings(backend: str, model: str, **args: Any) -> SamplerSettings:

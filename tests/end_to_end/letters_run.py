@@ -36,14 +36,14 @@ import json
 import os
 import time
 
-from gapft_harness.plugins.samplers.lm_eval_models import hf
-
 
 class Logged:
     """The hf sampler, with a line in a log before each call."""
 
     def __init__(self, settings, adapter):
-        self._sampler = hf(settings, adapter)
+        from gapft_harness.api import HfSampler
+
+        self._sampler = HfSampler(settings, adapter)
         self._arm = adapter.arm.name if adapter else None
         self.describe, self.close = self._sampler.describe, self._sampler.close
 

@@ -4,7 +4,6 @@ docs/experiments.md explains it.
 """
 
 import json
-from functools import partial
 from statistics import fmean, median
 
 from pydantic import Field
@@ -35,10 +34,6 @@ class AnswerLengths(api.Experiment):
             for arm in view.arms()
         }
 
-    def cost(self, recipe, counts):
-        """Describe the work of the steps and their folder, for the dry run."""
-        return api.Cost(work={f"measure answers of {counts['adapters']} training sets": NAME})
-
     def part(self):
         """Return the part of the report."""
         return LengthsPart()
@@ -52,7 +47,7 @@ def build_lengths_path(arm):
 def measure(output, examples, long):
     """Measure the answers of a training set; this is the function of the step."""
     tokens = [len(example.response_ids) for example in api.read_examples(examples)]
-    api.write_json(output, describe_lengths(tokens, long))
+    output.write_text(json.dumps(describe_lengths(tokens, long)))
 
 
 def describe_lengths(tokens, long):
@@ -67,7 +62,7 @@ def describe_lengths(tokens, long):
 
 
 class LengthsPart(api.Part):
-    """The part of the report: a section, a figure, a table, an entry in results.json."""
+    """The part of the report: a section, a file of rows, an entry in results.json."""
 
     name, after = NAME, "Training budgets"
 
@@ -107,34 +102,16 @@ class LengthsPart(api.Part):
 
     def sections(self, inputs, findings, part_findings):
         """Return the section, which follows that of the budgets."""
-        lead, name = part_findings["conditions"][findings.lead], api.condition_name(findings.lead)
-        source = part_findings["source"]
-        result = (
-            f"The median answer has {source['median']:g} tokens under the source and "
-            f"{lead['given']['median']:g} under {name}, whose training answers have "
-            f"{lead['trained_on']['median']:g}."
-        )
-        rows = [["source", "", "", *format_cells(source)]]
+        rows = [["source", "", "", *format_cells(part_findings["source"])]]
         for name, lengths in part_findings["conditions"].items():
             learned, given = format_cells(lengths["trained_on"]), format_cells(lengths["given"])
-            rows.append([api.condition_name(name), *learned, *given])
-        figure = api.Figure(
-            NAME,
-            "Tokens of the median answer given: " + "; ".join(f"{r[0]} {r[3]}" for r in rows),
-            "Tokens of the median answer, mean over seeds. Open: answers that the condition was "
-            "trained on. Filled: answers that it gives on the audit. Line: the source.",
-        )
+            rows.append([name, *learned, *given])
         columns = ["condition", "learned", "long", "given", "long"]
         note = (
             "Tokens of the median answer, mean over seeds. Learned: training answers; given: on "
             f"the audit. Long: share of answers with {part_findings['long']} tokens or more."
         )
-        table = api.Table(columns, rows, note=note)
-        yield api.Section("Answer lengths", [api.Text(result), figure, table])
-
-    def figures(self, findings, part_findings):
-        """Return the figure that the section shows."""
-        yield NAME, partial(draw_lengths, part_findings)
+        yield api.Section("Answer lengths", [api.Table(columns, rows, note=note)])
 
     def tables(self, inputs, findings, part_findings):
         """Return a file for tables/: one row for each condition and kind of answers."""
@@ -142,14 +119,6 @@ class LengthsPart(api.Part):
         for name, lengths in part_findings["conditions"].items():
             rows += [(name, kind, row["median"], row["long"]) for kind, row in lengths.items()]
         yield f"{NAME}.csv", rows
-
-    def summary(self, content):
-        """Return a line for the end of ``gapft run``."""
-        medians = {"source": content["source"]["median"]}
-        for name, lengths in content["conditions"].items():
-            medians[name] = lengths["given"]["median"]
-        listing = ", ".join(f"{name} {median:g}" for name, median in medians.items())
-        return api.Summary(f"tokens of the median answer: {listing}", content["problems"])
 
 
 def average_seeds(seeds):
@@ -160,28 +129,7 @@ def average_seeds(seeds):
 
 def format_cells(lengths):
     """Format the two cells of the table on one kind of answers."""
-    return f"{lengths['median']:.1f}", api.percent(lengths["long"], 0)
-
-
-def draw_lengths(part_findings, findings):
-    """Draw a row for each condition, from the answers trained on to the answers given."""
-    from matplotlib.figure import Figure
-
-    names = [*part_findings["conditions"]]
-    figure = Figure(figsize=(api.style.WIDTH, 0.3 * len(names) + 0.8), layout="constrained")
-    axes = figure.subplots()
-    axes.axvline(part_findings["source"]["median"], color=api.palette.MUTED, linewidth=0.9)
-    for row, lengths in enumerate(part_findings["conditions"].values()):
-        colour, marker = api.palette.series(row)
-        ends = lengths["trained_on"]["median"], lengths["given"]["median"]
-        axes.plot(ends, [row, row], color=colour, linewidth=1.6)
-        axes.plot(ends[0], row, marker, color=colour, markersize=9, mfc=axes.get_facecolor())
-        axes.plot(ends[1], row, marker, color=colour, markersize=5)
-    axes.set_yticks(range(len(names)), [api.condition_name(name) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel("tokens of the median answer")
-    api.style.rows_alone(axes)
-    return figure
+    return f"{lengths['median']:.1f}", f"{lengths['long']:.0%}"
 
 
 @api.hookimpl

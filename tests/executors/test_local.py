@@ -83,7 +83,7 @@ def test_rejects_function_that_cannot_be_imported(executor):
 
 def test_worker_imports_function_of_plugin_file(executor, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from gapft_harness import hookimpl\n"
+        "from gapft_harness.api import hookimpl\n"
         "def twice(value, plugin_files, progress): return {'value': 2 * value}\n"
         "@hookimpl\n"
         "def register_selectors(register): register('mine', lambda pool, n, rng: [])\n"

@@ -35,8 +35,7 @@ import json
 import pathlib
 import time
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.api import Generated, Generation, hookimpl
 
 
 class Waiting:

@@ -28,8 +28,7 @@ PLUGIN = '''
 import json
 import pathlib
 
-from gapft_harness import hookimpl
-from gapft_harness.hooks.protocols import Generated, Generation
+from gapft_harness.api import Generated, Generation, hookimpl
 from tests.kit.recording_run import InProcessExecutor
 
 

@@ -1,9 +1,10 @@
-"""Write the source of a plugin, which imports ``gapft_harness.api`` only."""
+"""Write the source of a plugin, which imports public names of ``gapft_harness.api`` only."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from pathlib import Path
 
 from gapft_harness import api
 
@@ -15,14 +16,26 @@ def build_plugin(source: str, **registrations: Sequence[str]) -> str:
         source: the components. It may import other packages at its top; the names of
             ``gapft_harness.api`` that it uses are imported before.
         registrations: by kind, as in a hook's name (``selectors``), the arguments of each call of
-            ``register``.
+            ``register``; there may be none.
     """
     hooks = "".join(
         f"\n\n@hookimpl\ndef register_{kind}(register):\n"
-        + "".join(f"    register({arguments})\n" for arguments in calls)
+        + ("".join(f"    register({arguments})\n" for arguments in calls) or "    pass\n")
         for kind, calls in registrations.items()
     )
     nodes = ast.walk(ast.parse(source + hooks))
     used_names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    imports = ", ".join(sorted(used_names.intersection(api.__all__), key=str.lower))
+    imports = ", ".join(sorted(used_names.intersection(api.PUBLIC_NAMES), key=str.lower))
     return f"from gapft_harness.api import {imports}\n{source}{hooks}"
+
+
+def write_plugin(path: Path, source: str, **registrations: Sequence[str]) -> str:
+    """Write the plugin that ``build_plugin`` returns to a file, and return the file's path.
+
+    Args:
+        path: the file to write.
+        source: see ``build_plugin``.
+        registrations: see ``build_plugin``.
+    """
+    path.write_text(build_plugin(source, **registrations))
+    return str(path)

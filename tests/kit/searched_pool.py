@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gapft_harness.api import GREEDY, STATUSES, Arm, Evidence, Pool, Response
-from gapft_harness.core.records import Budget, State, Status
+from gapft_harness.api import GREEDY, Arm, Evidence, Pool, Response
+from gapft_harness.core.records import STATUSES, Budget, State, Status
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Selector
 from gapft_harness.hooks.registration import Registration, SelectorTraits

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gapft_harness.api import STATUSES
+from gapft_harness.core.records import STATUSES
 
 PASSED = frozenset({"pass"})
 

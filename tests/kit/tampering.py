@@ -21,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gapft_harness.api import content_hash, sha256, write_json
+from gapft_harness.core.files import sha256, write_json
+from gapft_harness.core.identities import content_hash
 
 MANIFEST, HISTORY = "manifest.json", "history.jsonl"
 

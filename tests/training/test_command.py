@@ -126,7 +126,11 @@ def assert_same_training(expected: Path, actual: Path) -> None:
 @pytest.mark.parametrize(
     ("training", "dtype", "tolerance"),
     [
-        ({"micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
+        (
+            {"micro_batch": 3, "accumulation": 6, "weight_decay": 0.1, "clip_norm": 0.05},
+            "float32",
+            1e-5,
+        ),
         ({"padding_free": True, "micro_batch": 3, "accumulation": 6}, "float32", 1e-5),
         ({"normalization": "sequence_mean"}, "float32", 1e-5),
         ({"padding_free": True, "normalization": "sequence_mean"}, "bfloat16", 0.02),
@@ -151,6 +155,7 @@ def test_command_equals_literal_loop(
         settings.model_copy(update={"padding_free": False}),
     )
     steps = [[sequences[slot] for slot in line["examples"]] for line in log]
+    assert log[0]["grad_norm"] > training.get("clip_norm", 0), "clipping has something to clip"
     for line, (loss, norm, _) in zip(
         log, run_literal_training(base, steps, settings, 2), strict=True
     ):

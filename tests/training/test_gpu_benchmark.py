@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from gapft_harness.training import model
-from gapft_harness.training.model import LoraLinear
-from tests.benchmarks.gpu import adapters, invariances
+from tests.benchmarks.gpu import invariances
 from tests.benchmarks.gpu.__main__ import main
 from tests.benchmarks.gpu.device import measure_matrix_peak
 from tests.benchmarks.gpu.shapes import LLAMA_8B
@@ -41,45 +38,6 @@ def test_all_ways_train_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert plain["losses"][0] != plain["losses"][-1], "other examples at every step"
     printed = capsys.readouterr().out
     assert all(way in printed for way in ways)
-
-
-def test_batched_adapters_have_sequential_gradients(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert adapters.main(["--shape", "tiny"]) == 0  # the script compares them
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == [f"tiny, {rows} x 240" for rows in (1, 2, 4)]
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_fused_layer_equals_lora(monkeypatch: pytest.MonkeyPatch, dropout: float) -> None:
-    """In 16 bits our CPU dropout draws other masks than torch; here both draw the same."""
-    drop = partial(torch.ops.aten.native_dropout, train=True)
-    monkeypatch.setattr(model, "_apply_dropout", drop)
-    torch.manual_seed(0)
-    x, weight, bias = (torch.randn(*shape) for shape in ((2, 9, 16), (12, 16), (12,)))
-    a, b, scaling = torch.randn(4, 16), torch.randn(12, 4), 2.0
-
-    def compute_outcome(dtype: torch.dtype, fused: bool) -> list[torch.Tensor]:
-        inputs = [t.detach().clone().to(dtype).requires_grad_() for t in (x, a, b)]
-        base = (weight.to(dtype), bias.to(dtype))
-        torch.manual_seed(1)
-        if fused:
-            out = LoraLinear.apply(inputs[0], *base, *inputs[1:], scaling, dropout)  # type: ignore[no-untyped-call]
-        else:
-            dropped_input = torch.nn.functional.dropout(inputs[0], dropout)
-            out = torch.nn.functional.linear(inputs[0], *base)
-            out = out + dropped_input @ inputs[1].T @ inputs[2].T * scaling
-        torch.manual_seed(2)
-        out.backward(torch.randn(out.shape).to(dtype))
-        return [out.detach().float(), *(t.grad.float() for t in inputs if t.grad is not None)]
-
-    exact = compute_outcome(torch.float32, fused=False)
-    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
-        actual = compute_outcome(dtype, fused=True)
-        assert len(actual) == len(exact) == 4
-        for tensor, expected in zip(actual, exact, strict=True):
-            assert (tensor - expected).norm() <= tolerance * expected.norm()
 
 
 def test_invariances_hold_on_cpu(tmp_path: Path) -> None:

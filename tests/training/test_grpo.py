@@ -24,6 +24,7 @@ from gapft_harness.recipe.reading import load_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.kit.command import gapft, succeed
 from tests.kit.patience import PATIENCE_S
+from tests.kit.plugins import build_plugin
 
 UPDATES, PROMPTS, SIZE = 3, 8, 8
 SMALL = [
@@ -33,28 +34,30 @@ SMALL = [
 ]
 
 #: The audit's verifier is unchanged; the reward's verifier raises on one text, hangs on another.
-MOODY = """
+MOODY = build_plugin(
+    """
 import time
-
-from gapft_harness.api import Verdict, hookimpl
-from gapft_harness.plugins.verifiers.boxed_math import BoxedMath
+from functools import partial
 
 
-class Moody(BoxedMath):
+class Moody:
+    def __init__(self, **params):
+        self._math = load_verifier("boxed_math", **params)
+        self.close = self._math.close
+
     def verify(self, responses, golds):
         for text in responses:
             if "{first}" in text:
                 raise RuntimeError("in a mood")
             if "{second}" in text:
                 time.sleep(60)
-        return super().verify(responses, golds)
-
-
-@hookimpl
-def register_verifiers(register):
-    register("calm", BoxedMath, permissive=lambda params: ("moody", params))
-    register("moody", Moody)
-"""
+        return self._math.verify(responses, golds)
+""",
+    verifiers=[
+        '"calm", partial(load_verifier, "boxed_math"), permissive=lambda params: ("moody", params)',
+        '"moody", Moody',
+    ],
+)
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from gapft_harness.core.errors import PluginError
 from gapft_harness.hooks.manager import load_plugins
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
+from tests.kit.plugins import build_plugin
 
-ONLINE = '''
+ONLINE = build_plugin(
+    '''
 import json
-
-from gapft_harness.api import hookimpl, train_lora
 
 
 def online(job):
@@ -47,13 +47,9 @@ def offline(job):
     """Fail if the searched pool is passed."""
     assert job.searched is None, job.searched
     return train_lora(job)
-
-
-@hookimpl
-def register_trainers(register):
-    register("online", online, needs_problems=True)
-    register("offline", offline)
-'''
+''',
+    trainers=['"online", online, needs_problems=True', '"offline", offline'],
+)
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from tests.end_to_end.letters_run import kill_command
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
+from tests.kit.plugins import write_plugin
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.runs import find_differences
 from tests.kit.tampering import change_json, change_manifest
@@ -308,15 +309,11 @@ def test_parallel_runs_train_each_adapter_once(
 
 
 def test_unknown_trainer_trains_every_arm(finished_folder: Path, run: Path, tmp_path: Path) -> None:
-    plugin = tmp_path / "trainer.py"
-    plugin.write_text(
-        "from gapft_harness.api import hookimpl, train_lora\n\n\n"
-        "@hookimpl\ndef register_trainers(register):\n    register('named', train_lora)\n"
-    )
+    plugin = write_plugin(tmp_path / "trainer.py", "", trainers=['"named", train_lora'])
     opened = RunDirectory.open(run)
     named = opened.recipe.training.model_copy(update={"trainer": "named"})
     other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
-    for directory, files, keys in ((opened, [], 1), (other, [str(plugin)], 2)):
+    for directory, files, keys in ((opened, [], 1), (other, [plugin], 2)):
         groups = compute_groups(
             directory, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
         )

@@ -1,4 +1,7 @@
-"""Training compared with TRL's SFTTrainer, and twelve arms with twelve separate runs."""
+"""Training compared with TRL's SFTTrainer, and twelve arms with twelve separate runs.
+
+``GAPFT_BENCH_MODELS`` names model folders, separated as in ``PATH``, that are measured too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from gapft_harness.hooks.protocols import TrainingJob
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_sequences, plan_steps
-from tests.benchmarks.measure import Figure, run_process
+from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, run_process
 from tests.kit.tiny_models import write_byte_llama
 
 
@@ -35,7 +38,6 @@ class Case:
     steps: int
     rounds: int
     dtype: str = "float32"
-    dropout: float = 0.0
 
     def examples(self, number: int) -> list[Example]:
         """Build examples with random ids."""
@@ -53,7 +55,7 @@ class Case:
 
     def settings(self, **changes: Any) -> Training:
         """Return the paper's logic settings with one repetition and the changes."""
-        chosen = {"dtype": self.dtype, "dropout": self.dropout, "repetitions": 1}
+        chosen = {"dtype": self.dtype, "dropout": 0.0, "repetitions": 1}
         return Training(**{**chosen, **changes})
 
     def job(self, output: Path, examples: Sequence[Example], **changes: Any) -> TrainingJob:
@@ -68,47 +70,42 @@ class Case:
         )
 
 
-def measure(folder: Path) -> list[Figure]:
-    """Measure the demo policy and a 27M-parameter Llama; SFTTrainer has micro-batches of 2 x 8."""
+def measure(folder: Path) -> Iterator[Figure]:
+    """Measure the demo policy, a 27M-parameter Llama, and the models of ``GAPFT_BENCH_MODELS``."""
     import torch
 
     torch.set_num_threads(1)
-    cases = (
-        Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9),
-        Case(
-            "27M Llama", str(write_small_llama(folder / "llama")), 8192, (80, 240), (20, 100), 3, 3
-        ),
-    )
-    figures = [figure for case in cases for figure in compare_with_trl(folder, case)]
-    return [*figures, measure_twelve_arms(folder, cases[0])]
+    demo = Case("demo policy", resolve_model("bundled:demo"), 60, (15, 40), (10, 40), 6, 9)
+    llama = str(write_small_llama(folder / "llama"))
+    yield from compare_with_trl(folder, demo)
+    yield from compare_with_trl(folder, Case("27M Llama", llama, 8192, (80, 240), (20, 100), 3, 3))
+    for model in list_models("training"):
+        words = read_vocabulary_size(model)
+        case = Case(model.name, str(model), words, (50, 130), (20, 60), 2, 2, "bfloat16")
+        yield from compare_with_trl(folder, case)
+    yield measure_twelve_arms(folder, demo)
 
 
-#: Our settings: the literal 2 x 8, and the same steps without padding. On a CPU the best pass is
-#: one whose activations stay in the cache.
-_WAYS: dict[str, dict[str, Any]] = {
-    "padded 2 x 8": {},
-    "without padding": {"padding_free": True},
-    "without padding, a step in one pass": {"padding_free": True, "max_tokens": 16384},
-}
+#: Our settings: the literal 2 x 8, as SFTTrainer's, and the same steps without padding.
+_WAYS: dict[str, dict[str, Any]] = {"padded 2 x 8": {}, "without padding": {"padding_free": True}}
 
 
-def compare_with_trl(folder: Path, case: Case, ways: Sequence[str] = tuple(_WAYS)) -> list[Figure]:
-    """Compare our settings with SFTTrainer in turn, with equal losses if there is no dropout."""
-    case = dataclasses.replace(case, dropout=0.0)
+def compare_with_trl(folder: Path, case: Case) -> list[Figure]:
+    """Compare our settings with SFTTrainer in turn; there is no dropout, so losses are equal."""
     examples = case.examples(16 * case.steps)
     # without the first step, which is not timed
     steps = plan_steps([e.problem_id for e in examples], Training(repetitions=1), 13)
     length = {e.problem_id: len(e.response_ids) for e in examples}
     tokens = sum(length[slot] for step in steps[1:] for slot in step)
     trl_seconds: list[float] = []
-    measured: dict[str, list[float]] = {way: [] for way in ways}
+    measured: dict[str, list[float]] = {way: [] for way in _WAYS}
     gap = 0.0
     for turn in range(case.rounds):
         seconds, expected = train_with_trl(folder / f"{case.name} theirs {turn}", case, examples)
         trl_seconds.append(seconds)
-        for way in ways:
+        for way, changes in _WAYS.items():
             output = folder / f"{case.name} {way} {turn}"
-            seconds, losses = train_ours(output, case, examples, **_WAYS[way])
+            seconds, losses = train_ours(output, case, examples, **changes)
             measured[way].append(seconds)
             gaps = (abs(a - b) / b for a, b in zip(losses, expected, strict=True))
             gap = max(gap, *gaps)
@@ -210,7 +207,7 @@ def train_with_trl(
 _CHILD = """
 import sys
 from pathlib import Path
-from tests.benchmarks.training_speed import train_arms
+from tests.benchmarks.training import train_arms
 train_arms(Path(sys.argv[1]), sys.argv[2], [int(seed) for seed in sys.argv[3:]])
 """
 
