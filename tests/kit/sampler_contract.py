@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from gapft_harness.core.records import STOP_STRING, Attempt
 from gapft_harness.training.adapter import scale_adapter
 from tests.asking import generate_all, make_request
 from tests.kit.samplers import CONTEXT, PROMPTS, Bench, K, Promise
+from tests.kit.tiny_models import write_byte_adapter, write_byte_llama
 
 INDICES = (GREEDY, *range(K))
 LIMIT = 20
@@ -345,18 +347,21 @@ def check_adapter_is_applied_or_refused(bench: Bench) -> None:
 
 @needs(Promise.COMPUTES)
 def check_adapter_of_scale_zero_changes_nothing(bench: Bench) -> None:
-    folder = bench.model.with_name(f"{bench.backend.name}-zero")
-    scale_adapter(bench.model.with_name("adapter"), folder, 0.0, {})
+    folder = bench.folder / "zero"
+    scale_adapter(Path(bench.adapter.path), folder, 0.0, {})
     base = draw(bench.open())
     assert draw(bench.open(replace(bench.adapter, path=str(folder)))) == base
 
 
-@needs(Promise.COMPUTES)
+@needs(Promise.ADAPTERS, Promise.DRAWS)
 def check_unsuitable_adapter_is_refused(bench: Bench) -> None:
-    empty = bench.model.with_name(f"{bench.backend.name}-empty")
+    """A folder without an adapter, and an adapter of a larger model."""
+    empty, other = (bench.folder / name for name in ("empty", "other"))
     empty.mkdir()
-    with pytest.raises(UserError, match=bench.adapter.arm.name):
-        bench.open(replace(bench.adapter, path=str(empty)))
+    write_byte_adapter(write_byte_llama(other, hidden=64), other / "adapter")
+    for path in (empty, other / "adapter"):
+        with pytest.raises(UserError, match=bench.adapter.arm.name):
+            bench.open(replace(bench.adapter, path=str(path)))
 
 
 # Description, progress, errors

@@ -86,7 +86,8 @@ TEXT = frozenset(
 CHAT_SERVED = SERVED - {Promise.RENDERS, Promise.START_TOKENS, Promise.OPEN_THOUGHTS}
 
 CPU = {"pretrained": "MODEL", "dtype": "float32", "device": "cpu"}
-SERVER = {"model": "toy", "pretrained": "MODEL", "max_retries": 2}
+#: Arguments of a local model have no effect, so that a recipe may change to a server.
+SERVER = {**CPU, "batch_size": 64, "model": "toy", "max_retries": 2}
 TOKENIZED = {**SERVER, "tokenizer": "MODEL"}
 
 #: lm-eval's model of Transformers as a plugin's author may use any lm-eval model.
@@ -227,6 +228,7 @@ class Bench:
         adapter: an adapter of the model.
         tokenizer: the model's tokenizer.
         server: the backend's server.
+        folder: a folder for files.
     """
 
     backend: Backend
@@ -234,7 +236,7 @@ class Bench:
     adapter: Adapter
     tokenizer: Any
     server: ToyServer | None
-    _folder: Path
+    folder: Path
     _sampler: Sampler | None = None
     _opened: tuple[Any, ...] | None = None
 
@@ -283,12 +285,12 @@ class Bench:
 
     @property
     def _plugins(self) -> Any:
-        return load_plugins([str(self._folder / "plugin.py")] if self.backend.plugin else [])
+        return load_plugins([str(self.folder / "plugin.py")] if self.backend.plugin else [])
 
     @property
     def args(self) -> dict[str, Any]:
         """The row's ``model.args``, with the folders and the server's URL."""
-        places = {"MODEL": str(self.model), "FOLDER": str(self._folder)}
+        places = {"MODEL": str(self.model), "FOLDER": str(self.folder)}
         args = dict(self.backend.args)
         for key, value in args.items():
             for name, place in places.items():
