@@ -141,17 +141,17 @@ def test_scaled_adapter_is_served_as_ordinary_adapter(
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("setting", "key"),
     [
-        ("model.args.gpu_memory_utilisation=0.5", "argument 'gpu_memory_utilisation'"),
-        ("search.max_gen_toks=500", "search.max_gen_toks: none of the first"),
+        ("model.args.gpu_memory_utilisation=0.5", "gpu_memory_utilisation"),
+        ("search.max_gen_toks=500", "search.max_gen_toks"),
     ],
 )
-def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, message: str) -> None:
+def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, key: str) -> None:
     done = gapft(
         *("run", "demo", "--run-dir", tmp_path / "run", "--set", "model.backend=vllm"),
         *("--set", "data.pool_limit=20", "--set", "data.audit_limit=20", "--set", setting),
     )
     assert done.returncode == 2, done.stdout + done.stderr
-    assert message in " ".join(done.stderr.split())
+    assert key in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -395,7 +395,7 @@ def check_progress_counts_responses_and_tokens(bench: Bench) -> None:
     assert len(set(reports)) > 10, "also within the call"
     finished, tokens = reports[-1]
     assert finished == len(generations)
-    if bench.has(Promise.EXACT_IDS):  # the end of a response is a token, too
+    if bench.has(Promise.COUNTS):  # the end of a response is a token, too
         counts = [len(g.token_ids) + (g.finish_reason == "stop") for g in generations]
         assert tokens == sum(counts)
 

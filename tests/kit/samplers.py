@@ -37,7 +37,8 @@ class Promise(Enum):
     CONTEXT = "a prompt that does not fit the context is answered, not cut"
     START_TOKENS = "the number of start tokens can be set"
     ADAPTERS = "a trained adapter is applied"
-    REPORTS = "progress counts every response and its tokens"
+    REPORTS = "progress counts every response"
+    COUNTS = "progress counts every token"
     COMPUTES = "it computes a local model"
 
 
@@ -137,7 +138,7 @@ BACKENDS = {
     ),
     "vllm": Backend(
         "vllm",
-        ALL,
+        ALL - {Promise.COUNTS},
         args={"pretrained": "MODEL", "dtype": "float32"},
         mistakes={
             "/no/such/folder": {"pretrained": "/no/such/folder"},
@@ -170,7 +171,7 @@ BACKENDS = {
     ),
     "server that returns text": Backend(
         "local-completions",
-        SERVED - {Promise.TOP_K, Promise.START_TOKENS, Promise.EXACT_IDS},
+        SERVED - {Promise.TOP_K, Promise.START_TOKENS, Promise.EXACT_IDS, Promise.COUNTS},
         "retokenized",
         {**TOKENIZED, "tokenized_requests": False},
         server={"loads_adapters": True},
@@ -194,7 +195,8 @@ BACKENDS = {
     ),
     "chat server that returns text": Backend(
         "local-chat-completions",
-        CHAT_SERVED - {Promise.TOP_K, Promise.EXACT_IDS, Promise.IDS, Promise.CHATS},
+        CHAT_SERVED - {Promise.TOP_K, Promise.EXACT_IDS, Promise.IDS, Promise.CHATS}
+        - {Promise.COUNTS},
         "none",
         {**SERVER, "tokenizer_backend": "None"},
         server={"loads_adapters": True},

@@ -208,6 +208,20 @@ def test_adapter_of_another_model_is_refused(
         HfSampler(build_settings(other), adapter)
 
 
+@pytest.mark.parametrize("prompt", ["Why?", "<s>Why?"])
+def test_start_token_is_added_as_in_lm_eval(tmp_path: Path, prompt: str) -> None:
+    """It comes before a text, unless the text begins with one; responses have none."""
+    folder = write_byte_llama(tmp_path / "model", add_bos=True)
+    encode = AutoTokenizer.from_pretrained(folder)
+    dummy = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(folder)}), None)
+    for sampler in (HfSampler(build_settings(folder), None), dummy):
+        [answer] = generate_all(sampler, [make_request("p", prompt, (GREEDY,))], SHORT)
+        assert list(answer.prompt_ids) == encode("Why?").input_ids
+        assert answer.prompt_ids[0] == 1
+    [generation] = answer.generations
+    assert [1, *generation.token_ids] == encode("lol").input_ids
+
+
 # Models of lm-eval that return text
 
 
