@@ -13,7 +13,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import replace_start_ids
 from gapft_harness.recipe.sections import Training
 from gapft_harness.training.plan import build_training_prompt
 from tests.kit.command import gapft, succeed
@@ -187,16 +186,3 @@ def test_training_prompt_keeps_text_after_start_tokens(
     assert prompt == (*[BOS] * count, *text)
     assert build_training_prompt(prompt, settings) == prompt
     assert build_training_prompt(prompt, Training()) == prompt
-
-
-@given(st.lists(st.integers(0, 5)), st.none() | st.integers(1, 2))
-def test_start_tokens_replace_those_of_the_prompt(ids: list[int], count: int | None) -> None:
-    start = None if count is None else [BOS] * count
-    replaced = replace_start_ids(ids, start)
-    if count is None:
-        assert replaced == ids
-        return
-    assert replaced[:count] == start
-    assert replaced[count : count + 1] != [BOS]
-    text = ids[next((i for i, token in enumerate(ids) if token != BOS), len(ids)) :]
-    assert replaced[count:] == text

@@ -237,11 +237,11 @@ TURNS = (
 BRIEF = {"system_instruction": "Be brief."}
 SILENT = {"args": {"chat_template_args": {"enable_thinking": False}}}
 
-#: By settings and fields of a request: the text of the prompt that the model gets.
+#: By settings (equal ones together) and fields of a request: the prompt that the model gets.
 CHATS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {}, "<s><user>Why?\n<assistant>"),
-    (BRIEF, {}, "<s><system>Be brief.\n<user>Why?\n<assistant>"),
     ({}, {"attempts": ATTEMPTS[:1]}, "<s><user>Why?\n<assistant>One.\n<user>No.\n<assistant>"),
+    (BRIEF, {}, "<s><system>Be brief.\n<user>Why?\n<assistant>"),
     (
         BRIEF,
         {"attempts": ATTEMPTS},

@@ -137,6 +137,25 @@ def test_unusable_model_is_refused(tmp_path: Path, fault: str) -> None:
     assert all(culprit in str(refused.value) for culprit in culprits)
 
 
+#: Templates that refuse an answer that is begun, and that leave it out.
+REFUSING = "{% if messages[-1]['role'] != 'user' %}{{ raise_exception('no') }}{% endif %}"
+DROPPING = CHAT_TEMPLATE.replace(
+    "{% for message in messages %}",
+    "{% for message in messages if message['role'] != 'assistant' %}",
+)
+
+
+@pytest.mark.parametrize("template", [REFUSING + CHAT_TEMPLATE, DROPPING])
+def test_template_that_cannot_continue_an_answer_is_refused(tmp_path: Path, template: str) -> None:
+    folder = write_byte_llama(tmp_path / "model", chat_template=template)
+    sampler = HfSampler(build_settings(folder, chat_template=True), None)
+    assert generate_all(sampler, REQUESTS, SHORT)
+    turns = ({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"})
+    begun = [make_request("p0", "Why? It is", (GREEDY,), turns=turns)]
+    with pytest.raises(UserError, match="gen_prefix"):
+        generate_all(sampler, begun, SHORT)
+
+
 def test_unusable_config_is_named_for_the_tokenizer(tmp_path: Path) -> None:
     folder = write_byte_llama(tmp_path / "broken")
     update_json(folder / "config.json", num_attention_heads=7)
