@@ -172,6 +172,7 @@ def test_failure_of_all_attempts_is_no_mistake_of_the_user(server: ToyServer) ->
 # Refusals
 
 
+@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize(
     ("fault", "culprit"),
     [
