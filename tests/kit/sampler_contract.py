@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gapft_harness.api import (
@@ -97,7 +97,8 @@ def check_response_depends_on_its_request_alone(bench: Bench) -> None:
     sampler = bench.open()
     whole = draw(sampler)
 
-    @settings(max_examples=8, deadline=None)
+    # no shrinking: a backend is slow
+    @settings(max_examples=8, deadline=None, phases=[Phase.generate])
     @given(st.permutations([*whole]).map(lambda keys: keys[:25]), st.integers(1, 4))
     def check_division(keys: list[Key], calls: int) -> None:
         for start in range(calls):
