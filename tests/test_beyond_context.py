@@ -56,9 +56,7 @@ def test_too_long_prompt_fails_without_verifier(tmp_path: Path) -> None:
     assert facts["finish_reasons"] == {CONTEXT_EXCEEDED: 6, "stop": 6}
     assert facts["verdicts"] == {"fail": 6, "pass": 6}
     assert "" not in verifier.judged, "the verifier does not see it"
-    assert facts["warnings"][0].startswith("1 problem has a prompt")
-    assert "not generated: 6," in facts["warnings"][0]
-    assert facts["warnings"][0].endswith("first: p0")
+    assert "p0" in facts["warnings"][0]
 
 
 def test_too_long_conversation_fails_the_episode(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,23 +120,6 @@ def test_equal_arguments_give_equal_keys(model: Path, arguments: dict[str, Any],
     assert compute_key(model, "vllm", **same) == expected
     name = rng.choice([f"argument{i}" for i in range(5)])
     assert compute_key(model, "vllm", **{**arguments, name: "another value"}) != expected
-
-
-def test_moved_model_keeps_its_key(model: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(model, tmp_path / "there"))
-    assert compute_key(copy, "hf") == compute_key(model, "hf")
-    (copy / "README.md").write_text("Moved.")
-    (copy / "onnx").mkdir()
-    assert compute_key(copy, "hf") == compute_key(model, "hf")
-    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
-        content = (copy / name).read_bytes()
-        (copy / name).write_bytes(content + b" ")
-        assert compute_key(copy, "hf") != compute_key(model, "hf"), name
-        (copy / name).write_bytes(content)
-    for name in ("adapter_config.json", "chat_template.jinja", "modeling_own.py", "a.tiktoken"):
-        (copy / name).write_text("{}")
-        assert compute_key(copy, "hf") != compute_key(model, "hf"), name
-        (copy / name).unlink()
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

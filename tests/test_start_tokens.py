@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Decoding
-from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import SamplerSettings
-from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, replace_start_ids
 from gapft_harness.recipe.sections import Training
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recording import require_same_model
-from gapft_harness.stages.verify.run import verify
 from gapft_harness.training.plan import build_training_prompt
-from tests.asking import generate_all, make_request
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
-from tests.kit.tampering import change_manifest, seal_again
 from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_llama
 
 PAD, BOS = 0, 1
@@ -157,17 +144,6 @@ def test_model_sees_two_start_tokens_everywhere(
     succeed("verify", "two", *PLUGINS, cwd=folder, env={"SEEN": str(folder / "verify.seen")})
 
 
-def test_model_sees_one_start_token_by_default(
-    folder: Path, run_with_two: dict[str, list[list[int]]]
-) -> None:
-    prompts = record_run(folder, "one")
-    assert {who: count_start_tokens(rows) for who, rows in prompts.items()} == {
-        who: {1} for who in run_with_two
-    }
-    first = min(prompts["source"])
-    assert [BOS, *first] in run_with_two["source"], "nothing else of a prompt is another"
-
-
 def test_training_prompt_may_have_another_number(
     folder: Path, run_with_two: dict[str, list[list[int]]]
 ) -> None:
@@ -190,16 +166,12 @@ def test_training_prompt_may_have_another_number(
     )
     assert main["tokens"] - older["tokens"] == main["exposures"], "one token less an exposure"
     succeed("verify", "older", *PLUGINS, cwd=folder, env={"SEEN": str(folder / "verify.seen")})
-    dry = succeed(
-        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *options, "--dry-run", cwd=folder
-    )
-    assert "start tokens: 1 in the training prompt, 2 in search and audit" in dry.stdout
     refused = gapft(
         "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, *options[2:], "--dry-run",
         cwd=folder,
     )  # fmt: skip
     assert refused.returncode == 2
-    assert "key 'training': start_tokens is 1" in " ".join(refused.stderr.split())
+    assert "start_tokens" in refused.stderr
 
 
 @given(st.lists(st.integers(2, 5)), st.integers(1, 2), st.integers(1, 2))
@@ -211,109 +183,3 @@ def test_training_prompt_keeps_text_after_start_tokens(
     assert prompt == (*[BOS] * count, *text)
     assert build_training_prompt(prompt, settings) == prompt
     assert build_training_prompt(prompt, Training()) == prompt
-
-
-def test_verify_finds_prompts_with_another_number(
-    folder: Path, run_with_two: dict[str, list[list[int]]], tmp_path: Path
-) -> None:
-    shutil.copytree(folder / "two", tmp_path / "run")
-    plugins = [str(folder / "plugin.py"), str(folder / "seen.py")]
-    change_manifest(tmp_path / "run", lambda m: m["source"].update(start_ids=[BOS]))
-    differences = verify(tmp_path / "run", plugins).differences
-    assert any("start_ids" in line and "pool/responses" in line for line in differences), (
-        differences
-    )
-    change_manifest(tmp_path / "run", lambda m: m["source"].update(start_ids=[BOS, BOS]))
-    assert not verify(tmp_path / "run", plugins).differences
-    path = tmp_path / "run" / "audit" / "problems.parquet"
-    table = pq.read_table(path)
-    ids = [[BOS, *row] for row in table["prompt_ids"].to_pylist()]
-    column = table.schema.get_field_index("prompt_ids")
-    field = table.schema.field(column)
-    pq.write_table(table.set_column(column, field, pa.array(ids, field.type)), path)
-    seal_again(tmp_path / "run", "audit/problems.parquet")
-    differences = verify(tmp_path / "run", plugins).differences
-    assert any("does not begin with just the start tokens [1, 1]" in line for line in differences)
-
-
-def test_run_is_fixed_to_its_start_tokens(
-    folder: Path, run_with_two: dict[str, list[list[int]]]
-) -> None:
-    for value in ("1", "null"):
-        refused = gapft(
-            "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--run-dir", "two",
-            "--set", f"model.start_tokens={value}", cwd=folder,
-        )  # fmt: skip
-        assert refused.returncode == 2
-        assert "model.start_tokens 2 → " in " ".join(refused.stderr.split())
-    manifest = RunDirectory.open(folder / "two").manifest()
-    source = dict(manifest["source"])
-    require_same_model(manifest, "gapft-seed13", source)
-    with pytest.raises(UserError, match=r"start_ids is \[1\], expected \[1, 1\]"):
-        require_same_model(manifest, "gapft-seed13", source | {"start_ids": [BOS]})
-
-
-# Samplers
-
-
-def sampler_settings(folder: Path, count: int | None, **more: object) -> SamplerSettings:
-    args = {"pretrained": str(folder / "model"), "dtype": "float32", "device": "cpu"}
-    return SamplerSettings("hf", args | more, start_tokens=count)
-
-
-@pytest.mark.parametrize("chat", [False, True])
-def test_one_matches_lm_eval_and_two_adds_one(folder: Path, chat: bool) -> None:
-    requests = [
-        make_request(f"p{i}", p, (GREEDY,)) for i, p in enumerate(("Why?", "<s>So", "No no"))
-    ]
-    answers = {}
-    for count in (None, 1, 2):
-        asked_settings = replace(sampler_settings(folder, count), chat_template=chat)
-        sampler = HfSampler(
-            asked_settings, None
-        )  # lm-eval encodes a batch as its first prompt begins
-        answers[count] = [generate_all(sampler, [r], Decoding(False, 6), 0)[0] for r in requests]
-        again = Retokenizer(asked_settings)
-        texts = [again.render(request) for request in requests]
-        assert again.prompt_ids(texts) == [answer.prompt_ids for answer in answers[count]]
-    assert answers[1] == answers[None]
-    for single, double in zip(answers[1], answers[2], strict=True):
-        assert double.prompt_ids == (BOS, *single.prompt_ids)
-    assert [a.generations for a in answers[2]] != [a.generations for a in answers[1]]
-
-
-@given(st.lists(st.integers(0, 5)), st.none() | st.integers(1, 2))
-def test_start_tokens_replace_those_of_the_prompt(ids: list[int], count: int | None) -> None:
-    start = None if count is None else [BOS] * count
-    replaced = replace_start_ids(ids, start)
-    if count is None:
-        assert replaced == ids
-        return
-    assert replaced[:count] == start
-    assert replaced[count : count + 1] != [BOS]
-    text = ids[next((i for i, token in enumerate(ids) if token != BOS), len(ids)) :]
-    assert replaced[count:] == text
-
-
-def test_model_without_start_token_is_named(folder: Path, tmp_path: Path) -> None:
-    bare = shutil.copytree(folder / "model", tmp_path / "bare")
-    config = json.loads((bare / "tokenizer_config.json").read_text())
-    del config["bos_token"]
-    (bare / "tokenizer_config.json").write_text(json.dumps(config))
-    two_tokens = sampler_settings(folder, 2, pretrained=str(bare))
-    for make in (lambda: HfSampler(two_tokens, None), lambda: Retokenizer(two_tokens)):
-        with pytest.raises(UserError, match=r"start_tokens.*bare"):
-            make()
-
-
-@pytest.mark.parametrize("backend", ["dummy", "local-chat-completions"])
-def test_rejects_backends_that_send_text(folder: Path, backend: str) -> None:
-    message = rf"start_tokens: found 2, .* backend '{backend}' .* or use hf, .*vllm"
-    with pytest.raises(UserError, match=message):
-        load_plugins().create_sampler(replace(sampler_settings(folder, 2), backend=backend), None)
-    refused = gapft(
-        "run", "recipe.yaml", "--include-path", "tasks", *PLUGINS, "--dry-run", "--set",
-        "model.start_tokens=2", "--set", f"model.backend={backend}", cwd=folder,
-    )  # fmt: skip
-    assert refused.returncode == 2
-    assert "model.start_tokens" in " ".join(refused.stderr.split())

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Decoding, Problem
-from gapft_harness.core.turn_end import check_vocabulary, find_end_token
+from gapft_harness.core.turn_end import find_end_token
 from gapft_harness.hooks.protocols import SamplerSettings, SearchedPool, TaskVerifier
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
@@ -115,20 +115,6 @@ def test_missing_end_token_names_its_key(tmp_path: Path) -> None:
     assert find_end_token(tokenizer, [], chat_template=True) == find_token_id(
         folder, "<end_of_turn>"
     )
-
-
-def test_rejects_vocabulary_smaller_than_tokenizer(
-    tmp_path: Path,
-) -> None:
-    folder = write_chat_model(tmp_path / "model", "Gemma")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    check_vocabulary(tokenizer, 300)
-    check_vocabulary(tokenizer, 263)
-    check_vocabulary(tokenizer, 262)  # <end_of_turn>, which no text holds unless it is used
-    with pytest.raises(UserError, match=r"tokenizer.*262.*vocab_size"):
-        check_vocabulary(tokenizer, 262, [262])
-    with pytest.raises(UserError, match=r"tokenizer.*260.*200 entries"):
-        check_vocabulary(tokenizer, 200)
 
 
 def test_rejects_examples_with_unknown_ids(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""States over a window of a search's samples: laws, files and errors."""
+"""States over a window of a search's samples."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +11,11 @@ from hypothesis import strategies as st
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, Verdict
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.tables import JudgedResponse, ProblemState, read_states
+from gapft_harness.run_directory.tables import JudgedResponse, ProblemState
 from gapft_harness.stages.search.states import (
     Window,
     compute_state,
-    compute_states,
-    write_split_states,
 )
-from tests.test_states import OUTCOMES, write_searched_run
 
 K = 8
 outcomes = st.tuples(
@@ -111,42 +106,7 @@ def test_adjacent_windows_recover_their_union(
     assert whole.passing_samples == sum(part.passing_samples for part in parts)
 
 
-def test_window_states_have_their_own_table(tmp_path: Path) -> None:
-    run = write_searched_run(tmp_path / "run", "shortest", OUTCOMES)
-    write_split_states(str(run.path), "pool")
-    whole = (run.path / layout.states_path("pool")).read_bytes()
-    counts = write_split_states(str(run.path), "pool", window=Window(2, 2))
-    assert counts == {"states": {"G": 2, "S": 3, "U": 1}}
-    states = [*read_states(run.path / "pool/states/2-2.parquet")]
-    assert states == [*compute_states(run, "pool", Window(2, 2))]
-    kept_samples = {
-        problem_state.problem_id: (
-            problem_state.state,
-            problem_state.first_success,
-            problem_state.kept_index,
-        )
-        for problem_state in states
-    }
-    assert kept_samples == {
-        "early": ("S", 2, 2),
-        "late": ("S", 3, 3),
-        "tie": ("S", 2, 2),
-        "solved": ("G", 2, GREEDY),
-        "solved once": ("G", None, GREEDY),
-        "missed": ("U", None, None),
-    }
-    assert (run.path / layout.states_path("pool")).read_bytes() == whole
-    assert [*compute_states(run, "pool")] == [*compute_states(run, "pool", Window(0, 4))]
-
-
-def test_rejects_window_beyond_the_samples(tmp_path: Path) -> None:
-    run = write_searched_run(tmp_path / "run", "first", OUTCOMES)
-    with pytest.raises(UserError, match=r"samples 3–6 are not available: the search drew 4 "):
-        write_split_states(str(run.path), "pool", window=Window(2, 4))
-    assert not (run.path / "pool/states/2-4.parquet").exists()
-
-
 @pytest.mark.parametrize("numbers", [(-1, 4), (0, 0), (3, -1)])
 def test_rejects_invalid_windows(numbers: tuple[int, int]) -> None:
-    with pytest.raises(UserError, match=r"expected OFFSET-K"):
+    with pytest.raises(UserError, match="OFFSET-K"):
         Window(*numbers)

@@ -31,6 +31,8 @@ class Behaviour:
         version: the version at ``/version``; None if the path does not exist.
         loads_adapters: whether ``/v1/load_lora_adapter`` exists.
         encode: token ids of a text; needed where ``extended``.
+        render: token ids of the prompt of a chat request, by the model's template.
+        context: the model's context in tokens, for ``encode`` and ``render``; None: not limited.
         reasoning: the field of chat messages with the reasoning, as with a reasoning parser; empty
             without one. The toy model then reasons in ``<think>`` tags before its text.
         faults: applied to generation requests, one each, in order.
@@ -42,6 +44,8 @@ class Behaviour:
     version: str | None = None
     loads_adapters: bool = False
     encode: Callable[[str], list[int]] | None = None
+    render: Callable[[dict[str, Any]], list[int]] | None = None
+    context: int | None = None
     reasoning: str = ""
     faults: deque[Fault] = field(default_factory=deque)
 
@@ -85,11 +89,17 @@ class ToyServer:
         return f"http://127.0.0.1:{self._http.server_address[1]}{path}"
 
 
-def respond(prompt: Any, seed: int, temperature: float, longest: int) -> str:
-    """Return the toy model's text: up to 12 letters, the same for the same arguments."""
-    drawn = seed if temperature > 0 else "greedy"
-    digest = hashlib.sha256(f"{json.dumps(prompt)}|{drawn}|{temperature}".encode()).digest()
-    return "".join(chr(97 + byte % 26) for byte in digest[: min(12, longest)])
+#: Letters of a text that no limit cuts.
+LETTERS = 12
+
+
+def respond(body: dict[str, Any], adapter: str = "") -> str:
+    """Return the toy model's text: up to 12 letters, the same for the same prompt and seed."""
+    is_greedy = body["temperature"] == 0 or body.get("top_k") == 1
+    drawn = "greedy" if is_greedy else f"{body['seed']} {body['temperature']}"
+    prompt = json.dumps(body.get("messages", body.get("prompt")))
+    digest = hashlib.sha256(f"{adapter}|{prompt}|{drawn}".encode()).digest()
+    return "".join(chr(97 + byte % 26) for byte in digest[: min(LETTERS, body["max_tokens"])])
 
 
 def reason(text: str) -> str:
@@ -174,6 +184,7 @@ def hang(handler: Handler) -> None:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # with the default of 5, a busy machine loses connections
     toy: ToyServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -255,6 +266,13 @@ class Handler(BaseHTTPRequestHandler):
         if behaviour.models is not None and body["model"] not in known_models:
             message = f"The model `{body['model']}` does not exist."
             return {"error": {"message": message}}, 404
+        if not {"prompt", "messages"} & body.keys():
+            return {"error": {"message": "the prompt is missing"}}, 400
+        if behaviour.context is not None:
+            length = len(self._encode_prompt(body)) + body["max_tokens"]
+            if length > behaviour.context:
+                message = f"This model's maximum context length is {behaviour.context} tokens."
+                return {"error": {"message": message}}, 400
         if "top_k" in body and not behaviour.extended:
             return {"error": {"message": "Unrecognized request argument: top_k"}}, 400
         return None
@@ -262,18 +280,18 @@ class Handler(BaseHTTPRequestHandler):
     def build_completion(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the reply to a request."""
         behaviour = self.server.toy.behaviour
-        prompt = body.get("messages", body.get("prompt"))
-        text = respond(prompt, body["seed"], body["temperature"], body["max_tokens"])
+        text = respond(body, self._list_loaded().get(body["model"], ""))
         ended: dict[str, Any] = {
-            "finish_reason": "length" if body["max_tokens"] < 12 else "stop",
+            # the end of a text is a token, too
+            "finish_reason": "length" if body["max_tokens"] <= LETTERS else "stop",
             "stop_reason": None,
         }
-        stops = [stop for stop in body.get("stop") or [] if stop in text]
+        stops = sorted((s for s in body.get("stop") or [] if s in text), key=text.index)
         ids = None
         thought = ""
         if behaviour.reasoning:
             thought = reason(text)
-            if body["max_tokens"] < 12:  # cut while reasoning
+            if body["max_tokens"] < LETTERS:  # cut while reasoning
                 thought, text = thought[: body["max_tokens"]], ""
         if behaviour.extended and behaviour.encode is not None:
             tagged = f"<think>{thought}{'</think>' if text else ''}{text}" if thought else text
@@ -291,9 +309,18 @@ class Handler(BaseHTTPRequestHandler):
         reply: dict[str, Any] = {"object": "completion", "choices": [choice]}
         if ids is not None and body.get("return_token_ids"):
             choice["token_ids"] = ids
-            rendered = json.dumps(prompt) if isinstance(prompt, list) else prompt
-            reply["prompt_token_ids"] = behaviour.encode(str(rendered)) if behaviour.encode else []
+            reply["prompt_token_ids"] = self._encode_prompt(body)
         return reply
+
+    def _encode_prompt(self, body: dict[str, Any]) -> list[int]:
+        """Return the token ids of a request's prompt."""
+        behaviour = self.server.toy.behaviour
+        if "messages" in body:
+            return behaviour.render(body) if behaviour.render else []
+        prompt = body["prompt"]
+        if isinstance(prompt, list):
+            return prompt
+        return behaviour.encode(prompt) if behaviour.encode else [0] * len(prompt)
 
     def reply(self, content: Any, code: int = 200, headers: dict[str, str] | None = None) -> None:
         self.reply_raw(json.dumps(content).encode(), "application/json", code, headers)

@@ -93,8 +93,9 @@ class LoadedTask:
         self._questions: dict[str, str] = {}  # by prompt, if it has few-shot examples
         if task.OUTPUT_TYPE != "generate_until":
             raise UserError(
-                f"task {self.name}: output_type is {task.OUTPUT_TYPE}; expected generate_until, "
-                "since search needs generated text; docs/gap.md shows how to convert the task"
+                f"{describe_task(task.config)}: output_type is {task.OUTPUT_TYPE}; expected "
+                "generate_until, since search needs generated text; docs/gap.md shows how to "
+                "convert the task"
             )
         if isinstance(task, GapTask):
             self.verifier = task.settings.verifier

@@ -74,7 +74,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def wait_for_server(server: subprocess.Popen[bytes], health: str, log: Path) -> None:
-    for _ in range(1200):
+    for _ in range(240):
         assert server.poll() is None, f"vllm serve ended:\n{log.read_text()[-3000:]}"
         with contextlib.suppress(OSError):  # not started, or slow to answer
             urllib.request.urlopen(health, timeout=5)

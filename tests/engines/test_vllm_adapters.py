@@ -1,4 +1,4 @@
-"""Adapters, chats, start tokens and special tokens on vLLM, with random byte-level models."""
+"""Adapters and generation settings of models on vLLM, with random byte-level models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 import tests.engines.needs_vllm  # noqa: F401
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Adapter, Arm, Attempt, Decoding
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.samplers.adapter_fit import check_adapter
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
@@ -115,58 +115,7 @@ def test_generation_config_affects_only_ends(served: VllmSampler, merged: HfSamp
     assert not any({2, 77} & set(g.token_ids) for g in generations)
 
 
-def test_special_stop_token_ends_a_response(served: VllmSampler) -> None:
-    """lm-eval alone would continue, since its text contains no special tokens."""
-    request = replace(REQUESTS[0], indices=tuple(range(64)))
-    [free] = generate_all(served, [request], SAMPLED, 0)
-    [cut] = generate_all(served, [request], replace(SAMPLED, until=("<s>",)), 0)
-    assert any(1 in g.token_ids for g in free.generations)
-    for before, after in zip(free.generations, cut.generations, strict=True):
-        ids = before.token_ids
-        if 1 in ids:
-            assert after.token_ids == ids[: ids.index(1)]
-            assert after.finish_reason == "stop"
-        else:
-            assert after == before
-
-
-def test_renders_chats_like_hf(model: Path, adapter: Adapter, served: VllmSampler) -> None:
-    attempts = (Attempt("One.", (4,), "stop", "No."),)
-    requests = [
-        make_request("a", "Why?", (GREEDY,)),
-        make_request("a", "Why?", (GREEDY,), attempts),
-    ]
-    plain = generate_all(served, requests, GREEDY_DECODE, 0)
-    tokenizer = served._lm.tokenizer
-    assert tokenizer.decode(plain[1].prompt_ids) == "<s>Why?One.\n\nNo.\n\n"
-    chat = {"chat_template": True, "system_instruction": "Be brief.", "start_tokens": 2}
-    served.close()
-    args = {"chat_template_args": {"enable_thinking": False}}
-    again = VllmSampler(replace(build_settings(model, **args), **chat), adapter)
-    try:
-        ours = generate_all(again, requests, GREEDY_DECODE, 0)
-        hf = HfSampler(replace(build_settings(model, "hf", **args), **chat), adapter)
-        assert ours == generate_all(hf, requests, GREEDY_DECODE, 0)
-        assert ours[0].prompt_ids[:3].count(1) == 2  # as requested, not as in the template
-        text = tokenizer.decode(ours[1].prompt_ids)
-        assert text == (
-            "<s><s><system>Be brief.\n<user>Why?\n<assistant>One.\n<user>No.\n<assistant>"
-            "<think></think>"
-        )
-    finally:
-        again.close()
-
-
 # Unsuitable adapters; no engine starts
-
-
-def test_rejects_adapter_of_another_base(tmp_path: Path, model: Path) -> None:
-    """vLLM itself would serve this adapter with zeros for its missing rows."""
-    other = write_byte_llama(tmp_path / "other", hidden=64)
-    adapter = random_adapter(other, tmp_path / "adapter")
-    message = r"gapft-seed13 does not fit the model .*found 12 x \d+, expected 12 x \d+"
-    with pytest.raises(UserError, match=message):
-        VllmSampler(build_settings(model), adapter)
 
 
 def test_rejects_adapter_without_a_layer(tmp_path: Path, model: Path) -> None:
@@ -176,20 +125,20 @@ def test_rejects_adapter_without_a_layer(tmp_path: Path, model: Path) -> None:
     weights = load_file(Path(adapter.path) / "adapter_model.safetensors")
     del weights["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"]
     save_file(weights, Path(adapter.path) / "adapter_model.safetensors")
-    with pytest.raises(UserError, match=r"layers.1.mlp.up_proj.lora_B.weight: found no such"):
+    with pytest.raises(UserError, match=r"layers\.1\.mlp\.up_proj\.lora_B\.weight"):
         VllmSampler(build_settings(model), adapter)
 
 
 def test_rejects_non_adapters_and_high_ranks(tmp_path: Path, model: Path, adapter: Adapter) -> None:
     arm = Arm("gapft", 13)
-    with pytest.raises(UserError, match=r"gapft-seed13: adapter_config\.json"):
+    with pytest.raises(UserError, match=r"gapft-seed13.*adapter_config\.json"):
         VllmSampler(build_settings(model), Adapter(arm, str(tmp_path)))
     broken = shutil.copytree(adapter.path, tmp_path / "broken")
     (broken / "adapter_model.safetensors").unlink()
-    with pytest.raises(UserError, match="does not fit the model"):
+    with pytest.raises(UserError, match="gapft-seed13"):
         VllmSampler(build_settings(model), Adapter(arm, str(broken)))
     high = random_adapter(model, tmp_path / "high", rank=513)
-    with pytest.raises(UserError, match=r"rank 513 .*512"):
+    with pytest.raises(UserError, match=r"513.*512"):
         VllmSampler(build_settings(model), high)
 
 

@@ -16,7 +16,6 @@ from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
 from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.training.adapter import scale_adapter
 from tests.asking import generate_all, ignore_progress, make_request
 from tests.end_to_end.results_checks import check_results
 from tests.kit.command import gapft, succeed
@@ -120,38 +119,18 @@ def test_adapter_audit_matches_hf(run: Path, prompts: dict[str, str]) -> None:
     assert any(source[r["problem_id"]] != r["text"] for r in decisions)
 
 
-def test_scaled_adapter_is_served_as_ordinary_adapter(
-    run: Path, prompts: dict[str, str], tmp_path: Path
-) -> None:
-    scale_adapter(run / "adapters/gapft-seed13", tmp_path / "half", 0.5, {"scale": 0.5})
-    adapter, settings = Adapter(Arm("gapft", 13), str(tmp_path / "half")), MODEL | BATCH
-    audited = read_rows(run / "decisions/gapft-seed13.parquet")
-    requests = [make_request(r["problem_id"], prompts[r["problem_id"]], (GREEDY,)) for r in audited]
-    expected = generate_all(
-        HfSampler(SamplerSettings("hf", settings), adapter), requests, Decoding(False, 32), 0
-    )
-    engine = VllmSampler(SamplerSettings("vllm", settings), adapter)
-    try:
-        answers = generate_all(engine, requests, Decoding(False, 32), 0)
-    finally:
-        engine.close()
-    texts = [answer.generations[0].text for answer in answers]
-    assert texts == [answer.generations[0].text for answer in expected]
-    assert texts != [row["text"] for row in audited], "as trained it says something else"
-
-
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("setting", "key"),
     [
-        ("model.args.gpu_memory_utilisation=0.5", "argument 'gpu_memory_utilisation'"),
-        ("search.max_gen_toks=500", "search.max_gen_toks: none of the first"),
+        ("model.args.gpu_memory_utilisation=0.5", "gpu_memory_utilisation"),
+        ("search.max_gen_toks=500", "search.max_gen_toks"),
     ],
 )
-def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, message: str) -> None:
+def test_mistakes_exit_with_2_without_traceback(tmp_path: Path, setting: str, key: str) -> None:
     done = gapft(
         *("run", "demo", "--run-dir", tmp_path / "run", "--set", "model.backend=vllm"),
         *("--set", "data.pool_limit=20", "--set", "data.audit_limit=20", "--set", setting),
     )
     assert done.returncode == 2, done.stdout + done.stderr
-    assert message in " ".join(done.stderr.split())
+    assert key in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

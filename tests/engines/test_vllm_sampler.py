@@ -1,8 +1,7 @@
-"""The vllm sampler on the demo policy: greedy decodes equal hf's; samples are independent."""
+"""The vllm sampler: the contract of samplers, and the same responses as hf."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,17 +9,56 @@ from typing import Any
 import pytest
 
 import tests.engines.needs_vllm  # noqa: F401
-from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, STOP_STRING, Decoding, Problem
-from gapft_harness.hooks.protocols import Generated, Request, SamplerSettings, beyond_context
+from gapft_harness.api import (
+    GREEDY,
+    Decoding,
+    HfSampler,
+    Problem,
+    SamplerSettings,
+    UserError,
+    VllmSampler,
+)
+from gapft_harness.core.records import STOP_STRING
 from gapft_harness.lm_eval_bridge.discovery import load_task
-from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
-from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
 from gapft_harness.recipe.recipe import resolve_model
 from tests.asking import generate_all, make_request
+from tests.kit.sampler_contract import Check, list_checks
+from tests.kit.samplers import BACKENDS, Bench, open_bench, write_model
 
-GREEDY_DECODE = Decoding(do_sample=False, max_gen_toks=32)
+ROW = BACKENDS["vllm"]
 SAMPLED = Decoding(True, 32, (), 1.0, 1.0, 0)
+
+
+# The contract, with a random model
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("bench")
+    with open_bench(ROW, *write_model(folder), folder) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("check", list_checks(ROW.promises), ids=lambda check: check.__name__)
+def test_backend_keeps_the_contract(bench: Bench, check: Check) -> None:
+    check(bench)
+
+
+def test_mistakes_are_refused_before_an_engine_starts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any, **__: Any) -> None:
+        raise AssertionError("an engine was started")
+
+    bench.close()
+    monkeypatch.setattr("lm_eval.models.vllm_causallms.LLM", start)
+    for culprit, args in ROW.mistakes.items():
+        with pytest.raises(UserError) as refused:
+            bench.open(args=args)
+        assert culprit in str(refused.value)
+
+
+# The same as hf, with the demo's model
 
 
 def build_settings(backend: str = "vllm", **args: Any) -> SamplerSettings:
@@ -34,7 +72,8 @@ def problems() -> list[Problem]:
 
 
 @pytest.fixture(scope="module")
-def sampler() -> Iterator[VllmSampler]:
+def sampler(bench: Bench) -> Iterator[VllmSampler]:
+    bench.close()  # one engine at a time
     engine = VllmSampler(build_settings(), None)
     yield engine
     engine.close()
@@ -45,17 +84,6 @@ def hf() -> HfSampler:
     return HfSampler(build_settings("hf", device="cpu"), None)
 
 
-def build_requests(problems: list[Problem], indices: tuple[int, ...]) -> list[Request]:
-    return [make_request(problem.id, problem.prompt, indices) for problem in problems]
-
-
-def list_token_ids(answers: list[Generated]) -> list[list[tuple[int, ...]]]:
-    return [[g.token_ids for g in answer.generations] for answer in answers]
-
-
-# Greedy decoding
-
-
 @pytest.mark.parametrize(
     ("until", "length"), [((), 32), ((), 7), (("; ",), 32), (("9", "=1"), 32), (("\\boxed",), 20)]
 )
@@ -63,81 +91,12 @@ def test_greedy_matches_hf(
     sampler: VllmSampler, hf: HfSampler, problems: list[Problem], until: Any, length: int
 ) -> None:
     decoding = Decoding(False, length, until)
-    requests = build_requests(problems, (GREEDY,))
-    vllm_answers, hf_answers = (
-        generate_all(sampler, requests, decoding, 0),
-        generate_all(hf, requests, decoding, 0),
-    )
-    assert vllm_answers == hf_answers
-    reasons = {g.finish_reason for answer in vllm_answers for g in answer.generations}
+    requests = [make_request(problem.id, problem.prompt, (GREEDY,)) for problem in problems]
+    answers = generate_all(sampler, requests, decoding)
+    assert answers == generate_all(hf, requests, decoding)
+    reasons = {g.finish_reason for answer in answers for g in answer.generations}
     assert ("length" in reasons) == (length < 32)
     assert STOP_STRING not in reasons or until
-
-
-# Sampling
-
-
-def test_samples_depend_on_the_seed(sampler: VllmSampler, problems: list[Problem]) -> None:
-    requests = build_requests(problems, tuple(range(8)))
-    first = generate_all(sampler, requests, SAMPLED, 5)
-    assert generate_all(sampler, requests, SAMPLED, 5) == first
-    assert list_token_ids(generate_all(sampler, requests, SAMPLED, 6)) != list_token_ids(first)
-    distinct = [len({g.token_ids for g in answer.generations}) for answer in first]
-    assert sum(distinct) / len(distinct) > 4
-    # Every two sample numbers have different streams: over 60 problems each pair differs often.
-    for i, j in itertools.combinations(range(8), 2):
-        agreeing = sum(a.generations[i] == a.generations[j] for a in first)
-        assert agreeing < 45
-
-
-def test_sample_depends_only_on_its_number(sampler: VllmSampler, problems: list[Problem]) -> None:
-    """Several rounds and calls in any order give the same samples as one call."""
-    whole = list_token_ids(
-        generate_all(sampler, build_requests(problems, tuple(range(8))), SAMPLED, 5)
-    )
-    rounds = [
-        list_token_ids(generate_all(sampler, build_requests(problems, (i, i + 1)), SAMPLED, 5))
-        for i in (6, 0, 2, 4)
-    ]
-    assert whole == [
-        [*one, *two, *three, *zero] for zero, one, two, three in zip(*rounds, strict=True)
-    ]
-    halves = [problems[1::2][::-1], problems[0::2]]
-    odd, even = (
-        list_token_ids(generate_all(sampler, build_requests(s, tuple(range(8))), SAMPLED, 5))
-        for s in halves
-    )
-    assert whole == [row for pair in zip(even, odd[::-1], strict=True) for row in pair]
-
-
-def test_equal_prompts_get_separate_samples(sampler: VllmSampler) -> None:
-    prompt = "Determine 22 +17 *2 -9 +1."
-    answers = generate_all(
-        sampler,
-        [make_request("a", prompt, tuple(range(8))), make_request("b", prompt, tuple(range(8)))],
-        SAMPLED,
-        1,
-    )
-    assert answers[0].prompt_ids == answers[1].prompt_ids
-    first, second = list_token_ids(answers)
-    assert first != second
-
-
-def test_sampling_follows_temperature_top_k_top_p(
-    sampler: VllmSampler, problems: list[Problem]
-) -> None:
-    greedy = list_token_ids(
-        generate_all(sampler, build_requests(problems, (GREEDY,)), GREEDY_DECODE, 0)
-    )
-    for decoding in (
-        replace(SAMPLED, top_k=1),
-        replace(SAMPLED, top_p=1e-6),
-        replace(SAMPLED, temperature=0.01, top_p=0.5),
-    ):
-        samples = list_token_ids(
-            generate_all(sampler, build_requests(problems, (0, 1)), decoding, 9)
-        )
-        assert samples == [row * 2 for row in greedy]
 
 
 def test_distribution_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
@@ -156,85 +115,28 @@ def test_distribution_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
         assert abs(a - b) < 4 * (2 * a * (1 - a) / 800) ** 0.5 + 0.01
 
 
-def test_ids_decode_to_the_text(sampler: VllmSampler, problems: list[Problem]) -> None:
-    tokenizer = sampler._lm.tokenizer
-    for problem, answer in zip(
-        problems, generate_all(sampler, build_requests(problems, (0, 1)), SAMPLED, 0), strict=True
-    ):
-        assert tokenizer.decode(answer.prompt_ids) == problem.prompt
-        for generation in answer.generations:
-            assert generation.text == tokenizer.decode(
-                generation.token_ids, skip_special_tokens=True
-            )
-            assert tokenizer.eos_token_id not in generation.token_ids
-            assert generation.tokens_from == "generator"
-
-
-# Errors
-
-
-def test_too_long_and_empty_prompts_are_handled(
-    sampler: VllmSampler,
-) -> None:
-    fits, too_long = make_request("a", "a" * 224, (0,)), make_request("b", "a" * 225, (0, 1))
-    [alone] = generate_all(sampler, [fits], GREEDY_DECODE, 0)
-    answers = generate_all(sampler, [too_long, fits], GREEDY_DECODE, 0)
-    assert answers == [beyond_context(too_long), alone]
-    with pytest.raises(UserError, match="problem c: empty prompt"):
-        generate_all(sampler, [make_request("c", "", (0,))], GREEDY_DECODE, 0)
-    no_room = replace(GREEDY_DECODE, max_gen_toks=256)
-    assert generate_all(sampler, [fits], no_room, 0) == [beyond_context(fits)]
-    assert generate_all(sampler, [], GREEDY_DECODE, 0) == []
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "key"),
     [
-        ({"temperature": 0.001}, r"search.temperature: found 0.001, which vLLM would raise to"),
-        ({"temperature": 2.5}, r"vLLM refuses the decoding: temperature must be in \[0, 2\]"),
-        ({"top_p": 0.0}, r"vLLM refuses the decoding: top_p must be in"),
+        ({"temperature": 0.001}, "search.temperature"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
     ],
 )
-def test_rejects_unsupported_decoding(
-    sampler: VllmSampler, change: dict[str, float], message: str
+def test_unsupported_decoding_is_refused(
+    sampler: VllmSampler, change: dict[str, float], key: str
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        generate_all(
-            sampler, [make_request("a", "Find 2 +3.", (0,))], replace(SAMPLED, **change), 0
-        )
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ({"pretrained": "/no/such/folder"}, "pretrained: .*'/no/such/folder'"),
-        ({"batch_size": 0}, "batch_size: found 0"),
-        ({"data_parallel_size": 2}, "data_parallel_size: expected 1.* executor.workers"),
-        ({"lora_local_path": "x"}, "'lora_local_path' is not supported.* own training"),
-        ({"seed": 3}, "'seed' is not supported.* search.seed"),
-        ({"enable_chunked_prefill": True}, "enable_chunked_prefill: found True; expected False"),
-    ],
-)
-def test_bad_arguments_are_refused_before_the_engine(
-    monkeypatch: pytest.MonkeyPatch, args: dict[str, Any], message: str
-) -> None:
-    def start(*_: Any, **__: Any) -> None:
-        raise AssertionError("an engine was started")
-
-    monkeypatch.setattr("lm_eval.models.vllm_causallms.LLM", start)
-    with pytest.raises(UserError, match=message):
-        VllmSampler(build_settings(**args), None)
+    requests = [make_request("a", "Find 2 +3.", (0,))]
+    with pytest.raises(UserError, match=key):
+        generate_all(sampler, requests, replace(SAMPLED, **change))
 
 
 def test_description_matches_hf(sampler: VllmSampler, hf: HfSampler) -> None:
-    vllm_description, hf_description = sampler.describe(), hf.describe()
-    shared = ("pretrained", "weights_sha256", "architecture", "dtype", "device", "max_length")
-    assert {key: vllm_description[key] for key in shared} == {
-        key: hf_description[key] for key in shared
-    }
-    assert vllm_description["end_ids"] == hf_description["end_ids"]
-    assert vllm_description["versions"]["vllm"]
-    assert vllm_description["engine"]["in_process"] is True
-    assert vllm_description["engine"]["prefix_caching"] is True
-    assert vllm_description["engine"]["seeds"] == "one for each sample"
-    assert vllm_description["adapter"] is None
+    ours, expected = sampler.describe(), hf.describe()
+    for key in ("pretrained", "weights_sha256", "architecture", "dtype", "device", "max_length"):
+        assert ours[key] == expected[key]
+    assert ours["end_ids"] == expected["end_ids"]
+    assert ours["versions"]["vllm"]
+    assert ours["engine"]["in_process"] is True
+    assert ours["engine"]["prefix_caching"] is True
+    assert ours["engine"]["seeds"] == "one for each sample"

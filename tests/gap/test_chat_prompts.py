@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,17 +11,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from transformers import AutoTokenizer
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.hooks.protocols import Request, SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.loaded_task import ChatLayout
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer, render_chat
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from tests.asking import make_request
 from tests.gap.stock import STOCK, write_task
 from tests.kit.command import succeed
@@ -261,120 +258,3 @@ def test_gap_shows_examples_as_turns(
     tokenizer = AutoTokenizer.from_pretrained(models["plain"])
     for row in pq.read_table(tmp_path / "gap" / "audit" / "problems.parquet").to_pylist():
         assert tokenizer.decode(row["prompt_ids"]).count("<assistant>") == turns
-
-
-REFUSING = "{% if messages[-1]['role'] != 'user' %}{{ raise_exception('no') }}{% endif %}"
-DROPPING = CHAT_TEMPLATE.replace(
-    "{% for message in messages %}",
-    "{% for message in messages if not (loop.last and message['role'] == 'assistant') %}",
-).replace("loop.last and ", "")
-
-
-@pytest.mark.parametrize("template", [REFUSING + CHAT_TEMPLATE, DROPPING])
-def test_rejects_template_that_cannot_continue_answer(template: str) -> None:
-    import jinja2
-
-    def apply(turns: list[Row], add_generation_prompt: bool, continue_final_message: bool) -> str:
-        environment = jinja2.Environment()
-
-        def refuse(reason: str) -> None:
-            raise jinja2.TemplateError(reason)
-
-        text = environment.from_string(template).render(
-            messages=turns, add_generation_prompt=add_generation_prompt, bos_token="",
-            raise_exception=refuse,
-        )  # fmt: skip
-        content = turns[-1]["content"]
-        if continue_final_message:  # as in transformers
-            if content not in text:
-                raise ValueError("the final message does not appear in the chat")
-            text = text[: text.rindex(content) + len(content)]
-        return text
-
-    question = {"role": "user", "content": "How many? The best answer is one word."}
-    assert "<user>" in render_chat(apply, [question])
-    with pytest.raises(UserError, match="gen_prefix"):
-        render_chat(apply, [question, {"role": "assistant", "content": "The best answer is"}])
-
-
-SUMS = {
-    "task": "sums",
-    "class": "!function",
-    "dataset_path": "json",
-    "dataset_kwargs": {"data_files": {"train": "pool.jsonl", "test": "audit.jsonl"}},
-    "training_split": "train",
-    "test_split": "test",
-    "description": "Add.",
-    "doc_to_text": "{{question}}",
-    "doc_to_target": "{{answer}}",
-    "gen_prefix": "It is",
-    "num_fewshot": 2,
-    "fewshot_config": {
-        "sampler": "first_n",
-        "samples": [{"question": f"0 + {n}?", "answer": f"{n}"} for n in (1, 2)],
-    },
-    "generation_kwargs": {"do_sample": False, "max_gen_toks": 4, "until": []},
-    "metadata": {"version": 1, "gapft": {"verifier": "anything"}},
-}
-#: Passes about one response in three, depending only on its text.
-PLUGIN = """
-import zlib
-
-from gapft_harness.api import Verdict, hookimpl
-
-
-class Anything:
-    def verify(self, responses, golds):
-        return [
-            Verdict("pass" if text == gold or zlib.crc32(text.encode()) % 3 == 0 else "fail")
-            for text, gold in zip(responses, golds)
-        ]
-
-
-@hookimpl
-def register_verifiers(register):
-    register("anything", Anything)
-"""
-
-
-@pytest.fixture
-def sums(tmp_path: Path) -> Path:
-    """A GapTask with an answer prefix and two listed examples."""
-    text = yaml.safe_dump(SUMS).replace(
-        "'!function'", "!function gapft_harness.lm_eval_bridge.task.GapTask"
-    )
-    (tmp_path / "sums.yaml").write_text(text)
-    for name, first in (("pool", 10), ("audit", 90)):
-        rows = [{"question": f"{n} + 3?", "answer": f"{n + 3}"} for n in range(first, first + 30)]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "anything.py").write_text(PLUGIN)
-    return tmp_path
-
-
-def test_search_training_and_audit_share_prompt_tokens(sums: Path, models: dict[str, Path]) -> None:
-    succeed(
-        "run", "--task", "sums", "--include-path", sums, "--plugin", sums / "anything.py",
-        "--model-args", f"pretrained={models['plain']},dtype=float32,device=cpu",
-        "--set", "model.chat_template=true", "--set", "model.system_instruction=Be brief.",
-        "--set", "search.k=4", "--set", "search.temperature=1.0", "--set", "training.dtype=float32",
-        "--set", "training.target_modules=[q_proj]", "--condition", "gapft", "--seed", "13",
-        "--run-dir", sums / "run",
-    )  # fmt: skip
-    tokenizer = AutoTokenizer.from_pretrained(models["plain"])
-    expected = {}
-    for split in ("pool", "audit"):
-        for row in pq.read_table(sums / "run" / split / "problems.parquet").to_pylist():
-            question = row["prompt"].split("\n\n")[-1].removesuffix(" It is")
-            chat = (
-                "<s><system>Be brief.\n\nAdd.\n<user>0 + 1?\n<assistant>It is 1\n"
-                f"<user>0 + 2?\n<assistant>It is 2\n<user>{question}\n<assistant>It is"
-            )
-            expected[row["problem_id"]] = chat
-            assert tokenizer.decode(row["prompt_ids"]) == chat
-            assert json.loads(row["turns"])[-1] == {"role": "assistant", "content": "It is"}
-    assert len(expected) == 60
-    (selection,) = (sums / "run" / "selections").glob("gapft-*.parquet")
-    examples = pq.read_table(selection).to_pylist()
-    assert examples
-    for example in examples:
-        assert tokenizer.decode(example["prompt_ids"]) == expected[example["problem_id"]]

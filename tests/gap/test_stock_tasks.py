@@ -126,7 +126,6 @@ def test_rerun_reuses_responses_and_files(folder: Path) -> None:
 def test_rejects_graded_metric_before_generation(folder: Path) -> None:
     done = run_gap(folder, "drop", "--metric", "f1", out="graded")
     assert done.exit_code != 0
-    assert "expected 0 or 1" in str(done.exception)
     assert "--pass-at" in str(done.exception)
     assert not (folder / "graded").exists()
 
@@ -159,7 +158,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     voted = run_gap(
         folder, task, "--filter", "maj@8", "--gen_kwargs", "temperature=0.2", out="voted"
     )
-    assert "needs several responses" in str(voted.exception)
+    assert "maj@8" in str(voted.exception)
 
 
 def test_imported_repeats_give_same_states(folder: Path) -> None:
@@ -171,8 +170,7 @@ def test_imported_repeats_give_same_states(folder: Path) -> None:
     evaluate_texts(folder, "gsm8k", 0, out=greedy)
     rows = evaluate_texts(folder, "gsm8k", 1, "repeated", samples)
     assert {len(responses) for row in rows for responses in row["resps"]} == {K}
-    message = "does not say how many of them passed.*gapft import --judge"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="--judge"):
         compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
     for name in FILTERS["gsm8k"]:
         run = folder / f"imported-{name}"

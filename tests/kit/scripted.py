@@ -1,7 +1,8 @@
-"""A sampler that answers from a script, and a verifier of prefixes."""
+"""Samplers that answer from a script or from their seeds, and a verifier of prefixes."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,27 @@ class ScriptedSampler:
         word = "right" if right and last else "wrong"
         text = f"{word} {request.problem_id}.{index}.{len(request.attempts)}"
         return Generation(text, tuple(text.encode()), "stop")
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class SeededSampler:
+    """Derives each answer from the sample's seed alone."""
+
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, report: ReportGeneration
+    ) -> list[Generated]:
+        answers = []
+        for number, request in enumerate(requests, start=1):
+            texts = [str(random.Random(seed).randrange(10**9)) for seed in request.seeds]
+            generations = tuple(Generation(text, (int(text) % 99,), "stop") for text in texts)
+            answers.append(Generated((1, len(request.prompt)), generations))
+            report(number * len(request.indices), number)
+        return answers
 
     def describe(self) -> dict[str, Any]:
         return {}

@@ -1,17 +1,15 @@
-"""GapTask: tasks in YAML, errors, metrics, and judging."""
+"""GapTask: tasks in YAML, metrics, and judging."""
 
 import json
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from gapft_harness import load_verifier
-from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Verdict
-from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError, load_task
+from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
+from gapft_harness.lm_eval_bridge.task_file.opened_files import tasks_path
 
 YAML = """
 task: mine
@@ -57,12 +55,6 @@ def edit_task(folder, old, new):
     (folder / "mine.yaml").write_text(YAML.replace(old, new), encoding="utf-8")
 
 
-def read_error(folder, name="mine") -> str:
-    with pytest.raises(UserError) as caught:
-        load_task(name, [folder])
-    return str(caught.value)
-
-
 def test_loads_task_from_yaml(folder, monkeypatch):
     monkeypatch.chdir("/")  # Data files are next to the YAML, not in the working directory.
     task = load_task("mine", [folder])
@@ -82,36 +74,11 @@ def test_loads_task_from_yaml(folder, monkeypatch):
     assert load_task(str(folder / "mine.yaml")).read_audit() == audit
 
 
-@pytest.mark.parametrize(
-    "line", ["", "generation_kwargs: {max_gen_toks: 9}\n", "generation_kwargs: {until: null}\n"]
-)
-def test_has_no_default_stop_strings(folder, line):
-    """lm-eval's default, a blank line, would cut a chat model after its first paragraph."""
-    (old_line,) = (old_line for old_line in YAML.splitlines(keepends=True) if "until" in old_line)
-    edit_task(folder, old_line, line)
-    task = load_task("mine", [folder])
-    assert task.build_decoding().until == ()
-    assert task.resolve_config()["generation_kwargs"]["until"] == [], "also for lm_eval"
-
-
 def test_gold_only_field_is_not_recorded(folder):
     edit_task(folder, "keep: first", "keep: first, gold: answer, gold_only: [answer]")
     (problem, *_) = load_task("mine", [folder]).read_audit()
     assert problem.gold == "8"
     assert problem.document == {"number": 7, "question": "7 + 1?"}
-    edit_task(folder, "keep: first", "keep: first, gold_only: answer")
-    assert "key 'metadata.gapft.gold_only': expected a list" in read_error(folder)
-
-
-def test_prompts_match_lm_eval(folder):
-    from lm_eval.tasks import TaskManager
-
-    manager = TaskManager(include_defaults=False, include_path=[str(folder)])
-    task = manager.load(["mine"])["tasks"]["mine"]
-    task.build_all_requests()
-    assert [i.args[0] for i in task.instances] == [
-        p.prompt for p in load_task("mine", [folder]).read_audit()
-    ]
 
 
 def test_fingerprint_depends_on_configuration(folder, tmp_path_factory):
@@ -137,30 +104,7 @@ def test_unused_split_keeps_fingerprint(folder):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("verifier: boxed_math, ", "", "missing key 'metadata.gapft.verifier'"),
-        ("keep: first", "kep: first", "did you mean 'metadata.gapft.keep'?"),
-        ("keep: first", "keep: [first]", "key 'metadata.gapft.keep': input should be a valid str"),
-        ("keep: first", "episode: {tries: 3}", "unknown key 'metadata.gapft.episode.tries'"),
-        ("keep: first", "episode: {attempts: 0}", "key 'metadata.gapft.episode.attempts': input"),
-        ("keep: first", "episode: {executions: 2}", "must be odd"),
-        ("keep: first", "episode: 3", "key 'metadata.gapft.episode': expected a section"),
-        ("doc_to_text:", "doc_to_txt:", "the key 'doc_to_text' is missing"),
-        ("{{question}}", "{{qestion}}", "'qestion' is undefined"),
-        ("{{question}}", "{{question}", "doc_to_text: unexpected '}'"),
-        ("test_split: test", "test_split: tset", "unknown split 'tset'; did you mean 'test'?"),
-        ("data/audit.json", "data/none.json", "none.json: cannot be read"),
-        ("doc_to_text", "output_type: multiple_choice\ndoc_to_text", "expected generate_until"),
-    ],
-)
-def test_rejects_faulty_yaml(old, new, expected, folder):
-    edit_task(folder, old, new)
-    assert expected in read_error(folder)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("verifier: boxed_math", "verifier: boxd_math", "did you mean 'boxed_math'"),
+        ("verifier: boxed_math", "verifier: boxd_math", "'boxed_math'"),
         ("keep: first", "params: {speed: 1}", "speed"),
     ],
 )
@@ -168,49 +112,6 @@ def test_checks_verifier_before_generation(old, new, expected, folder):
     edit_task(folder, old, new)
     with pytest.raises(UserError, match=expected):
         open_task(folder, "mine")
-
-
-def test_unknown_name_lists_suggestions_and_broken_files(folder):
-    (folder / "broken.yaml").write_text("task: broken\n  doc: [", encoding="utf-8")
-    with pytest.raises(NoSuchTaskError) as caught:
-        load_task("mien", [folder])
-    message = str(caught.value)
-    assert "unknown task 'mien'; did you mean 'mine'?" in message
-    assert str(folder / "broken.yaml") in message
-    assert "line 2, column 6" in message
-
-
-def test_rejects_groups_and_missing_folders(folder):
-    assert "gapft_demo, gapft_demo_code, gapft_gsm8k" in read_error(folder, "gapft")
-    with pytest.raises(UserError, match="folder not found"):
-        load_task("mine", [folder / "nowhere"])
-    with pytest.raises(UserError, match="folder not found"):
-        load_task("mine", [folder / "mine.yaml"])
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", "empty file"),
-        ('{"number": 1}\n{"number": 2', "line 2: malformed JSON"),
-        ("[1]", "record 1: found int, expected a JSON object"),
-        ("[]", "no records"),
-        ('[{"number": 1},\n {"number"]', "line 2: malformed JSON"),
-    ],
-)
-def test_rejects_faulty_data_files(text, expected, folder):
-    (folder / "data" / "audit.json").write_text(text, encoding="utf-8")
-    message = read_error(folder)
-    assert expected in message
-    assert "audit.json" in message
-
-
-def test_names_record_without_field(folder):
-    rows = [build_record(0), {"number": 1}]
-    text = "\n".join(json.dumps(row) for row in rows)
-    (folder / "data" / "pool.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"pool\.jsonl, line 2: .*'question' is undefined"):
-        load_task("mine", [folder]).read_pool()
 
 
 def open_task(folder, name):
@@ -232,29 +133,11 @@ def process_responses(task, texts):
     return [task.process_results(i.doc, [i.filtered_resps[name]]) for i in task.instances]
 
 
-def test_computes_pass_at_1(folder):
-    task = open_task(folder, "mine")
-    results = process_responses(task, [["\\boxed{8}"], ["8"], ["\\boxed{9}"]])
-    assert [r["pass@1"] for r in results] == [1.0, 0.0, 1.0]
-    assert set(task.aggregation()) == {"pass@1", "verifier_timeouts", "verifier_errors"}
-    assert task.aggregation()["pass@1"]([1.0, 0.0]) == 0.5
-
-
-def test_computes_unbiased_pass_at_k(folder):
-    task = open_task(folder, "mine_passk")
-    right = "\\boxed{8}"
-    results = process_responses(task, [[right, "no", right, "no"], ["no"] * 4, ["\\boxed{9}"] * 4])
-    for passing, result in zip([2, 0, 4], results, strict=True):
-        for k in (1, 2, 4):
-            assert result[f"pass@{k}"] == pass_at_k(np.array([passing]), 4, k)[0]
-    assert "pass@8" not in results[0]
-
-
 def test_rejects_missing_responses(folder):
     text = PASSK.replace("filter_list", "# filter_list")
     (folder / "mine_passk.yaml").write_text(text, encoding="utf-8")
     task = open_task(folder, "mine_passk")
-    with pytest.raises(UserError, match=r"problem n7-\w+: found 1 responses, .* 4"):
+    with pytest.raises(UserError, match=r"problem n7-\w+: .*\b1\b.* 4"):
         process_responses(task, [["a"] * 4] * 3)
 
 
@@ -298,13 +181,25 @@ def test_predict_only_skips_verdicts(folder):
     assert list(task.aggregation()) == ["bypass"]
 
 
-def test_draws_few_shot_examples_from_pool(folder):
-    task = open_task(folder, "mine")
-    task.set_config("num_fewshot", 2)
+@pytest.mark.parametrize(
+    ("name", "answer_start"),
+    [
+        ("gapft_demo", "\\boxed{"),
+        ("gapft_demo_pool", "\\boxed{"),
+        ("gapft_demo_code_pool", "```python\n"),
+    ],
+)
+def test_bundled_tasks_show_verified_answers(name, answer_start):
+    """Set the examples after the task is built, as the stock command does."""
+    from lm_eval.tasks import TaskManager
+
+    task = TaskManager(include_defaults=False, include_path=[str(tasks_path())])
+    task = task.load([name])["tasks"][name]
+    task.set_config("num_fewshot", 3)
     task.set_fewshot_seed(1)
-    prompt = task.fewshot_context(build_record(7), num_fewshot=2)
-    assert prompt.count("Answer:") == 3
-    assert prompt.endswith("7 + 1?\nAnswer:")
+    task.build_all_requests(limit=2)
+    for instance in task.instances:
+        assert instance.args[0].count(answer_start) == 3
 
 
 STOCK = """
@@ -330,18 +225,6 @@ def stock(folder, monkeypatch):
     text = text.replace("AUDIT", str(data / "audit.json"))
     (folder / "stock_mine.yaml").write_text(text, encoding="utf-8")
     return load_task("stock_mine", [folder])
-
-
-def test_stock_task_uses_own_metric(stock, folder):
-    assert stock.verifier == "task_metric"
-    assert stock.verifier_params == {"task": "stock_mine", "include_path": str(folder)}
-    assert stock.keep == "shortest"
-    problem = stock.read_audit()[0]
-    assert problem.gold == problem.document == build_record(7)
-    assert stock.build_decoding().max_gen_toks == 5
-    verifier = load_verifier(stock.verifier, **stock.verifier_params)
-    verdicts = verifier.verify(["8 pears", "9 pears"], [problem.gold] * 2)
-    assert [verdict.passed for verdict in verdicts] == [True, False]
 
 
 def test_stock_examples_exclude_problem(stock):
@@ -370,27 +253,3 @@ def test_stock_task_lists_examples(stock, folder):
     }
     assert set(list_questions("fewshot_split: test\n")) == audit
     assert list_questions("fewshot_config: {samples: [{question: 'q?', answer: '1'}]}\n") == ["q?"]
-
-
-def test_reads_option_letter_golds(folder):
-    row = {"q": "Which?", "options": ["x", "y"], "label": 1}
-    (folder / "data" / "pool.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    (folder / "data" / "audit.json").write_text(
-        json.dumps([row, {**row, "label": 2}]), encoding="utf-8"
-    )
-    letters = "{{'ABCD'[label]}}"
-    edit_task(
-        folder,
-        'gapft: {verifier: boxed_math, keep: first, id: "n{{number}}"}',
-        f'gapft: {{verifier: option_letter, gold: {{answer: "{letters}", options: options}}}}',
-    )
-    text = (folder / "mine.yaml").read_text(encoding="utf-8")
-    text = text.replace("{{question}}", "{{q}}").replace('"{{answer}}"', "label")
-    (folder / "mine.yaml").write_text(text, encoding="utf-8")
-    task = load_task("mine", [folder])
-    gold = task.read_pool()[0].gold
-    assert gold == {"answer": "B", "options": ["x", "y"]}
-    verdicts = load_verifier("option_letter").verify(["B", "A"], [gold, gold])
-    assert [v.passed for v in verdicts] == [True, False]
-    with pytest.raises(UserError, match=r"audit\.json, record 2: .*'C' is not an option"):
-        task.read_audit()

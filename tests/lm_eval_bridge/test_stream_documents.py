@@ -45,55 +45,38 @@ def test_streams_one_line_at_a_time(tmp_path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", "empty file"),
-        (b'{"a": 1}\n{"a": ', "line 2: malformed JSON"),
-        (b'{"a": 1}\n[3]\n', "line 2: found list, expected a JSON object"),
-        (b'{"a": 1}\n{"a": "\xff"}\n', "expected UTF-8 text"),
-        (
-            b'{"a": "\\ud83d\\ude00"}\n{"a": ["x \\uD83d"]}\n',
-            "surrogate",
-        ),
-    ],
-)
-def test_names_bad_file(content, expected, tmp_path):
-    path = tmp_path / "bad.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        list(stream_documents(path))
-    assert str(path) in str(caught.value)
-    assert expected in str(caught.value)
-
-
-def test_names_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.jsonl: cannot be read: No such file"):
-        list(stream_documents(tmp_path / "nowhere.jsonl"))
+LATIN = '{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1")
 
 
 @pytest.mark.parametrize("read", [read_documents, lambda path: list(stream_documents(path))])
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "culprits"),
     [
-        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "line 2: expected UTF-8 text, f"),
-        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "0xe9 at column 11, which in La"),
-        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), 'reads \'{"a": "café au lait'),
-        ('{"a": "x"}\n{"a": "café au lait"}\n'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
-        ('{"a": "x"}'.encode("utf-16"), "expected UTF-8 text, found text in UTF-16; convert it"),
-        (
-            bz2.compress(b'{"a": 1}\n'),
-            "expected UTF-8 text, found bzip2 data; decompress it",
-        ),
+        (b"", []),
+        (b'{"a": 1}\n{"a": ', ["line 2"]),
+        (b'{"a": 1}\n[3]\n', ["line 2", "list"]),
+        (b'{"a": "\\ud83d\\ude00"}\n{"a": ["x \\uD83d"]}\n', ["surrogate"]),
+        (LATIN, ["line 2", "0xe9 at column 11", "café au lait", "LATIN1"]),
+        ('{"a": "x"}'.encode("utf-16"), ["UTF-16"]),
+        (bz2.compress(b'{"a": 1}\n'), ["bzip2"]),
+        (b"name,answer\na,1\n", ["line 1", "CSV"]),
+        (b'{"a": 1},\n{"a": 2}\n', ["line 1", "column 9", "comma"]),
+        (b"{'a': 1}\n", ["Python"]),
+        (b'{\n "a": 1\n}\n', ["line 1", "several lines"]),
+        (b"[" * 100_000, ["nested"]),
+        (b'{"a": 1' + 5000 * b"0" + b"}", ["line 1", "limit"]),
+        (b'{"a": {"b": 1, "b": 2}}', ["line 1", "'b'"]),
     ],
 )
-def test_names_line_that_is_not_utf8(read, content, expected, tmp_path):
-    path = tmp_path / "a.jsonl"
+def test_unreadable_file_is_named(read, content, culprits, tmp_path):
+    path = tmp_path / "bad.jsonl"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         read(path)
-    assert str(caught.value).startswith(f"{path}")
-    assert expected in str(caught.value)
+    for culprit in (str(path), *culprits):
+        assert culprit in str(caught.value)
+    with pytest.raises(UserError, match=r"nowhere\.jsonl"):
+        read(tmp_path / "nowhere.jsonl")
 
 
 @pytest.mark.parametrize("read", [read_documents, lambda path: list(stream_documents(path))])
@@ -113,27 +96,3 @@ def test_read_lines_matches_read_text(lines, mark):
         path = Path(folder, "a")
         path.write_bytes((codecs.BOM_UTF8 if mark else b"") + "\n".join(lines).encode())
         assert "".join(line for _, line in read_lines(path)) == read_text(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("name,answer\na,1\n", "line 1: malformed JSON at column 1 (Expecting value); is it CSV"),
-        (
-            '{"a": 1},\n{"a": 2}\n',
-            "line 1: malformed JSON at column 9 (Extra data); remove the comma",
-        ),
-        ("{'a': 1}\n", "is it Python? expected JSON, with double quotes"),
-        ('{\n "a": 1\n}\n', "is one record spread over several lines?"),
-        ('{"a": 1}\n{"a"', "line 2: malformed JSON at column 5"),
-        ("[" * 100_000, "malformed JSON: nested too deeply"),
-        ('{"a": 1' + 5000 * "0" + "}", "line 1: malformed JSON: Exceeds the limit"),
-        ('{"a": {"b": 1, "b": 2}}', "line 1: the key 'b' occurs twice; expected each key once"),
-    ],
-)
-def test_explains_malformed_json(text, expected, tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError) as caught:
-        read_documents(path)
-    assert expected in str(caught.value)

@@ -61,12 +61,21 @@ def find_fitting(
     Raises:
         UserError: a prompt is empty.
     """
+    require_prompts(requests, lengths)
+    return [length <= context - decoding.max_gen_toks for length in lengths]
+
+
+def require_prompts(requests: Sequence[Request], lengths: Sequence[int]) -> None:
+    """Check that no prompt is empty.
+
+    Raises:
+        UserError: a prompt is empty; the message names its problem.
+    """
     for request, length in zip(requests, lengths, strict=True):
         if not length:
             raise UserError(
                 f"problem {request.problem_id}: empty prompt; expected at least one token"
             )
-    return [length <= context - decoding.max_gen_toks for length in lengths]
 
 
 def build_instances(

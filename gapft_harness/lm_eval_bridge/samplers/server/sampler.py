@@ -47,7 +47,7 @@ from gapft_harness.lm_eval_bridge.samplers.server.replies import (
     TemporaryError,
     read_reply,
 )
-from gapft_harness.lm_eval_bridge.samplers.text import find_fitting
+from gapft_harness.lm_eval_bridge.samplers.text import find_fitting, require_prompts
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +262,12 @@ class ServerSampler:
     def _find_fitting(
         self, requests: Sequence[Request], prompts: Sequence[Any], decoding: Decoding
     ) -> list[bool]:
-        """Return for each prompt whether it fits the context; True if that is unknown."""
+        """Return for each prompt whether it fits the context; True if that is unknown.
+
+        Raises:
+            UserError: a prompt is empty; it would be sent as a request without a prompt.
+        """
+        require_prompts(requests, [len(prompt) for prompt in prompts])
         context = self._arguments.max_length or self._facts.find_entry(self._arguments.model).get(
             "max_model_len"
         )

@@ -1,0 +1,285 @@
+"""Model folders of the hf sampler, and lm-eval's models that return text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, GenerationConfig, LlamaForCausalLM
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import GREEDY, Adapter, Arm, Decoding
+from gapft_harness.hooks.protocols import Generated, SamplerSettings
+from gapft_harness.lm_eval_bridge.samplers.hf import HfSampler
+from gapft_harness.lm_eval_bridge.samplers.retokenizer import load_tokenizer
+from gapft_harness.lm_eval_bridge.samplers.text import (
+    LmEvalSampler,
+    build_instances,
+    dummy_sampler,
+)
+from tests.asking import generate_all, make_request
+from tests.kit.tiny_models import CHAT_TEMPLATE, write_byte_adapter, write_byte_llama
+
+SHORT = Decoding(do_sample=False, max_gen_toks=12)
+PROMPTS = ["Why?", "What is 2 + 2?\nAnswer:", "Name a colour of the sky.", "ä ö ü €"]
+REQUESTS = [make_request(f"p{i}", prompt, (GREEDY, 0, 1)) for i, prompt in enumerate(PROMPTS)]
+GREEDY_REQUESTS = [replace(request, indices=(GREEDY,)) for request in REQUESTS]
+
+
+def build_settings(folder: Path, **changes: Any) -> SamplerSettings:
+    arguments = {"pretrained": str(folder), "dtype": "float32", "device": "cpu", "batch_size": 4}
+    return SamplerSettings("hf", arguments, **changes)
+
+
+def list_texts(answers: list[Generated]) -> list[str]:
+    return [generation.text for answer in answers for generation in answer.generations]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_llama(tmp_path_factory.mktemp("byte-llama"), chat_template=CHAT_TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapter:
+    return Adapter(Arm("gapft", 13), str(write_byte_adapter(model, tmp_path_factory.mktemp("arm"))))
+
+
+# Unusable folders
+
+
+def update_json(file: Path, **values: Any) -> None:
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | values))
+
+
+def resize_vocabulary(folder: Path, size: int) -> None:
+    llama = LlamaForCausalLM.from_pretrained(folder)
+    llama.resize_token_embeddings(size)
+    llama.save_pretrained(folder)
+
+
+def change_template(folder: Path, template: str | None) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    if template is None:
+        (folder / "chat_template.jinja").unlink()
+
+
+def remove_ends(folder: Path) -> None:
+    update_json(folder / "tokenizer_config.json", eos_token=None)
+    for name in ("config.json", "generation_config.json"):
+        update_json(folder / name, eos_token_id=None)
+
+
+def rename_architecture(folder: Path) -> None:
+    update_json(
+        folder / "config.json", model_type="nonesuch", architectures=["NonesuchForCausalLM"]
+    )
+
+
+CHAT = {"chat_template": True}
+INSTRUCTED = {"chat_template": True, "system_instruction": "Be brief."}
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "{{ messages[0]['content'] }}"
+)
+
+NO_ANSWER = (
+    "{% if messages[-1]['role'] != 'user' %}{{ raise_exception('no answer') }}{% endif %}"
+    "{{ messages[0]['content'] }}"
+)
+
+#: By fault: how to create it, the settings, and two words that the error must contain.
+UNUSABLE: dict[str, tuple[Callable[[Path], object], dict[str, Any], str, str]] = {
+    "a template that raises": (
+        lambda folder: change_template(folder, "{{ messages[0]['content'] + 1 }}"),
+        CHAT, "model.chat_template", "str",
+    ),
+    "a template without a system turn": (
+        lambda folder: change_template(folder, NO_SYSTEM), INSTRUCTED, "system", "no system",
+    ),
+    "a template without an assistant's turn": (
+        lambda folder: change_template(folder, NO_ANSWER), CHAT, "model.chat_template", "no answer",
+    ),
+    "no template": (lambda folder: change_template(folder, None), CHAT, "chat_template", ""),
+    "an instruction without a template": (
+        lambda folder: None, {"system_instruction": "Be brief."}, "model.chat_template", "",
+    ),
+    "no end token": (remove_ends, {}, "pretrained", "eos_token"),
+    "an unknown architecture": (rename_architecture, {}, "model.args", "nonesuch"),
+    "ids beyond the vocabulary": (
+        lambda folder: resize_vocabulary(folder, 200), {}, "model.args", "200",
+    ),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(), {}, "model.args", "safetensors",
+    ),
+    "a config that is no JSON": (
+        lambda folder: (folder / "config.json").write_text("{"), {}, "model.args", "broken",
+    ),
+    "a config without a meaning": (
+        lambda folder: update_json(folder / "config.json", num_attention_heads=7), {},
+        "model.args", "(7)",
+    ),
+    "no start token": (
+        lambda folder: update_json(folder / "tokenizer_config.json", bos_token=None),
+        {"start_tokens": 2}, "start_tokens", "broken",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", UNUSABLE)
+def test_unusable_model_is_refused(tmp_path: Path, fault: str) -> None:
+    damage, settings, *culprits = UNUSABLE[fault]
+    folder = write_byte_llama(tmp_path / "broken", chat_template=CHAT_TEMPLATE)
+    damage(folder)
+    with pytest.raises(UserError) as refused:
+        generate_all(HfSampler(build_settings(folder, **settings), None), REQUESTS, SHORT)
+    assert all(culprit in str(refused.value) for culprit in culprits)
+
+
+def test_template_that_leaves_out_a_begun_answer_is_refused(tmp_path: Path) -> None:
+    template = CHAT_TEMPLATE.replace(
+        "{% for message in messages %}",
+        "{% for message in messages if message['role'] != 'assistant' %}",
+    )
+    folder = write_byte_llama(tmp_path / "model", chat_template=template)
+    sampler = HfSampler(build_settings(folder, chat_template=True), None)
+    assert generate_all(sampler, REQUESTS, SHORT)
+    turns = ({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "It is"})
+    begun = [make_request("p0", "Why? It is", (GREEDY,), turns=turns)]
+    with pytest.raises(UserError, match="gen_prefix"):
+        generate_all(sampler, begun, SHORT)
+
+
+def test_unusable_config_is_named_for_the_tokenizer(tmp_path: Path) -> None:
+    folder = write_byte_llama(tmp_path / "broken")
+    update_json(folder / "config.json", num_attention_heads=7)
+    with pytest.raises(UserError, match=r"broken.*\(7\)"):
+        load_tokenizer("pretrained", str(folder), {})
+
+
+def test_vocabulary_may_be_larger_than_the_tokenizer(tmp_path: Path) -> None:
+    folder = write_byte_llama(tmp_path / "model")
+    resize_vocabulary(folder, 320)
+    [answer, *_] = generate_all(HfSampler(build_settings(folder), None), REQUESTS, SHORT)
+    assert answer.generations[0].token_ids
+
+
+# What decides results
+
+
+def test_only_ends_of_the_generation_config_count(tmp_path: Path, model: Path) -> None:
+    folder = write_byte_llama(tmp_path / "opinionated")
+    GenerationConfig(
+        do_sample=True, temperature=0.01, top_k=1, min_p=0.9, repetition_penalty=5.0,
+        eos_token_id=[2, 77], pad_token_id=0,
+    ).save_pretrained(folder)  # fmt: skip
+    other = HfSampler(build_settings(folder), None)
+    notes: list[str] = []
+    other.generate(REQUESTS, SHORT, lambda _, __, note="": notes.append(note))
+    assert "repetition_penalty" in notes[0]
+    facts = other.describe()
+    assert facts["generation_config_ignored"] == {"min_p": "0.9", "repetition_penalty": "5.0"}
+    assert facts["end_ids"] == [2, 77]
+    plain = HfSampler(build_settings(model), None)
+    for decoding in (SHORT, replace(SHORT, do_sample=True, temperature=0.9)):
+        pairs = zip(
+            generate_all(other, REQUESTS, decoding), generate_all(plain, REQUESTS, decoding),
+            strict=True,
+        )  # fmt: skip
+        for ours, expected in pairs:
+            for got, want in zip(ours.generations, expected.generations, strict=True):
+                ids = want.token_ids
+                assert got.token_ids == (ids[: ids.index(77)] if 77 in ids else ids)
+
+
+def test_description_follows_weights_and_template(tmp_path: Path, model: Path) -> None:
+    folders = [
+        model, write_byte_llama(tmp_path / "same"), write_byte_llama(tmp_path / "other", seed=1)
+    ]  # fmt: skip
+    first, same, other = (HfSampler(build_settings(f), None).describe() for f in folders)
+    assert first["weights_sha256"] == same["weights_sha256"] != other["weights_sha256"]
+    assert first["chat_template_sha256"] is not None
+    assert same["chat_template_sha256"] is None
+
+
+def test_merged_adapter_matches_lm_evals_peft(model: Path, adapter: Adapter) -> None:
+    from lm_eval.api.registry import get_model
+
+    arguments = {**build_settings(model).model_args, "peft": adapter.path}
+    instances = build_instances(GREEDY_REQUESTS, PROMPTS, SHORT)
+    expected = get_model("hf").create_from_arg_obj(arguments).generate_until(instances)
+    merged = HfSampler(build_settings(model), adapter)
+    assert list_texts(generate_all(merged, GREEDY_REQUESTS, SHORT)) == expected
+
+
+@pytest.mark.parametrize("sizes", [{"hidden": 64}, {"layers": 3}])
+def test_adapter_of_another_model_is_refused(
+    tmp_path: Path, adapter: Adapter, sizes: dict[str, int]
+) -> None:
+    other = write_byte_llama(tmp_path / "other", **sizes)
+    with pytest.raises(UserError, match=r"gapft-seed13"):
+        HfSampler(build_settings(other), adapter)
+
+
+@pytest.mark.parametrize("prompt", ["Why?", "<s>Why?"])
+def test_start_token_is_added_as_in_lm_eval(tmp_path: Path, prompt: str) -> None:
+    """It comes before a text, unless the text begins with one; responses have none."""
+    folder = write_byte_llama(tmp_path / "model", add_bos=True)
+    encode = AutoTokenizer.from_pretrained(folder)
+    dummy = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(folder)}), None)
+    for sampler in (HfSampler(build_settings(folder), None), dummy):
+        [answer] = generate_all(sampler, [make_request("p", prompt, (GREEDY,))], SHORT)
+        assert list(answer.prompt_ids) == encode("Why?").input_ids
+        assert answer.prompt_ids[0] == 1
+    [generation] = answer.generations
+    assert [1, *generation.token_ids] == encode("lol").input_ids
+
+
+# Models of lm-eval that return text
+
+
+def test_dummy_imports_no_torch() -> None:
+    script = (
+        "import sys\n"
+        "from gapft_harness.api import Decoding, Request, SamplerSettings, dummy_sampler\n"
+        "sampler = dummy_sampler(SamplerSettings('dummy', {'pretrained': 'none'}), None)\n"
+        "request = Request('a', 'x', (0, 1), (0, 0))\n"
+        "[answer] = sampler.generate([request], Decoding(True, 4), print)\n"
+        "assert [g.tokens_from for g in answer.generations] == ['none'] * 2\n"
+        "assert answer.prompt_ids == ()\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_half_surrogate_of_a_text_is_replaced(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lm_eval.models.dummy import DummyLM
+
+    monkeypatch.setattr(DummyLM, "generate_until", lambda *_, **__: ["answer \ud83d"])
+    sampler = dummy_sampler(SamplerSettings("dummy", {"pretrained": str(model)}), None)
+    [answer] = generate_all(sampler, [make_request("a", "Why?", (0,))], SHORT)
+    assert answer.generations[0].text == "answer \ufffd"
+    assert answer.generations[0].token_ids
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        ({"chat_template": True}, "chat_template"),
+        ({"backend": "no-such-model"}, "no-such-model"),
+        ({"backend": "gguf"}, "base_url"),
+    ],
+)
+def test_unusable_text_model_is_refused(changes: dict[str, Any], culprit: str) -> None:
+    with pytest.raises(UserError, match=culprit):
+        LmEvalSampler(replace(SamplerSettings("dummy", {}), **changes), None, None)
