@@ -15,7 +15,7 @@ from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
 from gapft_harness.stages.generation.generation import build_greedy_phase
 from tests.generated import generate_missing, place_chunks
-from tests.test_generation import SeededSampler
+from tests.kit.scripted import SeededSampler
 
 LIMITED = Decoding(do_sample=False, max_gen_toks=77, until=("\n\n",))
 
