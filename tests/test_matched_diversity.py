@@ -24,8 +24,8 @@ from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples, read_problems
 from gapft_harness.stages.experiment.loading import load_experiments
 from gapft_harness.training.plan import count_steps
+from tests.kit.scaled_letters import ChangingLetters, write_task
 from tests.kit.tampering import seal_again
-from tests.test_changed_recipe import ChangingLetters, write_task
 
 BY = {"by": ["answer"]}
 MATCHED: dict[str, Any] = {

@@ -13,8 +13,8 @@ from gapft_harness.core.records import (
 )  # fmt: skip
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.tables import read_judged
+from tests.kit.scaled_letters import SELECTED, ChangingLetters, write_task
 from tests.kit.tampering import seal_again
-from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
 
 CONDITIONS = {"gapft": {}, "unverified": {}, "wrong": {}}
 
