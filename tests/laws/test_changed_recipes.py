@@ -353,6 +353,9 @@ def test_change_makes_what_depends_on_it(run: ChangingRun, change: Change) -> No
     for split in ("pool", "audit"):
         check_forecast(forecast[f"search {split}"], count_work(work, f"source {split}"))
     check_forecast(forecast["train"], count_work(work, "train"))
+    if not change.work:
+        run.run("other", *change.settings)
+        assert run.take_work() == {}, "in a new run directory"
 
 
 @pytest.mark.parametrize(
