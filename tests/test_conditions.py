@@ -1,4 +1,4 @@
-"""Conditions that name a selector and its parameters, from the recipe to ``gapft verify``."""
+"""Conditions that name a selector, its parameters and their number of slots."""
 
 from __future__ import annotations
 
@@ -7,45 +7,27 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gapft_harness.cli.options import Options
 from gapft_harness.cli.runs import resolve_recipe
 from gapft_harness.core.errors import UserError
-from gapft_harness.hooks.manager import _load_cached
-from gapft_harness.recipe.reading import Setting, check_recipe
+from gapft_harness.hooks.manager import load_plugins
+from gapft_harness.recipe.called_plugins import check_names
+from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.recipe.recipe import Recipe
-from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.verify.run import verify
-from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
-
-SELECTORS = """
-from gapft_harness.api import hookimpl
-
-
-def inclusion(pool, n, rng, share, late=False):
-    \"\"\"A share of the slots for recovered failures, the rest for other verified problems.\"\"\"
-    first = pool.draw(pool.recovered, round(share * n), rng)
-    rest = [e for e in pool.verified if e not in first]
-    return first + pool.draw(rest, n - len(first), rng)
-
-
-def reverse(pool, n, rng):
-    return pool.verified[::-1][:n]
-
-
-@hookimpl
-def register_selectors(register):
-    register("inclusion", inclusion)
-    register("reverse", reverse)
-"""
+from gapft_harness.stages.experiment import load_experiments
+from gapft_harness.stages.selection.choosing import count_condition_slots, group_by_state
+from tests.pools import build_pool
 
 HALF = {"selector": "inclusion", "params": {"share": 0.5}}
 MIXED = {"gapft": {}, "half": HALF, "whole": {"selector": "inclusion", "params": {"share": 1}}}
 
 
-def build_recipe(conditions: Any, *settings: Setting) -> Recipe:
+def build_recipe(conditions: Any, **more: Any) -> Recipe:
     content = {"name": "r", "data": {"task": "t"}, "model": {"args": {"pretrained": "m"}}}
-    return check_recipe(content | {"conditions": conditions}, "test", settings)
+    return check_recipe(content | more | {"conditions": conditions}, "test")
 
 
 def dump_conditions(parsed: Recipe) -> Any:
@@ -83,99 +65,44 @@ def test_options_select_and_set_conditions(tmp_path: Path) -> None:
     assert changed == {"half": {"selector": "inclusion", "params": {"share": 0.5, "late": True}}}
 
 
-class SelectorLetters(ChangingLetters):
-    """The letters task with two more selectors."""
-
-    @property
-    def plugins(self) -> list[str]:
-        return [*super().plugins, str(self.folder / "mine.py")]
-
-    def ids(self, arm: str) -> list[str]:
-        """Return the problem ids of an arm's training set."""
-        examples = read_examples(self.folder / "r" / "selections" / f"{arm}.parquet")
-        return [example.problem_id for example in examples]
+@given(st.integers(0, 6), st.integers(1, 6))
+def test_slots_are_counted_from_the_pool(solved: int, recovered: int) -> None:
+    source = build_pool(solved, recovered)
+    parsed = build_recipe({"a": {"n": "verified"}, "b": {"n": 7}, "c": {}, "d": {"n": "recovered"}})
+    expected = {"a": solved + recovered, "b": 7, "c": recovered, "d": recovered}
+    assert count_condition_slots(parsed, lambda _: source) == expected
 
 
-@pytest.fixture
-def task(tmp_path: Path) -> SelectorLetters:
-    (tmp_path / "mine.py").write_text(SELECTORS)
-    return SelectorLetters(write_task(tmp_path).folder)
+def test_rejects_a_condition_for_which_nothing_is_recovered() -> None:
+    parsed = build_recipe({"r": {"selector": "gapft", "n": "recovered"}})
+    with pytest.raises(UserError, match=r"'conditions\.r\.n'"):
+        count_condition_slots(parsed, lambda _: group_by_state(build_pool(3, 0).solved))
 
 
-def test_two_conditions_share_one_selector(
-    task: SelectorLetters,
-) -> None:
-    run = task.change(conditions=MIXED, budget={"n": 6})
-    assert len({tuple(sorted(task.ids(f"{name}-seed13"))) for name in ("half", "whole")}) == 2
-    manifest = run.manifest()
-    assert manifest["recipe"]["conditions"] == MIXED
-    assert manifest["budgets"]["half-seed13"]["condition"] == HALF
-    assert "condition" not in manifest["budgets"]["gapft-seed13"]
-    assert [key for key in manifest["rests_on"]["plugins"] if "selector" in key] == [
-        "selector inclusion"
-    ]
-    report = (run.path / "report/report.md").read_text("utf-8").replace("\\", "")
-    assert "| conditions.half.params.share | 0.5 |" in report
-    assert task.find_differences() == []
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"k": 9}, "key 'conditions.a.k': must be at most search.k, which is 8"),
+        ({"k": 0}, "key 'conditions.a.k': .*greater than or equal to 1"),
+        ({"replay": 1}, "unknown key 'conditions.a.replay'"),
+        (
+            {"training": {"rnak": 4}},
+            "unknown key 'conditions.a.training.rnak'; did you mean .*rank",
+        ),
+        ({"training": {"rank": "4"}}, "key 'conditions.a.training.rank': .*found '4'"),
+        ({"training": {"start_tokens": 1}}, "'conditions.a.training': start_tokens is 1"),
+        ({"run": "x"}, "unknown key 'conditions.a.run'"),
+    ],
+)
+def test_rejects_invalid_condition_settings(condition: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        build_recipe({"a": {"selector": "gapft", **condition}})
 
 
-def test_trained_condition_may_change(task: SelectorLetters) -> None:
-    """Only the changed condition is selected and trained again; the rest is reused."""
-    task.change(conditions=MIXED, budget={"n": 6})
-    sealed_before, calls = task.hash_sealed("selections", "adapters"), len(task.read_calls())
-    for key, other, changed_key in (
-        ("half", {**HALF, "params": {"share": 0.7}}, "conditions.half.params.share"),
-        ("half", {"selector": "reverse"}, "conditions.half.selector"),
-    ):
-        run = task.change(conditions={**MIXED, key: other}, budget={"n": 6})
-        assert any(changed_key in line for line in run.changes.selection_changes), run.changes
-        sealed_now = task.hash_sealed("selections", "adapters")
-        assert {
-            name.split("/")[1] for name in sealed_now if sealed_now[name] != sealed_before[name]
-        } <= {
-            *(f"half-seed{seed}" for seed in (13, 21)),
-            *(f"half-seed{seed}.parquet" for seed in (13, 21)),
-        }
-        assert any(changed_key in line for line in run.manifest()["warnings"])
-        assert task.find_differences() == []
-    task.change(conditions=MIXED, budget={"n": 6})
-    assert task.hash_sealed("selections", "adapters") == sealed_before
-    assert {arm.partition("-")[0] for arm, *_ in task.read_calls()[calls:]} <= {"half"}
-    new = {"more": {**HALF, "params": {"share": 0.7}}}
-    run = task.change(conditions=new, budget={"n": 6})
-    assert run.manifest()["recipe"]["conditions"] == MIXED | new
-    assert task.hash_sealed("selections", "adapters").items() > sealed_before.items()
-    assert task.find_differences() == []
-
-
-def test_removed_condition_returns_with_its_settings(task: SelectorLetters) -> None:
-    """A new seed drops the condition; the old seeds restore it from the manifest."""
-    task.change(conditions=["gapft", {"half": HALF}], seeds=[13], budget={"n": 6})
-    run = task.change(conditions=["gapft"], seeds=[21], budget={"n": 6})
-    assert run.manifest()["recipe"]["conditions"] == ["gapft"]
-    run = task.change(conditions=["gapft"], seeds=[13], budget={"n": 6})
-    assert run.manifest()["recipe"]["conditions"] == {"gapft": {}, "half": HALF}
-    run = task.change(
-        conditions=["gapft", {"half": {"selector": "gapft"}}], seeds=[13], budget={"n": 6}
-    )
-    assert any("half.selector inclusion → gapft" in line for line in run.changes.selection_changes)
-
-
-def test_untrained_selection_is_recomputed(task: SelectorLetters) -> None:
-    keys: dict[str, Any] = {"budget": {"n": 6}, "seeds": [13]}
-    task.change(*SELECTED, conditions={"half": HALF}, **keys)
-    ids_before = task.ids("half-seed13")
-    other = {**HALF, "params": {"share": 1}}
-    run = task.change(*SELECTED, conditions={"half": other}, **keys)
-    assert task.ids("half-seed13") != ids_before
-    assert run.manifest()["budgets"]["half-seed13"]["condition"] == other
-    assert task.find_differences() == []
-
-
-def test_verify_names_the_changed_selector(task: SelectorLetters) -> None:
-    task.change(*SELECTED, conditions={"half": HALF}, budget={"n": 6})
-    plugin_file = task.folder / "mine.py"
-    plugin_file.write_text(plugin_file.read_text().replace("e not in first", "e not in first[:1]"))
-    _load_cached.cache_clear()
-    with pytest.raises(UserError, match="inclusion"):
-        verify(task.folder / "r", task.plugins)
+def test_rejects_n_for_references_and_differing_controls() -> None:
+    with pytest.raises(UserError, match=r"conditions\.r\.n': selector 'all_verified'"):
+        check_names(build_recipe({"r": {"selector": "all_verified", "n": 4}}), load_plugins())
+    depth = {"selector": "search_depth", "params": {"k": 1}}
+    conditions = {"whole": depth, "depth": {**depth, "params": {"k": 4}, "k": 4}}
+    with pytest.raises(UserError, match=r"'whole' and 'depth' .*: k not set → 4"):
+        load_experiments(build_recipe(conditions, experiments={"search_depth": {}}), load_plugins())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +31,10 @@ from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.report.figures.contrasts import select_principal
 from gapft_harness.report.findings.computation import compute_findings
 from gapft_harness.run_directory import layout
-from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.experiment import check_experiments, load_all_experiments
 from gapft_harness.stages.experiment.loading import load_experiments
-from tests.kit.tampering import seal_again
+from tests.kit.scaled_letters import ChangingLetters, write_task
 from tests.report.planted import build_inputs as synthetic_inputs
-from tests.test_changed_recipe import SELECTED, ChangingLetters, write_task
-from tests.test_groups import GROUPS
 
 DEPTHS = {
     "depth_2": {"selector": "search_depth", "params": {"k": 2}},
@@ -216,31 +211,6 @@ def test_shared_core_is_kept_in_every_condition(
         assert float(means[group]["delta"]) == pytest.approx(rate[0] - rate[1], abs=1e-12)
 
 
-def test_verify_detects_changed_core_and_unmatched_depths(
-    finished_run: ChangingLetters, tmp_path: Path
-) -> None:
-    forged = ChangingLetters(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
-    path = forged.folder / "r" / layout.selection_path(Arm("core_2", 13))
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    lost = next(i for i, row in enumerate(rows) if row["state"] == "G")
-    rows[lost] = rows[-1]
-    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    seal_again(forged.folder / "r", layout.selection_path(Arm("core_2", 13)))
-    assert any("arm core_2-seed13: 1 of " in line for line in forged.find_differences())
-    path = forged.folder / "r" / layout.selection_path(Arm("core_0", 13))
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    rows[-1]["response_ids"] *= 20
-    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    seal_again(forged.folder / "r", layout.selection_path(Arm("core_0", 13)))
-    far = r"core_0-seed13 and core_2-seed13 process \d+ and \d+ .* token_tolerance is 1\.00%: the"
-    assert any(re.search(far, line) for line in forged.find_differences())
-    context = forged.context(RunDirectory.open(forged.folder / "r"))
-    with pytest.raises(UserError, match=r"'experiments\.shared_core': arm core_2-seed13: 1"):
-        check_experiments(context, context.list_trainable_arms())
-
-
 def test_dry_run_prints_paper_update_counts() -> None:
     sizes = ["budget.n=913", "conditions.core_8.n=3046", "conditions.core_gold.n=3046"]
     text = describe_dry_run(Options("controls/llama-reclor-core-added", overrides=sizes), None)
@@ -326,22 +296,11 @@ def test_differences_match_contrasts_in_both_directions(finished_run: ChangingLe
     assert [float(gold[s]) for s in "SUG"] == [-reversed_contrast["terms"][s] for s in "SUG"]
 
 
-def test_gold_targets_name_their_origin(finished_run: ChangingLetters, tmp_path: Path) -> None:
+def test_gold_targets_name_their_origin(finished_run: ChangingLetters) -> None:
     gapft, gold = (read_selection(finished_run, name) for name in ("gapft", "gold"))
     assert [e.response_ids for e in gold] == [e.response_ids for e in gapft]
     assert [e.origin for e in gold] == [e.problem_id for e in gapft]
     assert any(e.origin != e.problem_id for e in gold)
-    forged = ChangingLetters(Path(shutil.copytree(finished_run.folder, tmp_path / "copy")))
-    path = forged.folder / "r" / layout.selection_path(Arm("gold", 13))
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    rows[0] |= {"response_ids": [104, 105], "origin": rows[0]["problem_id"]}
-    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    seal_again(forged.folder / "r", layout.selection_path(Arm("gold", 13)))
-    differences = forged.find_differences()
-    assert any(
-        "arms gapft-seed13 and gold-seed13 differ in 1 of 8 target" in f for f in differences
-    )
 
 
 def test_rejects_gold_targets_beyond_the_answer(tmp_path: Path) -> None:
@@ -349,22 +308,6 @@ def test_rejects_gold_targets_beyond_the_answer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="answer alone"):
         letters_run.change(conditions={"gapft": {}, "gold_labels": {}}, budget={"n": 8})
     assert not (tmp_path / "r/adapters").exists()
-
-
-def test_control_can_be_added_to_finished_run(tmp_path: Path) -> None:
-    letters_run = write_task(tmp_path)
-    letters_run.change(conditions=["gapft", "replay"], budget={"n": 8})
-    sealed_before = letters_run.hash_sealed("adapters", "pool", "audit")
-    conditions = {"gapft": {}, "replay": {}, **DEPTHS}
-    run = letters_run.change(
-        conditions=conditions, budget={"n": 8}, experiments={"search_depth": {}}
-    )
-    assert sealed_before.items() <= letters_run.hash_sealed("adapters", "pool", "audit").items()
-    assert "search_depth" in letters_run.results()
-    assert letters_run.find_differences() == []
-    results = letters_run.report(conditions=["gapft", "replay"])
-    assert "search_depth" not in results, "a report without its conditions omits it"
-    assert run.path.is_dir()
 
 
 @pytest.mark.parametrize(
@@ -498,10 +441,3 @@ def test_every_control_has_a_bundled_recipe() -> None:
     assert expected == {
         e for name in BUNDLED for e in load_recipe(list_bundled_recipes()[name]).experiments
     }
-
-
-def test_runs_without_controls_ignore_them(tmp_path: Path) -> None:
-    letters_run = write_task(tmp_path)
-    letters_run.change(*SELECTED, conditions=GROUPS, budget={"n": 4})
-    assert {"search_depth", "gold_labels"} <= {e.name for e in load_all_experiments(load_plugins())}
-    assert letters_run.find_differences() == []

@@ -21,20 +21,8 @@ from gapft_harness.demo import find_policy
 from gapft_harness.lm_eval_bridge.discovery import NoSuchTaskError
 from gapft_harness.run_directory.directory import SPLITS
 from tests.kit.command import gapft
+from tests.kit.dry_runs import parse_requirements
 from tests.kit.recording_run import write_letters_task
-
-
-def parse_requirements(text: str) -> dict[str, str]:
-    """Return the section "what it takes", by topic."""
-    lines = text.partition("# what it takes\n")[2].partition("\n\n")[0].splitlines()
-    topics: dict[str, str] = {}
-    for line in lines:
-        topic = line[:11].strip()
-        if topic:
-            topics[topic] = line[11:]
-        else:
-            topics[[*topics][-1]] += "\n" + line[11:]
-    return topics
 
 
 def read_select_line(*sets: str) -> str:
@@ -123,30 +111,6 @@ def test_names_one_number_of_adapters() -> None:
     counts = re.findall(r"(\d+) adapters|at most (\d+) arms", text)
     assert len(counts) >= 6
     assert {*counts} == {("9", "")}
-
-
-def test_lists_finished_work_and_changes(tmp_path: Path) -> None:
-    task = write_letters_task(tmp_path, pool=24, audit=8)
-    run = task.run("r", ["states", "select"], SPLITS, conditions=["gapft"], search={"k": 2})
-    paths = ([str(tmp_path / "tasks")], [str(tmp_path / "plugin.py")])
-    recipe = str(run.path / "recipe.yaml")
-    choice = Options(recipe, include_paths=paths[0], plugin_files=paths[1])
-    requirements = parse_requirements(describe_dry_run(choice, str(run.path)))
-    assert requirements["done"] == (
-        "searched: pool, audit\nselected: 1 of 1\ntrained:  0 of 1\naudited:  0 of 1"
-    )
-    assert requirements["steps"] == "12 an adapter, of 1 adapters (n = 24)"
-    run_alone = replace(choice, recipe=None)  # as in `gapft run FOLDER --dry-run`
-    again = parse_requirements(describe_dry_run(run_alone, str(run.path)))
-    assert [again[key] for key in ("done", "steps")] == [
-        requirements[key] for key in ("done", "steps")
-    ]
-    with pytest.raises(UserError, match="nowhere: not a run directory"):
-        describe_dry_run(run_alone, "nowhere")
-    other = replace(choice, overrides=["search.k=3"])
-    changed = parse_requirements(describe_dry_run(other, str(run.path)))["done"]
-    assert "CANNOT CONTINUE" not in changed
-    assert "search.k 2 → 3" in changed
 
 
 def list_missing(choice: Options, place: Path) -> str:

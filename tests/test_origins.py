@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,34 +13,8 @@ from gapft_harness.core.errors import PluginError
 from gapft_harness.core.records import Arm, Evidence, Pool, Response
 from gapft_harness.core.streams import Stream
 from gapft_harness.hooks.registration import Registration, SelectorTraits
-from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.selection.choosing import build_example, run_selector
-from gapft_harness.stages.verify.run import verify
-from tests.kit.tampering import change_rows
 from tests.pools import build_evidence, build_pool, group_by_state
-from tests.test_selection import LettersAndMore, task
-
-__all__ = ["task"]
-
-LENDING = """
-from dataclasses import replace
-
-from gapft_harness.api import hookimpl
-
-
-def lent(pool, n, rng):
-    \"\"\"Every recovered failure gets the response of the next one of the same answer.\"\"\"
-    drawn = pool.draw(pool.recovered, n, rng)
-    classes = [[e for e in drawn if e.gold == letter] for letter in "aeiou"]
-    pairs = [pair for of in classes for pair in zip(of, of[1:] + of[:1])]
-    return [replace(e, response=other.response) for e, other in pairs]
-
-
-@hookimpl
-def register_selectors(register):
-    register("lent", lent, responses="borrowed")
-    register("unsaid", lent)
-"""
 
 
 def register_selector(select: Any, **options: Any) -> Registration:
@@ -127,74 +100,6 @@ def test_undeclared_borrowing_is_an_error(select: Any, expected: str) -> None:
 def test_borrowed_response_must_be_verified_and_unchanged(select: Any, expected: str) -> None:
     with pytest.raises(PluginError, match=expected):
         select_evidence(select, build_pool(3, 3), 1, responses="borrowed")
-
-
-def test_old_table_defaults_to_own_origin(task: LettersAndMore) -> None:
-    run = task.select(conditions=["gapft"], budget={"n": 6})
-    path = run.path / "selections/gapft-seed13.parquet"
-    examples = read_examples(path)
-    assert {e.origin == e.problem_id for e in examples} == {True}
-    pq.write_table(pq.read_table(path).drop_columns(["origin"]), path)
-    assert read_examples(path) == examples
-
-
-class LendingLetters(LettersAndMore):
-    @property
-    def plugins(self) -> list[str]:
-        return [*super().plugins, str(self.folder / "lending.py")]
-
-
-@pytest.fixture
-def lending_task(task: LettersAndMore) -> LendingLetters:
-    (task.folder / "lending.py").write_text(LENDING)
-    return LendingLetters(task.folder)
-
-
-def test_origins_are_sealed_and_verified(lending_task: LendingLetters) -> None:
-    run = lending_task.select(conditions=["lent"], budget={"n": 14})
-    examples = read_examples(run.path / "selections/lent-seed13.parquet")
-    assert any(e.origin != e.problem_id for e in examples)
-    assert verify(run.path, lending_task.plugins).differences == []
-    relative = "selections/lent-seed13.parquet"
-    slot = next(i for i, e in enumerate(examples) if e.origin != e.problem_id)
-
-    def forge(origin: str) -> list[str]:
-        true_origin = examples[slot].origin
-        change_rows(run.path, relative, lambda rows: rows[slot].update(origin=origin))
-        differences = verify(run.path, lending_task.plugins).differences
-        change_rows(run.path, relative, lambda rows: rows[slot].update(origin=true_origin))
-        return differences
-
-    where = f"{relative}: slot {slot}, problem {examples[slot].problem_id}: "
-    assert (
-        forge("nobody")[0]
-        == f"{where}has the response of problem nobody, which has no passing response"
-    )
-    others = [e for e in examples if e.response_ids != examples[slot].response_ids]
-    assert forge(others[0].problem_id)[0].startswith(
-        f"{where}does not match the evidence in the states table; differing: response_ids"
-    )
-    alike = [e.problem_id for e in examples if e.response_ids == examples[slot].response_ids]
-    other = next(i for i in alike if i not in (examples[slot].origin, examples[slot].problem_id))
-    assert forge(other)[0] == (
-        f"{where}is not the example that its selector chooses; differing: origin"
-    )
-
-
-def test_undeclared_borrowing_and_forged_origins_are_found(
-    lending_task: LendingLetters,
-) -> None:
-    with pytest.raises(PluginError, match="register it with responses='borrowed'"):
-        lending_task.select(conditions=["unsaid"], budget={"n": 6})
-    run = lending_task.select(conditions=["gapft"], budget={"n": 6})
-    relative = "selections/gapft-seed13.parquet"
-    other = read_examples(run.path / relative)[1].problem_id
-    change_rows(run.path, relative, lambda rows: rows[0].update(origin=other))
-    (difference,) = verify(run.path, lending_task.plugins).differences
-    assert difference.endswith(
-        f"has the response of problem {other}, and its selector is not registered with "
-        "responses='borrowed'"
-    )
 
 
 def test_borrowed_response_keeps_its_end() -> None:

@@ -114,20 +114,3 @@ def test_moved_branch_is_a_different_model(hub: LocalHub) -> None:
     hub.point(0)
     shutil.rmtree(hub.model / "snapshots" / COMMITS[1])
     succeed(*hub.command(None), cwd=hub.folder, env=hub.env)
-
-
-@pytest.mark.parametrize("option", ["padding_side", None])
-def test_training_loads_the_revisions_tokenizer(
-    monkeypatch: pytest.MonkeyPatch, option: str | None
-) -> None:
-    from transformers import AutoTokenizer
-
-    from gapft_harness.training.model import load_tokenizer
-
-    requested_options: dict[str, Any] = {}
-    monkeypatch.setattr(
-        AutoTokenizer, "from_pretrained", lambda name, **options: requested_options.update(options)
-    )
-    options = {option: "left"} if option else {}
-    load_tokenizer({"pretrained": "someone/tiny", "revision": "abc", "dtype": "float32"}, **options)
-    assert requested_options == {"revision": "abc", **options}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -241,22 +239,6 @@ def test_pool_loses_calibration_problems(folder: Path, limit: int | None) -> Non
     assert calibration.isdisjoint(pool)
     assert calibration | pool <= list_ids(read_problems(folder, build_recipe(), "pool"))
     assert list_ids(read_problems(folder, build_recipe(7), "calibration")) == calibration
-
-
-@pytest.mark.parametrize("calibration", [7, "validation"])
-def test_renders_each_problem_once(folder: Path, calibration: object) -> None:
-    task, rendered = load_task("letters", [folder]), Counter[str]()
-    build = task._task.fewshot_context
-
-    def count_builds(document: Any, *args: Any, **options: Any) -> Any:
-        rendered[document["question"]] += 1
-        return build(document, *args, **options)
-
-    task._task.fewshot_context = count_builds
-    read_splits(task, build_recipe(calibration))
-    read_splits(task, build_recipe(calibration))
-    assert set(rendered.values()) == {1}
-    assert len(rendered) == (40 if calibration == 7 else 48)
 
 
 def test_reports_removed_problems(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.stages.audit import audit_arm
 from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
@@ -67,15 +65,3 @@ def test_resumes_after_kill_during_scaling(folder: Path) -> None:
     succeed(*arguments, cwd=folder, env=env)
     assert read_result(folder / "killed") == read_result(folder / "whole")
     assert [p.name for p in (folder / "killed/scaled").iterdir()] == ["gapft-seed13"]
-
-
-def test_removes_scaled_copy_beside_finished_table(folder: Path, tmp_path: Path) -> None:
-    """A command was killed after it wrote the table and before it removed the copy."""
-    run = Path(shutil.copytree(folder / "whole", tmp_path / "run"))
-    copy = run / "scaled/.gapft-seed13-0.5"
-    copy.mkdir()
-    table = "decisions/gapft-seed13.calibration-0.5.parquet"
-    before = (run / table).read_bytes()
-    audit_arm(str(run), "gapft", 13, split="calibration", file=table, scale=0.5)
-    assert not copy.exists()
-    assert (run / table).read_bytes() == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -85,20 +84,6 @@ def test_reports_edited_cell_and_omits_means(folder, table):
     with pytest.raises(GapftError, match=r"A: .*gapft-seed13.parquet: was changed after it was"):
         run_planted_study(folder)
     assert read_results(folder)["means"] is None
-
-
-def test_reports_damaged_cells(folder):
-    manifest = folder / "runs/a/manifest.json"
-    manifest_content = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**manifest_content, "budgets": {"gapft-seed13": 7}}))
-    file = "decisions/uniform-seed13.parquet"
-    (folder / "runs/b" / file).write_bytes(b"no table")
-    update_recorded_hash(folder / "runs/b", file)
-    text = describe_study(read_study("study.yaml"), folder / "study", pytest.fail)
-    assert "left: cannot be read: " in text
-    with pytest.raises(GapftError, match=r"A: cannot be read: (.|\n)*B / b: cannot be read: "):
-        run_planted_study(folder)
-    assert read_results(folder)["cells"].keys() == {"A", "B / b"}
 
 
 def test_rejects_recorded_decisions_on_other_audit(folder):

@@ -17,23 +17,17 @@ import yaml
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Arm
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
-from gapft_harness.stages.context import Context
-from gapft_harness.stages.pipeline import run_audit_stage
-from gapft_harness.stages.train.stored import compute_groups, map_originals
+from gapft_harness.stages.train.stored import map_originals
 from gapft_harness.stages.verify.run import verify
 from tests.end_to_end.letters_run import kill_command
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
-from tests.kit.plugins import write_plugin
-from tests.kit.recording_run import InProcessExecutor
 from tests.kit.runs import find_differences
-from tests.kit.tampering import change_json, change_manifest
 
 #: Two runs that are finished_folder at once.
 RUNS = ("first", "second")
@@ -122,83 +116,6 @@ def test_added_condition_reuses_adapter(finished_folder: Path, run: Path) -> Non
     assert find_differences(finished_folder, run) == []
 
 
-def test_resumes_after_kill_before_copy(finished_folder: Path, run: Path) -> None:
-    """With and without the copied folder, the same command gives the same files."""
-    right = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)}
-    for is_missing in (True, False):
-        if is_missing:
-            shutil.rmtree(run / layout.adapter_path(SAME))
-        (run / layout.decisions_path(SAME)).unlink()
-        change_manifest(run, lambda m: [
-            m["files"].pop(layout.adapter_path(SAME)), m["files"].pop(layout.decisions_path(SAME)),
-            m["training"].pop(SAME.name), m["verdict_counts"].pop(SAME.name),
-        ])  # fmt: skip
-        for stage in ("train", "audit"):
-            succeed("run", run, "--only", stage, "--plugin", "plugin.py", cwd=finished_folder)
-        assert {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, SAME)} == right
-        assert find_differences(finished_folder, run) == []
-
-
-def remove_decisions(run: Path, *arms: Arm, adapters: bool = True) -> None:
-    """Remove what a killed command has not finished: decisions, and the seals of adapters."""
-    for arm in arms:
-        (run / layout.decisions_path(arm)).unlink()
-        change_manifest(run, lambda m, arm=arm: [
-            m["files"].pop(layout.decisions_path(arm)), m["verdict_counts"].pop(arm.name),
-            adapters and (m["files"].pop(layout.adapter_path(arm)), m["training"].pop(arm.name)),
-        ])  # fmt: skip
-
-
-def test_unsealed_adapter_of_changed_set_is_not_used(finished_folder: Path, run: Path) -> None:
-    """Its condition's selector is changed before the next command."""
-    shutil.copytree(finished_folder / ".store", run.parent / ".store")
-    remove_decisions(run, UNIFORM, Arm("uniform", 21))
-    arguments = ("--include-path", "tasks", "--plugin", "plugin.py", "--run-dir", run)
-    setting = ("--set", "conditions.uniform.selector=gapft")
-    succeed("run", "recipe.yaml", *arguments, *setting, cwd=finished_folder)
-    assert read_training_entry(run, UNIFORM)["trained_as"] == GAPFT.name
-    assert find_differences(finished_folder, run) == []
-
-
-def test_removes_adapter_of_different_training(finished_folder: Path, run: Path) -> None:
-    remove_decisions(run, UNIFORM)
-    path = run / layout.adapter_path(UNIFORM) / "training.json"
-    change_json(path, lambda facts: facts.update(stored="train/of something else"))
-    done = succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
-    output = " ".join((done.stdout + done.stderr).split())
-    assert "adapters/uniform-seed13: was trained from different inputs" in output
-    assert read_adapter_facts(run, UNIFORM)["stored"] != "train/of something else"
-
-
-def test_lost_adapter_is_copied_or_trained_again(finished_folder: Path, run: Path) -> None:
-    """The bytes are the same; a copied run has its own store, which is empty at first."""
-    before = {arm: sha256(run / layout.adapter_path(arm)) for arm in (GAPFT, Arm("same", 21))}
-    for is_stored in (False, True):
-        for arm in before:
-            shutil.rmtree(run / layout.adapter_path(arm))
-        succeed("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
-        assert {arm: sha256(run / layout.adapter_path(arm)) for arm in before} == before
-        assert "trained_as" not in read_training_entry(run, GAPFT)
-        assert (run.parent / ".store" / read_adapter_facts(run, GAPFT)["stored"]).is_dir(), (
-            is_stored
-        )
-        assert find_differences(finished_folder, run) == []
-
-
-def test_single_arm_gets_decisions_of_its_adapter(finished_folder: Path, run: Path) -> None:
-    remove_decisions(run, GAPFT, SAME, adapters=False)
-    recipe = RunDirectory.open(run).recipe
-    requested = recipe.model_copy(update={"conditions": {"same": recipe.conditions["same"]}})
-    context = Context(
-        RunDirectory(run, requested), InProcessExecutor(), [str(finished_folder / "plugin.py")]
-    )
-    assert {arm.condition for arm in context.list_trainable_arms()} == {"same"}
-    run_audit_stage(context)
-    assert read_facts(run / layout.decisions_path(SAME))["adapter"]["arm"] == SAME.name
-    succeed("run", run, "--only", "audit", "--plugin", "plugin.py", cwd=finished_folder)
-    assert find_differences(finished_folder, run) == []
-
-
 @pytest.mark.parametrize("changed", ["adapter_model.safetensors", "index.json", "made_from.json"])
 def test_rejects_edited_adapter_in_store(finished_folder: Path, run: Path, changed: str) -> None:
     shutil.copytree(finished_folder / ".store", run.parent / ".store")
@@ -214,22 +131,6 @@ def test_rejects_edited_adapter_in_store(finished_folder: Path, run: Path, chang
     assert done.returncode == 2
     assert str(file) in "".join(done.stderr.split("\n")), done.stderr
     assert not (run / layout.adapter_path(GAPFT)).exists()
-
-
-def test_rejects_adapter_under_another_key(finished_folder: Path, run: Path) -> None:
-    shutil.copytree(finished_folder / ".store", run.parent / ".store")
-    stored, other = (
-        run.parent / ".store" / read_adapter_facts(run, arm)["stored"] for arm in (GAPFT, UNIFORM)
-    )
-    (stored / "index.json").unlink()
-    for file in other.iterdir():
-        if not (stored / file.name).exists():
-            shutil.copy(file, stored / file.name)
-    shutil.rmtree(run / layout.adapter_path(SAME))
-    shutil.rmtree(run / layout.adapter_path(GAPFT))
-    done = gapft("run", run, "--only", "train", "--plugin", "plugin.py", cwd=finished_folder)
-    assert done.returncode == 2
-    assert stored.name in "".join(done.stderr.split("\n")), done.stderr
 
 
 def test_other_run_reuses_adapters_and_decisions(finished_folder: Path, tmp_path: Path) -> None:
@@ -306,15 +207,3 @@ def test_parallel_runs_train_each_adapter_once(
         assert hashes == {weights_hash(finished_folder / "run" / layout.adapter_path(arm))}
     for name in RUNS:
         assert find_differences(folder, folder / name) == []
-
-
-def test_unknown_trainer_trains_every_arm(finished_folder: Path, run: Path, tmp_path: Path) -> None:
-    plugin = write_plugin(tmp_path / "trainer.py", "", trainers=['"named", train_lora'])
-    opened = RunDirectory.open(run)
-    named = opened.recipe.training.model_copy(update={"trainer": "named"})
-    other = RunDirectory(run, opened.recipe.model_copy(update={"training": named}))
-    for directory, files, keys in ((opened, [], 1), (other, [plugin], 2)):
-        groups = compute_groups(
-            directory, [GAPFT, SAME], load_plugins(files), lambda: pytest.fail("needs no problems")
-        )
-        assert len({group.key for group in groups.values()}) == keys

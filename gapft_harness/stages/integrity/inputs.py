@@ -43,8 +43,27 @@ _CONTENT_SECTIONS = ("task", "code", "data", "plugins")
 _DATA_DIR_VARIABLE = "GAPFT_DATA_DIR"
 
 
+def find_named_files(parameters: Any, key: str = "verifier.params") -> dict[str, Path]:
+    """Find the files that a verifier's parameters name, by the key of the parameter."""
+    if isinstance(parameters, Mapping):
+        entries = parameters.items()
+    elif isinstance(parameters, list | tuple):
+        entries = dict(enumerate(parameters)).items()
+    else:
+        is_file = isinstance(parameters, str) and os.path.isfile(parameters)
+        return {key: Path(parameters).resolve()} if is_file else {}
+    return {
+        name: file
+        for inner_key, value in entries
+        for name, file in find_named_files(value, f"{key}.{inner_key}").items()
+    }
+
+
 def hash_task_content(
-    task: LoadedTask, opened: Iterable[str], splits: Mapping[str, Sequence[Problem]]
+    task: LoadedTask,
+    opened: Iterable[str],
+    splits: Mapping[str, Sequence[Problem]],
+    named_files: Mapping[str, Path],
 ) -> dict[str, Any]:
     """Describe a task and its data by values and hashes that are the same on all machines.
 
@@ -52,8 +71,9 @@ def hash_task_content(
         task: the task.
         opened: paths opened while task and data were read.
         splits: the problems of each split that was read.
+        named_files: the files that the verifier's parameters name (``find_named_files``).
     """
-    _, code = task.list_files(opened)
+    code = {**task.list_files(opened)[1], **named_files}
     return {
         "task": {"version": task.version, **task.resolve_config()},
         "code": {name: sha256(file) for name, file in code.items()},
@@ -65,7 +85,10 @@ def hash_task_content(
 
 
 def locate_task_files(
-    task: LoadedTask, opened: Iterable[str], include_paths: Sequence[str]
+    task: LoadedTask,
+    opened: Iterable[str],
+    include_paths: Sequence[str],
+    named_files: Mapping[str, Path],
 ) -> dict[str, Any]:
     """Describe where a task and its data are on this machine: files, folders, ``GAPFT_DATA_DIR``.
 
@@ -73,10 +96,11 @@ def locate_task_files(
         task: the task.
         opened: paths opened while task and data were read.
         include_paths: folders with task YAML.
+        named_files: the files that the verifier's parameters name (``find_named_files``).
     """
     files, code = task.list_files(opened)
     return {
-        "files": read_file_states([*files, *code.values()]),
+        "files": read_file_states([*files, *code.values(), *named_files.values()]),
         "include_paths": _resolve_paths(include_paths),
         "data_dir": os.environ.get(_DATA_DIR_VARIABLE),
     }

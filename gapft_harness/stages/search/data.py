@@ -14,6 +14,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory, Split
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
+    find_named_files,
     hash_components,
     hash_task_content,
     list_search_components,
@@ -91,12 +92,12 @@ def check_splits(
         for read_data in splits.values():
             task.check_golds(verifier, read_data.gold_split)
     opened |= read_files
+    problems = {split: read_data.problems for split, read_data in splits.items()}
+    named_files = find_named_files(facts["verifier_params"])
     inputs = {
-        **hash_task_content(
-            task, opened, {split: read_data.problems for split, read_data in splits.items()}
-        ),
+        **hash_task_content(task, opened, problems, named_files),
         "plugins": hash_components(plugins, list_search_components(recipe, facts)),
-        **locate_task_files(task, opened, include_paths),
+        **locate_task_files(task, opened, include_paths, named_files),
     }
     return splits, facts, inputs
 
@@ -118,8 +119,9 @@ def load_problems(
     facts, verifier = _load_verifier(task, recipe, plugins)
     task.check_golds(verifier, read.gold_split)
     notices = {"dropped": list(read.dropped), "warnings": list(read.warnings)}
+    named_files = find_named_files(facts["verifier_params"])
     inputs = {
-        **hash_task_content(task, (), {split: read.problems}),
+        **hash_task_content(task, (), {split: read.problems}, named_files),
         "plugins": hash_components(plugins, list_search_components(recipe, facts)),
     }
     return read.problems, facts | notices, verifier, inputs

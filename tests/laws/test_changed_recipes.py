@@ -1,0 +1,542 @@
+"""The law of changed recipes: a change makes exactly the steps whose key contains it.
+
+Every row is a change of a finished run and the work that it needs: what is generated, judged and
+trained. The dry run foretells this work, the run's output names the changed key, the result is that
+of a fresh run, and a return to the earlier recipe needs no work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.changing_run import (
+    ChangingRun,
+    Work,
+    copy_changing_run,
+    read_outputs,
+    write_changing_run,
+)
+from tests.kit.command import ROOT
+from tests.kit.dry_runs import parse_new_work
+
+ARMS = ("gapft-seed13", "uniform-seed13", "own-seed13")
+
+
+def judge(*decodes: str) -> frozenset[str]:
+    return frozenset(f"judge {decode}" for decode in decodes)
+
+
+def generate(*decodes: str) -> frozenset[str]:
+    """Return the names of generating decodes and judging them."""
+    return frozenset(decodes) | judge(*decodes)
+
+
+def audit(*arms: str) -> frozenset[str]:
+    return generate(*(f"{arm} audit decode" for arm in arms))
+
+
+def train(*arms: str) -> frozenset[str]:
+    """Return the names of training arms and auditing them."""
+    return frozenset(f"train {arm}" for arm in arms) | audit(*arms)
+
+
+NOTHING: frozenset[str] = frozenset()
+DECODES = ("source pool decode", "source audit decode")
+SAMPLES = ("source pool samples", "source audit samples")
+SEARCH = generate(*DECODES, *SAMPLES)
+JUDGEMENTS = judge(*DECODES, *SAMPLES, *(f"{arm} audit decode" for arm in ARMS))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a finished run.
+
+    Attributes:
+        name: its name.
+        work: the names of the work that it needs; see ``ChangingRun.take_work``.
+        settings: values of ``--set``.
+        before: settings that the finished run already has.
+        edit: edits the run's files, if the change is not a setting.
+        reason: what the run's output names; empty if nothing is to be named.
+        is_quick: whether its result is compared with a fresh run's also by ``make test``.
+    """
+
+    name: str
+    work: frozenset[str]
+    settings: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    edit: Callable[[Path], object] = lambda folder: None
+    reason: str = ""
+    is_quick: bool = False
+
+
+def set_key(
+    setting: str,
+    work: frozenset[str],
+    *more: str,
+    before: tuple[str, ...] = (),
+    is_quick: bool = False,
+) -> Change:
+    """Describe a changed setting; the run's output names its key if it causes work."""
+    key = setting.partition("=")[0]
+    reason = ".".join(key.split(".")[:2]) if work else ""
+    return Change(key, work, (*before, setting, *more), before, reason=reason, is_quick=is_quick)
+
+
+def edit_file(
+    file: str, old: str, new: str, work: frozenset[str], is_quick: bool = False
+) -> Change:
+    """Describe an edit of a file; an empty ``old`` appends ``new``."""
+
+    def edit(folder: Path) -> None:
+        text = (folder / file).read_text()
+        assert old in text
+        changed_text = text.replace(old, new) if old else text + new
+        (folder / file).write_text(changed_text)
+
+    what = f"{file}: {new.strip()[:20]}"
+    return Change(what, work, edit=edit, is_quick=is_quick)
+
+
+def flip_last_bit(folder: Path, file: str) -> None:
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def install_version(folder: Path, library: str) -> None:
+    """Make a library appear in another version: packages are first looked for in the folder."""
+    (folder / f"{library}-99.0.dist-info").mkdir()
+    text = f"Metadata-Version: 2.1\nName: {library}\nVersion: 99.0\n"
+    (folder / f"{library}-99.0.dist-info/METADATA").write_text(text)
+
+
+def write_other_task(folder: Path) -> None:
+    text = (folder / "tasks/letters.yaml").read_text()
+    text = text.replace("task: letters", "task: others").replace("{{question}} ", "{{question}}: ")
+    (folder / "tasks/others.yaml").write_text(text)
+
+
+EVERYTHING = SEARCH | train(*ARMS)
+#: The same answers by another route: nothing is trained.
+GENERATIONS = SEARCH | audit(*ARMS)
+
+CHANGES = [
+    # data and task
+    set_key("data.pool_limit=30", generate(DECODES[0], SAMPLES[0]) | train(*ARMS), is_quick=True),
+    set_key("data.audit_limit=20", audit(*ARMS)),
+    set_key("data.deduplicate=true", generate(DECODES[0], SAMPLES[0])),
+    Change(
+        "data.task", EVERYTHING, ("data.task=others",), edit=write_other_task, reason="data.task"
+    ),
+    edit_file("tasks/letters.yaml", "{{question}} ", "{{question}}  ", EVERYTHING),
+    edit_file("tasks/letters.yaml", '"{{answer}}"', '"{{answer}}"  # the gold', NOTHING),
+    edit_file("tasks/letters.yaml", "max_gen_toks: 12", "max_gen_toks: 11", EVERYTHING),
+    edit_file("tasks/letters.yaml", "", "# a comment\n", NOTHING),
+    edit_file("recipe.yaml", "", "# a comment\n", NOTHING),
+    # model
+    set_key("model.backend=again", GENERATIONS, is_quick=True),
+    set_key("model.args.dtype=float32", EVERYTHING),
+    set_key("model.chat_template=true", EVERYTHING),
+    set_key("model.system_instruction=Hm.", EVERYTHING),
+    set_key("model.start_tokens=1", EVERYTHING),
+    Change(
+        "model weights", EVERYTHING, edit=partial(flip_last_bit, file="model/model.safetensors")
+    ),
+    edit_file("model/tokenizer_config.json", "{", "{ ", EVERYTHING),
+    # verifier
+    set_key("verifier.name=lenient", JUDGEMENTS | train(*ARMS), is_quick=True),
+    set_key("verifier.params.word='!!!!'", JUDGEMENTS | train(*ARMS)),
+    edit_file("words.txt", "", "!!!!", JUDGEMENTS | train(*ARMS)),
+    # search
+    set_key("search.k=8", generate(*SAMPLES) | train(*ARMS), is_quick=True),
+    set_key("search.temperature=0.5", generate(*SAMPLES) | train(*ARMS)),
+    set_key("search.top_p=0.5", generate(*SAMPLES) | train(*ARMS)),
+    set_key("search.top_k=7", generate(*SAMPLES) | train(*ARMS)),
+    set_key("search.seed=1", generate(*SAMPLES) | train(*ARMS)),
+    set_key("search.max_gen_toks=11", EVERYTHING),
+    set_key("search.chunk=10", GENERATIONS, is_quick=True),
+    set_key(
+        "search.deployment.temperature=0.5",
+        generate(*DECODES) | train(*ARMS),
+        "search.deployment.top_p=0.9",
+        "search.deployment.top_k=9",
+    ),
+    set_key("episode.attempts=2", EVERYTHING),
+    set_key("episode.executions=3", judge(*DECODES, *(f"{arm} audit decode" for arm in ARMS))),
+    # evidence, budgets and conditions
+    set_key("evidence.keep=first", train(*ARMS), is_quick=True),
+    set_key("evidence.context=problem", train(*ARMS), before=("episode.attempts=2",)),
+    set_key("seeds=[13,21]", train(*(arm.replace("13", "21") for arm in ARMS))),
+    set_key("budget.n=5", train(*ARMS)),
+    set_key("budget.replay=2", train(*ARMS)),
+    set_key("budget.selection_seed=5", train(*ARMS)),
+    set_key("training.repetitions=3", train(*ARMS)),
+    Change(
+        "a new condition",
+        train("more-seed13"),
+        ("conditions={gapft: {}, uniform: {}, own: {}, more: {selector: gapft, n: 4}}",),
+        is_quick=True,
+    ),
+    Change("fewer conditions", NOTHING, ("conditions=[gapft]",)),
+    # what steps read besides settings
+    edit_file("sampler.py", "", "# a comment\n", GENERATIONS),
+    edit_file("verifier.py", "", "# a comment\n", JUDGEMENTS, is_quick=True),
+    edit_file(
+        "verifier.py", "r[:1] == g and", "r[:1] == g and '!!!!' in r and", JUDGEMENTS | train(*ARMS)
+    ),
+    edit_file("trainer.py", "", "# a comment\n", frozenset(f"train {arm}" for arm in ARMS)),
+    edit_file("selector.py", "", "# a comment\n", NOTHING),
+    edit_file("selector.py", "pool.verified", "pool.recovered", train("own-seed13"), is_quick=True),
+    edit_file("rule.py", "", "# a comment\n", NOTHING),
+    edit_file("rule.py", "max(", "min(", train(*ARMS)),
+    edit_file("executor.py", "", "# a comment\n", NOTHING),
+    edit_file("section.py", "", "# a comment\n", NOTHING),
+]
+
+#: Settings that change no step of these runs; all of them are changed at once. Those of data and
+#: prompts have an effect only through problems and prompts, which are the same.
+NEUTRAL = (
+    "description=other", "notes=[other]", "data.drop_shared=true", "data.limit_takes=first",
+    "model.fewshot_as_multiturn=false", "budget.token_tolerance=0.99",
+    "budget.position_tolerance=0.99", "executor.workers=3", "executor.threads=2",
+    "executor.memory_gb=1", "executor.gpus=0", "executor.address=auto",
+    "executor.checkpoint_steps=5", "statistics.replicates=30", "statistics.items=nested",
+    "statistics.seed=5",
+)  # fmt: skip
+CHANGES += [
+    Change("neutral settings", NOTHING, NEUTRAL, is_quick=True),
+    set_key("data.keep_shared=true", NOTHING),
+]
+
+#: Other values of the settings of a condition.
+CONDITION_KEYS = {"selector": "gapft", "params": {"offset": 1}, "n": 5, "k": 2, "replicate": 1}
+
+#: Other values of the section ``training``, which a condition may have too.
+TRAINING_KEYS = {
+    "trainer": "again", "rank": 4, "alpha": 32, "dropout": 0.1, "target_modules": ["q_proj"],
+    "learning_rate": 0.001, "schedule": "cosine", "warmup_steps": 1, "weight_decay": 0.1,
+    "clip_norm": 2.0, "micro_batch": 1, "accumulation": 4, "padding_free": True, "max_tokens": 4096,
+    "update_groups": 2, "repetitions": 3, "start_tokens": 1, "max_length": 1024,
+    "too_long": "truncate", "normalization": "sequence_mean", "supervise_eos": False,
+    "dtype": "float32", "gradient_checkpointing": True,
+}  # fmt: skip
+
+#: Conditions that experiments compare.
+CONTROLS = {
+    "depth_0": {"selector": "search_depth", "params": {"k": 0}},
+    "depth_2": {"selector": "search_depth", "params": {"k": 2}},
+    "none": {"selector": "randomized_inclusion", "params": {"share": 0, "within": 1}},
+    "half": {"selector": "randomized_inclusion", "params": {"share": 0.5, "within": 1}},
+    "gold": {"selector": "gold_labels", "params": {"answer_only": False}},
+    "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
+    "core_2": {"selector": "core_depth", "params": {"k": 2}, "n": "verified"},
+    "once": {"selector": "repeated", "params": {"times": 1}},
+    "twice": {"selector": "repeated", "params": {"times": 2}},
+    "whole": {"selector": "uniform", "n": "verified"},
+    "again": {"selector": "uniform_with_replacement", "n": "verified"},
+    "diffuse": {},
+    "concentrated": {},
+}
+EXPERIMENTS = {
+    "scaling": {"calibration": "validation", "tolerance": 0.9},
+    "scope": {"k": [2, 4]},
+    "stability": {"sets": 3, "k": 2},
+    "search_depth": {},
+    "randomized_inclusion": {},
+    "gold_labels": {},
+    "shared_core": {"token_tolerance": 0.9},
+    "coverage": {},
+    "full_pool": {},
+    "allocation": {"diffuse": "diffuse", "concentrated": "concentrated"},
+}
+#: Settings of experiments that need no other response.
+NEUTRAL_EXPERIMENTS = (
+    "experiments.scope.k=[1,3]", "experiments.scope.adapters=scaled",
+    "experiments.stability.adapters=scaled", "experiments.search_depth.permutations=50",
+    "experiments.randomized_inclusion.permutations=50", "experiments.gold_labels.permutations=50",
+    "experiments.shared_core.permutations=50", "experiments.shared_core.token_tolerance=0.8",
+    "experiments.scaling.level=0.06",
+)  # fmt: skip
+
+#: Keys in no row, each with the reason.
+ELSEWHERE = {
+    "name": "a run keeps its name; test_recipes_share_work",
+    "conditions": "test_every_setting_of_a_condition_repeats_it_alone",
+    "executor.name": "every executor makes the same run: tests/executors",
+    "tracker": "it watches a training",
+    "paper": "printed figures, with which results are compared",
+    "experiments": "test_experiments_add_their_own_work",
+    "experiments.scaling.calibration": "test_experiments_add_their_own_work",
+    "experiments.scaling.tolerance": "test_experiments_add_their_own_work",
+    "experiments.stability.k": "test_experiments_add_their_own_work",
+    "experiments.allocation.diffuse": "test_experiments_add_their_own_work",
+    "experiments.allocation.concentrated": "test_experiments_add_their_own_work",
+    "experiments.online.reference": "needs the trainer grpo",
+    "training.kernels": "needs a GPU",
+}
+#: Keys that only the trainer grpo reads.
+GRPO = "training.grpo."
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> ChangingRun:
+    """A finished run of two bundled conditions and a plugin's, without a report."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    made = write_changing_run(folder, {"gapft": {}, "uniform": {}, "own": {}})
+    made.run("out")
+    assert set(made.take_work()) == EVERYTHING
+    return made
+
+
+@pytest.fixture
+def run(plain: ChangingRun, tmp_path_factory: pytest.TempPathFactory) -> ChangingRun:
+    """A copy of the run, always in the same place."""
+    return copy_changing_run(plain, tmp_path_factory.getbasetemp() / "changing")
+
+
+def make_change(run: ChangingRun, change: Change) -> None:
+    """Make the earlier settings' run, if there are any, then edit the files."""
+    if change.before:
+        run.run("out", *change.before)
+        run.take_work()
+    change.edit(run.folder)
+
+
+def restore_files(run: ChangingRun, plain: ChangingRun) -> None:
+    """Undo the edits of a run's files."""
+    kept = ("out", ".store")
+    for path in run.folder.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    ignored = shutil.ignore_patterns(*kept)
+    shutil.copytree(plain.folder, run.folder, ignore=ignored, dirs_exist_ok=True)
+
+
+def join_output(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def count_work(work: Work, *names: str) -> int:
+    return sum(count for name, count in work.items() if name.startswith(names))
+
+
+def check_forecast(line: str, count: int) -> None:
+    """Compare a dry run's line on new work with the number of things that were made."""
+    bound = re.search(r"at most (\d[\d,]*)", line)
+    exact = re.search(r"(\d[\d,]*) new", line)
+    if bound:
+        assert count <= int(bound[1].replace(",", "")), line
+    else:
+        assert count == int(exact[1].replace(",", "") if exact else 0), line
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_change_makes_what_depends_on_it(run: ChangingRun, change: Change) -> None:
+    make_change(run, change)
+    dry_run = run.run("out", *change.settings, stages=(), options=("--dry-run",))
+    assert run.take_work() == {}
+    done = run.run("out", *change.settings)
+    work = run.take_work()
+    assert frozenset(work) == change.work
+    assert change.reason in join_output(done)
+    forecast = parse_new_work(dry_run.stdout)
+    for split in ("pool", "audit"):
+        check_forecast(forecast[f"search {split}"], count_work(work, f"source {split}"))
+    check_forecast(forecast["train"], count_work(work, "train"))
+    if not change.work:
+        run.run("other", *change.settings)
+        assert run.take_work() == {}, "in a new run directory"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change, id=change.name, marks=[] if change.is_quick else pytest.mark.thorough)
+        for change in CHANGES
+    ],
+)
+def test_result_is_that_of_a_fresh_run(
+    run: ChangingRun, plain: ChangingRun, change: Change
+) -> None:
+    """And the earlier recipe returns to the earlier result without work."""
+    before = read_outputs(run.folder / "out")
+    make_change(run, change)
+    run.run("out", *change.settings)
+    changed = read_outputs(run.folder / "out")
+    run.take_work()
+
+    restore_files(run, plain)
+    run.run("out")
+    assert run.take_work() == {}
+    assert {name: read_outputs(run.folder / "out")[name] for name in before} == before
+
+    change.edit(run.folder)
+    shutil.rmtree(run.folder / "out")
+    shutil.rmtree(run.folder / ".store")
+    run.run("out", *change.settings)
+    fresh = read_outputs(run.folder / "out")
+    assert {name: changed[name] for name in fresh} == fresh
+    assert "conditions" in change.name or changed.keys() == fresh.keys()
+
+
+def test_every_recipe_key_is_in_a_row() -> None:
+    """A new key needs a row, or a reason."""
+    page = (ROOT / "docs/recipe-keys.md").read_text("utf-8")
+    keys, experiment_keys, condition_keys = (
+        re.findall(
+            r"^\| `([\w.]+)` \|", page.partition(f"## {title}\n")[2].partition("\n## ")[0], re.M
+        )
+        for title in ("Keys", "Keys of experiments", "Keys of a condition")
+    )
+    settings = [setting for change in CHANGES for setting in change.settings]
+    settings += [*NEUTRAL_EXPERIMENTS, MORE_SETS, *(f"training.{key}=" for key in TRAINING_KEYS)]
+    changed = {setting.partition("=")[0] for setting in settings}
+    missing = [
+        key
+        for key in [*keys, *experiment_keys]
+        if not key.startswith(GRPO)
+        and key not in ELSEWHERE
+        and not any(f"{name}.".startswith(f"{key}.") for name in changed)
+    ]
+    assert missing == []
+    assert set(ELSEWHERE) <= {*keys, *experiment_keys}
+    assert set(condition_keys) == {*CONDITION_KEYS, "training"}
+
+
+def test_every_setting_of_a_condition_repeats_it_alone(tmp_path: Path) -> None:
+    """One condition for each key, all of which are changed by one command."""
+    own: dict[str, Any] = {"selector": "own"}
+    before = dict.fromkeys((*CONDITION_KEYS, *TRAINING_KEYS), own)
+    changed = {key: {**own, key: value} for key, value in CONDITION_KEYS.items()}
+    changed |= {key: {**own, "training": {key: value}} for key, value in TRAINING_KEYS.items()}
+    before["max_tokens"] = {**own, "training": {"padding_free": True}}
+    changed["max_tokens"]["training"]["padding_free"] = True
+    run = write_changing_run(tmp_path / "run", {"gapft": {}, **before})
+    run.run("out", "model.start_tokens=2")
+    run.take_work()
+    conditions = f"conditions={json.dumps({'gapft': {}, **changed})}"
+    done = run.run("out", "model.start_tokens=2", conditions)
+    expected = train(*(f"{name}-seed13" for name in changed))
+    expected -= audit("replicate-seed13")  # this trainer repeats the adapter, which has decodes
+    assert frozenset(run.take_work()) == expected
+    output = join_output(done)
+    names = {*re.findall(r"conditions\.(\w+)\.", output)}
+    assert names == set(changed)
+
+
+#: More samples of the audit than before.
+MORE_SETS = "experiments.stability.sets=4"
+
+
+def test_experiments_add_their_own_work(run: ChangingRun) -> None:
+    conditions = {"gapft": {}, "uniform": {}, "own": {}, **CONTROLS}
+    settings = (
+        f"conditions={json.dumps(conditions)}", f"experiments={json.dumps(EXPERIMENTS)}",
+    )  # fmt: skip
+    run.run("out", *settings, stages=())
+    work = run.take_work()
+    arms = [f"{name}-seed13" for name in CONTROLS]
+    scaled = generate(*(f"{arm} held decode" for arm in [*ARMS, *arms]))
+    halves = [f"{name}-seed13 pool decode" for name in ("diffuse", "concentrated")]
+    decodes = generate("source held decode", "source audit samples", *halves)
+    expected = train(*arms) | scaled | decodes
+    assert frozenset(work) == expected | audit(*ARMS), "old arms are audited at other scales"
+    assert work["source audit samples"] == 40 * (3 * 2 - 4), "beyond those of the search"
+    results = json.loads((run.folder / "out/report/results.json").read_text())
+    assert set(EXPERIMENTS) - {"coverage"} <= set(results)
+
+    run.run("out", *settings, *NEUTRAL_EXPERIMENTS, stages=())
+    assert run.take_work() == {}
+    run.run("out", *settings, MORE_SETS, stages=())
+    work = run.take_work()
+    assert frozenset(work) == generate("source audit samples")
+    run.run("out", stages=())
+    assert run.take_work() == {}
+    assert run.verify("out").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["out", "other"])
+def test_more_samples_generate_the_new_ones(run: ChangingRun, name: str) -> None:
+    """K 8 → 16 → 19, in the same and in another run directory."""
+    run.run("out", "search.k=8", stages=("search",))
+    run.take_work()
+    for k, new in ((16, 8), (19, 3)):
+        run.run(name, f"search.k={k}", stages=("search",))
+        work = run.take_work()
+        assert frozenset(work) == generate(*SAMPLES)
+        assert [work[decode] for decode in SAMPLES] == [64 * new, 40 * new]
+
+
+@pytest.mark.parametrize(("library", "expected"), [("torch", EVERYTHING), ("sympy", JUDGEMENTS)])
+def test_other_library_version_repeats_its_steps(
+    run: ChangingRun, library: str, expected: frozenset[str]
+) -> None:
+    """In a new run; a finished run stays as it is."""
+    install_version(run.folder, library)
+    done = run.run("other")
+    assert frozenset(run.take_work()) == expected
+    assert library in join_output(done)
+    run.run("out")
+    assert run.take_work() == {}
+
+
+def test_recipes_share_work(run: ChangingRun) -> None:
+    run.run("other", "name=other")
+    assert run.take_work() == {}
+    assert read_outputs(run.folder / "other") == read_outputs(run.folder / "out")
+    run.run("third", "name=third", "budget.n=5")
+    assert frozenset(run.take_work()) == train(*ARMS)
+
+
+def test_copy_verifies_without_its_store(run: ChangingRun) -> None:
+    shutil.copytree(run.folder / "out", run.folder / "copies/out")
+    shutil.rmtree(run.folder / "out")
+    shutil.rmtree(run.folder / ".store")
+    assert run.verify("copies/out").returncode == 0
+
+
+def test_settings_of_the_report_change_the_report_alone(run: ChangingRun) -> None:
+    """And the report names the settings that were changed after results existed."""
+    results = []
+    outputs = read_outputs(run.folder / "out")
+    for settings in ((), ("statistics.replicates=30", "conditions=[gapft]"), ()):
+        run.run("out", *settings, stages=())
+        assert run.take_work() == {}
+        assert read_outputs(run.folder / "out") == outputs
+        results.append(json.loads((run.folder / "out/report/results.json").read_text()))
+    assert results[0]["contrasts"] == results[2]["contrasts"] != results[1]["contrasts"]
+    late = [str(content.get("chosen_after_results")) for content in results]
+    assert ["statistics.replicates" in text for text in late] == [False, True, True]
+    for content in results:
+        assert [*content["conditions"]] == ["gapft", "uniform", "own"], "trained conditions stay"
+
+
+def test_stage_alone_uses_the_recipe_of_the_run(run: ChangingRun) -> None:
+    outputs = read_outputs(run.folder / "out")
+    done = run.try_run("out", "training.repetitions=3", stages=("train",))
+    assert done.returncode == 2
+    assert "training.repetitions" in done.stderr
+    assert run.take_work() == {}
+    assert read_outputs(run.folder / "out") == outputs
+
+
+def test_results_are_kept_if_the_store_lacks_them(run: ChangingRun) -> None:
+    """Returning would repeat all work, so the change is refused."""
+    outputs = read_outputs(run.folder / "out")
+    shutil.rmtree(run.folder / ".store")
+    done = run.try_run("out", "search.k=8")
+    assert done.returncode == 2
+    assert "search.k" in join_output(done)
+    assert read_outputs(run.folder / "out") == outputs
+    run.run("out")
+    assert run.take_work() == {}
