@@ -25,6 +25,14 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("tests")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests with a browser, which is a download, before tests are chosen by marks."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.thorough)
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage rarely, and not in imported modules: it took a sixth of the time."""
     gc.freeze()
