@@ -34,9 +34,9 @@ test: $(VENV)/installed-test browser
 	@$(MAKE) --no-print-directory test-vllm
 
 QUICK := analysis verdicts plugins report \
-	$(patsubst %,test_%.py,beyond_context boxes budgets choices conditions display \
-	documents executions generation groups halves identities layout \
-	matched_diversity origins plugin_manager recipe site states traits verification \
+	$(patsubst %,test_%.py,beyond_context budgets choices conditions display \
+	documents executions generation groups halves identities judging layout \
+	matched_diversity origins plugin_manager recipe site states traits \
 	verified_responses windows) compare/test_comparison.py compare/test_words.py \
 	compare/test_bad_logs.py compare/test_other_tools.py gap/test_measuring.py \
 	training/test_passes.py training/test_plan.py laws/test_selectors.py \
