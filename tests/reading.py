@@ -37,8 +37,8 @@ from gapft_harness.verification.programs import last_program
 from gapft_harness.verification.reasons import classify_reason
 
 CPU_S = 30
-MEMORY = 2 << 30
-LONG, SHORTER, SHORT = 4 << 20, 1 << 20, 1 << 16
+MEMORY = 1 << 29
+LONG, SHORT = 1 << 20, 1 << 16
 
 _GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
 
@@ -89,15 +89,15 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "permissive": (LONG, lambda text: OptionLetter("permissive").verify([text], [_GOLD])),
     # Takes a tenth of a millisecond for each single letter.
     "first_explicit": (SHORT, lambda text: OptionLetter("first_explicit").verify([text], [_GOLD])),
-    "reason": (SHORTER, lambda text: classify_reason(Verdict("fail", text))),
+    "reason": (LONG, lambda text: classify_reason(Verdict("fail", text))),
     "report": (
-        SHORTER,
+        LONG,
         lambda text: list(markdown._render_case(Case("x", text, text, text, text[1:] + "x", None))),
     ),
     "explorer": (LONG, _read_heads),
     "integers": (LONG, lambda text: compare_directly("7", last_box(rf"\boxed{{{text}}}") or "")),
-    "intervals": (SHORTER, _join_intervals),
-    "traceback": (SHORTER, strip_foreign_frames),
+    "intervals": (LONG, _join_intervals),
+    "traceback": (LONG, strip_foreign_frames),
 }
 
 
