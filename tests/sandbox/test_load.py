@@ -86,17 +86,17 @@ def test_waiting_for_a_cpu_is_not_idle_time(single_core: None, tier: str) -> Non
     busy = Program(f"{BUSY}print(1)"), [Test("", "1")]
     idle = Program("import time\ntime.sleep(60)"), [Test("", "")]
     loop = [sys.executable, "-S", "-c", "while True: pass"]
-    for workers, bystanders in ((7, 0), (1, 4)):
+    for workers, programs, bystanders in ((7, 6, 0), (1, 1, 4)):
         with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
             others = [subprocess.Popen(loop) for _ in range(bystanders)]
             try:
-                results = sandbox.judge([*([busy] * (workers - 1 or 1)), idle])
+                results = sandbox.judge([*([busy] * programs), idle])
             finally:
                 for other in others:
                     other.kill()
                     other.wait()
         verdicts = [result.verdict for result in results]
-        assert verdicts == [*["accepted"] * (workers - 1 or 1), "time_limit"], results
+        assert verdicts == [*["accepted"] * programs, "time_limit"], results
 
 
 def test_slow_correct_programs_pass_under_load() -> None:
