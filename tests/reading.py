@@ -15,15 +15,18 @@ from pathlib import Path
 
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.thoughts import remove_thoughts
+from gapft_harness.plugins.verifiers.boxed_math import compare_directly
 from gapft_harness.plugins.verifiers.option_letter import OptionLetter
 from gapft_harness.plugins.verifiers.reasoning_gym import extract_marked, remove_wrapping
 from gapft_harness.report.explorer.packing import _Heads
 from gapft_harness.report.rendering import markdown
 from gapft_harness.report.rendering.blocks import Case
+from gapft_harness.report.rendering.page import _join_intervals
 from gapft_harness.sandbox import Limits, Test
 from gapft_harness.sandbox.outcome import TestOutcome
 from gapft_harness.sandbox.verdicts import judge_call, judge_stdin
-from gapft_harness.verification.feedback import failure_feedback
+from gapft_harness.verification.boxes import last_box
+from gapft_harness.verification.feedback import failure_feedback, strip_foreign_frames
 from gapft_harness.verification.mathematics.comparing import check_answer
 from gapft_harness.verification.mathematics.notation import tidy_answer
 from gapft_harness.verification.mathematics.responses import (
@@ -34,8 +37,8 @@ from gapft_harness.verification.programs import last_program
 from gapft_harness.verification.reasons import classify_reason
 
 CPU_S = 30
-MEMORY = 2 << 30
-LONG, SHORTER, SHORT = 4 << 20, 1 << 20, 1 << 16
+MEMORY = 1 << 29
+LONG, SHORT = 1 << 20, 1 << 16
 
 _GOLD = {"answer": "B", "options": ["one", "two", "three", "four"]}
 
@@ -86,12 +89,15 @@ READERS: dict[str, tuple[int, Callable[[str], object]]] = {
     "permissive": (LONG, lambda text: OptionLetter("permissive").verify([text], [_GOLD])),
     # Takes a tenth of a millisecond for each single letter.
     "first_explicit": (SHORT, lambda text: OptionLetter("first_explicit").verify([text], [_GOLD])),
-    "reason": (SHORTER, lambda text: classify_reason(Verdict("fail", text))),
+    "reason": (LONG, lambda text: classify_reason(Verdict("fail", text))),
     "report": (
-        SHORTER,
+        LONG,
         lambda text: list(markdown._render_case(Case("x", text, text, text, text[1:] + "x", None))),
     ),
     "explorer": (LONG, _read_heads),
+    "integers": (LONG, lambda text: compare_directly("7", last_box(rf"\boxed{{{text}}}") or "")),
+    "intervals": (LONG, _join_intervals),
+    "traceback": (LONG, strip_foreign_frames),
 }
 
 

@@ -29,25 +29,36 @@ def write_process(root: Path, own: str, mounts: str) -> None:
     (root / "proc/self/mountinfo").write_text(disk + mounts)
 
 
-def write_group(folder: Path, limit: str | int, used: int, inactive: int = 0) -> None:
+def write_group(
+    folder: Path, limit: str | int, used: int, inactive: int = 0, cpu: str = "max 1"
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "cpu.max").write_text(f"{cpu}\n")
     (folder / "memory.current").write_text(f"{used}\n")
     (folder / "memory.stat").write_text(f"anon 5\ninactive_file {inactive}\nactive_file 9\n")
 
 
 def test_lowest_limit_of_group_and_parents_applies(tmp_path: Path) -> None:
     """As in a Slurm job: the step has no limit, the job has one, the top has no files."""
-    write_process(tmp_path, "0::/slurm/job_7/step_0\n", V2.format(shown="/"))
-    top = tmp_path / "sys/fs/cgroup"
-    write_group(top / "slurm", 64 * GB, 20 * GB)
-    write_group(top / "slurm/job_7", 16 * GB, 10 * GB, inactive=3 * GB)
-    write_group(top / "slurm/job_7/step_0", "max", 9 * GB)
+    cores = float(len(os.sched_getaffinity(0)))
+    assert read_cgroup_free_memory(tmp_path) is None
+    assert read_usable_memory(tmp_path) == psutil.virtual_memory().total
+    assert count_usable_cores(tmp_path) == cores
+    groups = "4:memory:/job\n1:name=systemd:/x\n"  # of version 1
+    write_process(tmp_path, f"{groups}0::/slurm/job_7/step_0\n", V2.format(shown="/"))
+    top = tmp_path / "sys/fs/cgroup/slurm"
+    write_group(top / "job_7/step_0", "max", 9 * GB, cpu="max 100000")
+    assert read_cgroup_free_memory(tmp_path) is None
+    assert count_usable_cores(tmp_path) == cores
+    write_group(top, 64 * GB, 20 * GB, cpu="50000 100000")
+    write_group(top / "job_7", 16 * GB, 10 * GB, inactive=3 * GB, cpu="10000 50000")
     assert read_cgroup_free_memory(tmp_path) == 9 * GB
-    write_group(top / "slurm", 64 * GB, 60 * GB)
-    assert read_cgroup_free_memory(tmp_path) == 4 * GB
-    write_group(top / "slurm", 64 * GB, 65 * GB)
-    assert read_cgroup_free_memory(tmp_path) == 0
+    assert read_usable_memory(tmp_path) == 16 * GB
+    assert count_usable_cores(tmp_path) == 0.2
+    for used, free in ((60, 4), (65, 0)):
+        write_group(top, 64 * GB, used * GB)
+        assert read_cgroup_free_memory(tmp_path) == free * GB
 
 
 @pytest.mark.parametrize(
@@ -59,40 +70,6 @@ def test_container_group_is_the_root(tmp_path: Path, own: str, shown: str) -> No
     write_process(tmp_path, f"0::{own}\n", V2.format(shown=shown))
     write_group(tmp_path / "sys/fs/cgroup", 4 * GB, 1 * GB, inactive=GB // 2)
     assert read_cgroup_free_memory(tmp_path) == 7 * GB // 2
-
-
-def test_returns_none_without_limits(tmp_path: Path) -> None:
-    assert read_cgroup_free_memory(tmp_path) is None
-    groups = "4:memory:/job\n1:name=systemd:/x\n0::/user.slice\n"  # also of version 1
-    v1_mount = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    write_process(tmp_path, groups, v1_mount + V2.format(shown="/"))
-    assert read_cgroup_free_memory(tmp_path) is None
-    write_group(tmp_path / "sys/fs/cgroup/user.slice", "max", GB)
-    assert read_cgroup_free_memory(tmp_path) is None
-
-
-def test_usable_memory_is_the_group_limit(tmp_path: Path) -> None:
-    assert read_usable_memory(tmp_path) == psutil.virtual_memory().total
-    write_process(tmp_path, "0::/\n", V2.format(shown="/"))
-    write_group(tmp_path / "sys/fs/cgroup", GB, GB // 2)
-    assert read_usable_memory(tmp_path) == GB
-
-
-def count_cores() -> float:
-    return float(len(os.sched_getaffinity(0)))
-
-
-def test_lowest_cpu_quota_of_group_and_parents_applies(tmp_path: Path) -> None:
-    assert count_usable_cores(tmp_path) == count_cores()
-    write_process(tmp_path, "0::/pods/one\n", V2.format(shown="/"))
-    inner = tmp_path / "sys/fs/cgroup/pods/one"
-    inner.mkdir(parents=True)
-    (inner / "cpu.max").write_text("max 100000\n")
-    assert count_usable_cores(tmp_path) == count_cores()
-    (inner.parent / "cpu.max").write_text("50000 100000\n")
-    assert count_usable_cores(tmp_path) == 0.5
-    (inner / "cpu.max").write_text("10000 50000\n")
-    assert count_usable_cores(tmp_path) == 0.2
 
 
 @pytest.mark.parametrize(

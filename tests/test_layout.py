@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Arm
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.layout import RunFile, parse_path
@@ -50,27 +49,9 @@ def test_parses_written_paths(place: tuple[str, RunFile]) -> None:
     assert parse_path(path) == expected
 
 
-@given(arms)
-def test_parses_arm_names(arm: Arm) -> None:
-    assert layout.parse_arm(arm.name) == arm
-
-
 @given(places, places)
 def test_paths_are_unique(first: Any, second: Any) -> None:
     assert (first[0] == second[0]) == (first[1] == second[1])
-
-
-def test_paths_of_run_files() -> None:
-    arm = Arm("gapft", 13)
-    assert arm.name == "gapft-seed13"
-    assert layout.problems_path("pool") == "pool/problems.parquet"
-    assert layout.responses_path("audit") == "audit/responses.parquet"
-    assert layout.states_path("audit") == "audit/states.parquet"
-    assert layout.selection_path(arm) == "selections/gapft-seed13.parquet"
-    assert layout.adapter_path(arm) == "adapters/gapft-seed13"
-    assert layout.decisions_path(arm) == "decisions/gapft-seed13.parquet"
-    assert layout.decisions_path(arm, "exposed") == "decisions/gapft-seed13.exposed.parquet"
-    assert layout.import_folder("pool") == "pool/.imported.partial"
 
 
 @pytest.mark.parametrize(
@@ -84,20 +65,3 @@ def test_paths_of_run_files() -> None:
 )  # fmt: skip
 def test_unknown_paths_parse_to_none(path: str) -> None:
     assert parse_path(path) is None
-
-
-def test_table_names_match_manifest() -> None:
-    for path, name in {
-        "pool/responses.parquet": "pool",
-        "decisions/gapft-seed13.parquet": "gapft-seed13",
-        "decisions/gapft-seed13.exposed.parquet": "gapft-seed13.exposed",
-    }.items():
-        place = parse_path(path)
-        assert place is not None
-        assert place.name == layout.find_table_name(path) == name
-        assert layout.judged_table_path(name) == path
-
-
-def test_rejects_path_without_table() -> None:
-    with pytest.raises(GapftError, match=r"^decisions/mine\.parquet: not a table "):
-        layout.find_table_name("decisions/mine.parquet")

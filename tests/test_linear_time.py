@@ -86,5 +86,10 @@ def reader() -> Iterator[Reader]:
 @example(runs=["x", " ", "y"])
 @example(runs=["[", "]"])
 @example(runs=["99", " "])
+@example(runs=["~~~\n"])
+@example(runs=["\\boxed{"])
+@example(runs=["\\boxed", " "])
+@example(runs=["A", " ", "x"])
+@example(runs=["'\"", "1."])
 def test_reads_any_text_in_linear_time(reader: Reader, runs: list[str]) -> None:
     reader.read(runs)

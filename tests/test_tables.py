@@ -15,23 +15,17 @@ from gapft_harness.core.records import (
     Attempt,
     Budget,
     Example,
-    Problem,
     Response,
     Verdict,
 )
 from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
 from gapft_harness.run_directory.tables import (
     JudgedResponse,
-    ProblemState,
     build_response_row,
     read_examples,
     read_judged,
-    read_problems,
-    read_states,
     response_schema,
     write_examples,
-    write_problems,
-    write_states,
 )
 
 words = st.text(max_size=5)
@@ -75,42 +69,6 @@ def test_responses_survive_a_round_trip(
     read_responses = [response for _, of_problem in read_judged(path) for response in of_problem]
     assert read_responses == responses
     assert read_facts(path) == {"verdicts": len(responses)}
-
-
-def test_batches_become_row_groups_one_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "responses.parquet"
-    numbers: list[int] = []
-
-    def batches() -> Any:
-        for number in range(3):
-            numbers.append(number)
-            yield build_rows(
-                [JudgedResponse(Response(f"p{number}", 0, "", (), "stop", 0), Verdict("pass"))]
-            )
-
-    write_batches(path, response_schema(), batches(), lambda: {"batches": [*numbers]})
-    assert pq.ParquetFile(path).num_row_groups == 3
-    assert read_facts(path) == {"batches": [0, 1, 2]}
-
-
-def test_problems_are_read_in_id_order(tmp_path: Path) -> None:
-    path = tmp_path / "problems.parquet"
-    problems = [Problem(name, f"prompt {name}", {"answer": name}, {"n": 1}) for name in "cab"]
-    write_problems(path, problems, lambda names: ((ord(name),) for name in names))
-    expected = sorted(problems, key=lambda problem: problem.id)
-    assert list(read_problems(path)) == [(problem, (ord(problem.id),)) for problem in expected]
-
-
-def test_states_survive_a_round_trip(tmp_path: Path) -> None:
-    path = tmp_path / "states.parquet"
-    states = [
-        ProblemState("a", "G", 8, 3, 0, GREEDY),
-        ProblemState("b", "S", 8, 1, 7, 7),
-        ProblemState("c", "U", 8, 0, None, None),
-    ]
-    write_states(path, iter(states), lambda: {"states": {"G": 1}})
-    assert list(read_states(path)) == states
-    assert read_facts(path) == {"states": {"G": 1}}
 
 
 def test_selection_is_read_in_its_order(tmp_path: Path) -> None:

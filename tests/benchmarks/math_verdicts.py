@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from gapft_harness.verification.mathematics.comparing import compare_answers
+from gapft_harness.verification.mathematics.notation import tidy_answer
 from gapft_harness.verification.mathematics.responses import find_boxed_answer
 from gapft_harness.verification.pool import WorkerPool
 from tests.benchmarks.measure import Figure
@@ -72,7 +73,8 @@ def grade(item: list[str]) -> bool:
 @cache
 def _find_grader(name: str) -> Callable[[str, str], object]:
     if name == "ours":
-        return lambda gold, answer: compare_answers([gold, answer])
+        # As the verifiers do, which read golds and answers with ``tidy_answer``.
+        return lambda gold, answer: compare_answers([tidy_answer(gold), tidy_answer(answer)])
     root = os.environ[GRADERS]
     sys.path.insert(0, root)
     if name == "math_verify":

@@ -1,24 +1,24 @@
 """program_tests: real programs in the real sandbox, judged by public and hidden tests."""
 
+from __future__ import annotations
+
 import json
 import sys
 import sysconfig
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.judge import CachingJudge
 from gapft_harness.plugins.verifiers.program_tests import ProgramTests
 from gapft_harness.sandbox import InfrastructureError, Test, TestResult, probe_tiers
 from gapft_harness.sandbox.confinement.syscalls import Refused
 from gapft_harness.sandbox.process import SandboxWorker, WorkerDied
-from gapft_harness.verification.feedback import (
-    _installation_pattern,
-    failure_feedback,
-    without_paths,
-)
+from gapft_harness.sandbox.records import TIERS
+from gapft_harness.verification.feedback import failure_feedback, without_paths
 from gapft_harness.verification.judging import verify_unique
 from tests.real_data import find_real_file
 from tests.tasks.benchmark_files import build_test, pack_tests
@@ -37,185 +37,128 @@ SCALE = {
     "public": 1,
     "hidden": pack_tests([build_test("[5]\n0", "[0]", "functional")]),
 }
+RIGHT = "print(2 * int(input()))"
 
 
-def format_program(program: str) -> str:
+def fence(program: str) -> str:
     return f"Here it is.\n```python\n{program}\n```"
 
 
 @pytest.fixture(scope="module")
-def verifier():
-    tiers = probe_tiers()
-    if {probe.tier for probe in tiers} == {probe.tier for probe in tiers if not probe.holds}:
+def verifier() -> Iterator[ProgramTests]:
+    if not any(outcome.holds for outcome in probe_tiers()):
         pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
     with ProgramTests(workers=1, limits={"cpu_s": 1, "memory_bytes": 256 << 20}) as instance:
         yield instance
 
 
-@pytest.mark.parametrize(
-    ("response", "verdict"),
-    [
-        (format_program("print(2 * int(input()))"), Verdict("pass")),
-        (format_program("import numpy\nprint(2 * numpy.int64(input()))"), Verdict("pass")),
-        (
-            format_program("print(2)")
-            + "\nor better\n"
-            + format_program("print(2 * int(input()))"),
-            Verdict("pass"),
-        ),
-        (format_program("print(2)"), Verdict("fail", "wrong answer on hidden test 1 of 2")),
-        (
-            format_program("print(min(8, 2 * int(input())))"),
-            Verdict("fail", "wrong answer on hidden test 2 of 2"),
-        ),
-        (
-            format_program("print(3)"),
-            Verdict("fail", "wrong answer on public test 1 of 1: line 1: '3', expected '2'"),
-        ),
-        (
-            format_program("if int(input()) == 30: raise KeyError(60)\nprint(2)"),
-            Verdict("fail", "wrong answer on hidden test 1 of 2"),
-        ),
-        (
-            format_program("n = int(input())\nif n == 30: raise KeyError(60)\nprint(2 * n)"),
-            Verdict("fail", "runtime error on hidden test 2 of 2"),
-        ),
-        (
-            format_program("while True: pass"),
-            Verdict("fail", "time limit on public test 1 of 1: more than 1 s of CPU time"),
-        ),
-        ("print(2 * int(input()))", Verdict("fail", "no fenced program")),
-        ("```text\n2\n```", Verdict("fail", "no fenced program")),
-        (
-            format_program("print(2 * int(input()))")[:-4],
-            Verdict("fail", "the last program is empty or never closed"),
-        ),
-        (format_program(""), Verdict("fail", "the last program is empty or never closed")),
-    ],
-)
-def test_judges_stdin_programs(verifier, response, verdict):
-    assert verifier.verify([response], [DOUBLE]) == [verdict]
+#: Responses with the test that they fail ("" for none); of a hidden test no details are given.
+JUDGED = [
+    (DOUBLE, fence(RIGHT), ""),
+    (DOUBLE, fence("import numpy\nprint(2 * numpy.int64(input()))"), ""),
+    (DOUBLE, f"{fence('print(2)')}\nor better\n{fence(RIGHT)}\nDone.", ""),
+    (DOUBLE, fence("print(2)"), "wrong answer on hidden test 1 of 2"),
+    (DOUBLE, fence("print(min(8, 2 * int(input())))"), "wrong answer on hidden test 2 of 2"),
+    (DOUBLE, fence("print(3)"), "wrong answer on public test 1 of 1: line 1: '3', expected '2'"),
+    (DOUBLE, fence("if int(input()) == 30: 1 / 0\nprint(2)"), "wrong answer on hidden test 1 of 2"),
+    (
+        DOUBLE,
+        fence("n = int(input())\nif n == 30: raise KeyError(60)\nprint(2 * n)"),
+        "runtime error on hidden test 2 of 2",
+    ),
+    (DOUBLE, fence("while True: pass"), "time limit on public test 1 of 1: "),
+    (DOUBLE, RIGHT, "no fenced program"),
+    (DOUBLE, "```text\n2\n```", "no fenced program"),
+    (DOUBLE, fence(RIGHT)[:-4], "the last program is empty or never closed"),
+    (SCALE, fence("class Solution:\n    def scale(self, n, k): return [k * i for i in n]"), ""),
+    (SCALE, fence("def scale(n, k): return tuple(k * i for i in n)"), ""),
+    (SCALE, fence("def scale(n, k): return [3, 6]"), "wrong answer on hidden test 1 of 1"),
+    (SCALE, fence("def other(n, k): return n"), "runtime error on public test 1 of 1: "),
+    (SCALE, fence("def scale(n, k) return n"), "compile error: "),
+]
 
 
-@pytest.mark.parametrize(
-    ("program", "status", "reason"),
-    [
-        (
-            "class Solution:\n    def scale(self, n, k):\n        return [k * i for i in n]",
-            "pass",
-            "",
-        ),
-        ("def scale(n, k):\n    return tuple(k * i for i in n)", "pass", ""),
-        ("def scale(n, k):\n    return [3, 6]", "fail", "wrong answer on hidden test 1 of 1"),
-        (
-            "def other(n, k):\n    return n",
-            "fail",
-            "runtime error on public test 1 of 1: NameError",
-        ),
-        ("def scale(n, k) return n", "fail", "compile error: File"),
-    ],
-)
-def test_judges_functions(verifier, program, status, reason):
-    (verdict,) = verifier.verify([format_program(program)], [SCALE])
-    assert verdict.status == status
-    assert verdict.reason.startswith(reason)
-
-
-def test_verdicts_do_not_depend_on_order(verifier):
-    right, wrong = format_program("print(2 * int(input()))"), format_program("print(7)")
-    function = format_program("def scale(n, k):\n    return [k * i for i in n]")
+def test_names_the_first_failed_test(verifier: ProgramTests) -> None:
+    golds, responses, expected = zip(*JUDGED, strict=True)
+    reasons = [verdict.reason for verdict in verifier.verify(responses, golds)]
+    assert [
+        (reason, failed) for reason, failed in zip(reasons, expected, strict=True)
+        if not (reason.startswith(failed) if failed.endswith(": ") else reason == failed)
+    ] == []  # fmt: skip
     # Equal golds need not be the same object.
-    golds = [DOUBLE, SCALE, dict(reversed(DOUBLE.items())), DOUBLE, SCALE, DOUBLE]
-    responses = [right, function, right + "\nDone.", wrong, wrong, "no program"]
-    expected = ["pass", "pass", "pass", "fail", "fail", "fail"]
-    assert [v.status for v in verifier.verify(responses, golds)] == expected
+    golds = [dict(reversed(gold.items())) for gold in golds]
     backwards = verify_unique(verifier, responses[::-1], golds[::-1])
-    assert [v.status for v in backwards] == expected[::-1]
-    assert verifier.verify([], []) == []
+    assert [v.passed for v in backwards] == [not failed for failed in expected[::-1]]
 
 
-def test_runs_equal_programs_once(verifier, monkeypatch):
-    ran = []
-    stream = verifier._sandbox.stream
+def test_runs_equal_programs_once(verifier: ProgramTests, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    send = SandboxWorker.send
 
-    def watched(items, **options):
-        def seen():
-            for item in items:
-                ran.append(item[0].source)
-                yield item
+    def record(worker: Any, program: Any, *rest: Any) -> None:
+        sent.append(program.source)
+        send(worker, program, *rest)
 
-        return stream(seen(), **options)
-
-    monkeypatch.setattr(verifier._sandbox, "stream", watched)
-    responses = [f"Attempt {i}.\n{format_program('print(2 * int(input()))')}" for i in range(16)]
-    assert {v.status for v in verifier.verify(responses, [DOUBLE] * 16)} == {"pass"}
-    assert ran == ["print(2 * int(input()))\n"]
+    monkeypatch.setattr(SandboxWorker, "send", record)
+    gold = {**DOUBLE, "hidden": None}
+    verdicts = verifier.verify([f"Attempt {i}.\n{fence(RIGHT)}" for i in range(16)], [gold] * 16)
+    assert {verdict.status for verdict in verdicts} == {"pass"}
+    assert sent == [f"{RIGHT}\n"]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"hidden": pack_tests([])[:-4] + "AAAA"}, "hidden: the tests cannot be read"),
-        ({"tests": [], "public": 0, "hidden": None}, "there are no tests"),
-    ],
-)
-def test_rejects_gold_without_readable_tests(verifier, change, expected):
-    gold = {**DOUBLE, **change}
-    for response in (format_program("print(2)"), "no program at all"):
-        with pytest.raises(UserError, match=expected):
-            verify_unique(verifier, [response, format_program("x")], [gold, DOUBLE])
-    assert verifier.verify([format_program("print(2 * int(input()))")], [DOUBLE]) == [
-        Verdict("pass")
-    ]
+def test_gold_without_readable_tests_is_a_mistake(verifier: ProgramTests) -> None:
+    """Whatever the response is."""
+    gold = {**DOUBLE, "hidden": pack_tests([])[:-4] + "AAAA"}
+    for response in (fence("print(2)"), "no program at all"):
+        with pytest.raises(UserError, match="hidden"):
+            verify_unique(verifier, [response, fence("x")], [gold, DOUBLE])
+    assert verifier.verify([fence(RIGHT)], [DOUBLE])[0].passed
 
 
-def test_sandbox_failure_stops_run(verifier, monkeypatch):
-    def die(self):
+def test_sandbox_failure_is_never_a_verdict(
+    verifier: ProgramTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(self: object) -> None:
         raise WorkerDied("killed from outside")
 
     with monkeypatch.context() as patch:
         patch.setattr(SandboxWorker, "receive", die)
-        with pytest.raises(InfrastructureError, match="no verdict"):
-            verify_unique(verifier, [format_program("print(2)")], [DOUBLE])
+        with pytest.raises(InfrastructureError):
+            verify_unique(verifier, [fence("print(2)")], [DOUBLE])
         # The stock lm_eval must not score it 0 either.
         with pytest.raises(InfrastructureError):
-            CachingJudge(verifier).verdicts([format_program("print(2)")], DOUBLE)
-    assert verifier.verify([format_program("print(2 * int(input()))")], [DOUBLE]) == [
-        Verdict("pass")
-    ]
+            CachingJudge(verifier).verdicts([fence("print(2)")], DOUBLE)
+    assert verifier.verify([fence(RIGHT)], [DOUBLE])[0].passed
 
 
-def test_rejects_machine_without_sandbox_tier(monkeypatch):
-    def refuse(*_):
+def test_machine_without_sandbox_tier_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
         raise Refused("unshare: Operation not permitted (errno 1)")
 
     monkeypatch.setattr(SandboxWorker, "start", refuse)
-    with pytest.raises(UserError, match="nothing was generated or run") as caught:
+    with pytest.raises(UserError) as caught:
         load_verifier("program_tests")
-    assert "namespaces" in str(caught.value)
-    assert "landlock" in str(caught.value)
+    assert all(tier in str(caught.value) for tier in TIERS)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "expected"),
+    ("parameters", "key"),
     [
-        ({"tier": "docker"}, "found 'docker', expected auto or namespaces or landlock"),
-        ({"prelude": "all"}, "sandbox prelude: found 'all', expected none or lcb"),
-        ({"workers": 0}, "workers: found 0"),
-        ({"preload": ["nunpy"]}, "preload: the module 'nunpy' is not installed"),
-        ({"limits": {"cpu": 3}}, "limits: unknown 'cpu'; did you mean 'cpu_s'?"),
-        ({"limits": {"cpu_s": 0}}, "limits: cpu_s: found 0, expected more than 0"),
-        ({"limits": {"cpu_s": 30}}, "limits: wall_s: found 20, expected at least cpu_s"),
-        ({"limits": {"cpu_s": "six"}}, "limits: cpu_s: found 'six'"),
-        ({"limits": {"wall_s": float("inf")}}, "limits: wall_s: found inf"),
-        ({"limits": {"files": 2.5}}, "limits: files: found 2.5"),
+        ({"tier": "docker"}, "docker"),
+        ({"prelude": "all"}, "prelude"),
+        ({"workers": 0}, "workers"),
+        ({"preload": ["nunpy"]}, "nunpy"),
+        ({"limits": {"cpu": 3}}, "'cpu_s'"),
+        ({"limits": {"cpu_s": 0}}, "limits: cpu_s"),
+        ({"limits": {"cpu_s": 30}}, "limits: wall_s"),
+        ({"limits": {"wall_s": float("inf")}}, "limits: wall_s"),
+        ({"limits": {"files": 2.5}}, "limits: files"),
         ({"timeout": 3}, "timeout"),
     ],
 )
-def test_rejects_wrong_parameter(parameters, expected):
-    with pytest.raises(UserError) as caught:
+def test_wrong_parameter_is_named(parameters: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError, match=key):
         load_verifier("program_tests", **parameters)
-    assert expected in str(caught.value)
 
 
 #: Programs that reveal where Python is installed, and the end of their feedback.
@@ -234,72 +177,42 @@ REVEALING = {
 }
 
 
-@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
-def test_feedback_and_reasons_hide_installation_paths(tier):
+@pytest.mark.parametrize("tier", TIERS)
+def test_feedback_and_reasons_hide_installation_paths(tier: str) -> None:
     if not all(probe.holds for probe in probe_tiers(tier)):
         pytest.skip(f"tier {tier} does not hold on this machine: NOT TESTED")
-    responses = [format_program(program) for program in REVEALING]
+    responses = [fence(program) for program in REVEALING]
     golds = [{"kind": "stdin", "tests": [{"input": "1", "expected": "2"}]}] * len(REVEALING)
     limits = {"memory_bytes": 256 << 20}
     with ProgramTests(tier=tier, workers=1, limits=limits) as verifier:
         feedback = verifier.feedback(responses, golds)
         reasons = [verdict.reason for verdict in verifier.verify(responses, golds)]
+    # The system's Python is in /usr, which every machine has.
+    prefixes = {sys.prefix, sys.base_prefix} - {"/usr", "/usr/local"}
+    secrets = ["gapft_harness", *prefixes, "/lib/python", "-packages", "/proc/self"]
     for text, reason, end in zip(feedback, reasons, REVEALING.values(), strict=True):
-        own = text.partition("\nWrite the whole")[0]
-        assert own.endswith(end)
-        # The system's Python is in /usr, which every machine has.
-        own_prefix = {sys.prefix, sys.base_prefix} - {"/usr", "/usr/local"}
-        for secret in ("gapft_harness", *own_prefix, "/lib/python", "-packages", "/proc/self"):
-            assert secret not in text + reason
-    assert feedback[0].endswith(
-        "Error:\nTraceback (most recent call last):\n"
-        '  File "program.py", line 1, in <module>\n    raise ValueError(3)\nValueError: 3\n'
-        "Write the whole corrected program in one fenced Python block."
-    )
+        assert text.partition("\nWrite the whole")[0].endswith(end)
+        assert [secret for secret in secrets if secret in text + reason] == []
     assert 'File "program.py", line 2, in <module>\n    json.loads' in feedback[1]
 
 
 @pytest.mark.parametrize("prefix", ["", "/home", "x", ".", "-"])
-def test_feedback_keeps_printed_paths(prefix):
+def test_feedback_keeps_printed_paths(prefix: str) -> None:
     """A correct program may print the path of an installation folder."""
     path = f"{prefix}{sysconfig.get_path('stdlib')}/bin"
     result = TestResult("wrong_answer", "", path)
     feedback = failure_feedback("stdin", 1, 1, Test("1", f"{path}/x"), result)
     assert f"Your output:\n{path}\n" in feedback
     assert without_paths(f"ValueError: {path}") == f"ValueError: {path if prefix else 'bin'}"
+    for shared in ("/usr/share/words", "/usr/bin/x", "/usr/local/bin/x", "/x"):
+        assert without_paths(f"no {shared}") == f"no {shared}"
 
 
-@pytest.mark.parametrize("prefix", ["/usr", "/usr/local", "/home/me/python"])
-def test_keeps_paths_shared_with_system(prefix, monkeypatch):
-    """Only paths of Python's own files are shortened, wherever Python is installed."""
-    lib = f"{prefix.rstrip('/')}/lib/python3.11"
-    monkeypatch.setattr("sys.path", [f"{lib}.zip", lib, f"{lib}/lib-dynload"])
-    for name in ("prefix", "base_prefix"):
-        monkeypatch.setattr(f"sys.{name}", prefix)
-    places = {"stdlib": lib, "scripts": f"{prefix.rstrip('/')}/bin", "data": prefix}
-    monkeypatch.setattr("sysconfig.get_paths", lambda: places)
-    _installation_pattern.cache_clear()
-    try:
-        for path in ("/usr/share/words", "/usr/bin/x", "/usr/local/x", "/usr/local/bin/x", "/x"):
-            assert without_paths(f"no {path}") == f"no {path}"
-        assert without_paths(f"({lib}/json/__init__.py)") == "(json/__init__.py)"
-        own = "/home/me/python/share/x"
-        assert without_paths(own) == ("share/x" if prefix in own else own)
-    finally:
-        _installation_pattern.cache_clear()
-
-
-def test_judges_programs_on_authentic_problem(verifier):
-    record = json.loads(
-        find_real_file("livecodebench/private_test_cases_1873_A.json").read_text(encoding="utf-8")
-    )
-    gold = {
-        "kind": "stdin",
-        "function": None,
-        "tests": [],
-        "public": 0,
-        "hidden": record["private_test_cases"],
-    }
+def test_judges_programs_on_authentic_problem(verifier: ProgramTests) -> None:
+    file = find_real_file("livecodebench/private_test_cases_1873_A.json")
+    record = json.loads(file.read_text(encoding="utf-8"))
+    hidden = record["private_test_cases"]
+    gold = {"kind": "stdin", "function": None, "tests": [], "public": 0, "hidden": hidden}
     # At most one swap sorts the word if at most two letters are out of place.
     right = (
         "for _ in range(int(input())):\n"
@@ -307,10 +220,9 @@ def test_judges_programs_on_authentic_problem(verifier):
         "    print('YES' if sum(a != b for a, b in zip(word, 'abc')) < 3 else 'NO')"
     )
     always = "for _ in range(int(input())):\n    print('YES')"
-    first = "print('YES')"
-    verdicts = verifier.verify([format_program(p) for p in (right, always, first)], [gold] * 3)
-    assert verdicts == [
-        Verdict("pass"),
-        Verdict("fail", "wrong answer on hidden test 3 of 4"),
-        Verdict("fail", "wrong answer on hidden test 2 of 4"),
+    verdicts = verifier.verify([*map(fence, (right, always, "print('YES')"))], [gold] * 3)
+    assert [verdict.reason for verdict in verdicts] == [
+        "",
+        "wrong answer on hidden test 3 of 4",
+        "wrong answer on hidden test 2 of 4",
     ]

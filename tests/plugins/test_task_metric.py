@@ -7,54 +7,38 @@ import yaml
 
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Verdict
 from gapft_harness.lm_eval_bridge.stock import StockTask
 
 DOCUMENTS = [
     {"question": "Ann has 3 pears and buys 4. How many?", "answer": "3+4=<<3+4=7>>7\n#### 7"},
     {"question": "A car costs 1,200 dollars. Two cars?", "answer": "Twice.\n#### 2,400"},
 ]
-# The gsm8k task with other data.
-TASK = {
-    "task": "pears",
-    "dataset_path": "json",
-    "output_type": "generate_until",
-    "training_split": "train",
-    "test_split": "train",
-    "doc_to_text": "Question: {{question}}\nAnswer:",
-    "doc_to_target": "{{answer}}",
-    "metric_list": [
-        {
-            "metric": "exact_match",
-            "aggregation": "mean",
-            "higher_is_better": True,
-            "ignore_case": True,
-            "ignore_punctuation": False,
-            "regexes_to_ignore": [",", "\\$", "(?s).*#### ", "\\.$"],
-        }
-    ],
-    "generation_kwargs": {"until": ["Question:"], "do_sample": False},
-    "filter_list": [
-        {
-            "name": "strict-match",
-            "filter": [
-                {"function": "regex", "regex_pattern": "#### (\\-?[0-9\\.\\,]+)"},
-                {"function": "take_first"},
-            ],
-        },
-        {
-            "name": "flexible-extract",
-            "filter": [
-                {
-                    "function": "regex",
-                    "group_select": -1,
-                    "regex_pattern": "(-?[$0-9.,]{2,})|(-?[0-9]+)",
-                },
-                {"function": "take_first"},
-            ],
-        },
-    ],
-}
+#: The gsm8k task with other data, in FOLDER.
+TASK = yaml.safe_load(r"""
+dataset_path: json
+output_type: generate_until
+training_split: train
+test_split: train
+doc_to_text: "Question: {{question}}\nAnswer:"
+doc_to_target: "{{answer}}"
+metric_list:
+- metric: exact_match
+  aggregation: mean
+  higher_is_better: true
+  ignore_case: true
+  ignore_punctuation: false
+  regexes_to_ignore: [",", '\$', '(?s).*#### ', '\.$']
+generation_kwargs: {until: ["Question:"], do_sample: false}
+filter_list:
+- name: strict-match
+  filter:
+  - {function: regex, regex_pattern: '#### (\-?[0-9\.\,]+)'}
+  - {function: take_first}
+- name: flexible-extract
+  filter:
+  - {function: regex, group_select: -1, regex_pattern: '(-?[$0-9.,]{2,})|(-?[0-9]+)'}
+  - {function: take_first}
+""")
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +47,17 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     data = folder / "pears.jsonl"
     data.write_text("".join(json.dumps(document) + "\n" for document in DOCUMENTS))
-    base = {
-        **TASK,
-        "dataset_kwargs": {"data_files": {"train": str(data)}, "cache_dir": str(folder / "cache")},
-    }
+    files = {"data_files": {"train": str(data)}, "cache_dir": str(folder / "cache")}
     graded = {"metric": "bleu", "aggregation": "bleu", "higher_is_better": True}
     error_rate = {"metric": "ter", "aggregation": "ter", "higher_is_better": False}
     variants = {
         "pears": {},
         "pears_bleu": {"metric_list": [graded, error_rate]},
         "pears_choice": {"output_type": "multiple_choice", "doc_to_choice": ["7", "8"]},
-        "pears_both": {"metric_list": [*TASK["metric_list"], graded]},
     }
     for name, change in variants.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**base, **change, "task": name}))
+        task = {**TASK, "dataset_kwargs": files, **change, "task": name}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(task))
     (folder / "group.yaml").write_text(yaml.safe_dump({"group": "fruit", "task": ["pears"]}))
     return str(folder)
 
@@ -96,10 +77,7 @@ def test_judges_by_task_filter_and_metric(folder, metric, statuses):
     golds = [DOCUMENTS[0]] * 3 + [DOCUMENTS[1]] * 3
     verdicts = verifier.verify(responses, golds)
     assert [v.status for v in verdicts] == statuses
-    assert verdicts[2].reason == "exact_match 0 for '8'"
-    backwards = verifier.verify(responses[::-1], golds[::-1])
-    assert backwards[::-1] == verdicts
-    assert verifier.verify([], []) == []
+    assert "'8'" in verdicts[2].reason
 
 
 def test_agrees_with_lm_eval(folder):
@@ -133,19 +111,21 @@ def test_agrees_with_lm_eval(folder):
         assert [v.passed for v in verdicts] == [filter_name == "flexible-extract", True]
 
 
-def test_fractional_metric_is_error(folder):
+def test_metric_that_is_not_0_or_1_is_error(folder, monkeypatch):
     verifier = load_verifier("task_metric", task="pears_bleu", include_path=folder)
     (verdict,) = verifier.verify(["#### 7"], [DOCUMENTS[0]])
-    assert verdict.status == "error"
-    assert verdict.reason.startswith("bleu is ")
-    assert verdict.reason.endswith("expected 0 or 1")
+    assert (verdict.status, "bleu" in verdict.reason) == ("error", True)
+    stock = StockTask("pears", None, folder, 0.5)
+    result = {"exact_match": float("nan")}
+    monkeypatch.setattr(stock._task, "process_results", lambda document, results: result)
+    (verdict,) = stock.verdicts(DOCUMENTS[:1], ["#### 7"])
+    assert (verdict.status, "nan" in verdict.reason) == ("error", True)
 
 
 def test_unreadable_record_is_error_for_itself_only(folder):
     verifier = load_verifier("task_metric", task="pears", include_path=folder)
     verdicts = verifier.verify(["#### 7"] * 3, [{"question": "?"}, "7", DOCUMENTS[0]])
     assert [v.status for v in verdicts] == ["error", "error", "pass"]
-    assert verdicts[1] == Verdict("error", "the gold is str, expected the task's document")
 
 
 def test_filter_error_affects_one_response_only(folder, monkeypatch):
@@ -162,38 +142,23 @@ def test_filter_error_affects_one_response_only(folder, monkeypatch):
     monkeypatch.setattr(RegexFilter, "apply", apply)
     verdicts = verifier.verify(["#### 7", "poison", "#### 8"], [DOCUMENTS[0]] * 3)
     assert [v.status for v in verdicts] == ["pass", "error", "fail"]
-    assert verdicts[1].reason == "filter strict-match raised RuntimeError: cannot read this"
+    assert "strict-match" in verdicts[1].reason
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("params", "named"),
     [
-        ({"task": "peers"}, "unknown task 'peers'; did you mean .*pears"),
-        ({"task": "fruit"}, "'fruit' is a group or a tag"),
-        ({"task": "pears_choice"}, "output.type.*multiple_choice"),
-        (
-            {"task": "pears", "metric": "exact_mach"},
-            "unknown metric 'exact_mach'; did you mean 'exact_",
-        ),
-        (
-            {"task": "pears", "metric": "exact_match,strict"},
-            "unknown filter 'strict'; did you mean 'str",
-        ),
-        ({"task": "pears_bleu", "metric": "ter"}, "'pears_bleu': metric 'ter': lower is bet"),
+        ({"task": "peers"}, "'peers'.*pears"),
+        ({"task": "fruit"}, "'fruit'"),
+        ({"task": "pears_choice"}, "multiple_choice"),
+        ({"task": "pears", "metric": "exact_mach"}, "'exact_match"),
+        ({"task": "pears", "metric": "exact_match,strict"}, "'strict-match"),
+        ({"task": "pears_bleu", "metric": "ter"}, "'ter'"),
     ],
 )
-def test_rejects_wrong_parameters_early(folder, params, message):
-    with pytest.raises(UserError, match=message):
+def test_wrong_parameter_is_named_early(folder, params, named):
+    with pytest.raises(UserError, match=named):
         load_verifier("task_metric", include_path=folder, **params)
-
-
-def test_nan_metric_is_error(folder, monkeypatch):
-    stock = StockTask("pears", None, folder, 0.5)
-    monkeypatch.setattr(
-        stock._task, "process_results", lambda document, results: {"exact_match": float("nan")}
-    )
-    (verdict,) = stock.verdicts(DOCUMENTS[:1], ["#### 7"])
-    assert (verdict.status, verdict.reason) == ("error", "exact_match is nan, expected a number")
 
 
 def test_description_depends_on_task_code_not_path(tmp_path):

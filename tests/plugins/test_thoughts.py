@@ -1,13 +1,14 @@
-"""No verifier or rule reads a model's thoughts as its answer."""
+"""Thoughts are removed before filters, verifiers and code tests read a response.
+
+That no bundled verifier reads an answer in a thought is a law of test_verifiers.py.
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from lm_eval.models.utils import postprocess_generated_text
@@ -15,115 +16,22 @@ from lm_eval.models.utils import postprocess_generated_text
 from gapft_harness import load_verifier
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.thoughts import opens_thought, remove_thoughts
-from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.lm_eval_bridge.code_eval import CodeEval
 from gapft_harness.lm_eval_bridge.stock import StockTask
 from gapft_harness.sandbox import probe_tiers
-
-#: A thought followed by the answer, as models and servers write them.
-FORMS = {
-    "closed": "<think>Perhaps {thought}</think>{answer}",
-    "on lines": "<think>\n{thought}\n</think>\n\n{answer}",
-    "begun in the prompt": "Perhaps {thought}\n</think>\n\n{answer}",
-    "two blocks": "<think>{thought}</think><think>{thought}</think>{answer}",
-    "opened twice": "<think>Is a <think> enough? {thought}</think>{answer}",
-    "closed twice": "<think>{thought}</think>{thought}</think>{answer}",
-    "another name": "<thinking>{thought}</thinking>{answer}",
-    "in capitals": "<THINK>{thought}</THINK>{answer}",
-    "of Seed-OSS": "<seed:think>{thought}</seed:think>{answer}",
-    "of EXAONE": "<thought>{thought}</thought>{answer}",
-    "of Mistral": "[THINK]{thought}[/THINK]{answer}",
-    "of gpt-oss": "<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant"
-    "<|channel|>final<|message|>{answer}",
-    "one in another": "<think><thought>{thought}</thought>{thought}</think>{answer}",
-    "a tag in quotes": "<think>{thought}. Do I write '</think>'? {thought}</think>{answer}",
-    "after the answer": "{answer}\n<think>Or {thought}",
-}
-#: Unclosed thoughts without an answer.
-CUT = {
-    "cut off": "<think>Perhaps {thought}",
-    "cut off later": "<think>{thought}</think>\n<think>{thought}",
-    "cut off in another": "<think>{thought} <thought>{thought}</thought>{thought}",
-    "cut off, of gpt-oss": "<|channel|>analysis<|message|>{thought}",
-}
-
-SQUARE = "```python\nprint(int(input()) ** 2)\n```"
-CUBE = "```python\nprint(int(input()) ** 3)\n```"
-#: Verifier, parameters, gold, right response and wrong response.
-RULES: dict[str, tuple[str, dict[str, Any], Any, str, str]] = {
-    "boxed_math": ("boxed_math", {"workers": 1}, "5", r"\boxed{5}", r"\boxed{7}"),
-    "math": ("math", {"workers": 1}, "5", "It is 5.", "It is 7."),
-    "whole_response": ("option_letter", {"rule": "whole_response"}, "B", "B", "C"),
-    "first_explicit": ("option_letter", {"rule": "first_explicit"}, "B", "(B)", "(C)"),
-    "permissive": (
-        *("option_letter", {"rule": "permissive"}),
-        *({"answer": "B", "options": ["one", "two", "three"]}, "B. two", "C. three"),
-    ),
-    "task_metric": ("task_metric", {"task": "pears"}, {"question": "?", "answer": "5"}, "5", "7"),
-    "program_tests": (
-        *("program_tests", {"workers": 1}),
-        {"kind": "stdin", "tests": [{"input": "3\n", "expected": "9\n"}]},
-        *(f"\n{SQUARE}\n", f"\n{CUBE}\n"),
-    ),
-}
+from tests.plugins.verifier_rows import write_exact_match_task
 
 
-@pytest.fixture(scope="module")
-def task_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stock task whose metric is an exact match of the whole response."""
-    task_folder = tmp_path_factory.mktemp("pears")
-    (task_folder / "data.jsonl").write_text(json.dumps({"question": "?", "answer": "5"}))
-    task = {
-        "task": "pears",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"train": str(task_folder / "data.jsonl")}},
-        "output_type": "generate_until",
-        "test_split": "train",
-        "doc_to_text": "{{question}}",
-        "doc_to_target": "{{answer}}",
-        "metric_list": [{"metric": "exact_match"}],
-    }
-    (task_folder / "pears.yaml").write_text(yaml.safe_dump(task))
-    return task_folder
+def test_opening_is_read_without_thoughts() -> None:
+    verifier: Any = load_verifier("option_letter", rule="first_explicit")
+    assert verifier.opening("<think>Perhaps (C)</think>\n(B) two", gold="B") == "B"
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_judges_only_text_after_thought(rule: str, task_folder: Path) -> None:
-    name, params, gold, right, wrong = RULES[rule]
-    if name == "program_tests" and not any(tier.holds for tier in probe_tiers()):
-        pytest.skip("no sandbox tier holds on this machine: NOT TESTED")
-    if name == "task_metric":
-        params = {**params, "include_path": str(task_folder)}
-    texts, expected = [], []
-    for form, text in {**FORMS, **CUT}.items():
-        texts += [
-            text.format(thought=wrong, answer=right),
-            text.format(thought=right, answer=wrong),
-        ]
-        expected += [form in FORMS, False]
-    with load_verifier(name, **params) as verifier:  # type: ignore[attr-defined]
-        verdicts = verifier.verify(texts, [gold] * len(texts))
-    assert [verdict.passed for verdict in verdicts] == expected
-
-
-def test_reads_answers_without_thoughts() -> None:
-    text = "<think>Perhaps (C)</think>\n(B) two"
-    verifier = load_verifier("option_letter", rule="first_explicit")
-    answers = find_answer_reader(verifier)
-    assert answers is not None
-    assert answers.read([text], ["B"]) == ["B"]
-    assert verifier.opening(text, gold="B") == "B"  # type: ignore[attr-defined]
-    with load_verifier("boxed_math", workers=1) as boxed:  # type: ignore[attr-defined]
-        assert boxed.answer(r"<think>\boxed{7}</think>\boxed{5}") == "5"
-        assert boxed.answer(r"<think>\boxed{7}") is None
-
-
-def test_task_filters_see_no_thoughts(task_folder: Path) -> None:
+def test_task_filters_see_no_thoughts(tmp_path: Path) -> None:
     text = "<think>7</think>\n\n5"
-    (outcome,) = StockTask("pears", include_path=str(task_folder)).outcomes(
-        [{"question": "?", "answer": "5"}], [text]
-    )
+    task = StockTask("pears", include_path=str(write_exact_match_task(tmp_path)))
+    (outcome,) = task.outcomes([{"question": "?", "answer": "5"}], [text])
     assert (outcome.filtered, outcome.verdict.passed) == ("5", True)
 
 
@@ -162,16 +70,21 @@ def register_verifiers(register):
 
 
 def test_plugin_verifier_may_request_thoughts(tmp_path: Path) -> None:
+    """Also where the token that ends the thoughts is a parameter, as every verifier has it."""
     (tmp_path / "plugin.py").write_text(PLUGIN)
     plugins = load_plugins([str(tmp_path / "plugin.py")])
-    text = "<think>no</think>yes"
-    for name, visible in (("starts", "yes"), ("whole", text)):
-        verifier: Any = plugins.create_verifier(name, {})
-        assert verifier.verify([text], [visible])[0].passed
-        assert verifier.feedback([text], [visible]) == [visible]
-        assert verifier.answer(text) == visible
-        assert not hasattr(verifier, "opening")
-    assert "thought_rules" in plugins.create_verifier("starts", {}).describe()  # type: ignore[attr-defined]
+    for params, text in (
+        ({}, "<think>no</think>yes"),
+        ({"think_end_token": "<end>"}, "no. no?<end> yes"),
+    ):
+        for name, visible in (("starts", "yes"), ("whole", text)):
+            verifier: Any = plugins.create_verifier(name, params)
+            assert verifier.verify([text], [visible])[0].passed
+            assert verifier.feedback([text], [visible]) == [visible]
+            assert verifier.answer(text) == visible
+            assert not hasattr(verifier, "opening")
+    described: Any = plugins.create_verifier("starts", {})
+    assert "thought_rules" in described.describe()
     assert not hasattr(plugins.create_verifier("whole", {}), "describe")
 
 
@@ -221,25 +134,12 @@ def test_think_end_token_follows_lm_eval(text: str) -> None:
     assert remove_thoughts(text, "<end>").strip() == expected.strip()
 
 
-def test_think_end_token_is_a_parameter_of_every_verifier(tmp_path: Path) -> None:
-    (tmp_path / "plugin.py").write_text(PLUGIN)
-    plugins = load_plugins([str(tmp_path / "plugin.py")])
-    text = "no. no?<end> yes"
-    for name, visible in (("starts", "yes"), ("whole", text)):
-        verifier: Any = plugins.create_verifier(name, {"think_end_token": "<end>"})
-        assert verifier.verify([text], [visible])[0].passed
-        assert verifier.answer(text) == visible
-
-
-def test_other_rule_has_the_same_think_end_token() -> None:
-    params = {"rule": "whole_response", "think_end_token": "<end>"}
+@pytest.mark.parametrize("token", [{}, {"think_end_token": "<end>"}])
+def test_other_rule_has_the_same_think_end_token(token: dict[str, str]) -> None:
+    params = {"rule": "whole_response", **token}
     other = load_plugins().find_other_rule("option_letter", params)
     assert other is not None
-    assert other.params["think_end_token"] == "<end>"
-    assert (
-        "think_end_token"
-        not in load_plugins().find_other_rule("option_letter", {"rule": "whole_response"}).params
-    )  # type: ignore[union-attr]
+    assert other.params.get("think_end_token") == token.get("think_end_token")
 
 
 @pytest.mark.parametrize("token", [151668, "151668", "", " ", ["</think>"], True])

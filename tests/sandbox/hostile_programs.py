@@ -202,9 +202,7 @@ HOSTILE = [
         "runtime_error",
     ),
     build_ending(
-        "inode filling",
-        "for i in range(1 << 20): open(f'/tmp/{i}', 'w').close()",
-        "runtime_error",
+        "inode filling", "for i in range(1 << 20): open(f'/tmp/{i}', 'w').close()", "runtime_error"
     ),
     build_ending("stdout flood", "while True: print('x' * 4096)", "output_limit"),
     build_ending(
@@ -219,9 +217,7 @@ HOSTILE = [
     build_ending("stderr flood", "while True: sys.stderr.write('x' * 4096)", "output_limit"),
     build_ending("sparse output", "os.ftruncate(1, 1 << 40)", "runtime_error"),
     build_ending(
-        "descriptors without end",
-        "x = []\nwhile True: x.extend(os.pipe())",
-        "runtime_error",
+        "descriptors without end", "x = []\nwhile True: x.extend(os.pipe())", "runtime_error"
     ),
     build_ending("binary output", "os.write(1, bytes(range(256)) * 100)", "wrong_answer"),
     # time
@@ -254,9 +250,7 @@ HOSTILE = [
         "runtime_error",
     ),
     build_ending(
-        "killing itself",
-        "os.kill(os.getpid(), signal.SIGKILL); os.abort()",
-        "runtime_error",
+        "killing itself", "os.kill(os.getpid(), signal.SIGKILL); os.abort()", "runtime_error"
     ),
     build_ending("segmentation fault", "ctypes.string_at(0)", "runtime_error"),
     # leaving early, forging
@@ -341,12 +335,7 @@ HOSTILE = [
         "runtime_error",
         function="f",
     ),
-    build_ending(
-        "huge value",
-        "def f(x): return [0] * 10_000_000",
-        *FAILS,
-        function="f",
-    ),
+    build_ending("huge value", "def f(x): return [0] * 10_000_000", *FAILS, function="f"),
     build_ending(
         "huge number as a value",
         "def f(x): return 1 << 30_000_000",

@@ -64,6 +64,10 @@ class World:
             "descendants": count_descendants(self._others),
         }
 
+    def find_workers(self) -> list[int]:
+        """Return the processes of sandboxes that this process started, outermost first."""
+        return list_living_descendants(self._others)
+
     def _heard(self) -> list[str]:
         heard = []
         for name, receive in (

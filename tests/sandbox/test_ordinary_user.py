@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests already run as an ordinary user")
 def test_sandbox_tests_pass_as_ordinary_user():
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.sandbox.ordinary_user"),
             *(sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
+            *("-m", "not thorough"),
             *("tests/sandbox/test_hostile.py", "tests/sandbox/test_correct_programs.py"),
-            *("tests/sandbox/test_crossing.py", "tests/sandbox/test_crowded.py"),
+            *("tests/sandbox/test_crossing.py", "tests/sandbox/test_load.py"),
             *("tests/sandbox/test_sandbox.py", "-k", "not slow and not canary and not wrong"),
         ],
         cwd=Path(__file__).parents[2],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gapft_harness.core.errors import UserError
 from gapft_harness.sandbox import Program, Sandbox, Test
 from gapft_harness.sandbox.records import TIERS
 from tests.sandbox.conftest import LIMITS
@@ -96,8 +95,3 @@ def test_reads_and_prints_long_integers_with_livecodebench_names(tier):
     with Sandbox(tier=tier, workers=1, limits=LIMITS, prelude="lcb") as sandbox:
         verdicts = [result.verdict for result in sandbox.judge(programs)]
     assert verdicts == ["accepted", "wrong_answer", "wrong_answer", "accepted"]
-
-
-def test_unknown_prelude_is_an_error():
-    with pytest.raises(UserError, match="sandbox prelude: found 'all', expected none or lcb"):
-        Sandbox(prelude="all")

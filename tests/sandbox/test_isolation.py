@@ -1,0 +1,329 @@
+"""A program answers each test once, with the same verdict alone or among other tests."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import pytest
+
+from gapft_harness.sandbox import Limits, Program, Sandbox, Test
+from gapft_harness.sandbox.records import TIERS
+
+ISOLATIONS: tuple[Any, ...] = ("test", "program")
+
+
+def build_call(source: str) -> Program:
+    return Program(textwrap.dedent(source), "function", "f")
+
+
+#: Programs that answer depending on other running tests or on the order.
+TELLING = {
+    "the inputs in the frames": """
+        import sys
+        def f(x):
+            frame, longest = sys._getframe(), 0
+            while frame:
+                for value in list(frame.f_locals.values()):
+                    if type(value) is list and value[:1] == ["1"]:
+                        longest = max(longest, len(value))
+                frame = frame.f_back
+            return longest > 1
+        """,
+    "the inputs in the collector": """
+        import gc
+        def f(x):
+            gc.unfreeze()
+            return any(type(v) is list and v[:2] == ["1", "1"] for v in gc.get_objects())
+        """,
+    "a counter elsewhere": """
+        import builtins
+        def f(x):
+            builtins.turn = getattr(builtins, "turn", 0) + 1
+            return builtins.turn % 2 == 0
+        """,
+    "a counter in a file": """
+        def f(x):
+            try:
+                with open("/tmp/turn", "a+") as file:
+                    return file.write("x") and file.tell() % 2 == 0
+            except OSError:
+                return False
+        """,
+    "the clock": "import time\ndef f(x): return time.perf_counter_ns() % 2 == 0",
+    "chance": "import os\ndef f(x): return os.urandom(1) < b'\\x80'",
+    "what was written": """
+        import os
+        def f(x):
+            before = os.lseek(3, 0, os.SEEK_CUR)
+            os.write(3, b"x\\n")
+            return before > 0
+        """,
+}
+
+
+def test_opposite_golds_are_never_both_met(sandbox: Sandbox) -> None:
+    """With one answer per test, a program can be right on at most one of the two."""
+    golds = [[Test("1", value)] * 12 for value in ("true", "false")]
+    both = {}
+    for way, source in TELLING.items():
+        results = sandbox.judge([(build_call(source), tests) for tests in golds])
+        both[way] = [result.verdict for result in results].count("accepted") == 2
+    assert both == dict.fromkeys(TELLING, False)
+
+
+def test_guesses_are_right_half_the_time(sandbox: Sandbox) -> None:
+    """A second guess would give 3/4; the limit is 1/2 plus six standard deviations."""
+    tests = [Test("1", "true")] * 300
+    (result,) = sandbox.judge([(build_call(TELLING["chance"]), tests)], run_all=True)
+    assert [test.verdict for test in result.tests].count("accepted") < 202
+
+
+def test_answers_cannot_change_after_next_input(sandbox: Sandbox) -> None:
+    source = """
+        import os
+        def f(x):
+            if x:
+                os.pwrite(3, b'["value", 7]\\n', 0)
+            return 5
+        """
+    tests = [Test("0", "7"), Test("1", "5"), Test("0", "5")]
+    (result,) = sandbox.judge([(build_call(source), tests)], run_all=True)
+    assert [test.verdict for test in result.tests] == ["wrong_answer", "accepted", "accepted"]
+
+
+@pytest.mark.parametrize("word", [b"+", b".", b"+" * 50])
+def test_requesting_next_input_submits_the_answer(sandbox: Sandbox, word: bytes) -> None:
+    """A program that imitates the harness's protocol thereby submits its answer."""
+    source = f"""
+        import os, time
+        def f(x):
+            if x == 1:
+                os.write(4, {word!r})
+                time.sleep(0.1)
+                os.read(4, 1 << 16)
+            return x
+        """
+    tests = [Test("1", "1"), Test("2", "2"), Test("3", "3")]
+    (result,) = sandbox.judge([(build_call(source), tests)], run_all=True)
+    verdicts = [test.verdict for test in result.tests]
+    assert verdicts[0] == "runtime_error", result
+    assert verdicts.count("accepted") <= 2
+
+
+@pytest.mark.parametrize("first", ["", "os.close(3); ", "os.close(4); ", "os.closerange(0, 9); "])
+def test_large_inputs_arrive_through_closed_channels(sandbox: Sandbox, first: str) -> None:
+    large = json.dumps("x" * 700_000)
+    source = f"import os\ndef f(x):\n    {first}return len(x)"
+    tests = [Test(large, "700000")] * 3
+    (result,) = sandbox.judge([(build_call(source), tests)], run_all=True)
+    expected = "runtime_error" if first else "accepted"
+    assert [test.verdict for test in result.tests] == [expected] * 3
+
+
+#: What a call could leave to the next one: imports, an expression that is true where something was
+#: left, and a statement that leaves it.
+LEFT = {
+    "module": ("calls = []", "calls", "calls.append(x)"),
+    "default": ("", "f.__defaults__", "f.__defaults__ = (x,)"),
+    "another module": ("sys", "hasattr(sys, 'left')", "sys.left = 1"),
+    "module of its own import": ("colorsys", "hasattr(colorsys, 'left')", "colorsys.left = 1"),
+    "environment": ("os", "'LEFT' in os.environ", "os.environ['LEFT'] = ''"),
+    "changed variable": ("os", "os.environ['HOME'] == 'left'", "os.environ['HOME'] = 'left'"),
+    "file": (
+        "os, contextlib",
+        "os.path.exists('/tmp/left')",
+        "with contextlib.suppress(OSError): open('/tmp/left', 'w').close()",
+    ),
+    "descriptor": ("os", "os.dup(1) > 9", "[os.dup(1) for _ in range(9)]"),
+    "precision": ("decimal", "decimal.getcontext().prec == 3", "decimal.getcontext().prec = 3"),
+    "random numbers": (
+        "import random; first = random.random()",
+        "(first, random.random()) != (0.8444218515250481, 0.7579544029403025)",
+        "pass",
+    ),
+    "thread": (
+        "threading, time",
+        "threading.active_count() > 1",
+        "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+    ),
+    "name of a thread": (
+        "threading",
+        "threading.current_thread().name == 'left'",
+        "threading.current_thread().name = 'left'",
+    ),
+    "closed stream": ("sys", "sys.stdout.closed", "print('x'); sys.stdout.close()"),
+    "replaced stream": ("io, sys", "type(sys.stdout) is io.StringIO", "sys.stdout = io.StringIO()"),
+    "detached stream": (
+        "sys",
+        "sys.stdout.name == 1",
+        "print('x'); sys.stdout = open(sys.stdout.detach().fileno(), 'w', closefd=False)",
+    ),
+    "timer": (
+        "signal", "signal.getitimer(signal.ITIMER_REAL)[0]",
+        "signal.setitimer(signal.ITIMER_REAL, 9)",
+    ),
+    "signal handler": ("signal", "signal.getsignal(10) is print", "signal.signal(10, print)"),
+    "blocked signal": (
+        "signal",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, ())",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {10})",
+    ),
+    "memory": ("json", "hasattr(json.loads, 'left')", "json.loads.left = bytearray(100 << 20)"),
+    "sys.path": ("sys", "'/left' in sys.path", "sys.path.append('/left')"),
+    "umask": ("os", "os.umask(0o22) != 0o22", "os.umask(0o77)"),
+    "lowered limit": (
+        "resource",
+        "len({*resource.getrlimit(7)}) == 2",
+        "resource.setrlimit(7, (9, resource.getrlimit(7)[1]))",
+    ),
+    "limit of digits": ("sys", "not sys.get_int_max_str_digits()", "sys.set_int_max_str_digits(0)"),
+    "warnings": ("warnings", "warnings.filters[0][0] == 'error'", "warnings.simplefilter('error')"),
+    "name of builtins": ("builtins", "abs(1) != 1", "builtins.abs = lambda x: 7"),
+    "name of sys": ("sys", "sys.getsizeof(1) == 7", "sys.getsizeof = lambda x: 7"),
+    "trace function": ("sys", "sys.getprofile()", "sys.setprofile(lambda *a: None)"),
+}  # fmt: skip
+
+
+def build_leaving_call(start: str, is_left: str, leave: str) -> Program:
+    """Build a function that returns its argument where nothing was left, and leaves something."""
+    start = start if "=" in start or not start else f"import {start}"
+    return build_call(
+        f"{start}\ndef f(x):\n    if {is_left}: return None\n    {leave}\n    return x"
+    )
+
+
+def summarize_result(result: Any) -> list[tuple[str, str, str]]:
+    """Summarize a result without the kind of time limit, which depends on the load."""
+    return [
+        (test.verdict, test.reason if test.verdict != "time_limit" else "", test.output)
+        for test in result.tests
+    ]
+
+
+def judge_alone_and_together(sandbox: Sandbox, programs: dict[str, Program]) -> dict[str, Any]:
+    """Return each program's summary, which must not depend on the isolation."""
+    tests = [Test(str(i), str(i)) for i in range(5)]
+    items = [(program, tests) for program in programs.values()]
+    alone, together = (
+        dict(zip(programs, map(summarize_result, results), strict=True))
+        for results in (
+            sandbox.judge(items, isolate=isolate, run_all=True) for isolate in ISOLATIONS
+        )
+    )
+    assert alone == together
+    return alone
+
+
+def test_calls_share_no_state(sandbox: Sandbox) -> None:
+    programs = {name: build_leaving_call(*row) for name, row in LEFT.items()}
+    summaries = judge_alone_and_together(sandbox, programs)
+    verdicts = {name: {row[0] for row in summary} for name, summary in summaries.items()}
+    assert verdicts == {name: {"accepted"} for name in LEFT}
+
+
+#: Functions with the verdict of the third of five tests, whose input is 2.
+ENDING = {
+    "prints": ("accepted", "def f(x):\n    print('x' * 400_000)\n    return x"),
+    "leaves a file open": (
+        "accepted",
+        "def f(x):\n    global out\n    out = open(1, 'w', closefd=False)\n    out.write('noise')\n"
+        "    return x",
+    ),
+    "a pool of threads": (
+        "accepted",
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+        "def f(x): return pool.submit(int, x).result()",
+    ),
+    "long values": ("accepted", "def f(x): return x if x != 3 else 'x' * 300_000"),
+    "raises": ("runtime_error", "def f(x): return x if x != 2 else [][x]"),
+    "leaves": ("runtime_error", "import sys\ndef f(x): return x if x != 2 else sys.exit(0)"),
+    "leaves at once": ("runtime_error", "import os\ndef f(x): return x if x != 2 else os._exit(0)"),
+    "dies": (
+        "runtime_error",
+        "import os\ndef f(x): return x if x != 2 else os.kill(os.getpid(), 9)",
+    ),
+    "does not end": ("time_limit", "def f(x):\n    while x == 2: pass\n    return x"),
+    "floods": ("output_limit", "def f(x):\n    while x == 2: print('x' * 9999)\n    return x"),
+    "takes all memory": ("memory_limit", "def f(x): return x if x != 2 else len(bytes(1 << 40))"),
+    "does not compile": ("compile_error", "def f(x) return x"),
+    "is not there": ("runtime_error", "def g(x): return x"),
+    "fails in its body": ("runtime_error", "def f(x): return x\n1 / 0"),
+}
+#: What makes a program fail after its last value, which it returns for the input 4.
+BAD_ENDS = [
+    "atexit.register(os._exit, 3)",
+    "atexit.register(os.abort)",
+    "atexit.register(lambda: [0 for _ in iter(int, 1)])",
+    "atexit.register(os.write, 1, b'x' * (3 << 20))",
+    "threading.Thread(target=lambda: (time.sleep(0.05), os._exit(3))).start()",
+]
+
+
+def build_bad_end(action: str) -> Program:
+    start = "import atexit, os, threading, time"
+    return build_call(f"{start}\ndef f(x):\n    if x == 4: {action}\n    return x")
+
+
+def test_function_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> None:
+    programs = {name: build_call(source) for name, (_, source) in ENDING.items()}
+    summaries = judge_alone_and_together(sandbox, programs)
+    assert {name: summary[2][0] for name, summary in summaries.items()} == {
+        name: verdict for name, (verdict, _) in ENDING.items()
+    }
+    judge_alone_and_together(sandbox, {action: build_bad_end(action) for action in BAD_ENDS})
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_failure_after_the_last_value_counts(sandbox: Sandbox, count: int) -> None:
+    """A program that answers and then fails has failed, for any number of tests."""
+    tests = [*([Test("2", "2")] * (count - 1)), Test("4", "4")]
+    items = [(build_bad_end(action), tests) for action in BAD_ENDS]
+    verdicts = [
+        [result.verdict for result in sandbox.judge(items, isolate=isolate)]
+        for isolate in ISOLATIONS
+    ]
+    assert verdicts[0] == verdicts[1]
+    assert "accepted" not in verdicts[0]
+
+
+STDIN = [
+    "print(input())",
+    "print(1); exit(3)",
+    "1 / 0",
+    "while True: pass",
+    "print('x' * (2 << 20))",
+]
+
+
+def test_stdin_verdicts_do_not_depend_on_other_tests(sandbox: Sandbox) -> None:
+    tests = [Test(str(i), str(i)) for i in range(3)]
+    items = [(Program(source), tests) for source in STDIN]
+    verdicts = [
+        [summarize_result(result) for result in sandbox.judge(items, isolate=isolate, run_all=True)]
+        for isolate in ISOLATIONS
+    ]
+    single = [
+        [summarize_result(sandbox.judge([(program, [test])])[0])[0] for test in tests]
+        for program, tests in items
+    ]
+    assert verdicts == [single, single]
+
+
+def test_random_numbers_repeat_across_workers() -> None:
+    source = """
+        import random
+        import numpy
+        def f(x): return [random.random(), random.gauss(0, 1), float(numpy.random.rand())]
+        """
+    item = build_call(source), [Test("1", "0")] * 3
+    outputs = set()
+    for tier in TIERS:
+        limits = Limits(memory_bytes=256 << 20)
+        with Sandbox(tier=tier, workers=1, preload=("numpy",), limits=limits) as sandbox:
+            for isolate in ISOLATIONS:
+                (result,) = sandbox.judge([item], isolate=isolate, run_all=True)
+                outputs |= {test.output for test in result.tests}
+    assert len(outputs) == 1, outputs
+    assert len(json.loads(outputs.pop())) == 3

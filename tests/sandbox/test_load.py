@@ -1,0 +1,167 @@
+"""A program's verdict does not depend on load, workers or other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.sandbox import Limits, Program, Sandbox, Test, api
+from gapft_harness.sandbox.records import TIERS
+from tests.sandbox.conftest import LIMITS
+from tests.sandbox.outside_world import list_living_descendants
+
+NEED = 0.1
+BUSY = f"import time\nwhile time.process_time() < {NEED}: pass\n"
+THREADS = (
+    "from concurrent.futures import ThreadPoolExecutor as Pool\nimport time\n"
+    "with Pool(30) as p: list(p.map(time.sleep, [0.02] * 30))\nprint(int(input()) + 1)"
+)
+BOMB = (
+    "import threading, time\nthreading.stack_size(1 << 16)\nfor i in range(3000):\n"
+    "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+)
+#: Programs that add one to 41, or fail, with their verdicts.
+STDIN = [
+    ("print(int(input()) + 1)", "accepted"),
+    ("print(input())", "wrong_answer"),
+    ("raise SystemExit(3)", "runtime_error"),
+    ("print(", "compile_error"),
+    (f"{BUSY}print(int(input()) + 1)", "accepted"),
+    (
+        "import threading, time\ndef f():\n"
+        f"    while time.process_time() < {NEED}: pass\n    print(int(input()) + 1)\n"
+        "threading.Thread(target=f).start()",
+        "accepted",
+    ),
+    ("import time\ntime.sleep(0.2)\nprint(int(input()) + 1)", "accepted"),
+    (THREADS, "accepted"),
+    ("while True: pass", "time_limit"),
+    ("import time\ntime.sleep(60)", "time_limit"),
+    (f"{BUSY}time.sleep(60)", "time_limit"),
+    ("x = bytes(1 << 30)", "memory_limit"),
+    ("print('x' * (2 << 20))", "output_limit"),
+    ("import signal, time\nsignal.setitimer(0, 0.05)\ntime.sleep(60)", "runtime_error"),
+    (BOMB, "runtime_error"),
+]
+CALLS = [
+    ("def f(x): return x + 1", "accepted"),
+    ("def f(x): return x", "wrong_answer"),
+    (f"import time\ndef f(x):\n    {BUSY.splitlines()[1]}\n    return x + 1", "accepted"),
+    ("def f(x):\n    while True: pass", "time_limit"),
+]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("workers", [1, 16])
+def test_verdicts_do_not_depend_on_number_of_workers(tier: str, workers: int) -> None:
+    limits = dataclasses.replace(LIMITS, cpu_s=2.5 * NEED, wall_s=0.6)
+    items = [(Program(source), [Test("41", "42")]) for source, _ in STDIN]
+    items += [(Program(s, "function", "f"), [Test("41", "42")] * 2) for s, _ in CALLS]
+    with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
+        results = sandbox.judge(items)
+    verdicts = [(source, r.verdict) for (source, _), r in zip(STDIN + CALLS, results, strict=True)]
+    assert verdicts == STDIN + CALLS
+
+
+@pytest.fixture
+def single_core() -> Iterator[None]:
+    """Run everything on one core."""
+    all_of_them = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(all_of_them)})
+    yield
+    os.sched_setaffinity(0, all_of_them)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_waiting_for_a_cpu_is_not_idle_time(single_core: None, tier: str) -> None:
+    """Programs and bystanders share a core, so each needs more wall time than the idle limit."""
+    limits = dataclasses.replace(LIMITS, cpu_s=2 * NEED, wall_s=2 * NEED)
+    busy = Program(f"{BUSY}print(1)"), [Test("", "1")]
+    idle = Program("import time\ntime.sleep(60)"), [Test("", "")]
+    loop = [sys.executable, "-S", "-c", "while True: pass"]
+    for workers, programs, bystanders in ((7, 6, 0), (1, 1, 4)):
+        with Sandbox(tier=tier, workers=workers, limits=limits) as sandbox:
+            others = [subprocess.Popen(loop) for _ in range(bystanders)]
+            try:
+                results = sandbox.judge([*([busy] * programs), idle])
+            finally:
+                for other in others:
+                    other.kill()
+                    other.wait()
+        verdicts = [result.verdict for result in results]
+        assert verdicts == [*["accepted"] * programs, "time_limit"], results
+
+
+def test_slow_correct_programs_pass_under_load() -> None:
+    """CPU time decides: eight programs on fewer cores, each with 1.7 times its own need."""
+    limits = Limits(cpu_s=1.7 * NEED, wall_s=60, memory_bytes=256 << 20)
+    with Sandbox(workers=8, limits=limits) as sandbox:
+        results = sandbox.judge([(Program(f"{BUSY}print(1)"), [Test("", "1")])] * 10)
+    assert [result.verdict for result in results] == ["accepted"] * 10
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_programs_and_workers_may_use_every_cpu(tier: str) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    ask = "sorted(os.sched_getaffinity(0))"
+    items = [
+        (Program(f"import os\nprint({ask})"), [Test("", f"{cpus}")] * 2),
+        (Program(f"import os\ndef f(x): return {ask}", "function", "f"), [Test("1", f"{cpus}")]),
+    ]
+    others = list_living_descendants()  # from earlier tests in this process
+    with Sandbox(tier=tier, workers=1, limits=LIMITS) as sandbox:
+        results = sandbox.judge(items)
+        workers = [sorted(os.sched_getaffinity(pid)) for pid in list_living_descendants(others)]
+    assert [result.verdict for result in results] == ["accepted"] * 2, results
+    assert workers == [cpus] * (2 if tier == "namespaces" else 1)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_neighbours_threads_are_not_counted(tier: str) -> None:
+    """Without a namespace, the kernel counts threads per user."""
+    stop = threading.Event()
+    neighbours = [threading.Thread(target=stop.wait) for _ in range(2 * LIMITS.threads)]
+    patient = Program("import time\ntime.sleep(1)\n" + THREADS)
+    limits = dataclasses.replace(LIMITS, wall_s=20)
+    with Sandbox(tier=tier, workers=1, limits=limits) as sandbox:
+        # they start while the program runs; a worker that starts later would count them
+        bomb = threading.Timer(0.1, lambda: [thread.start() for thread in neighbours])
+        bomb.start()
+        try:
+            (result,) = sandbox.judge([(patient, [Test("41", "42")])])
+        finally:
+            bomb.join()
+            stop.set()
+            for thread in neighbours:
+                thread.join()
+    assert result.verdict == "accepted", result
+
+
+def test_slow_programs_do_not_delay_others() -> None:
+    """One of 101 programs loops; meanwhile the other worker runs the rest."""
+    long = Limits(cpu_s=2, wall_s=60, memory_bytes=256 << 20)
+    items = [(Program("print(input())"), [Test(str(i), str(i))]) for i in range(100)]
+    items.insert(3, (Program("while True: pass"), [Test("", "")]))
+    with Sandbox(workers=2, limits=long) as sandbox:
+        order = [index for index, _ in sandbox.stream(items)]
+    assert order.index(3) > 30
+    assert sorted(order) == list(range(101))
+
+
+def test_container_limits_set_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values read on another machine: 2.5 CPUs, 3 GiB."""
+    monkeypatch.setattr(api, "count_usable_cores", lambda: 2.5)
+    monkeypatch.setattr(api, "read_usable_memory", lambda: 3 << 30)
+    for memory, count in ((1, 2), (2, 1), (8, 1)):
+        assert Sandbox(limits=Limits(memory_bytes=memory << 30))._count == count
+    with pytest.raises(UserError, match=r"4 x 1.00 GiB"):
+        Sandbox(workers=4)
+    monkeypatch.setattr(api, "count_usable_cores", lambda: 0.5)
+    assert Sandbox()._count == 1

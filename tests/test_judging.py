@@ -1,0 +1,223 @@
+"""Each distinct pair of response and gold is judged once; a verifier's faults name the verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gapft_harness.core.errors import PluginError, UserError
+from gapft_harness.core.records import CONTEXT_EXCEEDED, Response, Verdict
+from gapft_harness.hooks.checked import find_answer_reader
+from gapft_harness.lm_eval_bridge.judge import CachingJudge
+from gapft_harness.verification.judging import (
+    answer_responses,
+    check_golds,
+    judge_and_answer,
+    judge_unique,
+    verify_unique,
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+pairs = st.lists(st.tuples(st.text(max_size=2), json_values | st.sampled_from(["a", "b"])))
+
+
+class Recording:
+    """Pass responses that equal their gold, answer with the last word, and record all calls.
+
+    Raise on the response "bad". ``results`` replace what a method returns, by its name.
+    """
+
+    def __init__(self, **results: Any) -> None:
+        self.judged: list[tuple[str, Any]] = []
+        self.read: list[str] = []
+        self.results = results
+
+    def verify(self, responses: Sequence[str], golds: Sequence[Any]) -> Any:
+        self.judged += zip(responses, golds, strict=True)
+        if "bad" in responses:
+            raise RuntimeError("bad\nresponse")
+        if "mistake" in responses:
+            raise UserError("no such metric")
+        return self.results.get(
+            "verify",
+            [
+                Verdict("pass" if text == gold else "fail", text)
+                for text, gold in zip(responses, golds, strict=True)
+            ],
+        )
+
+    def answer(self, text: str) -> Any:
+        self.read.append(text)
+        if text == "bad":
+            raise ValueError("no idea")
+        return self.results.get("answer", text.split()[-1] if text.split() else None)
+
+    def check_gold(self, gold: Any) -> Any:
+        if gold == "bad":
+            raise RuntimeError("odd\ngold")
+        return {"refused": "it is bad; expected good", "none": None}.get(str(gold), "")
+
+
+class OnePass(Recording):
+    """Judge and answer in one pass."""
+
+    def verify_with_answers(self, responses: Sequence[str], golds: Sequence[Any]) -> Any:
+        verdicts = self.verify(responses, golds)
+        answers = [text.split()[-1] for text in responses]
+        pairs = list(zip(verdicts, answers, strict=True))
+        return self.results.get("verify_with_answers", pairs)
+
+
+def build_response(text: str, finish: str = "stop") -> Response:
+    return Response("p", 0, text, (), finish, 0)
+
+
+@given(pairs, st.randoms(use_true_random=False))
+def test_judges_each_pair_once_in_any_order(items: list[tuple[str, Any]], random: Any) -> None:
+    verifier = Recording()
+    verdicts = verify_unique(verifier, [t for t, _ in items], [g for _, g in items])
+    order = [*range(len(items))]
+    random.shuffle(order)
+    again = verify_unique(Recording(), [items[i][0] for i in order], [items[i][1] for i in order])
+    assert again == [verdicts[i] for i in order]
+    assert verdicts == [Verdict("pass" if t == g else "fail", t) for t, g in items]
+    assert len(verifier.judged) == len({repr(pair) for pair in verifier.judged}) <= len(items)
+
+
+def test_distinguishes_true_from_1_but_not_key_order() -> None:
+    verifier = Recording()
+    golds = [True, 1, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+    assert len(verify_unique(verifier, ["x"] * 4, golds)) == 4
+    assert len(verifier.judged) == 3
+
+
+def test_serializes_shared_gold_once() -> None:
+    """The gold of a programming problem may have hundreds of megabytes of tests."""
+
+    class Large:
+        count = 0
+
+        def __repr__(self) -> str:
+            Large.count += 1
+            return "large"
+
+    gold = {"tests": Large()}
+    verify_unique(Recording(), ["a", "b"], [gold] * 2)
+    assert Large.count == 1
+
+
+def test_exception_is_one_pairs_error() -> None:
+    verdicts = verify_unique(Recording(), ["a", "bad", "b", "bad"], ["a", "x", "x", "x"])
+    assert [v.status for v in verdicts] == ["pass", "error", "fail", "error"]
+    assert "RuntimeError" in verdicts[1].reason
+    assert "\n" not in verdicts[1].reason
+
+
+def test_mistakes_of_the_user_propagate() -> None:
+    with pytest.raises(UserError, match="no such metric"):
+        verify_unique(Recording(), ["mistake"], ["b"])
+
+
+def test_needs_one_gold_per_response() -> None:
+    with pytest.raises(ValueError, match="2 responses, but 1 gold"):
+        verify_unique(Recording(), ["a", "b"], ["a"])
+
+
+def test_refused_gold_is_named_by_position() -> None:
+    items = [("good", "pool.jsonl, line 1"), ("refused", "pool.jsonl, line 2")]
+    check_golds(Recording(), items[:1])
+    with pytest.raises(UserError, match=r"^pool\.jsonl, line 2: it is bad; expected good$"):
+        check_golds(Recording(), items)
+
+
+@pytest.mark.parametrize("gold", [float("nan"), float("inf"), ["a", float("nan")]])
+def test_rejects_non_finite_golds(gold: Any) -> None:
+    """Like null, it is a missing CSV cell; a document may have such fields."""
+    with pytest.raises(UserError, match=r"^line 1: "):
+        check_golds(Recording(), [(gold, "line 1")])
+    check_golds(Recording(), [({"answer": "A", "other": gold}, "line 1")])
+
+
+def test_reads_each_text_once_and_skips_ungenerated() -> None:
+    verifier = Recording()
+    texts = ["it is B", "so B", "it is B", "x \ud83d"]
+    responses = [*map(build_response, texts), build_response("", CONTEXT_EXCEEDED)]
+    answers = answer_responses(find_answer_reader(verifier), responses, [*"BCCCC"])
+    assert answers == ["B", "B", "B", "\ufffd", None]
+    assert len(verifier.read) == 3
+
+
+def test_one_pass_gives_verdict_and_answer() -> None:
+    """A recorded verdict is kept, and only its response is read by ``answer``."""
+    verifier = OnePass()
+    texts = ["it is B", "C", "", "C"]
+    responses = [build_response(text, "stop" if text else CONTEXT_EXCEEDED) for text in texts]
+    timeout = Verdict("timeout", "slow")
+    reader = find_answer_reader(verifier)
+    results = judge_and_answer(verifier, reader, responses, [*"BCCC"], [timeout, None, None, None])
+    assert [answer for _, answer in results] == ["B", "C", None, "C"]
+    assert [verdict.status for verdict, _ in results] == ["timeout", "pass", "fail", "pass"]
+    assert verifier.read == ["it is B"]
+    judge = CachingJudge(verifier)
+    judge.judge_new([("so D", "D")])
+    assert judge.read_answers(["so D"], "D") == ["D"]
+    assert [verdict.status for verdict in judge.verdicts(["so D"], "D")] == ["fail"]
+    assert verifier.judged.count(("so D", "D")) == 1
+
+
+def judge(verifier: Any, *texts: str) -> None:
+    judge_unique(verifier, texts, [*range(len(texts))])
+
+
+def read_answers(verifier: Any, *texts: str) -> None:
+    golds = [*range(len(texts))]
+    answer_responses(find_answer_reader(verifier), [*map(build_response, texts)], golds)
+
+
+def check_gold(verifier: Any, *texts: str) -> None:
+    check_golds(verifier, [(text, "line 1") for text in texts])
+
+
+class Half(OnePass):
+    answer: Any = None
+
+
+@pytest.mark.parametrize(
+    ("verifier", "call", "texts"),
+    [
+        (Recording(), judge, ["bad", "bad"]),
+        (Recording(), read_answers, ["bad"]),
+        (Recording(), check_gold, ["bad"]),
+        (Recording(), check_gold, ["none"]),
+        *((Recording(verify=[Verdict("pass")] * n), judge, ["a", "b"]) for n in (0, 1, 3)),
+        *((Recording(verify=wrong), judge, ["a", "b"]) for wrong in (None, "pass", [True, False])),
+        (Recording(verify=[Verdict("pass"), None]), judge, ["a", "b"]),
+        *((Recording(answer=wrong), read_answers, ["B"]) for wrong in (3, ["B"], b"B")),
+        *(
+            (OnePass(verify_with_answers=wrong), judge, ["B"])
+            for wrong in (3, [Verdict("pass")], [(Verdict("pass"), 3)], [("pass", None)], [])
+        ),
+        (Half(), judge, ["B"]),
+    ],
+)
+def test_broken_verifier_is_named(
+    verifier: Any, call: Callable[..., None], texts: list[str]
+) -> None:
+    with pytest.raises(PluginError, match=f"'{type(verifier).__name__}'"):
+        call(verifier, *texts)
+
+
+def test_verifier_without_answer_method() -> None:
+    class Silent(Recording):
+        answer: Any = "B"  # an attribute: the plugin uses the name for something else
+
+    assert find_answer_reader(Silent()) is None
+    assert answer_responses(None, [build_response("B")], ["B"]) == [None]
