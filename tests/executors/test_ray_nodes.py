@@ -27,7 +27,7 @@ from gapft_harness.stages.pipeline import run_stages
 from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.thorough]
 
 POOL, K, CHUNK, WORKERS = 24, 2, 4, 2
 
