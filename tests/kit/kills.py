@@ -150,7 +150,7 @@ _PLUGIN = build_plugin(
 _REWRITTEN = re.compile(r"run/(manifest\.json|recipe\.yaml)")
 
 #: Files that are quickly made from those in the store.
-_DERIVED = re.compile(r"run/.*(\.json|\.yaml|\.parquet|report)")
+_DERIVED = re.compile(r"run/(manifest\.json|recipe\.yaml|.*\.parquet|.*report)")
 
 
 @dataclass(frozen=True)
@@ -329,6 +329,7 @@ def prepare_watched_run(folder: Path, model: Path, *settings: str) -> WatchedRun
         "training: {dtype: float32, repetitions: 8, dropout: 0.1, schedule: cosine}\n"
         "statistics: {replicates: 10}\n"
         "executor: {workers: 1, checkpoint_steps: 1}\n"
+        "experiments: {scaling: {calibration: 8, tolerance: 0.9}, stability: {sets: 2, k: 2}}\n"
     )
     return WatchedRun(folder, settings)
 

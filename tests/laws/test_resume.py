@@ -301,6 +301,11 @@ def test_repeated_command_changes_no_file(run_at: RunAt, base: str) -> None:
     done = run.resume()
     assert done.returncode == 0, done.stderr
     assert list_changed_files(before, read_files(run.path.parent)) == []
+    shutil.rmtree(run.path / "report")
+    assert run.resume("--only", "report").returncode == 0
+    report = {name: content for name, (content, _) in before.items() if "run/report/" in name}
+    after = {name: content for name, (content, _) in read_files(run.path.parent).items()}
+    assert report.items() <= after.items()
 
 
 def test_repeated_experiments_change_no_file(tmp_path: Path) -> None:
