@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,10 +14,8 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.stages.experiment import load_experiments
 from gapft_harness.stages.verify.run import verify
-from tests.end_to_end.letters_run import find_workers, kill_command
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
-from tests.kit.patience import PATIENCE_S
 from tests.kit.tampering import change_manifest, seal_again
 
 ROOT = Path(__file__).parents[1]
@@ -114,51 +107,6 @@ def test_verify_and_report_need_the_plugin(folder: Path) -> None:
         assert done.returncode == 2
         assert "mine.py" in done.stderr, done.stderr
         assert f"the experiment '{NAME}'" in done.stderr, done.stderr
-
-
-def test_resumes_after_kill_with_same_files(copied_folder: Path) -> None:
-    """Replace the last arm's file with a pipe, so that its job waits until it is killed."""
-    last, process = ARMS[-1], [sys.executable, "-m", "gapft_harness.cli.main"]
-    started = subprocess.Popen(
-        [*process, *build_arguments("killed", "--set", "executor.workers=1")],
-        cwd=copied_folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    place = copied_folder / "killed" / NAME
-    wait_for(started, lambda: (copied_folder / "killed/recipe.yaml").exists())
-    place.mkdir()
-    pipe = place / f"..{last}.json.partial.partial"  # the temporary file beside the step's output
-    os.mkfifo(pipe)
-    wait_for(started, lambda: len([*place.glob("*.json")]) == len(ARMS) - 1)
-    assert kill_command(started, find_workers(started)), "it ended before it was killed"
-    finished_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert len(finished_files) == len(ARMS) - 1
-    sealed = json.loads((copied_folder / "killed/manifest.json").read_text())["files"]
-    assert not [name for name in sealed if name.startswith(NAME)]
-    pipe.unlink()
-    succeed(*build_arguments("killed"), cwd=copied_folder)
-    final_files = {file.name: file.stat().st_ino for file in place.glob("*.json")}
-    assert finished_files.items() <= final_files.items(), "finished files are not made again"
-    whole, resumed = (
-        json.loads((copied_folder / run / "manifest.json").read_text())
-        for run in ("whole", "killed")
-    )
-    assert resumed["files"] == whole["files"]
-    for name in ("results.json", f"tables/{NAME}.csv", f"figures/{NAME}.svg"):
-        first, other = (copied_folder / run / "report" / name for run in ("whole", "killed"))
-        assert first.read_bytes() == other.read_bytes()
-
-
-def wait_for(process: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
-    """Wait until a condition holds; fail if the process ends first."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not until():
-        assert process.poll() is None, "the process ended early"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_changed_settings_or_code_recompute_results(copied_folder: Path) -> None:

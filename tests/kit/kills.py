@@ -58,13 +58,6 @@ def is_driver():
     return sys.argv[1:2] == ["run"]
 
 
-def is_dead(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
 def read_record():
     lines = (FOLDER / "record").read_text().splitlines()
     return [json.loads(line)["what"] for line in lines]
@@ -108,10 +101,8 @@ def end(ending, driver):
     name, _, twice = ending.partition(" ")
     for _ in range(2 if twice else 1):
         os.kill(driver, getattr(signal, name))
-    while not is_driver() and not is_dead(driver):
-        time.sleep(0.01)
-    if not is_driver():
-        os.kill(os.getpid(), signal.SIGKILL)
+    while not is_driver():  # a worker ends with its driver
+        time.sleep(1)
 
 
 def watch(event, arguments):
@@ -212,11 +203,25 @@ class WatchedRun:
         """Run the command beside another one, or without a new plan."""
         return gapft(*self.command, cwd=self.folder, env=self.environment)
 
+    def start_alone(self) -> subprocess.Popen[bytes]:
+        """Start the command in a process group of its own, and do not wait for its end."""
+        self._plan(None, "")
+        return self._open_process()
+
     def start_waiting(self, point: Point) -> subprocess.Popen[bytes]:
-        """Start the command in a process of its own, which waits at a point for ``release``."""
+        """Start the command, which waits at a point for ``release``."""
         self._plan(point, "wait")
+        process = self._open_process()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.folder / "waiting").exists():
+            assert process.poll() is None, self.read_output()
+            assert time.monotonic() < deadline, "it never came to the point"
+            time.sleep(0.01)
+        return process
+
+    def _open_process(self) -> subprocess.Popen[bytes]:
         with (self.folder / "output").open("wb") as output:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "gapft_harness.cli.main", *self.command],
                 cwd=self.folder,
                 env={**os.environ, **COMMON, **self.environment},
@@ -224,12 +229,10 @@ class WatchedRun:
                 stderr=output,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + PATIENCE_S
-        while not (self.folder / "waiting").exists():
-            assert process.poll() is None, (self.folder / "output").read_text()
-            assert time.monotonic() < deadline, "it never came to the point"
-            time.sleep(0.01)
-        return process
+
+    def read_output(self) -> str:
+        """Read what a command in a process of its own has printed."""
+        return (self.folder / "output").read_text()
 
     def patch_python(self, source: str) -> None:
         """Let every Python process of the next commands run some source at its start."""
@@ -368,17 +371,15 @@ def check_finished(run: WatchedRun, whole: WatchedRun) -> None:
     assert [path for path in run.folder.rglob("*") if path.match("*.partial")] == []
 
 
-def read_files(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Read all files of a run or a store, with their times of change; locks name their holder."""
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Read all files of a run or a store but locks, which name their last holder."""
     return {
-        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".lock"
     }
 
 
-def list_changed_files(
-    before: Mapping[str, tuple[bytes, int]], after: Mapping[str, tuple[bytes, int]]
-) -> list[str]:
-    """List the files that differ in content or time."""
+def list_changed_files(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+    """List the files that were changed, added or removed."""
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
