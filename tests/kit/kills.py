@@ -368,7 +368,7 @@ def check_finished(run: WatchedRun, whole: WatchedRun) -> None:
     assert {what for what in expected if what not in work} == set()
     again = {what for what in expected if work[what] > expected[what] + in_flight[what]}
     assert again == set(), "finished work was done again"
-    assert [path for path in run.folder.rglob("*") if path.match("*.partial")] == []
+    assert [path for path in run.path.rglob("*") if path.match("*.partial")] == []
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
