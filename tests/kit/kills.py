@@ -294,12 +294,13 @@ class WatchedRun:
         """Count how often each response was asked for and each file was put in place."""
         return Counter(work for line in self.read_record() for work in _list_work(line))
 
-    def count_unfinished_work(self) -> Counter[str]:
-        """Count the last request and the last file of each process of the commands that ended."""
-        last: dict[tuple[int, int, bool], dict[str, Any]] = {}
-        for line in self.read_record():
-            if line["session"] < self.sessions:
-                last[line["session"], line["pid"], "asked" in line] = line
+    def count_requests_at_the_end(self) -> Counter[str]:
+        """Count the responses of the last request of each process of the commands that ended."""
+        last = {
+            (line["session"], line["pid"]): line
+            for line in self.read_record()
+            if "asked" in line and line["session"] < self.sessions
+        }
         return Counter(work for line in last.values() for work in _list_work(line))
 
 
@@ -364,7 +365,11 @@ def _read_content(path: Path) -> Any:
 def check_finished(run: WatchedRun, whole: WatchedRun) -> None:
     """Compare the files and the work of a run that was ended with the uninterrupted run's."""
     assert read_outcome(run.path) == read_outcome(whole.path)
-    expected, work, in_flight = whole.count_work(), run.count_work(), run.count_unfinished_work()
+    expected, work, in_flight = (
+        whole.count_work(),
+        run.count_work(),
+        run.count_requests_at_the_end(),
+    )
     assert {what for what in expected if what not in work} == set()
     again = {what for what in expected if work[what] > expected[what] + in_flight[what]}
     assert again == set(), "finished work was done again"
