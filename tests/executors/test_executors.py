@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gapft_harness.api import Executor, GapftError, Job, PluginError, UserError
+from gapft_harness.api import Executor, Job
+from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.hooks.manager import load_plugins
 from tests.executors import job_functions
 from tests.kit.patience import PATIENCE_S
