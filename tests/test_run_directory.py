@@ -81,7 +81,7 @@ def test_hashes_file_again_only_after_edits(
     replace_file(file, lambda beside: beside.write_text("one"))
     time.sleep(0.02)  # a tick of the file system's clock
     before = [sha256_cached(file.parent) for _ in range(3)]
-    assert hashed_files == [file.parent.resolve()]
+    assert hashed_files.count(file.parent.resolve()) == 1
     edit(file)
     assert sha256_cached(file.parent) not in before
 
