@@ -48,12 +48,17 @@ def ignore_report(*report: Any) -> None:
 
 def wait_for_end(pids: list[int]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while any(
-        psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        for pid in pids
-    ):
+    while any(map(is_running, pids)):
         assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def list_hanging_pids(folder: Path) -> list[int]:
@@ -125,8 +130,8 @@ def test_own_process_job_leaves_no_process(executor: Executor) -> None:
 def test_workers_get_threads_folder_and_import_path(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a new local worker starts in the folder; one that idles does not move
     own = dataclasses.replace(build_job("read_settings"), own_process=True)
+    executor.run([own], ignore_report)  # ends local workers that idle in the former folder
     monkeypatch.chdir(tmp_path)
     settings = executor.run([own], ignore_report)[0]
     assert [settings[key] for key in ("threads", "mkl", "blas")] == ["1"] * 3

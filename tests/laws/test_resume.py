@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +132,20 @@ def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
     return ended
 
 
-def wait_for_end(processes: Iterable[int]) -> None:
+def wait_for_end(processes: Collection[int]) -> None:
     """Wait until no process of an ended command is left that could write."""
-    left = [psutil.Process(pid) for pid in processes if psutil.pid_exists(pid)]
-    living = [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
-    assert psutil.wait_procs(living, timeout=120)[1] == []
+    deadline = time.monotonic() + 120
+    while any(map(is_running, processes)):
+        assert time.monotonic() < deadline, "a worker goes on without its command"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize(("executor", "first"), [("local", 0), ("local, 2 workers", 1)])
