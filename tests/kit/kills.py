@@ -330,7 +330,7 @@ def prepare_watched_run(folder: Path, model: Path, *settings: str) -> WatchedRun
         " device: cpu, batch_size: 16}}\n"
         "search: {k: 4, temperature: 1.0, top_p: 1.0, chunk: 4}\n"
         "conditions: [gapft, all_verified]\nseeds: [13]\n"
-        "training: {dtype: float32, repetitions: 8, dropout: 0.1, schedule: cosine}\n"
+        "training: {dtype: float32, repetitions: 16, dropout: 0.1, schedule: cosine}\n"
         "statistics: {replicates: 10}\n"
         "executor: {workers: 1, checkpoint_steps: 1}\n"
         "experiments: {scaling: {calibration: 8, tolerance: 0.9}, stability: {sets: 2, k: 2}}\n"

@@ -283,6 +283,8 @@ def test_torn_stored_file_is_refused_then_made_again(
     assert len(asked) == 1, "one chunk"
 
 
+STRATA: dict[str, Any] = {"by": ["subject"], "tokens": 0.9}
+
 #: Conditions and experiments of a run without a model.
 CONTROLS: dict[str, Any] = {
     "conditions": {
@@ -294,13 +296,13 @@ CONTROLS: dict[str, Any] = {
         "none": {"selector": "randomized_inclusion", "params": {"share": 0, "within": 1}},
         "all": {"selector": "randomized_inclusion", "params": {"share": 1, "within": 1}},
         "gold": {"selector": "gold_labels", "params": {"answer_only": False}},
-        "once": {"selector": "repeated", "params": {"times": 1}},
-        "twice": {"selector": "repeated", "params": {"times": 2}},
+        "once": {"selector": "repeated", "params": {"times": 1, **STRATA}},
+        "twice": {"selector": "repeated", "params": {"times": 2, **STRATA}},
         "whole": {"selector": "uniform", "n": "verified"},
         "again": {"selector": "uniform_with_replacement", "n": "verified"},
         "core_2": {"selector": "core_depth", "params": {"k": 2}, "n": "verified"},
         "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
-        "solved": {"selector": "matched_strata", "params": {"states": "G", "by": ["subject"]}},
+        "solved": {"selector": "matched_strata", "params": {"states": "G", **STRATA}},
     },
     "experiments": {
         "allocation": {"diffuse": "gapft", "concentrated": "concentrated"},
