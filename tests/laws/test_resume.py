@@ -290,6 +290,7 @@ CONTROLS: dict[str, Any] = {
     "conditions": {
         "gapft": {},
         "replay": {},
+        "diffuse": {},
         "concentrated": {},
         "depth_0": {"selector": "search_depth", "params": {"k": 0}},
         "depth_2": {"selector": "search_depth", "params": {"k": 2}},
@@ -305,7 +306,7 @@ CONTROLS: dict[str, Any] = {
         "solved": {"selector": "matched_strata", "params": {"states": "G", **STRATA}},
     },
     "experiments": {
-        "allocation": {"diffuse": "gapft", "concentrated": "concentrated"},
+        "allocation": {"diffuse": "diffuse", "concentrated": "concentrated"},
         "coverage": {},
         "full_pool": {},
         "gold_labels": {},
