@@ -47,6 +47,11 @@ class SilentVerifier:
         return [Verdict("fail")] * len(responses)
 
 
+def wrap_verifier(think_end_token: str | None = None) -> VerifierWithoutThoughts:
+    verifier = AnswerVerifier()
+    return VerifierWithoutThoughts(verifier, find_owner("verifier", verifier), think_end_token)
+
+
 def check_generations(verifier: Any, *generations: Generation) -> list[str]:
     """Return the notes on one response to each problem."""
     problems = [Problem(f"p{number}", "?", "gold") for number in range(len(generations))]
@@ -58,59 +63,63 @@ GOOD = Generation("answer: 4", (1,), "stop")
 CUT = Generation("First we note that", (1,), "length")
 STOPPED = Generation("First we note that", (1,), STOP_STRING, stop_string="\n\n")
 EMPTY = Generation("", (), "stop")
+SILENT = Generation("I cannot say.", (1, 2), "stop")
 BEYOND = Generation("", (), CONTEXT_EXCEEDED)
-
-
-@pytest.mark.parametrize(
-    ("cut", "setting"), [(CUT, "search.max_gen_toks"), (STOPPED, "generation_kwargs.until")]
+ANSWERED = Generation("answer: 4. And so", (1,), "length")
+STOPPED_ANSWER = Generation("answer: 4", (1,), STOP_STRING, stop_string="\n\n")
+PROGRAM = Generation("```python\n1\n```", (1,), "stop")
+OPEN, UNOPENED, CLOSED, ENDED = (
+    Generation(text, (1,), "length")
+    for text in ("<think>so", "so", "<think>so</think>answer: 4", "so</think>answer: 4")
 )
-def test_reports_tenth_cut_without_answer(cut: Generation, setting: str) -> None:
-    (note,) = check_generations(AnswerVerifier(), *[GOOD] * 9, cut)
-    assert setting in note
-    assert "10%" in note
-    assert "p9" in note
-    assert "First we note that" in note
-    assert (r"'\n\n'" in note) == (cut is STOPPED)
-    assert ("77" in note) == (cut is CUT)
-    assert not check_generations(AnswerVerifier(), *[GOOD] * 10, cut), "less than a tenth"
+OTHER_END = Generation("so<end>answer: 4", (1,), "length")
+REASONING = Generation("", (1,), "length", reasoning="so")
+REASONED = Generation("answer: 4", (1,), "stop", reasoning="so")
+
+LIMIT, UNTIL, TEMPLATE = "search.max_gen_toks", "generation_kwargs.until", "model.chat_template"
+THINKING = "enable_thinking"
+
+#: A verifier, the first responses, and the keys that the notes name together.
+ROWS: dict[str, tuple[Any, list[Generation], set[str]]] = {
+    "a tenth cut": (AnswerVerifier(), [GOOD] * 9 + [CUT], {LIMIT}),
+    "less than a tenth cut": (AnswerVerifier(), [GOOD] * 10 + [CUT], set()),
+    "a tenth stopped": (AnswerVerifier(), [GOOD] * 9 + [STOPPED], {UNTIL}),
+    "both causes together": (AnswerVerifier(), [GOOD] * 16 + [CUT, STOPPED], {LIMIT, UNTIL}),
+    "cut after the answer": (AnswerVerifier(), [ANSWERED, STOPPED_ANSWER] * 5, set()),
+    "half empty": (AnswerVerifier(), [GOOD] * 5 + [EMPTY] * 5, {LIMIT, TEMPLATE}),
+    "half without answer": (AnswerVerifier(), [GOOD] * 5 + [SILENT] * 5, {LIMIT, TEMPLATE}),
+    "less than half": (AnswerVerifier(), [GOOD] * 6 + [SILENT] * 5, set()),
+    "not generated": (AnswerVerifier(), [GOOD] * 6 + [EMPTY] * 5 + [BEYOND] * 9, set()),
+    "none generated": (AnswerVerifier(), [BEYOND], set()),
+    "has_answer denies": (FenceVerifier(), [PROGRAM] * 4 + [CUT] * 5, {LIMIT, TEMPLATE}),
+    "has_answer affirms": (FenceVerifier(), [PROGRAM] * 10, set()),
+    "text without methods": (SilentVerifier(), [CUT] * 4, set()),
+    "white space": (SilentVerifier(), [Generation(" \n", (1,), "stop")], {LIMIT, TEMPLATE}),
+    "most reasoning cut": (wrap_verifier(), [OPEN, OPEN, CLOSED], {LIMIT, THINKING}),
+    "half of reasoning cut": (wrap_verifier(), [OPEN, CLOSED], {LIMIT, THINKING}),
+    "separate reasoning cut": (wrap_verifier(), [REASONING, GOOD, GOOD], {LIMIT, THINKING}),
+    "block opened by the prompt": (wrap_verifier(), [UNOPENED, UNOPENED, ENDED], {LIMIT, THINKING}),
+    "reasoning ends": (wrap_verifier(), [CLOSED, CLOSED], set()),
+    "most reasoning ends": (wrap_verifier(), [OPEN, CLOSED, CLOSED], {LIMIT}),
+    "no reasoning": (wrap_verifier(), [GOOD, GOOD], set()),
+    "separate reasoning ends": (wrap_verifier(), [REASONED], set()),
+    "no end token": (wrap_verifier(), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, TEMPLATE}),
+    "own end token": (wrap_verifier("<end>"), [UNOPENED, UNOPENED, OTHER_END], {LIMIT, THINKING}),
+}
 
 
-def test_ignores_cut_responses_with_answer() -> None:
-    answered = Generation("answer: 4. And so", (1,), "length")
-    stopped = Generation("answer: 4", (1,), STOP_STRING, stop_string="\n\n")
-    assert not check_generations(AnswerVerifier(), *[answered, stopped] * 5)
+@pytest.mark.parametrize("row", ROWS)
+def test_notes_name_the_keys_of_a_fault(row: str) -> None:
+    verifier, generations, expected = ROWS[row]
+    text = " ".join(check_generations(verifier, *generations))
+    assert {key for key in (LIMIT, UNTIL, TEMPLATE, THINKING) if key in text} == expected
 
 
-def test_counts_both_causes_together() -> None:
-    (note,) = check_generations(AnswerVerifier(), *[GOOD] * 16, CUT, STOPPED)
-    assert "1 at the token limit" in note
-    assert "search.max_gen_toks" in note
-    assert "generation_kwargs.until" in note
-
-
-@pytest.mark.parametrize("without", [EMPTY, Generation("I cannot say.", (1, 2), "stop")])
-def test_reports_half_without_answer(without: Generation) -> None:
-    (note,) = check_generations(AnswerVerifier(), *[GOOD] * 5, *[without] * 5)
-    assert "50%" in note
-    assert "model.chat_template" in note
+def test_notes_show_the_share_and_an_example() -> None:
+    [note] = check_generations(AnswerVerifier(), *[GOOD] * 9, STOPPED)
+    assert all(part in note for part in ("10%", "p9", STOPPED.text, repr("\n\n")))
+    [note] = check_generations(AnswerVerifier(), *[GOOD] * 5, *[SILENT] * 5)
     assert [f"p{number}" in note for number in range(5, 10)] == [True] * 3 + [False] * 2
-    assert not check_generations(AnswerVerifier(), *[GOOD] * 6, *[without] * 5)
-
-
-def test_ignores_responses_not_generated() -> None:
-    assert not check_generations(AnswerVerifier(), *[GOOD] * 6, *[EMPTY] * 5, *[BEYOND] * 9)
-    assert not check_generations(AnswerVerifier(), BEYOND)
-
-
-def test_uses_has_answer_of_verifier() -> None:
-    program = Generation("```python\n1\n```", (1,), "stop")
-    assert len(check_generations(FenceVerifier(), *[program] * 4, *[CUT] * 5)) == 2
-    assert not check_generations(FenceVerifier(), *[program] * 10)
-
-
-def test_white_space_is_not_an_answer() -> None:
-    assert not check_generations(SilentVerifier(), *[CUT] * 4)
-    assert len(check_generations(SilentVerifier(), Generation(" \n", (1,), "stop"))) == 1
 
 
 def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
@@ -139,56 +148,3 @@ def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     place_chunks(tmp_path, problems, [phase], 4)[1].find_path(phase).unlink()
     search()
     assert len(seen) == 1, "a continued run has no first chunk"
-
-
-# Reasoning cut at the limit
-
-
-def build_thoughts(*texts: str, finish: str = "length") -> list[Generation]:
-    return [Generation(text, (1,), finish) for text in texts]
-
-
-OPEN, CLOSED = "<think>so", "<think>so</think>answer: 4"
-
-
-@pytest.mark.parametrize(
-    "generations",
-    [
-        build_thoughts(OPEN, OPEN, CLOSED),
-        build_thoughts(OPEN, CLOSED),
-        [Generation("", (1,), "length", reasoning="so"), GOOD, GOOD],
-        # the prompt opens the block: the others close one that they did not open
-        build_thoughts("so", "so", "so</think>answer: 4"),
-    ],
-)
-def test_reports_reasoning_cut_at_limit(generations: list[Generation]) -> None:
-    [note] = check_generations(wrap_verifier(), *generations)
-    assert "search.max_gen_toks" in note
-    assert "77" in note
-    assert "reasoning" in note
-
-
-@pytest.mark.parametrize(
-    "generations",
-    [
-        build_thoughts(CLOSED, CLOSED),
-        build_thoughts(OPEN, CLOSED, CLOSED),
-        build_thoughts("answer: 4", "answer: 5"),
-        [Generation("answer: 4", (1,), "stop", reasoning="so")],
-    ],
-)
-def test_no_note_on_reasoning_that_mostly_ends(generations: list[Generation]) -> None:
-    notes = check_generations(wrap_verifier(), *generations)
-    assert not any("still reasoning" in note for note in notes)
-
-
-def test_cut_reasoning_is_found_by_its_end_token() -> None:
-    texts = build_thoughts("so", "so", "so<end>answer: 4")
-    [note] = check_generations(wrap_verifier("<end>"), *texts)
-    assert "still reasoning" in note
-    assert not any("still reasoning" in n for n in check_generations(wrap_verifier(), *texts))
-
-
-def wrap_verifier(think_end_token: str | None = None) -> VerifierWithoutThoughts:
-    verifier = AnswerVerifier()
-    return VerifierWithoutThoughts(verifier, find_owner("verifier", verifier), think_end_token)

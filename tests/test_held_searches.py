@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +17,6 @@ from gapft_harness.hooks.loading import collect_registrations
 from gapft_harness.hooks.manager import _load_cached, load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
 from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.manifest import FORMAT
-from gapft_harness.stages.integrity.inputs import SECTION, list_recorded_include_paths
 from gapft_harness.stages.search.stage import run_search_stage
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import CONTAINS, write_letters
@@ -58,27 +55,9 @@ def test_detects_task_edited_before_audit(
     assert {"pool/responses.parquet", "audit/responses.parquet"} <= manifest["files"].keys()
 
 
-def test_lists_existing_search_folders(tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir()
-    places = [str(tmp_path / name) for name in ("gone", "kept")]
-    assert list_recorded_include_paths(tmp_path) == []
-    (tmp_path / "manifest.json").write_text(
-        json.dumps({"format": FORMAT, SECTION: {"include_paths": places}})
-    )
-    assert list_recorded_include_paths(tmp_path) == places[1:]
-
-
 @pytest.fixture
 def task(tmp_path: Path) -> LettersTask:
     return write_letters_task(tmp_path, pool=8, audit=6)
-
-
-def test_empty_run_accepts_changed_task(task: LettersTask) -> None:
-    run = task.run("r", splits=())
-    run.update_manifest(lambda manifest: manifest.update({SECTION: {"data": {"pool": {}}}}))
-    assert run.is_empty()
-    again = task.run("r")
-    assert again.manifest()[SECTION]["data"]["pool"]["problems"] == 8
 
 
 class EditingExecutor(InProcessExecutor):

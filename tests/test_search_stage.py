@@ -35,22 +35,6 @@ class ReportsDone(InProcessExecutor):
         return super().run(jobs, progress) if jobs[0].label == "read data" else [{} for job in jobs]
 
 
-class RefusesOneJob(InProcessExecutor):
-    """Refuses the job with one label; runs the others in order, or the last one first."""
-
-    def __init__(self, label: str, backwards: bool = False) -> None:
-        self._label = label
-        self._step = -1 if backwards else 1
-
-    def run(self, jobs: Sequence[Job], progress: Progress) -> list[dict[str, Any]]:
-        results = []
-        for job in jobs[:: self._step]:
-            if job.label == self._label:
-                raise UserError(f"{job.label} is refused")
-            results += super().run([job], progress)
-        return results
-
-
 def read_requests(task: LettersTask) -> list[str]:
     return [call["id"] for call in task.log("r") if "id" in call]
 
@@ -104,54 +88,11 @@ def test_torn_pool_stops_the_audit(task: LettersTask) -> None:
     assert "audit/responses.parquet" in run.manifest()["files"]
 
 
-def test_keeps_finished_jobs_after_a_refused_one(
-    task: LettersTask,
-) -> None:
-    keys: dict[str, Any] = {"executor": {"workers": 6}, "search": {"chunk": 1}}
-    run = task.run("r", splits=(), **keys)
-    refusing = RefusesOneJob("search pool, 3 of 3")
-    with pytest.raises(UserError, match="search pool, 3 of 3 is refused"):
-        run_search_stage(replace(task.context(run), executor=refusing))
-    before = read_requests(task)
-    assert before
-    run_search_stage(task.context(run))
-    assert set(read_requests(task)[len(before) :]).isdisjoint(before)
-    whole = task.run("r", splits=("pool", "audit"), at="elsewhere/whole", **keys)
-    assert list(run.manifest()["files"].items()) == list(whole.manifest()["files"].items())
-
-
-def test_seals_pool_before_an_earlier_finished_audit(
-    task: LettersTask,
-) -> None:
-    """Workers finish in any order; the manifest keeps the order of the splits."""
-    run = task.run("r", splits=())
-    with pytest.raises(UserError, match="search pool is refused"):
-        run_search_stage(
-            replace(task.context(run), executor=RefusesOneJob("search pool", backwards=True))
-        )
-    audited = read_requests(task)
-    assert audited
-    run_search_stage(task.context(run))
-    assert set(read_requests(task)[len(audited) :]).isdisjoint(audited)
-    assert [name.partition("/")[0] for name in run.manifest()["files"]] == ["pool"] * 2 + [
-        "audit"
-    ] * 2
-
-
 def test_missing_tables_are_an_error(task: LettersTask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "_VISIBLE_TIMEOUT_S", 0.0)
     run = task.run("r", splits=())
     with pytest.raises(GapftError, match=r"r/pool: its search has finished, .* not visible"):
         run_search_stage(replace(task.context(run), executor=ReportsDone()))
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1 cut short"])
-def test_damaged_finished_table_is_named(task: LettersTask, content: bytes) -> None:
-    run = task.run("r")
-    (run.path / "pool" / "responses.parquet").write_bytes(content)
-    with pytest.raises(UserError, match=r"pool/responses\.parquet: damaged \(Arrow"):
-        run_search_stage(task.context(run))
-    assert len(read_requests(task)) == 5, "and nothing is searched"
 
 
 def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:

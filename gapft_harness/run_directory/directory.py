@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -432,11 +433,13 @@ class RunDirectory:
         """Add a stage's wall seconds (all its runs together) and date to the manifest.
 
         Also record the worker processes and threads of the last run. The date changes only if the
-        stage sealed a file.
+        stage sealed a file; a finished stage that finds nothing to do changes nothing.
         """
         start, old_files = time.monotonic(), self.manifest()["files"]
 
-        def apply_change(manifest: Manifest) -> None:
+        def apply_change(manifest: Manifest, *, is_complete: bool) -> None:
+            if is_complete and stage in manifest["stages"] and manifest["files"] == old_files:
+                return
             day = datetime.now(UTC).date().isoformat()
             entry = manifest["stages"].setdefault(stage, {"seconds": 0.0, "day": day})
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - start, 3)
@@ -449,9 +452,9 @@ class RunDirectory:
             yield
         except BaseException:
             with contextlib.suppress(GapftError):  # a full disk: the first error is reported
-                self.update_manifest(apply_change)
+                self.update_manifest(partial(apply_change, is_complete=False))
             raise
-        self.update_manifest(apply_change)
+        self.update_manifest(partial(apply_change, is_complete=True))
 
 
 def list_splits(recipe: Recipe) -> tuple[Split, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -77,7 +78,9 @@ class Checkpoint:
             "optimizer": optimizer.state_dict(),
             "random": dict(random),
         }
-        replace_file(self.path, lambda temporary: torch.save(state, temporary))
+        content = io.BytesIO()  # torch does not say that a disk is full
+        torch.save(state, content)
+        replace_file(self.path, lambda temporary: temporary.write_bytes(content.getbuffer()))
 
     def load(self, device: torch.device, model: Any, optimizer: Any) -> list[dict[str, Any]]:
         """Load the saved state.

@@ -1,4 +1,4 @@
-"""Runs that several test modules use: README's commands, and a run to be killed."""
+"""The run of README's commands, which several test modules use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.letters_run import Letters
 from tests.end_to_end.readme import run_blocks
 from tests.kit.command import succeed
 from tests.kit.shared import make_once
@@ -28,9 +27,3 @@ def readme_run(shared_root: Path) -> Path:
 def demo_run(readme_run: Path) -> Path:
     """The run directory of README's ``gapft run demo``."""
     return readme_run / "runs" / "demo"
-
-
-@pytest.fixture(scope="session")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Letters:
-    """A small uninterrupted run, and the files to repeat it."""
-    return Letters.prepare(tmp_path_factory.mktemp("letters"))

@@ -1,31 +1,29 @@
-"""A full disk, a read-only folder and a second process give clear errors and lose nothing."""
+"""Disks that are full, read-only or of another kind: one clear error, and nothing is lost."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
-import resource
 import subprocess
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gapft_harness.stages.generation.stored_files import read_part
-from tests.end_to_end.letters_run import (
-    CHUNK,
-    K,
-    Letters,
-    count_decodes,
-    find_stored_files,
-    read_result,
-    store_path,
-)
+from tests.kit.command import call
+from tests.kit.kills import WatchedRun, check_finished, prepare_watched_run, read_files
+from tests.kit.runs import BaseRun
+
+RunAt = Callable[..., BaseRun]
 
 _PAGE = 4096
+
+#: What every Python process of the command runs at its start.
+_WITH_SMALL_FILES = """
+import resource
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))
+"""
 
 
 @contextlib.contextmanager
@@ -47,147 +45,124 @@ def remount(folder: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
 
 
-def count_pages(folder: Path, *patterns: str) -> int:
-    """Count the whole pages that matching files of a finished run or its store take."""
-    return count_file_pages(p for pattern in patterns for p in folder.glob(pattern) if p.is_file())
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> WatchedRun:
+    """The undisturbed run."""
+    root = tmp_path_factory.mktemp("disks")
+    run = prepare_watched_run(root / "whole", root / "model")
+    run.finish()
+    return run
 
 
-def count_file_pages(files: Iterable[Path]) -> int:
-    """Count the whole pages that files take."""
-    return sum(-(-file.stat().st_size // _PAGE) for file in files)
-
-
-def find_verdict_files(store: Path, responses: Iterable[Path]) -> list[Path]:
-    """Return the verdict files for some response files."""
-    keys = {path.parent.name for path in responses}
-    groups = [path.parent for path in store.glob("judge/*/made_from.json")]
-    read = {group: json.loads((group / "made_from.json").read_text()) for group in groups}
-    matching = [group for group in groups if read[group]["key"]["responses"] in keys]
-    return [file for group in matching for file in group.glob("[!.]*.jsonl")]
-
-
-def check_no_partial_files(run: Path) -> None:
-    """Check that stored files and tables are complete and no temporary files remain."""
-    import pyarrow.parquet as pq
-
-    store = store_path(run)
-    assert [*run.rglob("*.partial"), *store.rglob("*.partial")] == []
-    for path in find_stored_files(store):
-        read_part(path)  # its hash is checked
-    for table in run.glob("*/*.parquet"):
-        pq.read_table(table)
-    for document in run.glob("*.json"):
-        json.loads(document.read_text())
-
-
-def check_refused(done: subprocess.CompletedProcess[str], reason: str) -> str:
-    """Check exit status 1 and a one-line reason without a traceback; return the named file."""
+def check_refused(run: WatchedRun, done: subprocess.CompletedProcess[str], place: str) -> None:
+    """Check that a command that could not write names the place and leaves no torn file."""
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    match = re.search(r"^gapft: (\S+): cannot be written: (.*)$", done.stderr, re.MULTILINE)
-    assert match is not None, done.stderr
-    assert reason in match[2]
-    assert "free disk space" in match[2]
-    return match[1]
+    assert place in done.stderr.replace("\n", ""), done.stderr
+    assert [path for path in run.folder.rglob("*") if path.match("*.partial")] == []
 
 
-def test_resumes_after_full_disk_in_any_stage(letters: Letters, tmp_path: Path) -> None:
-    whole = letters.folder / "whole"
-    manifest = count_pages(whole, "manifest.json")
-    store = store_path(whole)
-    search_pages = count_pages(whole, "*.*", "pool/*", "audit/*", "selections/*") + manifest
-    searched, decoded = (find_stored_files(store, arm=arm) for arm in (False, True))
-    search_pages += count_pages(store, "*.json", "*/*/made_from.json")
-    search_pages += count_file_pages([*searched, *find_verdict_files(store, searched)])
-    reported = search_pages + count_pages(whole, "adapters/*/*", "decisions/*")
-    reported += count_file_pages([*decoded, *find_verdict_files(store, decoded)])
-    reported += count_file_pages(
-        file for file in store.glob("train/*/*") if file.stat().st_nlink == 1
-    )
-    disk = tmp_path / "disk"
-    run = disk / "full"
-    with mount_small_disk(disk, manifest):
-        for free_pages, stage, pattern in (
-            (manifest + 8, "search", r"/generate/"),
-            (search_pages + 7, "train", r"adapters/"),
-            (reported + 60, "report", r"report$"),
-        ):
-            remount(disk, f"size={free_pages * _PAGE}")
-            done = letters.try_(run)
-            refused = check_refused(done, "No space left on device")
-            assert re.findall(r"^(\w+) at ", done.stderr, re.MULTILINE)[-1] == stage
-            assert re.search(pattern, refused), refused
-            check_no_partial_files(run)
-        remount(disk, "size=64m")
-        letters.finish(run)
-        assert read_result(run) == read_result(whole)
-        counts, whole_counts = (
-            count_decodes(letters.calls("full")),
-            count_decodes(letters.whole_calls),
-        )
-        assert set(counts) == set(whole_counts)
-        assert counts.total() <= whole_counts.total() + CHUNK * (1 + K), (
-            "the chunk that found no room"
-        )
+@pytest.mark.thorough
+@pytest.mark.parametrize("holds", ["run", "store"])
+def test_run_goes_on_when_a_full_disk_grows(whole: WatchedRun, tmp_path: Path, holds: str) -> None:
+    """Each command comes a little further. The run's disk also holds the store beside the run."""
+    run = prepare_watched_run(tmp_path / "full", whole.folder.with_name("model"))
+    disk, pages, refused = tmp_path / "disk", 12, 0
+    with mount_small_disk(disk, pages):
+        if holds == "run":
+            (disk / "run").mkdir()
+            run.path.symlink_to(disk / "run")
+        else:
+            run.environment = {"GAPFT_STORE": str(disk / "store")}
+        while (done := run.start()).returncode:
+            check_refused(run, done, str(disk) if holds == "store" else "run")
+            assert [path for path in disk.rglob("*") if path.match("*.partial")] == []
+            refused, pages = refused + 1, pages * 3 // 2
+            remount(disk, f"size={pages * _PAGE}")
+        assert refused > 3
+        check_finished(run, whole)
 
 
-def test_reports_file_size_limit_like_full_disk(letters: Letters) -> None:
-    run = letters.folder / "limited"
-    [adapter, *_] = letters.folder.glob("whole/adapters/*/adapter_model.safetensors")
-    limit = adapter.stat().st_size - 1
-    done = letters.try_(run, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2))
-    assert "/adapters/" in check_refused(done, "File too large")
-    check_no_partial_files(run)
-    letters.finish(run)
-    assert read_result(run) == read_result(letters.folder / "whole")
-    assert letters.calls("limited") == letters.whole_calls, "what was stored is not asked again"
-
-
-def test_rejects_read_only_folder_at_once(letters: Letters, tmp_path: Path) -> None:
-    with make_read_only(tmp_path / "disk", "begun") as folder:
-        for name in ("new", "begun"):
-            run = folder / name
-            done = letters.try_(run)
-            assert done.returncode == 2, done.stderr
-            assert f"gapft: run directory {run}: " in done.stderr
-            assert "Traceback" not in done.stderr
-            assert letters.calls(name) == [], "no model was asked"
+def test_run_goes_on_after_a_file_that_was_too_large(whole: WatchedRun, tmp_path: Path) -> None:
+    run = prepare_watched_run(tmp_path / "limited", whole.folder.with_name("model"))
+    [weights, *_] = whole.path.glob("adapters/*/adapter_model.safetensors")
+    limit = weights.stat().st_size - 1
+    run.patch_python(_WITH_SMALL_FILES.replace("BYTES", str(limit)))
+    check_refused(run, run.start(), "run/adapters")
+    run.environment = {}
+    run.finish()
+    check_finished(run, whole)
 
 
 @contextlib.contextmanager
-def make_read_only(folder: Path, begun: str) -> Iterator[Path]:
-    """Make a folder read-only; it holds the lock of an earlier run."""
-    if os.getuid() == 0:  # permissions do not bind root
-        with mount_small_disk(folder, 16):
-            (folder / begun).mkdir()
-            (folder / begun / "run.lock").touch()
-            remount(folder, "ro")
-            yield folder
-            remount(folder, "rw")
+def make_unusable_store(folder: Path, kind: str) -> Iterator[Path]:
+    """Make a store that cannot be used; yield its path."""
+    store = folder / "store"
+    if kind == "read-only":
+        with mount_small_disk(folder / "disk", 16):
+            remount(folder / "disk", "ro")
+            yield folder / "disk" / "store"
+            remount(folder / "disk", "rw")
         return
-    (folder / begun).mkdir(parents=True)
-    (folder / begun / "run.lock").touch()
-    (folder / begun).chmod(0o555)
-    folder.chmod(0o555)
-    yield folder
-    folder.chmod(0o755)
-    (folder / begun).chmod(0o755)
+    if kind == "of another format":
+        store.mkdir()
+        (store / "store.json").write_text('{"format": 99}')
+    else:
+        store.write_text("")
+    yield store / "below" if kind == "below a file" else store
 
 
-def test_second_command_on_a_run_is_refused(letters: Letters) -> None:
-    run = letters.folder / "shared"
-    child = letters.start(run)
-    while not find_stored_files(store_path(run)):
-        assert child.process.poll() is None, child.output.read_text()
-        time.sleep(0.01)
-    calls = len(letters.calls("shared"))
-    done = letters.try_(run)
-    assert done.returncode == 2
-    since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-    match = re.search(rf"in use by process (\d+) on \S+ since {since}; wait for it", done.stderr)
-    assert match is not None, done.stderr
-    assert int(match[1]) == child.process.pid
-    assert calls > 0
-    assert child.process.wait(900) == 0, "the first goes on undisturbed"
-    assert read_result(run) == read_result(letters.folder / "whole")
-    assert letters.calls("shared") == letters.whole_calls, "the second asked no model"
+_STORES = [
+    pytest.param("read-only", marks=pytest.mark.thorough),
+    "below a file",
+    "a file",
+    "of another format",
+]
+
+
+@pytest.mark.parametrize("kind", _STORES)
+def test_unusable_store_loses_nothing(
+    run_at: RunAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Neither does a new run, nor one that needs more samples."""
+    run = run_at("searched", "demo")
+    with make_unusable_store(tmp_path, kind) as store:
+        monkeypatch.setenv("GAPFT_STORE", str(store))
+        for place, setting in ((tmp_path / "new", "search.k=2"), (run.path, "search.k=9")):
+            before = read_files(tmp_path)
+            done = call("run", "demo", "--run-dir", place, "--set", setting, "--only", "search")
+            assert done.returncode == 2, done.stderr
+            assert "Traceback" not in done.stderr
+            assert str(store) in done.stderr.replace("\n", "")
+            assert read_files(tmp_path) == before
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.thorough
+def test_read_only_run_directory_is_refused(tmp_path: Path) -> None:
+    with mount_small_disk(tmp_path / "disk", 16):
+        (tmp_path / "disk" / "begun").mkdir()
+        remount(tmp_path / "disk", "ro")
+        for name in ("new", "begun"):
+            done = call("run", "demo", "--run-dir", tmp_path / "disk" / name)
+            assert done.returncode == 2, done.stderr
+            assert str(tmp_path / "disk" / name) in done.stderr.replace("\n", "")
+        remount(tmp_path / "disk", "rw")
+
+
+@pytest.mark.parametrize("content", ['{"format": 1}', "{", "[]"])
+def test_run_of_another_format_is_refused(run_at: RunAt, content: str) -> None:
+    """Also one whose manifest is damaged."""
+    run = run_at("searched", "demo")
+    manifest = run.path / "manifest.json"
+    recorded = json.loads(manifest.read_text())
+    is_damaged = content in ("{", "[]")
+    manifest.write_text(content if is_damaged else json.dumps({**recorded, "format": 1}))
+    before = read_files(run.path)
+    for words in (("run",), ("run", "--only", "report"), ("verify",)):
+        done = call(words[0], run.path, *words[1:])
+        status = 1 if words == ("verify",) else 2  # verify reports it as a difference
+        assert done.returncode == status, (words, done.stderr)
+        assert "manifest.json" in done.stderr.replace("\n", "")
+        assert "Traceback" not in done.stderr
+    assert read_files(run.path) == before

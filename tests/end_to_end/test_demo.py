@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +107,6 @@ def test_matched_budget_matches_the_paper(all_conditions: dict[str, Any]) -> Non
             assert arm["budget"]["n"] == slots
             assert arm["budget"]["N"] == 8 * slots
             assert arm["budget"]["J"] == -(-8 * slots // 16)
-
-
-def test_finished_run_reports_identical_bytes(whole_run: Path) -> None:
-    names = ["results.json", "report.md", "index.html", "explorer.html"]
-    before = {name: (whole_run / "report" / name).read_bytes() for name in names}
-    shutil.rmtree(whole_run / "report")
-    succeed("run", whole_run, "--only", "report")
-    after = {name: (whole_run / "report" / name).read_bytes() for name in names}
-    assert after == before
 
 
 def test_partial_report_does_not_shrink_the_next(whole_run: Path) -> None:

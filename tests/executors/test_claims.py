@@ -10,7 +10,7 @@ from typing import IO, cast
 import pytest
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.executors.jobs import _derive_lock_offsets, claim_job
+from gapft_harness.executors.jobs import claim_job
 
 HOLDER = """
 import sys, time
@@ -43,27 +43,6 @@ def test_live_process_holds_job_and_dead_one_frees_it(
     finally:
         holder.kill()
         holder.wait()
-    claim_once(tmp_path)
-
-
-def test_different_arguments_give_different_locks() -> None:
-    job = {"run_path": "run", "condition": "gapft", "seed": 13, "scale": 0.5, "plugin_files": []}
-    places = [
-        _derive_lock_offsets(function, {**job, **other})
-        for function in ("m:scaled", "m:audit")
-        for other in ({}, {"scale": 0.75}, {"seed": 21}, {"condition": "uniform"})
-    ]
-    assert len({tuple(place) for place in places}) == 8
-    shares = [_derive_lock_offsets("m:search", {**job, "share": (i, 3)}) for i in range(3)]
-    assert len({tuple(place) for place in shares}) == 3, "workers of one search do not wait"
-    assert _derive_lock_offsets("m:search", {**job, "share": [0, 3]}) == shares[0]
-    assert _derive_lock_offsets("m:scaled", job) == _derive_lock_offsets(
-        "m:scaled", {**job, "run_path": "./run"}
-    )
-
-
-def test_claim_ends_with_block(tmp_path: Path) -> None:
-    claim_once(tmp_path)
     claim_once(tmp_path)
 
 

@@ -27,6 +27,8 @@ from gapft_harness.stages.pipeline import run_stages
 from tests.kit.patience import PATIENCE_S
 from tests.kit.recording_run import InProcessExecutor, LettersTask, write_letters_task
 
+pytestmark = pytest.mark.thorough
+
 POOL, K, CHUNK, WORKERS = 24, 2, 4, 2
 
 #: Logs its requests, and in its second chunk waits for the file ``go``.

@@ -306,21 +306,6 @@ def stop_at(last: int) -> Callable[[int, int], None]:
     return report
 
 
-def test_resumes_from_last_checkpoint(model: Path, tmp_path: Path) -> None:
-    shape: dict[str, Any] = {"dropout": 0.05, "repetitions": 3, "schedule": "cosine"}
-    lora(job(model, tmp_path / "whole", examples(N), **shape))
-    chosen = dataclasses.replace(
-        job(model, tmp_path / "a", examples(N), **shape), checkpoint_steps=2
-    )
-    with pytest.raises(Stopped):
-        lora(dataclasses.replace(chosen, progress=stop_at(5)))
-    done: list[int] = []
-    lora(dataclasses.replace(chosen, progress=lambda step, _: done.append(step)))
-    assert done == [5, 6, 7]
-    assert read_contents(tmp_path / "a") == read_contents(tmp_path / "whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "whole"]
-
-
 def test_ignores_checkpoint_of_other_training(model: Path, tmp_path: Path) -> None:
     lora(job(model, tmp_path / "whole", examples(20)))
     other = dataclasses.replace(job(model, tmp_path / "a", examples(21)), checkpoint_steps=1)

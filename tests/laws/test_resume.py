@@ -1,0 +1,383 @@
+"""The law of killing and resuming: the same command continues, and ends with the same files.
+
+Points come from the record of an uninterrupted run (``tests.kit.kills``): before each file that is
+put in place, and before each request to the sampler. So a new stage adds no test; a new executor
+adds a row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from gapft_harness.hooks.manager import load_plugins
+from tests.kit.command import call, succeed
+from tests.kit.kills import (
+    ENDINGS,
+    Point,
+    WatchedRun,
+    check_finished,
+    list_changed_files,
+    prepare_watched_run,
+    read_files,
+    read_outcome,
+)
+from tests.kit.patience import PATIENCE_S
+from tests.kit.planted_run import write_planted_task
+from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
+
+RunAt = Callable[..., BaseRun]
+
+#: What every Python process of the command runs at its start.
+_WITHOUT_LOCKS_AND_LINKS = """
+import errno
+import fcntl
+import os
+
+
+def refuse(*arguments, **options):
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+fcntl.flock = fcntl.lockf = os.link = refuse
+"""
+
+
+def set_executor(**settings: object) -> tuple[str, ...]:
+    """Return the command's arguments for settings of the executor."""
+    words = [("--set", f"executor.{key}={value}") for key, value in settings.items()]
+    return tuple(itertools.chain(*words))
+
+
+#: Arguments for each executor.
+EXECUTORS: Mapping[str, tuple[str, ...]] = {
+    "local": (),
+    "local, 2 workers": set_executor(workers=2),
+    "ray": set_executor(name="ray", workers=2),
+}
+
+#: A network file system may have neither locks nor hard links.
+DISKS = ["with locks", pytest.param("without locks and links", marks=pytest.mark.thorough)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> WatchedRun:
+    """The uninterrupted run, with one worker."""
+    root = tmp_path_factory.mktemp("resume")
+    run = prepare_watched_run(root / "whole", root / "model")
+    run.finish()
+    return run
+
+
+@pytest.fixture
+def make_run(whole: WatchedRun, tmp_path: Path) -> Callable[..., WatchedRun]:
+    """Return a function that prepares the same run in a folder of its own."""
+
+    def make(executor: str = "local", disk: str = "", name: str = "killed") -> WatchedRun:
+        model = whole.folder.with_name("model")
+        run = prepare_watched_run(tmp_path / name, model, *EXECUTORS[executor])
+        if disk.startswith("without"):
+            run.patch_python(_WITHOUT_LOCKS_AND_LINKS)
+        return run
+
+    return make
+
+
+def test_every_executor_has_a_row() -> None:
+    registered = {entry.name for entry in load_plugins().all() if entry.kind == "executor"}
+    assert registered == {name.partition(",")[0] for name in EXECUTORS}
+
+
+def choose_points(run: WatchedRun) -> list[Point]:
+    """Choose the first points, and a point of each kind: the middle one, in the run's order."""
+    points = list(run.list_points())
+    kinds: dict[str, list[Point]] = {}
+    for point in points:
+        kinds.setdefault(point.kind, []).append(point)
+    chosen = {*points[:2], *(same_kind[len(same_kind) // 2] for same_kind in kinds.values())}
+    return [point for point in points if point in chosen]
+
+
+def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
+    """End commands of one run at points, one after another; return how many were ended.
+
+    A point that another worker passed before the command ended is left out.
+    """
+    ended = 0
+    for point, ending in plan:
+        if run.is_done(point):
+            continue
+        done = run.start(point, ending)
+        assert run.has_ended_at_plan(), (point, ending, done.stderr)
+        assert done.returncode in ENDINGS[ending], (point, ending, done.returncode, done.stderr)
+        assert ending == "exception" or "Traceback" not in done.stderr, done.stderr
+        if "SIGINT" in ending:
+            assert done.stderr.splitlines()[-1].count("again") == 1, done.stderr
+        wait_for_end(run.list_processes())
+        ended += 1
+    return ended
+
+
+def wait_for_end(processes: Collection[int]) -> None:
+    """Wait until no process of an ended command is left that could write."""
+    deadline = time.monotonic() + 120
+    while any(map(is_running, processes)):
+        assert time.monotonic() < deadline, "a worker goes on without its command"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(("executor", "first"), [("local", 0), ("local, 2 workers", 1)])
+def test_ended_run_goes_on(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun], executor: str, first: int
+) -> None:
+    """Each executor is ended at every second kind of point."""
+    run = make_run(executor)
+    points = choose_points(whole)[first::2]
+    ended = end_at_each(run, zip(points, itertools.cycle(ENDINGS), strict=False))
+    assert ended >= len(ENDINGS)
+    run.finish()
+    check_finished(run, whole)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("executor", "disk"),
+    [("local", ""), ("local, 2 workers", ""), ("local, 2 workers", "without locks and links")],
+)
+def test_run_ended_at_every_kind_of_point_goes_on(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun], executor: str, disk: str, ending: str
+) -> None:
+    run = make_run(executor, disk)
+    points = choose_points(whole)
+    assert end_at_each(run, ((point, ending) for point in points)) > len(points) // 2
+    run.finish()
+    check_finished(run, whole)
+
+
+@pytest.mark.thorough
+def test_ended_run_goes_on_with_another_executor(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun]
+) -> None:
+    """Ray and local workers take turns. Ray itself replaces a killed worker."""
+    run = make_run("ray")
+    endings = itertools.cycle(ending for ending in ENDINGS if ending != "worker killed")
+    executors = itertools.cycle(["ray", "local", "ray"])
+    for point, ending in zip(choose_points(whole), endings, strict=False):
+        run.settings = EXECUTORS[next(executors)]
+        end_at_each(run, [(point, ending)])
+    run.settings = EXECUTORS["ray"]
+    run.finish()
+    check_finished(run, whole)
+
+
+@pytest.mark.thorough
+def test_run_killed_at_random_times_goes_on(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun]
+) -> None:
+    """Also while a file is being written, which is between two points."""
+    rng = random.Random(20)
+    timed = make_run(name="timed")
+    start = time.monotonic()
+    assert timed.start_alone().wait(PATIENCE_S) == 0, timed.read_output()
+    seconds = time.monotonic() - start
+    run = make_run("local, 2 workers")
+    for _ in range(10):
+        process = run.start_alone()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0.1, 0.8) * seconds)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        wait_for_end(run.list_processes())
+    run.finish()
+    check_finished(run, whole)
+
+
+def list_requests(run: WatchedRun) -> list[Point]:
+    """List the points before the requests of the pool's search."""
+    requests = (point for point in run.list_points() if point.what.startswith("generate "))
+    return [*itertools.takewhile(lambda point: " pool" in point.what, requests)]
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_second_command_on_a_run_is_refused(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun], disk: str
+) -> None:
+    run = make_run(disk=disk)
+    first = run.start_waiting(list_requests(whole)[1])
+    before = run.read_record()
+    refused = run.start_again()
+    assert refused.returncode == 2, refused.stderr
+    assert str(first.pid) in refused.stderr
+    assert run.read_record() == before
+    run.release()
+    assert first.wait(PATIENCE_S) == 0, run.read_output()
+    check_finished(run, whole)
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_killed_run_does_not_stop_another_run_of_the_store(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun], disk: str
+) -> None:
+    """The other run makes the response that the first one had claimed; the first uses them all."""
+    run, other = make_run(disk=disk), make_run(disk=disk, name="other")
+    other.environment = {**other.environment, "GAPFT_STORE": str(run.folder / ".store")}
+    first = run.start_waiting(list_requests(whole)[1])
+    second = other.start_waiting(list_requests(whole)[-1])
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait(PATIENCE_S)
+    other.release()
+    assert second.wait(PATIENCE_S) == 0, other.read_output()
+    run.finish()
+    assert read_outcome(run.path) == read_outcome(other.path) == read_outcome(whole.path)
+    work = run.count_work() + other.count_work()
+    asked = {what: times for what, times in whole.count_work().items() if " " in what}
+    assert {what: work[what] for what in asked} == asked
+
+
+@pytest.mark.thorough
+def test_torn_stored_file_is_refused_then_made_again(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun]
+) -> None:
+    """A power failure may leave one. The same command continues without it."""
+    run = make_run()
+    store = Path(shutil.copytree(whole.folder / ".store", run.folder / ".store"))
+    files = sorted(path for path in store.glob("*/*/*") if path.stat().st_size)
+    kinds = {(path.parts[-3], path.name if path.suffix == ".json" else ""): path for path in files}
+    for path in kinds.values():
+        content = path.read_bytes()
+        path.chmod(0o644)
+        path.write_bytes(content[:-7])
+        done = run.start()
+        assert done.returncode == 2, (path, done.stderr)
+        assert path.name in done.stderr.replace("\n", ""), done.stderr
+        assert "Traceback" not in done.stderr
+        path.write_bytes(content)
+    kinds["generate", ""].unlink()
+    run.finish()
+    assert read_outcome(run.path) == read_outcome(whole.path)
+    asked = [line for line in run.read_record() if "asked" in line]
+    assert len(asked) == 1, "one chunk"
+
+
+STRATA: dict[str, Any] = {"by": ["subject"], "tokens": 0.9}
+
+#: Conditions and experiments of a run without a model.
+CONTROLS: dict[str, Any] = {
+    "conditions": {
+        "gapft": {},
+        "replay": {},
+        "diffuse": {},
+        "concentrated": {},
+        "depth_0": {"selector": "search_depth", "params": {"k": 0}},
+        "depth_2": {"selector": "search_depth", "params": {"k": 2}},
+        "none": {"selector": "randomized_inclusion", "params": {"share": 0, "within": 1}},
+        "all": {"selector": "randomized_inclusion", "params": {"share": 1, "within": 1}},
+        "gold": {"selector": "gold_labels", "params": {"answer_only": False}},
+        "once": {"selector": "repeated", "params": {"times": 1, **STRATA}},
+        "twice": {"selector": "repeated", "params": {"times": 2, **STRATA}},
+        "whole": {"selector": "uniform", "n": "verified"},
+        "again": {"selector": "uniform_with_replacement", "n": "verified"},
+        "core_2": {"selector": "core_depth", "params": {"k": 2}, "n": "verified"},
+        "core_0": {"selector": "core_depth", "params": {"k": 0}, "n": "verified"},
+        "solved": {"selector": "matched_strata", "params": {"states": "G", **STRATA}},
+    },
+    "experiments": {
+        "allocation": {"diffuse": "diffuse", "concentrated": "concentrated"},
+        "coverage": {},
+        "full_pool": {},
+        "gold_labels": {},
+        "matched_diversity": {},
+        "randomized_inclusion": {"permutations": 20},
+        "scope": {"k": [2, 4]},
+        "search_depth": {},
+        "shared_core": {},
+    },
+    "budget": {"n": 8, "token_tolerance": 0.2},
+    "seeds": [13],
+}
+
+#: Experiments of the base runs, and one with a row of its own.
+OTHER_EXPERIMENTS = {"scaling", "stability", "online"}
+
+
+def test_every_experiment_has_a_row() -> None:
+    registered = {entry.name for entry in load_plugins().all() if entry.kind == "experiment"}
+    assert registered == {*CONTROLS["experiments"], *OTHER_EXPERIMENTS}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_repeated_command_changes_no_file(run_at: RunAt, base: str) -> None:
+    run = run_at("reported", base)
+    before = read_files(run.path.parent)
+    done = run.resume()
+    assert done.returncode == 0, done.stderr
+    assert list_changed_files(before, read_files(run.path.parent)) == []
+    shutil.rmtree(run.path / "report")
+    assert run.resume("--only", "report").returncode == 0
+    assert list_changed_files(before, read_files(run.path.parent)) == []
+
+
+def test_repeated_experiments_change_no_file(tmp_path: Path) -> None:
+    task = write_planted_task(tmp_path / "task", range(150), range(200, 300))
+    task.run("run", **CONTROLS)
+    before = read_files(task.folder)
+    task.run("run", **CONTROLS)
+    assert list_changed_files(before, read_files(task.folder)) == []
+
+
+@pytest.mark.thorough
+def test_repeated_online_training_changes_no_file(tmp_path: Path) -> None:
+    limits = ("data.pool_limit=40", "data.audit_limit=20", "seeds=[13]", "training.update_groups=4")
+    settings = [word for limit in limits for word in ("--set", limit)]
+    command = ("run", "controls/online", "--run-dir", "run", *settings)
+    succeed(*command, cwd=tmp_path)
+    before = read_files(tmp_path)
+    succeed(*command, cwd=tmp_path)
+    assert list_changed_files(before, read_files(tmp_path)) == []
+
+
+@pytest.mark.parametrize("snapshot", [*SNAPSHOTS][:-2])
+def test_stage_that_cannot_begin_changes_no_file(run_at: RunAt, snapshot: str) -> None:
+    """Of a run that was ended: the stages after the next one need the next one's files."""
+    run = run_at(snapshot)
+    stages = ["states", "select", "train", "audit", "report"]
+    next_stage = {"searched": "select", "selected": "train", "trained": "audit"}[snapshot]
+    before = read_files(run.path.parent)
+    for stage in stages[stages.index(next_stage) + 1 :]:
+        plugins = [word for file in run.plugins for word in ("--plugin", file)]
+        done = call("run", run.path, "--only", stage, *plugins)
+        assert done.returncode == 2, (stage, done.stderr)
+        assert "Traceback" not in done.stderr
+        changed = list_changed_files(before, read_files(run.path.parent))
+        assert {*changed} <= {"run/manifest.json"}, "which has the seconds of the stage"
+
+
+def test_command_that_cannot_begin_leaves_no_run(tmp_path: Path) -> None:
+    """The demo's task has no such split."""
+    missing = "experiments.scaling.calibration=validation"
+    done = call("run", "demo", "--set", missing, "--run-dir", tmp_path / "run")
+    assert done.returncode == 2, done.stderr
+    assert "validation_split" in done.stderr
+    assert not (tmp_path / "run").exists()
