@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.letters_run import find_stored_files, find_workers, kill_command, read_result
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
+from tests.kit.running_commands import find_stored_files, find_workers, kill_command, read_result
 
 OPTIONS = (
     "--condition", "gapft", "--seed", "13", "--set", "experiments.scaling.calibration=40",

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.letters_run import kill_command
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
+from tests.kit.running_commands import kill_command
 
 MORE = ("--run-dir", "out", "--include-path", "tasks", "--plugin", "plugin.py")
 STUDY = """

@@ -23,10 +23,10 @@ from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.train.stored import map_originals
 from gapft_harness.stages.verify.run import verify
-from tests.end_to_end.letters_run import kill_command
 from tests.kit.command import gapft, succeed
 from tests.kit.letters import prepare_letters_run
 from tests.kit.patience import PATIENCE_S
+from tests.kit.running_commands import kill_command
 from tests.kit.runs import find_differences
 
 #: Two runs that are finished_folder at once.
