@@ -141,7 +141,7 @@ _PLUGIN = build_plugin(
 _REWRITTEN = re.compile(r"run/(manifest\.json|recipe\.yaml)")
 
 #: Files that are quickly made from those in the store.
-_DERIVED = re.compile(r"run/(manifest\.json|recipe\.yaml|.*\.parquet|.*report)")
+_DERIVED = re.compile(r"run/(manifest\.json|recipe\.yaml|.*\.parquet|.*report|scaled/.*)")
 
 
 @dataclass(frozen=True)
