@@ -887,6 +887,7 @@ def read_files(folder: Path) -> dict[Path, bytes | None]:
     return {
         path: path.read_bytes() if path.is_file() and path.name != "run.lock" else None
         for path in sorted(folder.rglob("*"))
+        if "__pycache__" not in path.parts  # Python's own, beside a plugin
     }
 
 

@@ -242,9 +242,9 @@ def _load_tokenizer(
     if plugins.get("sampler", name).require_traits(SamplerTraits).prompt_lengths is None:
         return None
     if "tokenizer" in settings.model_args or read_model_state(run.recipe) is not None:
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError, ImportError):  # no file, or no transformers
             return Retokenizer(settings)
-    findings.checked.append("not checked, because there is no tokenizer here: token ids")
+    findings.checked.append("not checked, because the tokenizer cannot be loaded here: token ids")
     return None
 
 
