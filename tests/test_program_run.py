@@ -28,30 +28,20 @@ from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.selection.choosing import build_example
 from gapft_harness.stages.verify.run import verify
+from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import InProcessExecutor
 from tests.kit.tiny_models import write_byte_llama
 
-_TASK = """
-task: times
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "{{verb}} a number and print {{factor}} times it.\\n"
-doc_to_target: "{{id}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 64}
-metadata:
-  version: 1
-  gapft:
-    verifier: program_tests
-    params: {workers: 1, preload: [], limits: {cpu_s: 2, memory_bytes: 268435456}}
-    keep: shortest
-    id: "{{id}}"
-    episode: {attempts: 3, executions: 3}
-    gold: {kind: kind, function: function, tests: tests, public: public}
-    gold_only: [tests]
-"""
+_TASK = build_task(
+    "times",
+    "verifier: program_tests, "
+    "params: {workers: 1, preload: [], limits: {cpu_s: 2, memory_bytes: 268435456}}, "
+    'keep: shortest, id: "{{id}}", episode: {attempts: 3, executions: 3}, '
+    "gold: {kind: kind, function: function, tests: tests, public: public}, gold_only: [tests]",
+    text="{{verb}} a number and print {{factor}} times it.\\n",
+    target="{{id}}",
+    tokens=64,
+)
 
 
 def fence(program: str) -> str:

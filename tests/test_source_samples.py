@@ -14,25 +14,17 @@ import pytest
 
 from gapft_harness.stages.verify.run import verify
 from tests.kit.command import succeed
+from tests.kit.local_tasks import build_task
 
 CONDITIONS, SEEDS, SETS, K = ("gapft", "uniform"), (13, 21), 4, 3
 #: Samples of the search: two sets and part of the third. The audit draws the rest.
 SEARCHED = 8
 
-TASK = """
-task: options
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "{{question}} {{answer}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 12}
-metadata:
-  version: 1
-  gapft: {verifier: VERIFIER, keep: shortest, id: "{{id}}", content: [question]}
-"""
+TASK = build_task(
+    "options",
+    'verifier: VERIFIER, keep: shortest, id: "{{id}}", content: [question]',
+    text="{{question}} {{answer}}",
+)
 
 #: The prompt ends with the right option. The source answers a third of the problems with it;
 #: samples and trained models give it sometimes, else another option or nothing.

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from gapft_harness.api import Executor, Job
 from gapft_harness.core.errors import GapftError, PluginError, UserError
 from gapft_harness.hooks.manager import load_plugins
 from tests.executors import job_functions
-from tests.kit.patience import PATIENCE_S
+from tests.kit.running_commands import wait_for_end
 
 #: The settings of each executor. Starting Ray takes long.
 ROWS: Mapping[str, dict[str, Any]] = {
@@ -42,21 +40,6 @@ def build_job(function: str, label: str = "", **arguments: Any) -> Job:
 
 def ignore_report(*report: Any) -> None:
     pass
-
-
-def wait_for_end(pids: list[int]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def list_hanging_pids(folder: Path) -> list[int]:

@@ -6,21 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.kit.local_tasks import build_task
 from tests.kit.plugins import build_plugin
 from tests.kit.tiny_models import write_byte_llama
-
-_TASK = """
-task: letters
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "TEXT"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 12}
-metadata: {version: 1, gapft: {verifier: contains, keep: KEEP, MORE id: "{{id}}"}}
-"""
 
 CONTAINS_SOURCE = '''
 
@@ -69,8 +57,8 @@ def write_letters(
     """
     tasks = folder / "tasks"
     tasks.mkdir()
-    task = _TASK.replace("TEXT", text).replace("KEEP", keep).replace("MORE ", more)
-    (tasks / "letters.yaml").write_text(task)
+    section = f'verifier: contains, keep: {keep}, {more}id: "{{{{id}}}}"'
+    (tasks / "letters.yaml").write_text(build_task("letters", section, text=text))
     for split, count in sizes.items():
         write_problems(tasks / f"{split}.jsonl", {f"{split}{i}": i for i in range(count)})
 

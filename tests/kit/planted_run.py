@@ -16,22 +16,12 @@ import pyarrow.parquet as pq
 import yaml
 
 from tests.kit.command import succeed
+from tests.kit.local_tasks import build_task
 
 K = 4
 SEEDS = (13, 21)
 
-_TASK = """
-task: planted
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 12}
-metadata: {version: 1, gapft: {verifier: first_letter, keep: shortest, id: "{{id}}"}}
-"""
+_TASK = build_task("planted", 'verifier: first_letter, keep: shortest, id: "{{id}}"')
 
 _PLUGIN = '''
 import hashlib

@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Collection
 
 import psutil
 
@@ -42,3 +44,19 @@ def kill_command(
     status = process.wait()
     assert psutil.wait_procs(workers, timeout=PATIENCE_S)[1] == [], "workers end with their driver"
     return status == -signal.SIGKILL
+
+
+def wait_for_end(pids: Collection[int]) -> None:
+    """Wait until none of some processes runs."""
+    deadline = time.monotonic() + PATIENCE_S
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline, "a process goes on"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -122,6 +122,15 @@ def register_trainers(register):
 """
 )
 
+_SETTINGS: dict[str, Any] = {
+    "conditions": ["gapft", "uniform"],
+    "seeds": [13, 21],
+    "budget": {"n": 4},
+    "model": {"backend": "by_scale"},
+    "training": {"trainer": "ones", "repetitions": 1},
+    "search": {"k": 2, "chunk": 20},
+}
+
 
 @dataclass(frozen=True)
 class ScaledLetters(LettersTask):
@@ -132,17 +141,12 @@ class ScaledLetters(LettersTask):
         return [*super().plugins, str(self.folder / "by_scale.py")]
 
     def scale(self, name: str, stages: tuple[str, ...] = SCALED, **keys: Any) -> RunDirectory:
-        settings = {
-            "conditions": ["gapft", "uniform"],
-            "seeds": [13, 21],
-            "budget": {"n": 4},
-            "model": {"backend": "by_scale"},
-            "training": {"trainer": "ones", "repetitions": 1},
-            "search": {"k": 2, "chunk": 20},
+        scaled = {
             "statistics": {"replicates": 100},
             "experiments": {"scaling": {"calibration": CALIBRATION}},
         }
-        return self.run(name, stages, (*SPLITS, "calibration"), **{**settings, **keys})  # type: ignore[arg-type]
+        settings = {**_SETTINGS, **scaled, **keys}
+        return self.run(name, stages, (*SPLITS, "calibration"), **settings)  # type: ignore[arg-type]
 
 
 class ChangingLetters(ScaledLetters):
@@ -152,17 +156,9 @@ class ChangingLetters(ScaledLetters):
         """Run the stages of the recipe with other keys."""
         is_scaled = "scaling" in keys.get("experiments", {})
         splits = (*SPLITS, "calibration") if is_scaled else SPLITS
-        settings = {
-            "conditions": ["gapft", "uniform"],
-            "seeds": [13, 21],
-            "budget": {"n": 4},
-            "model": {"backend": "by_scale"},
-            "training": {"trainer": "ones", "repetitions": 1},
-            "search": {"k": 2, "chunk": 20},
-            "statistics": {"replicates": 20},
-        }
         stages = stages or (SCALED if is_scaled else STAGES)
-        return self.run("r", stages, splits, **{**settings, **keys})  # type: ignore[arg-type]
+        settings = {**_SETTINGS, "statistics": {"replicates": 20}, **keys}
+        return self.run("r", stages, splits, **settings)  # type: ignore[arg-type]
 
     def results(self) -> dict[str, Any]:
         """Read the run's results.json."""

@@ -29,6 +29,7 @@ from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from tests.compare.logs import row
 from tests.kit.command import gapft
+from tests.kit.local_tasks import build_task
 from tests.kit.recording_run import IN_PROCESS_PLUGIN
 from tests.kit.runs import BaseRun
 
@@ -227,18 +228,7 @@ FILES: Mapping[str, Any] = {
     "tasks/pool.jsonl": '{"question": "1+1?", "answer": "2"}\n' * 3,
     "tasks/audit.jsonl": '{"question": "2+2?", "answer": "4"}\n{"question": "3?", "answer": "3"}\n',
 }
-TASK = """\
-task: sums
-class: !function gapft_harness.lm_eval_bridge.task.GapTask
-dataset_path: json
-dataset_kwargs: {data_files: {train: pool.jsonl, test: audit.jsonl}}
-training_split: train
-test_split: test
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {do_sample: false, max_gen_toks: 12}
-metadata: {version: 1, gapft: {verifier: boxed_math, keep: shortest}}
-"""
+TASK = build_task("sums", "verifier: boxed_math, keep: shortest")
 #: A task of lm-eval without a training split, and one that scores options.
 STOCK = """\
 task: stock

@@ -15,11 +15,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from gapft_harness.hooks.manager import load_plugins
@@ -36,6 +35,7 @@ from tests.kit.kills import (
 )
 from tests.kit.patience import PATIENCE_S
 from tests.kit.planted_run import write_planted_task
+from tests.kit.running_commands import wait_for_end
 from tests.kit.runs import BASES, SNAPSHOTS, BaseRun
 
 RunAt = Callable[..., BaseRun]
@@ -128,22 +128,6 @@ def end_at_each(run: WatchedRun, plan: Iterable[tuple[Point, str]]) -> int:
         wait_for_end(run.list_processes())
         ended += 1
     return ended
-
-
-def wait_for_end(processes: Collection[int]) -> None:
-    """Wait until no process of an ended command is left that could write."""
-    deadline = time.monotonic() + 120
-    while any(map(is_running, processes)):
-        assert time.monotonic() < deadline, "a worker goes on without its command"
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize(("executor", "first"), [("local", 0), ("local, 2 workers", 1)])
