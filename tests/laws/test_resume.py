@@ -145,16 +145,24 @@ def test_ended_run_goes_on(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize(
-    ("executor", "disk"),
-    [("local", ""), ("local, 2 workers", ""), ("local, 2 workers", "without locks and links")],
-)
 def test_run_ended_at_every_kind_of_point_goes_on(
-    whole: WatchedRun, make_run: Callable[..., WatchedRun], executor: str, disk: str, ending: str
+    whole: WatchedRun, make_run: Callable[..., WatchedRun], ending: str
 ) -> None:
-    run = make_run(executor, disk)
+    run = make_run("local, 2 workers")
     points = choose_points(whole)
     assert end_at_each(run, ((point, ending) for point in points)) > len(points) // 2
+    run.finish()
+    check_finished(run, whole)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("executor", ["local", "local, 2 workers"])
+def test_run_without_locks_and_links_goes_on(
+    whole: WatchedRun, make_run: Callable[..., WatchedRun], executor: str
+) -> None:
+    run = make_run(executor, "without locks and links")
+    points = choose_points(whole)
+    assert end_at_each(run, zip(points, itertools.cycle(ENDINGS))) > len(points) // 2
     run.finish()
     check_finished(run, whole)
 
