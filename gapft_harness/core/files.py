@@ -25,8 +25,9 @@ PARTIAL = ".partial"
 #: Values that reveal a change of a file: name, device, inode, size, mtime and ctime in nanoseconds.
 _Stamp = tuple[str, int, int, int, int, int]
 
-#: Hashes computed in this process: path -> the stamps of its files at that time, and the hash.
-_HASHED: dict[Path, tuple[list[_Stamp], str]] = {}
+#: Hashes computed in this process: kind of hash and path -> the stamps of the path's files at that
+#: time, and the hash.
+_HASHED: dict[tuple[str, Path], tuple[list[_Stamp], str]] = {}
 
 #: The hash of a file that was changed less than this before hashing is not cached: a second change
 #: in the same tick of the file system's clock would leave the stamp unchanged.
@@ -122,6 +123,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def sync_tree(folder: Path) -> None:
+    """Flush all files and folders below a folder to the disk."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+    sync_folder(folder)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically; a lone surrogate becomes U+FFFD."""
     replace_file(
@@ -149,20 +161,31 @@ def format_json(content: Any) -> str:
 
 
 def sha256_cached(path: Path) -> str:
-    """Compute the SHA-256 of a file or folder; use the cached hash if no file can have changed.
+    """Compute the SHA-256 of a file or folder; see ``hash_cached``."""
+    return hash_cached(path, sha256, "sha256")
+
+
+def hash_cached(path: Path, compute: Callable[[Path], str], kind: str) -> str:
+    """Hash a file or folder; use the cached hash if no file can have changed.
 
     A change is detected by the name, device, inode, size, mtime and ctime of every file. Programs
     cannot set the ctime, so every write, truncation and replacement is detected. Writes through a
     shared memory map may be missed: the system may update the times later, when it writes the
     pages to the disk, or never for a page that the program had written to before.
+
+    Args:
+        path: the file or folder.
+        compute: hashes it.
+        kind: the name of this kind of hash.
     """
     place, start = path.resolve(), time.time_ns()
     stamps = _read_stamps(place)
-    if place in _HASHED and _HASHED[place][0] == stamps:
-        return _HASHED[place][1]
-    digest = sha256(place)
+    cached_stamps, cached_digest = _HASHED.get((kind, place), ([], ""))
+    if cached_digest and cached_stamps == stamps:
+        return cached_digest
+    digest = compute(place)
     if all(changed < start - RECENT_CHANGE_NS for *_, changed in stamps):
-        _HASHED[place] = (stamps, digest)
+        _HASHED[kind, place] = (stamps, digest)
     return digest
 
 

@@ -40,6 +40,23 @@ INDEX = "index.json"
 _MADE_FROM, _ABOUT = "made_from.json", "store.json"
 
 
+def find_store_folder(run_path: Path) -> Path:
+    """Find the folder of a run's store: ``GAPFT_STORE``, or ``.store`` beside the run directory.
+
+    Raises:
+        UserError: ``GAPFT_STORE`` is inside the run directory.
+    """
+    run = run_path.resolve()
+    variable = os.environ.get(STORE_VARIABLE)
+    root = Path(variable).resolve() if variable else run.parent / ".store"
+    if root == run or run in root.parents:
+        raise UserError(
+            f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; "
+            "set a folder outside it, which several runs can share"
+        )
+    return root
+
+
 class Store:
     """One store on disk.
 
@@ -63,20 +80,12 @@ class Store:
 
     @classmethod
     def for_run(cls, run_path: Path) -> Store:
-        """Open the store of a run: ``GAPFT_STORE``, or ``.store`` beside the run directory.
+        """Open the store of a run; see ``find_store_folder``.
 
         Raises:
             UserError: ``GAPFT_STORE`` is inside the run directory, or of another format.
         """
-        run = run_path.resolve()
-        variable = os.environ.get(STORE_VARIABLE)
-        root = Path(variable).resolve() if variable else run.parent / ".store"
-        if root == run or run in root.parents:
-            raise UserError(
-                f"{STORE_VARIABLE}={variable}: is inside the run directory {run_path}; "
-                "set a folder outside it, which several runs can share"
-            )
-        return cls(root)
+        return cls(find_store_folder(run_path))
 
     def has_group(self, name: str) -> bool:
         """Return whether a group exists; one with an adapter or a model must also be complete.

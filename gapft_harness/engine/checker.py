@@ -1,0 +1,203 @@
+"""Hold the recorded outputs of a run against the pipeline, for ``gapft verify``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.errors import describe_error
+from gapft_harness.core.files import sha256_cached
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.json_values import diff_values
+from gapft_harness.engine.outputs import (
+    NOT_HERE,
+    Facts,
+    Json,
+    NotKnownYet,
+    Output,
+    Unknown,
+    hash_content,
+)
+from gapft_harness.engine.run import RECORDS, Record, Run
+from gapft_harness.engine.runner import call_function
+from gapft_harness.engine.step import Step
+
+#: The keys of a JSON object that stands for the content of a file, a folder or a model.
+_CONTENT_KEYS = ({"file"}, {"folder"}, {"files"})
+
+#: A check of outputs that are not made again: yields a sentence for each difference.
+Check = Callable[[Step, Output], Iterable[str]]
+
+
+@dataclass
+class Checker:
+    """Compares recorded outputs with the steps that a pipeline requests.
+
+    A key must follow from recipe, inputs and plugins, with the machine that was recorded. Cheap
+    steps run again; others are checked by a function of their own.
+
+    Attributes:
+        run: the run.
+        checks: the checks of steps that are not cheap, by their function.
+        differences: a sentence for each difference.
+        missing: the names of outputs that do not exist yet.
+        checked: the names of outputs that were compared.
+        made_again: those of them that were made again.
+        remarks: sentences on libraries and machines that differ from these.
+    """
+
+    run: Run
+    checks: Mapping[Callable[..., object], Check] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    made_again: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    _machines: dict[str, tuple[str, Json]] = field(default_factory=dict)
+
+    def __call__(self, steps: Iterable[Step]) -> dict[str, Output | Unknown]:
+        """Check the outputs of steps, and return the recorded ones by name."""
+        return {step.name: self._check(step) for step in steps}
+
+    def check_others(self) -> None:
+        """Check the records of outputs that no step requested."""
+        for name, record in self.run.read_records().items():
+            if name not in (*self.checked, *self.missing):
+                self.differences += _check_record(name, record)
+                self.differences += _check_bytes(self.run.folder / name, name, record)
+
+    def _check(self, step: Step) -> Output | Unknown:
+        record, path = self.run.read_records().get(step.name), self.run.folder / step.name
+        if record is None:
+            if path.exists():
+                self.differences.append(f"{step.name}: {RECORDS} does not record its inputs")
+            self.missing.append(step.name)
+            return Unknown(f"{step.name} is not made")
+        self.checked.append(step.name)
+        self.differences += _check_record(step.name, record)
+        self.differences += _check_bytes(path, step.name, record)
+        if not path.exists():
+            return Unknown(f"{step.name} does not exist")
+        output = Output(path, record.facts)
+        try:
+            self.differences += self._compare_key(step, record)
+            if step.cheap:
+                self.differences += _make_again(step, output)
+                self.made_again.append(step.name)
+            elif (check := self.checks.get(step.function)) is not None:
+                self.differences += check(step, output)
+        except NotKnownYet as error:
+            self.differences.append(f"{step.name}: exists, but {error}")
+        except Exception as error:  # damaged files make their readers raise nearly anything
+            self.differences.append(f"{step.name}: cannot be checked ({describe_error(error)})")
+        return output
+
+    def _compare_key(self, step: Step, record: Record) -> Iterator[str]:
+        recorded_machine = record.made_from.get("machine")
+        expected = replace(step, machine=recorded_machine or {}).made_from
+        expected = take_unavailable(record.made_from, expected)
+        for key, recorded, value in diff_values(record.made_from, expected):
+            yield (
+                f"{RECORDS}, {step.name}: {key} is {_shorten(recorded)}, but recipe, inputs and "
+                f"plugins give {_shorten(value)}"
+            )
+        function = str(record.made_from.get("function"))
+        other, machine = self._machines.setdefault(function, (step.name, recorded_machine))
+        if machine != recorded_machine:
+            lines = [
+                f"{key} {_shorten(a)} and {_shorten(b)}"
+                for key, a, b in diff_values(machine, recorded_machine)
+            ]
+            yield f"{other} and {step.name} were made on different machines: {'; '.join(lines)}"
+        elif other == step.name:
+            self.remarks += [
+                f"made with {key} {_shorten(a)}, here it is {_shorten(b)}"
+                for key, a, b in diff_values(recorded_machine, dict(step.machine))
+            ]
+
+
+def take_unavailable(recorded: Json, expected: Json) -> Json:
+    """Replace names in an expected value by the recorded hashes of the files that they name.
+
+    On a machine without a model, file or plugin, only its name is known: it is not compared.
+    """
+    if expected == NOT_HERE:
+        return recorded
+    if isinstance(recorded, Mapping) and recorded.keys() in _CONTENT_KEYS:
+        is_name = isinstance(expected, str) or (
+            isinstance(expected, Mapping) and expected.keys() not in _CONTENT_KEYS
+        )
+        return recorded if is_name else expected
+    if isinstance(recorded, Mapping) and isinstance(expected, Mapping):
+        return {key: take_unavailable(recorded.get(key), value) for key, value in expected.items()}
+    if isinstance(recorded, list) and isinstance(expected, list) and len(recorded) == len(expected):
+        return [take_unavailable(*pair) for pair in zip(recorded, expected, strict=True)]
+    return expected
+
+
+def _check_record(name: str, record: Record) -> Iterator[str]:
+    """Yield a fault of a record whose key does not follow from its content."""
+    if content_hash(record.made_from) != record.place.rpartition("/")[2]:
+        yield f"{RECORDS}, {name}: its key does not follow from made_from"
+    function = str(record.made_from.get("function")).rpartition(":")[2]
+    if function != record.place.rpartition("/")[0]:
+        yield f"{RECORDS}, {name}: its place is not that of its function {function}"
+
+
+def _check_bytes(path: Path, name: str, record: Record) -> Iterator[str]:
+    if not path.exists():
+        yield f"{name}: does not exist"
+    elif sha256_cached(path) != record.digest:
+        yield f"{name}: was changed after it was made (its hash differs from {RECORDS})"
+
+
+def _make_again(step: Step, output: Output) -> Iterator[str]:
+    """Run a step again and yield the differences of its output and its facts."""
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder) / Path(step.name).name
+        values = {**step.settings, **step.operational}
+        facts = call_function(step.function_name, again, step.list_paths(), values)
+        yield from compare_outputs(step.name, output.path, again)
+        yield from compare_facts(step.name, output.facts, facts)
+
+
+def compare_facts(name: str, recorded: Facts, facts: Facts) -> Iterator[str]:
+    """Yield a sentence for each recorded fact that differs from one that was computed again."""
+    for key, before, value in diff_values(recorded, facts):
+        yield (
+            f"{RECORDS}, {name}: the fact {key} is {_shorten(before)}, computed again it is "
+            f"{_shorten(value)}"
+        )
+
+
+def compare_outputs(name: str, recorded: Path, again: Path) -> Iterator[str]:
+    """Yield a sentence for each difference of two files or folders, as their readers see them."""
+    if recorded.is_dir() and again.is_dir():
+        inner_names = {path.name for folder in (recorded, again) for path in folder.iterdir()}
+        for inner in sorted(inner_names):
+            yield from compare_outputs(f"{name}/{inner}", recorded / inner, again / inner)
+    elif not recorded.is_file() or not again.is_file():
+        yield f"{name}: is {'not made by its step' if recorded.exists() else 'missing'}"
+    elif hash_content(recorded) != hash_content(again):
+        yield from _describe_contents(name, recorded, again)
+
+
+def _describe_contents(name: str, recorded: Path, again: Path) -> Iterator[str]:
+    """Describe how two files differ: JSON objects by their keys, other files as a whole."""
+    contents: list[Any] = []
+    if recorded.suffix == ".json":
+        contents = [json.loads(path.read_text("utf-8")) for path in (recorded, again)]
+    if contents and all(isinstance(content, dict) for content in contents):
+        for key, before, value in diff_values(*contents):
+            yield f"{name}: {key} is {_shorten(before)}, computed again it is {_shorten(value)}"
+    else:
+        yield f"{name}: differs from what its step computes"
+
+
+def _shorten(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:97]}..."

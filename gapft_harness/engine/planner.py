@@ -1,0 +1,56 @@
+"""Tell which outputs of a pipeline exist and which are new, without making any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gapft_harness.engine.differences import describe_differences
+from gapft_harness.engine.outputs import NotKnownYet, Output, Unknown
+from gapft_harness.engine.run import Run
+from gapft_harness.engine.step import Step
+from gapft_harness.engine.store import Store
+
+
+@dataclass
+class Planner:
+    """Finds the outputs of steps; of those that do not exist it tells why.
+
+    Attributes:
+        run: the run, which need not exist.
+        store: the store; None to use the outputs of the run alone.
+        free_parts: parts of a key that may differ from the run's record.
+        in_run: the names of outputs that the run has.
+        stored: the names of outputs that the store has.
+        new: the reasons why the others are made, by name.
+    """
+
+    run: Run
+    store: Store | None = None
+    free_parts: tuple[str, ...] = ("machine",)
+    in_run: list[str] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
+    new: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, steps: Iterable[Step]) -> dict[str, Output | Unknown]:
+        """Find the outputs of steps, by name.
+
+        Raises:
+            UserError: an output was changed after it was made.
+        """
+        return {step.name: self._find(step) for step in steps}
+
+    def _find(self, step: Step) -> Output | Unknown:
+        try:
+            if output := self.run.find(step, self.free_parts):
+                self.in_run.append(step.name)
+                return output
+            if self.store is not None and (output := self.store.find(step)):
+                self.stored.append(step.name)
+                return output
+            record = self.run.read_records().get(step.name)
+            reason = describe_differences(record.made_from, step.made_from) if record else ""
+        except NotKnownYet as error:
+            reason = str(error)
+        self.new[step.name] = reason
+        return Unknown(f"{step.name} is not made yet")

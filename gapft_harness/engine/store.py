@@ -1,0 +1,212 @@
+"""The store: outputs of steps under their keys, in a folder that several runs share.
+
+``FUNCTION/KEY/`` has the output and ``made_from.json``, with the content of the key, the facts and
+the output's hash. The folder is written under another name and renamed: it is complete or absent,
+and the first commit stays. Whoever makes an output holds a lock, which ends with its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gapft_harness.core.errors import GapftError, UserError
+from gapft_harness.core.files import (
+    PARTIAL,
+    is_disk_full,
+    not_writable_error,
+    sha256_cached,
+    sync_folder,
+    sync_tree,
+    write_json,
+)
+from gapft_harness.core.identities import content_hash
+from gapft_harness.engine.outputs import Facts, Json, Output
+from gapft_harness.engine.step import Step
+from gapft_harness.store.store import STORE_VARIABLE, find_store_folder, read_json
+
+MADE_FROM, OUTPUT = "made_from.json", "output"
+
+
+def open_store(run_path: Path) -> Store:
+    """Open the store of a run: the folder ``GAPFT_STORE``, or ``.store`` beside the run directory.
+
+    Raises:
+        UserError: ``GAPFT_STORE`` is inside the run directory.
+    """
+    return Store(find_store_folder(run_path))
+
+
+class Store:
+    """The outputs of steps below one folder.
+
+    Args:
+        root: the folder; it is created when something is committed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def has(self, place: str) -> bool:
+        """Return whether a complete output is there, without checking its content."""
+        folder = self.root / place
+        return (folder / MADE_FROM).is_file() and any(folder.glob(f"{OUTPUT}*"))
+
+    def find(self, step: Step) -> Output | None:
+        """Return a step's output after checking its content; None if there is none.
+
+        Raises:
+            UserError: it was changed after it was stored.
+            NotKnownYet: an input of the step does not exist yet.
+        """
+        return self.find_place(step.place)
+
+    def find_place(self, place: str) -> Output | None:
+        """Return the output of a place (``FUNCTION/KEY``); see ``find``."""
+        folder = self.root / place
+        if not self.has(place):
+            return None
+        record = read_json(folder / MADE_FROM)
+        path = next(folder.glob(f"{OUTPUT}*"))
+        if content_hash(record.get("key")) != folder.name:
+            raise _damaged_error(folder, f"the key in its {MADE_FROM}")
+        facts = record.get("facts")
+        if content_hash([facts, record.get("digest")]) != record.get("sha256"):
+            raise _damaged_error(folder, f"the facts in its {MADE_FROM}")
+        if sha256_cached(path) != record["digest"]:
+            raise _damaged_error(folder, path.name)
+        return Output(path, record["facts"])
+
+    @contextlib.contextmanager
+    def claim(self, place: str) -> Iterator[None]:
+        """Hold the right to make an output while the block runs; wait for whoever makes it now.
+
+        Raises:
+            UserError: the store cannot be written.
+            GapftError: the disk is full.
+        """
+        from gapft_harness.core.locks import hold_lock
+
+        path = self.root / place
+        with contextlib.ExitStack() as stack:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(hold_lock(path.with_name(f".{path.name}.lock"), wait=True))
+            except OSError as error:
+                raise self._not_writable_error(path, error) from error
+            yield
+
+    @contextlib.contextmanager
+    def write(self, place: str, suffix: str = "") -> Iterator[Path]:
+        """Yield the path to write an output to; what is not committed is removed at the end.
+
+        Args:
+            place: ``FUNCTION/KEY``; its claim must be held.
+            suffix: the end of the output's name.
+
+        Raises:
+            UserError: the store cannot be written.
+            GapftError: the disk is full.
+        """
+        final = self.root / place
+        folder = final.with_name(f".{final.name}{PARTIAL}")
+        try:
+            remove_path(folder)  # of a killed process
+            folder.mkdir(parents=True)
+            yield folder / f"{OUTPUT}{suffix}"
+        except OSError as error:
+            raise self._not_writable_error(final, error) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def commit(self, path: Path, place: str, made_from: Mapping[str, Json], facts: Facts) -> None:
+        """Store a written output; its claim must be held. If there is one already, it stays.
+
+        Args:
+            path: the path that ``write`` yielded.
+            place: ``FUNCTION/KEY``.
+            made_from: the content of the key.
+            facts: the facts of the output.
+        """
+        folder, final = path.parent, self.root / place
+        digest = sha256_cached(path)
+        write_json(
+            folder / MADE_FROM,
+            {
+                "key": made_from,
+                "facts": facts,
+                "digest": digest,
+                "sha256": content_hash([facts, digest]),
+            },
+        )
+        sync_tree(folder)
+        for file in filter(Path.is_file, folder.rglob("*")):
+            file.chmod(0o444)
+        if not self.has(place):
+            remove_path(final)  # what is left after a part of it was deleted
+            folder.rename(final)
+            sync_folder(final.parent)
+
+    def _not_writable_error(self, path: Path, error: OSError) -> GapftError:
+        if is_disk_full(error):
+            return not_writable_error(path, error)
+        return UserError(
+            f"store {self.root}: cannot be written: {error.strerror}; make it writable, or name "
+            f"another folder in {STORE_VARIABLE}"
+        )
+
+
+def place_link(source: Path, target: Path) -> None:
+    """Put a stored output in a run: as read-only hard links, or as copies without links.
+
+    An output in its place stays if it has the same content; otherwise it is replaced, and its files
+    are not written to.
+
+    Args:
+        source: the file or folder in the store.
+        target: its place in the run.
+    """
+    new, old = (target.with_name(f".{target.name}.{word}{PARTIAL}") for word in ("new", "old"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in (new, old):  # of a killed process
+            remove_path(left)
+        if target.exists() and sha256_cached(target) == sha256_cached(source):
+            return
+        files = sorted(source.rglob("*")) if source.is_dir() else [source]
+        for file in filter(Path.is_file, files):
+            copy = new / file.relative_to(source) if source.is_dir() else new
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file, copy)
+            except OSError as error:
+                if is_disk_full(error):
+                    raise
+                shutil.copyfile(file, copy)
+                copy.chmod(0o444)
+        if target.is_dir():
+            target.rename(old)
+        new.replace(target)
+        remove_path(old)
+        sync_folder(target.parent)
+    except OSError as error:
+        remove_path(new)
+        raise not_writable_error(target, error) from error
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file or folder if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _damaged_error(folder: Path, what: str) -> UserError:
+    return UserError(
+        f"{folder}: {what} was changed after it was stored; restore it, or delete this folder: it "
+        "is then made again"
+    )
