@@ -27,14 +27,14 @@ from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import Sandbox, probe_tiers
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.episodes import Episodes, build_episodes
-from gapft_harness.stages.generation.generation import build_greedy_phase, divide_into_chunks
+from gapft_harness.stages.generation.generation import build_single_phase, divide_into_chunks
 from gapft_harness.stages.generation.sealing import write_responses
 from gapft_harness.stages.generation.stored_files import Responses, StoredResponses, read_part
 from tests.generated import generate_missing, place_chunks, read_contents, read_response_files
 
 ONE = Decoding(do_sample=False, max_gen_toks=4)
 MANY = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [build_greedy_phase(ONE), DecodePhase("samples", MANY, (0, 1, 2))]
+PHASES = [build_single_phase(ONE), DecodePhase("samples", MANY, (0, 1, 2))]
 
 #: The attempts of each episode, by problem and index; "good" ends the episode.
 Script = dict[tuple[str, int], list[str]]

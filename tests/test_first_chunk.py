@@ -13,7 +13,7 @@ from gapft_harness.hooks.protocols import Generated, Generation
 from gapft_harness.hooks.registration import find_owner
 from gapft_harness.hooks.thoughts import VerifierWithoutThoughts
 from gapft_harness.stages.generation.first_chunk import check_first_chunk
-from gapft_harness.stages.generation.generation import build_greedy_phase
+from gapft_harness.stages.generation.generation import build_single_phase
 from tests.generated import generate_missing, place_chunks
 from tests.kit.scripted import SeededSampler
 
@@ -124,7 +124,7 @@ def test_notes_show_the_share_and_an_example() -> None:
 
 def test_reports_once_after_first_chunk(tmp_path: Path) -> None:
     problems = [Problem(f"p{number}", "?", "gold") for number in range(10)]
-    phase = build_greedy_phase(LIMITED)
+    phase = build_single_phase(LIMITED)
     seen: list[tuple[int, str]] = []
 
     def progress(done: int, total: int, tokens: int = 0, note: str = "") -> None:

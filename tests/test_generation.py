@@ -15,14 +15,14 @@ from gapft_harness.core.records import GREEDY as GREEDY_INDEX
 from gapft_harness.core.records import Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import build_greedy_phase
+from gapft_harness.stages.generation.generation import build_single_phase
 from gapft_harness.verdicts.copies import CopyDetector
 from tests.generated import generate_missing, read_response_files
 from tests.kit.scripted import SeededSampler
 
 GREEDY = Decoding(do_sample=False, max_gen_toks=4)
 SAMPLED = Decoding(do_sample=True, max_gen_toks=4, temperature=0.7)
-PHASES = [build_greedy_phase(GREEDY), DecodePhase("samples", SAMPLED, (0, 1, 2))]
+PHASES = [build_single_phase(GREEDY), DecodePhase("samples", SAMPLED, (0, 1, 2))]
 
 
 def build_problems(count: int) -> list[Problem]:
@@ -60,7 +60,7 @@ def draw_samples(
     for part in parts:
         for number in range(workers):
             responses = generate_missing(
-                folder, part, [build_greedy_phase(GREEDY), *phases], SeededSampler(),
+                folder, part, [build_single_phase(GREEDY), *phases], SeededSampler(),
                 streams=SampleStreams(3, "search", "pool"), chunk=chunk, share=(number, workers),
             )  # fmt: skip
         for entry in responses.read([p.id for p in part]):

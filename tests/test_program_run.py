@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.recipe.reading import check_recipe
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.sandbox import probe_tiers
-from gapft_harness.stages.audit import decode_arm
 from gapft_harness.stages.context import Context
+from gapft_harness.stages.decode import build_decoder
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.search.stage import search_split as search_split
 from gapft_harness.stages.selection.choosing import build_example
@@ -204,12 +204,8 @@ def test_rejects_programs_judged_by_other_rules(folder: Path, tmp_path: Path) ->
     with pytest.raises(UserError, match="audit: "):
         search_split(str(run.path), "audit", (), [str(folder)], lambda *_: None)
     assert not (run.path / "audit/responses.parquet").exists()
-    arm = Arm("gapft", 13)
-    with pytest.raises(UserError, match="gapft-seed13: "):
-        decode_arm(
-            *(run, arm, load_problems(folder), run.path / "gapft-seed13.parquet", ()),
-            *(lambda *_: None, Adapter(arm, str(tmp_path))),
-        )
+    with pytest.raises(UserError, match="the decodes: "):
+        build_decoder(run, load_plugins(), ())
 
 
 def test_training_uses_conversation_or_problem_alone(

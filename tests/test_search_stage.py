@@ -12,10 +12,11 @@ import pytest
 from transformers import GenerationConfig
 
 from gapft_harness.core.errors import GapftError, UserError
-from gapft_harness.core.records import Adapter, Arm
+from gapft_harness.core.records import Arm
+from gapft_harness.engine.outputs import Output
+from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import Job, Progress
-from gapft_harness.run_directory.tables import read_problems
-from gapft_harness.stages.audit import decode_arm
+from gapft_harness.stages.decode import build_decoder, decode
 from gapft_harness.stages.search import stage
 from gapft_harness.stages.search.stage import run_search_stage, search_split
 from tests.kit.command import gapft, succeed
@@ -99,9 +100,7 @@ def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
     """The display can then show what it is waiting for."""
     run = task.run("r")
     arm, plugin_arguments = Arm("gapft", 13), (task.plugins, [str(task.folder / "tasks")])
-    problems = [problem for problem, _ in read_problems(run.sealed("pool/problems.parquet"))]
-    decisions = run.path / "decisions" / "gapft-seed13.parquet"
-    decisions.parent.mkdir()
+    problems = Output(run.sealed("pool/problems.parquet"))
     seen: list[tuple[int, int, int]] = []
 
     def count_loads() -> int:
@@ -117,7 +116,13 @@ def test_reports_a_job_before_loading_its_model(task: LettersTask) -> None:
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text("{}")
     before, seen[:] = count_loads(), []
-    decode_arm(
-        run, arm, problems, decisions, task.plugins, record_progress, Adapter(arm, str(adapter))
+    builder = build_decoder(run, load_plugins(task.plugins), task.plugins)
+    step = builder.build("decisions/gapft-seed13.parquet", arm, "pool", problems, Output(adapter))
+    decode(
+        task.folder / "decoded.parquet",
+        problems.path,
+        adapter,
+        **{**step.settings, **step.operational},
+        progress=record_progress,
     )
     assert seen[:2] == [(0, 0, 0), (0, 5, 1)]

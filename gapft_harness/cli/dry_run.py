@@ -24,7 +24,10 @@ from gapft_harness.cli.requirements import (
 from gapft_harness.cli.runs import map_keys_to_options, resolve_chat_template, resolve_recipe
 from gapft_harness.core.errors import GapftError, UserError
 from gapft_harness.core.offline import force_offline
-from gapft_harness.core.records import Problem
+from gapft_harness.core.records import Arm, Problem
+from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.run import Run
+from gapft_harness.engine.store import open_store
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.registration import Registration, SamplerTraits
 from gapft_harness.recipe.called_plugins import check_names
@@ -42,7 +45,7 @@ from gapft_harness.run_directory.directory import (
 )
 from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.tables import read_examples
-from gapft_harness.stages.experiment import Experiment, load_experiments
+from gapft_harness.stages.experiment import Experiment, View, load_experiments
 from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     InputsChanged,
@@ -344,10 +347,28 @@ def _describe_trainings(recipe: Recipe, run: RunDirectory | None, choice: Option
     )
     parts += [f"{n_unselected} known after selection"] if n_unselected else []
     yield f"train: {', '.join(parts)}"
-    decoded_arms = [arm for arm in trained_arms if layout.decisions_path(arm) in files]
-    n_undecoded = len(all_arms) - len(decoded_arms)
-    undecoded_text = f"at most {n_undecoded} of {len(all_arms)} adapters new"
-    yield f"audit: {undecoded_text if n_undecoded else 'in the run'}"
+    yield f"audit: {_describe_audit(recipe, run, choice, [*trained_arms], len(all_arms))}"
+
+
+def _describe_audit(
+    recipe: Recipe, run: RunDirectory, choice: Options, trained_arms: Sequence[Arm], n_arms: int
+) -> str:
+    """Describe which adapters' decodes of the audit are in the run, in the store, or new."""
+    current_run, plugins = RunDirectory(run.path, recipe), load_plugins(choice.plugin_files)
+    view = View(current_run, plugins, trained_arms, choice.plugin_files)
+    planner = Planner(Run(run.path), open_store(run.path))
+    planner([view.decode(layout.decisions_path(arm), arm) for arm in trained_arms])
+    n_untrained = n_arms - len(trained_arms)
+    if len(planner.in_run) == n_arms:
+        return "in the run"
+    reasons = "; ".join(filter(None, dict.fromkeys(planner.new.values())))
+    parts = [
+        f"{len(planner.in_run)} in the run" if planner.in_run else "",
+        f"{len(planner.stored)} reused" if planner.stored else "",
+        f"{len(planner.new)} new{f': {reasons}' if reasons else ''}" if planner.new else "",
+        f"at most {n_untrained} of {n_arms} adapters new" if n_untrained else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _describe_changes(lines: Sequence[str]) -> str:

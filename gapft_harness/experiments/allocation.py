@@ -215,19 +215,23 @@ class AllocationExperiment(api.Experiment):
                     read_halves(allocation, seed, view.file)
         return ()
 
-    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
+    def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Decode, with both conditions, the problems that either trained on."""
         allocation = find_settings(view.recipe)
         if allocation is None:
             return
         arms = [arm for arm in view.arms() if arm.condition in self.conditions(view.recipe)]
         halves = {s: read_halves(allocation, s, view.file) for s in {arm.seed for arm in arms}}
-        yield {
-            build_exposed_path(arm): view.decode(
-                arm, "pool", ids=halves[arm.seed].problem_ids, verb="decode trained problems,"
+        yield [
+            view.decode(
+                build_exposed_path(arm),
+                arm,
+                "pool",
+                ids=halves[arm.seed].problem_ids,
+                verb="decode trained problems,",
             )
             for arm in arms
-        }
+        ]
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses of the compared adapters to both halves."""

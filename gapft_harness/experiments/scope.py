@@ -19,7 +19,6 @@ from gapft_harness.analysis.redistribution import compute_null_rates
 from gapft_harness.analysis.stability import ScopeRow, compute_scope_row
 from gapft_harness.api import (
     condition_name,
-    layout,
     listed,
     palette,
     percent,
@@ -74,12 +73,9 @@ class ScopeExperiment(api.Experiment):
             )
         return settings
 
-    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
+    def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Compute the states of the audit by the first K samples."""
-        yield {
-            layout.states_path("audit", (window.offset, window.k)): view.states(window)
-            for window in self.settings(view.recipe).list_windows()
-        }
+        yield [view.states(window) for window in self.settings(view.recipe).list_windows()]
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Describe the tables of states."""

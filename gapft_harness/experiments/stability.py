@@ -85,10 +85,10 @@ class StabilityExperiment(api.Experiment):
         if self._count_further_samples(view.recipe):
             yield from api.find_no_backend(view, self.name)
 
-    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
+    def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Draw the further samples of the source."""
         if view.arms() and (samples := self._count_further_samples(view.recipe)):
-            yield {_SAMPLES_FILE: view.decode(_SOURCE_ARM, samples=samples, verb="sample")}
+            yield [view.decode(_SAMPLES_FILE, _SOURCE_ARM, samples=samples, verb="sample")]
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the further samples of the audit."""

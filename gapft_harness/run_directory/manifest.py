@@ -104,30 +104,6 @@ class StageFacts(TypedDict):
     threads: NotRequired[int]
 
 
-class StepFacts(TypedDict):
-    """An entry of ``steps``: the inputs of a file or folder of an experiment.
-
-    Attributes:
-        experiment: the experiment of the step.
-        step: the function that made the output.
-        version: the version of the function's output.
-        settings: JSON values that the output depends on.
-        operational: JSON values that it does not depend on.
-        inputs: sealed files of the run, by argument.
-        code: the hash of the plugin's file; empty for a bundled plugin.
-        key: the hash of step, version, settings, code and the inputs' hashes.
-    """
-
-    experiment: str
-    step: str
-    version: int
-    settings: dict[str, Any]
-    operational: dict[str, Any]
-    inputs: dict[str, list[str]]
-    code: str
-    key: str
-
-
 class Manifest(TypedDict, total=False):
     """``manifest.json``. Sections by split and arm have the keys of ``layout.RunFile.name``."""
 
@@ -146,7 +122,6 @@ class Manifest(TypedDict, total=False):
     n: int
     budgets: dict[str, BudgetFacts]
     training: dict[str, dict[str, Any]]
-    steps: dict[str, StepFacts]  # of experiments, by the file that each makes
     verdict_counts: dict[str, dict[str, int]]
     finish_reasons: dict[str, dict[str, int]]
     drawn: dict[str, dict[str, int]]
@@ -165,7 +140,7 @@ _PACKAGES = (
 
 #: The format of a run directory. It increases with every change that could make an earlier run
 #: be misread; CHANGELOG.md describes what a change means for existing runs.
-FORMAT: Final = 6
+FORMAT: Final = 7
 
 #: The manifest's sections with an entry for each file of a folder.
 _SECTIONS_BY_FOLDER = {
@@ -219,8 +194,7 @@ def has_results(manifest: Manifest) -> bool:
 
 
 def remove_entries(manifest: Manifest, relative: str) -> None:
-    """Remove the manifest's entries of an adapter, decisions or an experiment's step."""
-    manifest.get("steps", {}).pop(relative, None)
+    """Remove the manifest's entries of an adapter or of decisions."""
     place = layout.parse_path(relative)
     if place is None or place.kind not in _SECTIONS_BY_FOLDER:
         return

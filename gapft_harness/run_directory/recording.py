@@ -52,9 +52,6 @@ def _record_task(manifest: Manifest, task: TaskFacts) -> None:
 def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]) -> None:
     """Require that a split's model is the model of the splits recorded earlier.
 
-    Models are compared by the hashes of their weights, or by name if one has no hash (servers,
-    plugins). The start tokens of their prompts are compared too.
-
     Args:
         manifest: the run's manifest.
         split: the split that was searched.
@@ -63,7 +60,31 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
     Raises:
         UserError: the models differ; the message has both hashes or names.
     """
-    recorded_source = manifest["source"]
+    searched_splits = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
+    split_names = " and ".join(s for s in searched_splits if s != split) or "the run"
+    require_same_source(manifest["source"], source, split, split_names)
+
+
+def require_same_source(
+    recorded_source: Mapping[str, Any],
+    source: Mapping[str, Any],
+    name: str,
+    other_names: str = "the search",
+) -> None:
+    """Require that a model is the one of an earlier search.
+
+    Models are compared by the hashes of their weights, or by name if one has no hash (servers,
+    plugins). The start tokens of their prompts are compared too.
+
+    Args:
+        recorded_source: the sampler's description of the model of the search.
+        source: the sampler's description of the model of a split or arm.
+        name: the name of that split or arm.
+        other_names: what was searched, for the message.
+
+    Raises:
+        UserError: the models differ; the message has both hashes or names.
+    """
     hashes = "weights_sha256"
     keys = ["model", "pretrained"]
     if recorded_source.get(hashes) and source.get(hashes):
@@ -78,12 +99,10 @@ def require_same_model(manifest: Manifest, split: str, source: Mapping[str, Any]
             else None not in (recorded_value, value)
         )
         if is_comparable and recorded_value != value:
-            searched_splits = [s for s in (*SPLITS, CALIBRATION) if s in manifest["verdict_counts"]]
-            split_names = " and ".join(s for s in searched_splits if s != split) or "the run"
             raise UserError(
-                f"{split}: searched with a different model than {split_names}: {key} is {value}, "
+                f"{name}: searched with a different model than {other_names}: {key} is {value}, "
                 f"expected {recorded_value}. All splits need one model: restore it, remove the "
-                f"folder {split}/ of the run directory if it contains responses, and run the same "
+                f"folder {name}/ of the run directory if it contains responses, and run the same "
                 "command again; or start a new run directory"
             )
 

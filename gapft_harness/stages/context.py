@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import Arm
 from gapft_harness.hooks.manager import Plugins, load_plugins
-from gapft_harness.hooks.protocols import Executor, Job, Progress
+from gapft_harness.hooks.protocols import Executor, Progress
 from gapft_harness.hooks.registration import SamplerTraits
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory, Split
 from gapft_harness.stages.selection.stage import list_arms
@@ -68,18 +68,6 @@ class Context:
         """List the recipe's arms that have a training budget."""
         budgets = self.run.manifest()["budgets"]
         return [arm for arm in list_arms(self.run.recipe) if arm.name in budgets]
-
-    def build_arm_job(self, verb: str, function: Callable[..., dict[str, Any]], arm: Arm) -> Job:
-        """Build a job for one arm from a function (or ``partial``) that returns manifest facts."""
-        job = Job.of(
-            f"{verb} {arm.name}",
-            function,
-            run_path=str(self.run.path),
-            condition=arm.condition,
-            seed=arm.seed,
-            plugin_files=list(self.plugin_files),
-        )
-        return replace(job, own_process=self.has_own_process)
 
 
 def require_selected(run: RunDirectory) -> None:

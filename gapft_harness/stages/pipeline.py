@@ -14,23 +14,21 @@ from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, list_splits
 from gapft_harness.run_directory.manifest import Manifest
 from gapft_harness.run_directory.recipe_changes import RecipeChanges
-from gapft_harness.stages.audit import audit_arm
 from gapft_harness.stages.context import Context, require_selected
 from gapft_harness.stages.experiment import Experiment, check_experiments, run_experiments
-from gapft_harness.stages.experiment.driver import seal_decisions
-from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts, describe_tables
+from gapft_harness.stages.experiment.stage import build_view
 from gapft_harness.stages.integrity.inputs import (
     SECTION,
     InputsChanged,
     compare_inputs,
     record_plugins,
 )
+from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
 from gapft_harness.stages.report import run_report_stage
 from gapft_harness.stages.search.stage import read_data, run_search_stage
 from gapft_harness.stages.search.states import Window, write_split_states
 from gapft_harness.stages.selection.stage import list_replicate_warnings, select_training_sets
 from gapft_harness.stages.train.stage import run_train_stage
-from gapft_harness.stages.train.stored import map_originals
 
 
 def apply_changes(context: Context, include_paths: Sequence[str], stages: Sequence[str]) -> None:
@@ -166,23 +164,10 @@ def _describe_budgets(context: Context) -> Iterator[str]:
 
 def run_audit_stage(context: Context) -> None:
     """Decode the audit with every arm's adapter."""
-    run = context.run
-    require_selected(run)
-    arms, reusing_arms = context.list_trainable_arms(), map_originals(run.manifest())
-    foreseen: list[ReuseCounts] = []
-    # arms that reuse an adapter come after its owner and find the responses in the store
-    for arm_group in (
-        [arm for arm in arms if arm not in reusing_arms],
-        [arm for arm in arms if arm in reusing_arms],
-    ):
-        jobs = [context.build_arm_job("audit", audit_arm, arm) for arm in arm_group]
-        results = context.executor.run(jobs, context.progress)
-        for arm, facts in zip(arm_group, results, strict=True):
-            if REUSE_KEY in facts:
-                foreseen.append(ReuseCounts(**facts.pop(REUSE_KEY)))
-            seal_decisions(context, layout.decisions_path(arm), facts)
-    if foreseen:
-        context.report_line(f"audit: {describe_tables(foreseen, run.path)}")
+    require_selected(context.run)
+    view, runner = build_view(context), build_runner(context)
+    steps = [view.decode(layout.decisions_path(arm), arm, verb="audit") for arm in view.arms()]
+    record_outputs(context, runner(steps))
 
 
 def _run_search_stage(context: Context) -> None:

@@ -13,7 +13,7 @@ from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import PARTIAL
 from gapft_harness.store.store import Store
 
-_MANIFEST, _RECIPE = "manifest.json", "recipe.yaml"
+_MANIFEST, _RECORDS, _RECIPE = "manifest.json", "run.json", "recipe.yaml"
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class GroupSummary:
     @property
     def description(self) -> str:
         """A short description of the files."""
+        if "function" in self.made_from:
+            return f"output of {self.folder.parent.name}"
         if "trainer" in self.made_from:
             return f"adapter of {self.made_from['trainer']['name']}, seed {self.made_from['seed']}"
         if "responses" in self.made_from:
@@ -74,6 +76,7 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
         manifest = _read_object(run / _MANIFEST)
         keys = [key for keys in manifest.get("stored", {}).values() for key in keys]
         keys += [facts.get("stored", "") for facts in manifest.get("training", {}).values()]
+        keys += [record.get("place", "") for record in _read_object(run / _RECORDS).values()]
         for key in keys:
             users_by_group.setdefault(key, set()).add(run.name)
     summaries = []

@@ -22,7 +22,7 @@ from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
 from gapft_harness.stages.generation.chunks import DecodePhase
-from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
+from gapft_harness.stages.generation.generation import build_sample_phases, build_single_phase
 from tests.benchmarks.measure import Figure, list_models, read_vocabulary_size, time_in_turn
 from tests.generated import generate_missing
 
@@ -95,7 +95,7 @@ class Pair:
     ) -> Figure:
         """Compare greedy decodes, and K samples if ``sampled`` is given; each part is a round."""
         ours, others = iter(parts), iter(parts)
-        phases = [build_greedy_phase(greedy)]
+        phases = [build_single_phase(greedy)]
         if sampled is not None:
             phases += build_sample_phases(sampled, K)
         ratio, own_s, bare_s = time_in_turn(

@@ -15,7 +15,7 @@ from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.protocols import SamplerSettings
 from gapft_harness.lm_eval_bridge.discovery import load_task
 from gapft_harness.recipe.recipe import resolve_model
-from gapft_harness.stages.generation.generation import build_greedy_phase, build_sample_phases
+from gapft_harness.stages.generation.generation import build_sample_phases, build_single_phase
 from tests.benchmarks.measure import Figure, time_in_turn
 from tests.generated import generate_missing
 from tests.kit.tiny_models import write_byte_llama
@@ -40,7 +40,7 @@ def compare_with_bare_vllm(folder: Path) -> Figure:
         build_settings("vllm", resolve_model("bundled:demo")), None
     )
     stores = (folder / f"demo{number}" for number in itertools.count())
-    phases = [build_greedy_phase(greedy), *build_sample_phases(sampled, K)]
+    phases = [build_single_phase(greedy), *build_sample_phases(sampled, K)]
     engine = sampler._sampler._lm.model
     prompts = [problem.prompt for problem in problems]
 

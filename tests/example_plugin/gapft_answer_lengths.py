@@ -25,14 +25,17 @@ class AnswerLengths(api.Experiment):
     name, section = NAME, Settings
 
     def steps(self, view):
-        """Yield a step for each arm: its output file in the run, and its inputs."""
+        """Yield a step for each arm: its output file in the run, its function and its inputs."""
         settings = self.settings(view.recipe).model_dump()
-        yield {
-            build_lengths_path(arm): api.Step(
-                measure, inputs={"examples": api.layout.selection_path(arm)}, settings=settings
+        yield [
+            view.step(
+                build_lengths_path(arm),
+                measure,
+                inputs={"examples": api.layout.selection_path(arm)},
+                settings=settings,
             )
             for arm in view.arms()
-        }
+        ]
 
     def part(self):
         """Return the part of the report."""

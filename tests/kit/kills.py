@@ -138,10 +138,13 @@ _PLUGIN = build_plugin(
 )
 
 #: Files that a command writes whenever it goes on.
-_REWRITTEN = re.compile(r"run/(manifest\.json|recipe\.yaml)")
+_REWRITTEN = re.compile(r"run/(manifest\.json|run\.json|recipe\.yaml)")
 
 #: Files that are quickly made from those in the store.
-_DERIVED = re.compile(r"run/(manifest\.json|recipe\.yaml|.*\.parquet|.*report|scaled/.*)")
+_DERIVED = re.compile(
+    r"run/(manifest\.json|run\.json|recipe\.yaml|.*\.parquet|.*report|scaled/.*|.*\.partial.*)"
+    r"|\.store/.*\.partial/.*"
+)
 
 
 @dataclass(frozen=True)

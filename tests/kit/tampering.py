@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from gapft_harness.core.files import sha256, write_json
 from gapft_harness.core.identities import content_hash
 
-MANIFEST, HISTORY = "manifest.json", "history.jsonl"
+MANIFEST, RECORDS, HISTORY = "manifest.json", "run.json", "history.jsonl"
 
 #: Files of a run that record nothing: locks, and the report, which is made again from the others.
 _UNRECORDED = ("run.lock", "jobs.lock", "report")
@@ -38,11 +38,40 @@ Keys = tuple[str | int, ...]
 
 
 def seal_again(run: Path, *relatives: str) -> None:
-    """Write the hashes of changed files into the manifest."""
+    """Write the hashes of changed files into the manifest, and into the records of outputs."""
     manifest = json.loads((run / MANIFEST).read_text())
+    records = read_records(run)
     for relative in relatives:
-        manifest["files"][relative] = sha256(run / relative)
+        digest = sha256(run / relative)
+        manifest["files"][relative] = digest
+        if relative in records:
+            records[relative]["digest"] = digest
     write_json(run / MANIFEST, manifest)
+    if records:
+        write_json(run / RECORDS, records)
+
+
+def read_records(run: Path) -> dict[str, Any]:
+    """Read what a run records of the outputs of steps, by name; empty without a file."""
+    path = run / RECORDS
+    records: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return records
+
+
+def change_records(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    change_json(run / RECORDS, change)
+
+
+def forge_record_key(run: Path, name: str, keys: Keys, value: object) -> None:
+    """Change a value that an output was made from, and record the key that follows."""
+
+    def forge(records: dict[str, Any]) -> None:
+        record = records[name]
+        _change_value(record["made_from"], keys, value)
+        function = str(record["made_from"]["function"]).rpartition(":")[2]
+        record["place"] = f"{function}/{content_hash(record['made_from'])}"
+
+    change_records(run, forge)
 
 
 def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -142,7 +171,7 @@ def _list_damages(run: Path) -> Iterator[Damage]:
 
     for file in files:
         for kind, change in FILE_DAMAGES.items():
-            if file == MANIFEST and kind == "bit flipped":
+            if file in (MANIFEST, RECORDS) and kind == "bit flipped":
                 continue  # it may be in a time; all facts are changed below
             yield Damage(kind, (find_entry(file),), describe(file), partial(_at, file, change))
     for first, second in _list_pairs(files):
@@ -165,6 +194,9 @@ def _list_damages(run: Path) -> Iterator[Damage]:
                 apply = partial(change_manifest, change=change)
                 yield Damage("fact", _list_places(keys), part, apply)
             continue
+        if file == RECORDS:
+            yield from _list_record_damages(run, describe)
+            continue
         entry = find_entry(file)
         for kind, keys, change in _list_forgeries(run / file):
             forge = partial(_seal_after, (entry,), partial(_at, file, change))
@@ -181,6 +213,26 @@ def _list_damages(run: Path) -> Iterator[Damage]:
             yield Damage("copied", (more,), describe(entry), copy)
         forget = partial(change_manifest, change=partial(_forget, entry=entry))
         yield Damage("not recorded", (entry,), describe(entry), forget)
+
+
+def _list_record_damages(run: Path, describe: Callable[..., str]) -> Iterator[Damage]:
+    """Yield the changes of what a run records of the outputs of steps.
+
+    Of the values below one part of a key, such as a setting, only the first is changed.
+    """
+    records = read_records(run)
+    for name in records:
+        forget = partial(change_records, change=partial(_remove_section, section=name))
+        yield Damage("not recorded", (name,), describe(RECORDS, [name]), forget)
+    for keys, value in list_values(records):
+        change = partial(_change_value, keys=keys, value=alter(value))
+        apply = partial(change_records, change=change)
+        part = describe(RECORDS, keys[:4])
+        yield Damage("fact", (RECORDS,), part, apply)
+        if keys[1] == "made_from" and keys[2] != "function":
+            name, inner = str(keys[0]), keys[2:]
+            forge = partial(forge_record_key, name=name, keys=inner, value=alter(value))
+            yield Damage("key", (name,), part, forge)
 
 
 def _list_places(keys: Keys) -> tuple[str, ...]:
@@ -322,6 +374,8 @@ def forge_verdict(run: Path, table: str) -> None:
     write_rows(run / table, rows, verdicts=counts)
     name = _find_table_name(table)
     change_manifest(run, lambda manifest: manifest["verdict_counts"].update({name: counts}))
+    if table in read_records(run):
+        change_records(run, lambda records: records[table]["facts"].update(verdicts=counts))
     seal_again(run, table)
 
 
@@ -529,6 +583,13 @@ def _exchange_arms(run: Path, first: str, second: str) -> None:
             records = section[first], section[second]
             section[second], section[first] = records
     write_json(run / MANIFEST, manifest)
+    records = read_records(run)
+    for name in (entry.format(first) for entry in entries):
+        other_name = name.replace(first, second)
+        if name in records and other_name in records:
+            records[name], records[other_name] = records[other_name], records[name]
+    if records:
+        write_json(run / RECORDS, records)
     for entry in entries:
         one, other = run / entry.format(first), run / entry.format(second)
         if other.exists():

@@ -186,9 +186,10 @@ COMPONENTS = {
             *return_each("['a file']"),
             "yield ['a file']",
             "yield {'mine/x': 3}",
-            "yield {'x.json': Step(len)}",
-            "yield {'../x': Step(len)}",
-            "yield {'adapters/x': Step(len)}",
+            "yield [view.step('x.json', len)]",
+            "yield [view.step('../x', len)]",
+            "yield [view.step('adapters/x', len)]",
+            "yield [view.step('mine/x', lambda output: None)]",
         ),
     ),
     "experiment's results": Component(

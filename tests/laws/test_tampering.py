@@ -31,8 +31,6 @@ UNPROVABLE = {
     "prompt and gold",
     r"value: adapters/ARM/training_log\.jsonl N grad_norm": "measured",
     r"\w+, sealed: adapters/ARM/README\.md.*": "PEFT's card has no facts",
-    r"(\w+, sealed|fact): answer_lengths/ARM\.json.*": "the recipe no longer has the experiment, "
-    "so its files are not made again",
     r"value: adapters/ARM/updates\.jsonl N (loss|grad_norm|reward|entropy)": "measured",
     r"fact.*: adapters/ARM/adapter_config\.json (base_model_name_or_path|fan_in_fan_out|"
     r"peft_version)": "PEFT derives them from the base",
@@ -42,7 +40,6 @@ UNPROVABLE = {
     r"fact of all arms: adapters/ARM/training\.json (end_token|base_model|base_revision|"
     r"versions \w+)": "likewise; libraries are compared between arms only",
     r"fact: \S+\.parquet task (dropped|warnings).*": "notices, which decide nothing",
-    r"fact: decisions/\S+\.parquet warnings N": "sentences",
     rf"fact: (manifest\.json|\S+\.parquet) source {MACHINE}": "a description of the machine and "
     "the model's place, beside the model's hash",
     rf"fact: manifest\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
@@ -51,8 +48,6 @@ UNPROVABLE = {
     r"fact: manifest\.json task (dropped|warnings).*": "notices, which decide nothing",
     r"fact: manifest\.json rests_on (task|files|include_paths|data_dir|model weights).*": "where "
     "the inputs are; their contents have hashes",
-    r"fact: manifest\.json steps (.* operational|answer_lengths/ARM\.json experiment)": "decides "
-    "nothing; the recipe no longer has the experiment",
     r"fact: manifest\.json executions": "an entry of no table",
 }
 
@@ -132,7 +127,8 @@ def test_verify_names_a_forgery_of_each_kind_and_folder(run_at: RunAt) -> None:
         is_quick = damage.kind not in ("truncated, sealed", "emptied, sealed")
         if is_quick and is_forgery(damage) and not is_unprovable(name(damage)):
             file, *keys = damage.part.split(" ")
-            place = keys[:1] if file == "manifest.json" else [file.partition("/")[0]]
+            is_record = file in ("manifest.json", "run.json")
+            place = keys[:1] if is_record else [file.partition("/")[0]]
             forgeries.setdefault((damage.kind, *place), damage)
     assert find_missed(run, forgeries.values()) == []
 

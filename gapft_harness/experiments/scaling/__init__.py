@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gapft_harness import api
@@ -14,10 +14,10 @@ from gapft_harness.experiments.scaling.job import (
     build_calibration_path,
     find_settings,
     list_audited_scales,
+    read_chosen_scale,
     scale,
     warn_too_few_solved,
 )
-from gapft_harness.report.reading.adapters import read_choice
 
 if TYPE_CHECKING:
     from gapft_harness.experiments.scaling.report import ScalingPart
@@ -42,34 +42,32 @@ class ScalingExperiment(api.Experiment):
             verdicts = view.manifest()["verdict_counts"][api.CALIBRATION]
             yield from filter(None, [warn_too_few_solved(verdicts.get("pass", 0), settings)])
 
-    def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
+    def steps(self, view: api.View) -> Iterator[Sequence[api.Step]]:
         """Decode at every scale, choose the scale, write the adapter, decode the audit."""
-        yield {
-            build_calibration_path(arm, scale_value): view.decode(
-                arm, api.CALIBRATION, scale=scale_value, verb="decode"
+        yield [
+            view.decode(
+                build_calibration_path(arm, scale_value), arm, api.CALIBRATION, scale=scale_value
             )
             for arm in view.arms()
             for scale_value in SCALES
-        }
-        yield {
-            layout.arm_path(FOLDER, arm): self._build_choice_step(view, arm) for arm in view.arms()
-        }
-        scale_by_arm = {}
-        for arm in view.arms():
-            view.file(layout.arm_path(FOLDER, arm))
-            scale_by_arm[arm] = read_choice(view.run.path, arm)["scale"]
-        yield {
-            layout.scaled_decisions_path(arm, scale_value): view.decode(
-                arm, scale=scale_value, verb=f"decode the audit at scale {scale_value:g},"
+        ]
+        yield [self._build_choice_step(view, arm) for arm in view.arms()]
+        yield [
+            view.decode(
+                layout.scaled_decisions_path(arm, scale_value),
+                arm,
+                scale=scale_value,
+                verb=f"decode the audit at scale {scale_value:g},",
             )
             for arm in view.arms()
-            for scale_value in list_audited_scales(scale_by_arm[arm])
-        }
+            for scale_value in list_audited_scales(read_chosen_scale(view, arm))
+        ]
 
     def _build_choice_step(self, view: api.View, arm: api.Arm) -> api.Step:
         settings = find_settings(view.recipe)
         assert settings is not None, "a recipe that asks for it"
-        return api.Step(
+        return view.step(
+            layout.arm_path(FOLDER, arm),
             scale,
             {
                 "problems": layout.problems_path(api.CALIBRATION),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -113,6 +114,12 @@ def build_calibration_path(arm: api.Arm, scale: float) -> str:
 def list_audited_scales(chosen: float) -> list[float]:
     """List the scales at which the audit is decoded: chosen and fixed, without 0 and 1."""
     return sorted({chosen, FIXED} - {0.0, 1.0})
+
+
+def read_chosen_scale(view: api.View, arm: api.Arm) -> float:
+    """Read the scale that was chosen for an arm."""
+    path = view.file(layout.arm_path(FOLDER, arm)) / "scaling.json"
+    return float(json.loads(path.read_text("utf-8"))["scale"])
 
 
 def scale(

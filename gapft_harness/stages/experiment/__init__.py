@@ -1,16 +1,10 @@
 """Experiments: additional steps of a run. No other module names a particular one.
 
-An experiment is registered by the hook ``register_experiments``, bundled ones too. It declares its
-steps; one driver runs them for all experiments and keeps finished steps that are still current, and
-``gapft verify`` checks them.
+An experiment is registered by the hook ``register_experiments``, bundled ones too. It yields its
+steps, which the engine makes, plans and checks.
 """
 
-from gapft_harness.stages.experiment.driver import (
-    check_experiments,
-    count_finished_steps,
-    require_finished_steps,
-    run_experiments,
-)
+from gapft_harness.engine.step import Step
 from gapft_harness.stages.experiment.loading import (
     find_experiments,
     list_report_parts,
@@ -18,13 +12,17 @@ from gapft_harness.stages.experiment.loading import (
     load_experiments,
 )
 from gapft_harness.stages.experiment.protocol import Cost, Experiment
-from gapft_harness.stages.experiment.steps import Decode, States, Step, View
+from gapft_harness.stages.experiment.stage import (
+    check_experiments,
+    count_finished_steps,
+    require_finished_steps,
+    run_experiments,
+)
+from gapft_harness.stages.experiment.view import View
 
 __all__ = [
     "Cost",
-    "Decode",
     "Experiment",
-    "States",
     "Step",
     "View",
     "check_experiments",

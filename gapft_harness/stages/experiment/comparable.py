@@ -12,7 +12,7 @@ from gapft_harness.recipe.conditions import find_own_settings
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.run_directory.recipe_changes import list_differences
-from gapft_harness.stages.experiment.steps import View
+from gapft_harness.stages.experiment.view import View
 
 
 class OfAdapters(RecipeSection):

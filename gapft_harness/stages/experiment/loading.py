@@ -6,19 +6,21 @@ The return values of an experiment are checked; its faults are reported with its
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from gapft_harness.core.errors import UnknownPluginError
+from gapft_harness.engine.step import Step
 from gapft_harness.hooks.checked import check_facts
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import Registration
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.stages.context import Context
 from gapft_harness.stages.experiment.protocol import Cost, Experiment
-from gapft_harness.stages.experiment.steps import Step, View
+from gapft_harness.stages.experiment.view import View, find_name_fault
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
@@ -148,8 +150,8 @@ class CheckedExperiment:
             )
         return CheckedPart(part, self._entry)
 
-    def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
-        """Yield its steps, each mapping after the one before it is made; see ``Experiment``."""
+    def steps(self, view: View) -> Iterator[Sequence[Step]]:
+        """Yield its steps, each list after the one before it is made; see ``Experiment``."""
         method: Callable[..., Any] = self._wrapped.steps  # type: ignore[attr-defined]
         with self._entry.wrap_errors():
             generator = method(view)
@@ -162,18 +164,27 @@ class CheckedExperiment:
                 next_steps = next(generator, None)
             if next_steps is None:
                 return
-            if not isinstance(next_steps, Mapping):
+            if not isinstance(next_steps, Sequence) or isinstance(next_steps, str):
                 raise self._entry.contract_error(
-                    f"yielded {short(next_steps)}, expected steps by file", method
+                    f"yielded {short(next_steps)}, expected a list of steps", method
                 )
-            for file, step in next_steps.items():
-                if not isinstance(step, Step):
-                    raise self._entry.contract_error(
-                        f"yielded {short(step)}, expected a Step", method
-                    )
-                if fault := step.fault(file):
-                    raise self._entry.contract_error(f"has a step for the file {fault}", method)
-            yield next_steps
+            yield [self._check_step(step, method) for step in next_steps]
+
+    def _check_step(self, step: Any, method: Callable[..., Any]) -> Step:
+        """Check a step's name and function, and put the plugin's code into its key."""
+        if not isinstance(step, Step):
+            raise self._entry.contract_error(f"yielded {short(step)}, expected a Step", method)
+        if fault := find_name_fault(step):
+            raise self._entry.contract_error(f"has a step for the file {fault}", method)
+        if not step.function_name.partition(":")[2].isidentifier():
+            raise self._entry.contract_error(
+                f"has a step of the function {step.function_name}, which other processes cannot "
+                "import; expected a function at the top of a module",
+                method,
+            )
+        if step.is_bundled or not self._entry.code_hash:
+            return step
+        return replace(step, code={**step.code, "experiment": self._entry.code_hash})
 
 
 class CheckedPart(CheckedExperiment):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from gapft_harness.engine.step import Step
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.recipe.sections import RecipeSection
-from gapft_harness.stages.experiment.steps import Step, View
+from gapft_harness.stages.experiment.view import View
 
 if TYPE_CHECKING:
     from gapft_harness.report.part import Part
@@ -94,10 +95,10 @@ class Experiment:
         """Yield warnings to show before training, at the same times as ``faults``."""
         return ()
 
-    def steps(self, view: View) -> Iterator[Mapping[str, Step]]:
-        """Yield mappings of steps by the file or folder of the run that each makes.
+    def steps(self, view: View) -> Iterator[Sequence[Step]]:
+        """Yield lists of steps, built by ``view.step``, ``view.decode`` and ``view.states``.
 
-        The steps of one mapping run in parallel. Their output is sealed before the generator
+        The steps of one list run in parallel. Their output is finished before the generator
         continues, so that later steps may use it.
         """
         yield from ()

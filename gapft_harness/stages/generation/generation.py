@@ -31,8 +31,6 @@ from gapft_harness.hooks.protocols import (
 )
 from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.recipe.sections import Search
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.stages.generation.chunks import (
     Chunk,
     DecodePhase,
@@ -49,9 +47,9 @@ from gapft_harness.stages.generation.episodes import (
 )
 from gapft_harness.stages.generation.first_chunk import check_first_chunk, require_fitting_prompt
 from gapft_harness.stages.generation.made_from import (
-    REPORTED_MODEL_KEYS,
     describe_sampler,
     describe_verifier,
+    select_reported_model,
 )
 from gapft_harness.stages.generation.reuse import (
     REUSE_KEY,
@@ -62,7 +60,6 @@ from gapft_harness.stages.generation.reuse import (
 )
 from gapft_harness.stages.generation.sealing import (
     closing_verifier,
-    read_description,
     write_responses,
 )
 from gapft_harness.stages.generation.stored_files import (
@@ -84,19 +81,14 @@ from gapft_harness.store.store import Store
 VERSION = 1
 
 
-def count_chunk_problems(search: Search, phases: Sequence[DecodePhase]) -> int:
+def count_chunk_problems(chunk: int, phases: Sequence[DecodePhase]) -> int:
     """Return the number of problems in a chunk: ``search.chunk``, or ``BLOCK`` times as many.
 
     Chunks with one response per problem are larger. So they have as many responses as other chunks:
     batches are full, and a killed command loses about the same amount of work.
     """
     is_single = all(len(phase.indices) == 1 for phase in phases)
-    return search.chunk * BLOCK if is_single else search.chunk
-
-
-def build_greedy_phase(decoding: Decoding) -> DecodePhase:
-    """Build the phase of the greedy deployment decode d(x) alone."""
-    return DecodePhase("greedy", decoding, (GREEDY,))
+    return chunk * BLOCK if is_single else chunk
 
 
 def build_deployment_phase(greedy: Decoding, search: Search) -> DecodePhase:
@@ -106,9 +98,14 @@ def build_deployment_phase(greedy: Decoding, search: Search) -> DecodePhase:
         greedy: the greedy decode, with limit and stop strings.
         search: the recipe's section.
     """
+    return build_single_phase(build_deployment_decoding(greedy, search))
+
+
+def build_deployment_decoding(greedy: Decoding, search: Search) -> Decoding:
+    """Build the decoding of the deployment decode: the greedy one, or sampled once."""
     if (deployment := search.deployment) is None:
-        return build_greedy_phase(greedy)
-    decoding = Decoding(
+        return greedy
+    return Decoding(
         True,
         greedy.max_gen_toks,
         greedy.until,
@@ -117,7 +114,12 @@ def build_deployment_phase(greedy: Decoding, search: Search) -> DecodePhase:
         deployment.top_k,
         samples_deployment=True,
     )
-    return DecodePhase("deployment", decoding, (GREEDY,))
+
+
+def build_single_phase(decoding: Decoding) -> DecodePhase:
+    """Build the phase of one deployment decode with this decoding."""
+    name = "deployment" if decoding.samples_deployment else "greedy"
+    return DecodePhase(name, decoding, (GREEDY,))
 
 
 def build_sampled_decoding(greedy: Decoding, search: Search) -> Decoding:
@@ -411,38 +413,72 @@ class _LazySampler:
             self._sampler.close()
 
 
+@dataclass(frozen=True)
+class TableInputs:
+    """What a table of responses is made with, besides its problems and phases.
+
+    Attributes:
+        settings: the sampler's settings.
+        chunk: ``search.chunk``, the problems of a chunk.
+        task: the task's facts: verifier, its parameters, and the episode's settings.
+        store: the store of responses and verdicts.
+        run: the run directory that they are made for, recorded in stored files.
+        require_same_model: called with the sampler's description of its model; raises if it is
+            another one than that of the run's other tables.
+        adapter: the adapter; None for the source model.
+        sampler: the description of the sampler for keys; None to describe it now.
+        judged_by: the description of the verifier for keys; None to describe it now.
+    """
+
+    settings: SamplerSettings
+    chunk: int
+    task: Mapping[str, Any]
+    store: Store
+    run: str
+    require_same_model: Callable[[Mapping[str, Any]], None]
+    adapter: Adapter | None = None
+    sampler: Mapping[str, Any] | None = None
+    judged_by: Mapping[str, Any] | None = None
+
+    def describe_sampler(self, plugins: Plugins, lazy_sampler: _LazySampler) -> Mapping[str, Any]:
+        """Return the sampler's description; load the sampler if its files are not here."""
+        if self.sampler is not None:
+            return self.sampler
+        model, is_known = describe_sampler(self.settings, plugins, self.adapter)
+        if not is_known:
+            description = lazy_sampler.describe()  # this downloads a model from the hub
+            model, is_known = describe_sampler(self.settings, plugins, self.adapter)
+            if not is_known:
+                model["model"] |= select_reported_model(description)
+        return model
+
+
 def generate_and_judge(
-    run: RunDirectory,
-    task: Mapping[str, Any],
+    inputs: TableInputs,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
     path: Path,
     plugins: Plugins,
     verifier: Verifier,
     *,
-    name: str,
     streams: SampleStreams,
     progress: ReportProgress,
-    extra: Callable[[Mapping[str, Any]], dict[str, Any]],
-    adapter: Adapter | None = None,
+    extra: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda source: {},
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Generate and judge the responses that the store lacks, and write the table.
 
     Args:
-        run: the run.
-        task: the task's facts, as in the manifest.
+        inputs: what the table is made with.
         problems: the problems.
         phases: the phases to generate.
         path: the table to write.
         plugins: the loaded plugins.
         verifier: the verifier; it is closed at the end.
-        name: the name of the split or arm.
         streams: the samples' random streams.
         progress: called as by ``generate_chunks``, then with verdicts.
         extra: computes further facts of the table from the sampler's description.
-        adapter: the adapter; None for the source model.
         on_generated: called with the responses before they are judged.
         share: (worker number from 0, number of workers): process only this worker's chunks, and
             write no table; None: process all chunks.
@@ -452,27 +488,17 @@ def generate_and_judge(
         other run; and the counts of reused work. With ``share``, only the counts.
 
     Raises:
-        UserError: the model or the verifier's rules differ from those of the run's other tables.
+        UserError: the model differs from that of the run's other tables.
     """
-    settings = build_sampler_settings(run.recipe)
-    lazy_sampler = _LazySampler(plugins, settings, adapter)
+    task, store, adapter = inputs.task, inputs.store, inputs.adapter
+    lazy_sampler = _LazySampler(plugins, inputs.settings, adapter)
     with closing_verifier(verifier), contextlib.closing(lazy_sampler):
-        if not plugins.can_rejudge(task["verifier"]):
-            require_same_rules(run.manifest(), name, read_description(verifier))
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
-        store = Store.for_run(run.path)
-        model, is_known = describe_sampler(settings, plugins, adapter)
-        if not is_known:
-            description = lazy_sampler.describe()  # this downloads a model from the hub
-            model, is_known = describe_sampler(settings, plugins, adapter)
-            if not is_known:
-                model["model"] |= {
-                    key: description[key] for key in REPORTED_MODEL_KEYS if key in description
-                }
-        judged_by = describe_verifier(task, plugins, verifier)
+        model = inputs.describe_sampler(plugins, lazy_sampler)
+        judged_by = inputs.judged_by or describe_verifier(task, plugins, verifier)
         executions = task["episode"]["executions"]
         chunks = _build_chunks(
-            store, run.recipe, problems, phases, model, streams, episodes, judged_by
+            store, inputs.chunk, problems, phases, model, streams, episodes, judged_by
         )
         require_unedited_groups(list_groups(chunks))
         own_chunks = chunks if share is None else chunks[share[0] :: share[1]]
@@ -480,7 +506,7 @@ def generate_and_judge(
         stored = [count_stored_responses(chunk) for chunk in own_chunks]
         if any(chunk.list_missing() for chunk in chunks):
             source = lazy_sampler.describe()
-            require_same_model(run.manifest(), name, source)
+            inputs.require_same_model(source)
             missing_groups = [
                 chunk.places[phase][0] for chunk in chunks for phase in chunk.list_missing()
             ]
@@ -488,17 +514,11 @@ def generate_and_judge(
                 group.create({"source": source})
         else:
             group, _ = chunks[0].places[phases[0]]
-            source = _adapt_description(group.read_facts()["source"], settings, adapter)
-            require_same_model(run.manifest(), name, source)
+            source = _adapt_description(group.read_facts()["source"], inputs.settings, adapter)
+            inputs.require_same_model(source)
         generate_chunks(
             chunks,
-            lambda: ChunkGenerator(
-                lazy_sampler.get(),
-                streams,
-                episodes,
-                verifier,
-                str(run.path.resolve()),
-            ),
+            lambda: ChunkGenerator(lazy_sampler.get(), streams, episodes, verifier, inputs.run),
             progress,
             episodes.attempts,
             share or (0, 1),
@@ -514,19 +534,18 @@ def generate_and_judge(
         count_missing_verdicts(reuse, verdict_chunks, stored)
         if share is None:
             on_generated(responses)
-        this_run = str(run.path.resolve())
         judge_chunks(
             verdict_chunks,
             responses,
-            ChunkJudge(verifier, episodes, executions, this_run),
+            ChunkJudge(verifier, episodes, executions, inputs.run),
             progress,
         )
         if share is not None:
             return {REUSE_KEY: reuse.to_facts()}
         for chunk in verdict_chunks:
             for phase in phases:
-                responses.add_verdicts(chunk.find_path(phase), this_run)
-        del responses_by_run[this_run]
+                responses.add_verdicts(chunk.find_path(phase), inputs.run)
+        del responses_by_run[inputs.run]
         used_groups = list_groups([*chunks, *verdict_chunks])
         facts = write_responses(
             path,
@@ -536,7 +555,8 @@ def generate_and_judge(
             extra={
                 **extra(source),
                 "stored": sorted(group.name for group in used_groups),
-                "made_from": record_groups(used_groups),
+                # a table whose sampler was described before has a key that contains this
+                **({} if inputs.sampler else {"made_from": record_groups(used_groups)}),
             },
             episodes=episodes,
             executions=executions,
@@ -577,7 +597,9 @@ def count_reuse(
     ) as verifier:
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         judged_by = describe_verifier(task, plugins, verifier)
-        chunks = _build_chunks(store, recipe, problems, phases, model, streams, episodes, judged_by)
+        chunks = _build_chunks(
+            store, recipe.search.chunk, problems, phases, model, streams, episodes, judged_by
+        )
         reuse = count_reused_responses(chunks, episodes.attempts)
         stored = [count_stored_responses(chunk) for chunk in chunks]
         verdict_chunks = []
@@ -602,7 +624,7 @@ def count_reuse(
 
 def _build_chunks(
     store: Store,
-    recipe: Recipe,
+    chunk: int,
     problems: Sequence[Problem],
     phases: Sequence[DecodePhase],
     model: Mapping[str, Any],
@@ -611,7 +633,7 @@ def _build_chunks(
     judged_by: Mapping[str, Any],
 ) -> list[Chunk]:
     """Build the chunks of a split with the places of their responses."""
-    size = count_chunk_problems(recipe.search, phases)
+    size = count_chunk_problems(chunk, phases)
     groups = {
         phase: store.find_group(
             "generate",

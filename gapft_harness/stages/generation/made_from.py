@@ -12,6 +12,7 @@ from gapft_harness.core.extras import find_version
 from gapft_harness.core.numerics import ALL_GPUS, VISIBLE_GPUS, describe_environment
 from gapft_harness.core.records import Adapter
 from gapft_harness.core.weights import find_model_files, find_weights_folder, weights_hash
+from gapft_harness.engine.outputs import NOT_HERE
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.protocols import SamplerSettings, Verifier
 from gapft_harness.hooks.registration import Registration, SamplerTraits
@@ -80,10 +81,31 @@ def describe_sampler(
         "system_instruction": settings.system_instruction,
         "start_tokens": settings.start_tokens,
         "adapter": adapter_parts,
-        "libraries": describe_libraries((*_LIBRARIES, settings.backend)),
+        **describe_sampling_machine(entry),
+    }, is_known
+
+
+def describe_unloaded_sampler(settings: SamplerSettings) -> dict[str, Any]:
+    """Describe a sampler whose plugin is not loaded, as far as the recipe tells."""
+    model, _ = describe_model(settings.model_args, Digests())
+    return {
+        "backend": settings.backend,
+        "code": NOT_HERE,
+        "model": model,
+        "arguments": NOT_HERE,
+        "chat_template": settings.chat_template,
+        "system_instruction": settings.system_instruction,
+        "start_tokens": settings.start_tokens,
+    }
+
+
+def describe_sampling_machine(entry: Registration) -> dict[str, Any]:
+    """Describe what a sampler's responses depend on besides its model and settings."""
+    return {
+        "libraries": describe_libraries((*_LIBRARIES, entry.name)),
         "accelerators": describe_accelerators(),
         "environment": describe_environment(bool(entry.code_hash) or entry.name == "vllm"),
-    }, is_known
+    }
 
 
 def describe_adapter(folder: Path) -> dict[str, Any]:
@@ -110,6 +132,13 @@ def describe_verifier(
         "name": task["verifier"],
         "parameters": describe_argument(task["verifier_params"], digests),
         "code": describe_code(plugins.get("verifier", task["verifier"]), digests),
+        **describe_judging_machine(verifier),
+    }
+
+
+def describe_judging_machine(verifier: Verifier) -> dict[str, Any]:
+    """Describe what verdicts depend on besides the verifier, its parameters and its code."""
+    return {
         "describes": read_description(verifier),
         "libraries": describe_libraries(_JUDGING_LIBRARIES),
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -178,6 +207,11 @@ def describe_model(arguments: Mapping[str, Any], digests: Digests) -> tuple[dict
     return {"files": {file.name: digests.hash_file(file) for file in sorted(small | weights)}}, True
 
 
+def select_reported_model(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Select what identifies a model whose files are not available from a sampler's description."""
+    return {key: description[key] for key in REPORTED_MODEL_KEYS if key in description}
+
+
 def describe_argument(value: Any, digests: Digests) -> Any:
     """Replace the paths of files and folders in an argument by the hashes of their contents.
 
@@ -190,6 +224,11 @@ def describe_argument(value: Any, digests: Digests) -> Any:
     if isinstance(value, str):
         if os.path.isfile(value):
             return {"file": digests.hash_file(Path(value))}
-        if os.sep in value and os.path.isdir(value):
+        if os.path.isdir(value) and not _contains_working_folder(Path(value)):
             return {"folder": _describe_folder(Path(value), digests)}
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _contains_working_folder(folder: Path) -> bool:
+    """Whether a folder is the working folder or above it, as a text such as ``.`` or ``/`` is."""
+    return Path.cwd().is_relative_to(folder.resolve())

@@ -24,7 +24,7 @@ from gapft_harness.core.streams import SampleStreams
 from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import Job, ReportProgress, report_nothing
 from gapft_harness.lm_eval_bridge.samplers.endings import format_ignored_entries
-from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import (
     CALIBRATION,
@@ -36,10 +36,15 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import Manifest, record_warnings
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recipe_changes import list_differences
-from gapft_harness.run_directory.recording import record_search
+from gapft_harness.run_directory.recording import (
+    record_search,
+    require_same_model,
+    require_same_rules,
+)
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
+    TableInputs,
     build_deployment_phase,
     build_search_phases,
     count_reuse,
@@ -47,6 +52,7 @@ from gapft_harness.stages.generation.generation import (
     read_decoding,
 )
 from gapft_harness.stages.generation.reuse import REUSE_KEY, ReuseCounts
+from gapft_harness.stages.generation.sealing import read_description
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.integrity.inputs import (
     SECTION,
@@ -101,15 +107,22 @@ def search_split(
     problems, task, verifier, inputs = load_problems(run.recipe, split, plugins, include_paths)
     require_same_inputs(run, inputs)
     settings = run.recipe.search
+    if not plugins.can_rejudge(task["verifier"]):
+        require_same_rules(run.manifest(), split, read_description(verifier))
     return generate_and_judge(
-        run,
-        task,
+        TableInputs(
+            build_sampler_settings(run.recipe),
+            settings.chunk,
+            task,
+            Store.for_run(run.path),
+            str(run.path.resolve()),
+            lambda source: require_same_model(run.manifest(), split, source),
+        ),
         problems,
         _build_phases(run.recipe, split, task),
         run.path / layout.responses_path(split),
         plugins,
         verifier,
-        name=split,
         streams=SampleStreams(settings.seed, "search", split),
         progress=progress,
         extra=lambda source: {"task": task, "source": source},

@@ -1,8 +1,7 @@
 """Evidence states: G solved by the deployment decode, S recovered by search, U missed by search.
 
 Read a split's responses; write ``SPLIT/states.parquet`` (Section 3.2, Equations 3 to 6). States can
-also be computed from a *window* of the samples of a search: ``compute_states`` computes them, and
-``write_split_states`` writes them to ``SPLIT/states/OFFSET-K.parquet``.
+also be computed from a *window* of the samples of a search: ``SPLIT/states/OFFSET-K.parquet``.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response, classify_state
 from gapft_harness.hooks.manager import Registration, load_plugins
-from gapft_harness.hooks.protocols import ReportProgress, report_nothing
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory, require_consistent
 from gapft_harness.run_directory.tables import (
@@ -67,79 +66,81 @@ class Window:
         return self.offset + self.k
 
 
-def compute_states(
-    run: RunDirectory, split: str, window: Window | None = None, plugin_files: Sequence[str] = ()
-) -> Iterator[ProblemState]:
-    """Yield a split's states, computed from its sealed responses by the run's response rule.
+def write_split_states(
+    run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
+) -> dict[str, Any]:
+    """Write the states of one split of a run and the evidence kept for each problem.
 
-    Args:
-        run: the run.
-        split: the split.
-        window: the samples to use; None for all samples.
-        plugin_files: files given by ``--plugin``.
+    Returns:
+        Facts for the manifest: ``states``, the counts of G, S and U.
 
     Raises:
         UserError: the search has not drawn these samples, or the split is not searched.
         PluginError: the response rule failed, or chose something other than a passing sample.
     """
-    k, responses = run.recipe.search.k, run.sealed(layout.responses_path(split))
-    keep = run.manifest()["task"]["keep"]
-    rule = load_plugins(plugin_files).get("response rule", keep)
-    if window is not None and window.end > k:
-        raise UserError(
-            f"{split}: samples {window.range_text} are not available: the search drew {k} "
-            "(search.k); use samples within them, or search with a larger search.k in a new run "
-            "directory"
-        )
-    for problem_id, judged in read_judged(responses):
-        yield compute_state(problem_id, judged, k, rule, window)
-
-
-def write_split_states(
-    run_path: str, split: str, plugin_files: Sequence[str] = (), window: Window | None = None
-) -> dict[str, Any]:
-    """Write the states of one split and the evidence kept for each problem.
-
-    Returns:
-        Facts for the manifest: ``states``, the counts of G, S and U.
-    """
     run = RunDirectory.open(run_path)
     table = layout.states_path(split, (window.offset, window.k) if window else None)
+    keep = run.manifest()["task"]["keep"]
+    return _write_table(
+        run.path / table,
+        run.sealed(layout.responses_path(split)),
+        run.recipe.search.k,
+        load_plugins(plugin_files).get("response rule", keep),
+        window,
+    )
+
+
+def write_window_states(
+    output: Path,
+    responses: Path,
+    *,
+    offset: int,
+    k: int,
+    keep: str,
+    drawn: int,
+    plugin_files: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write the states from some samples of a split: the function of a step.
+
+    Args:
+        output: the table to write.
+        responses: the split's responses.
+        offset: the first sample's number.
+        k: the number of samples.
+        keep: the name of the response rule.
+        drawn: the number of samples that the search drew.
+        plugin_files: files given by ``--plugin``.
+
+    Returns:
+        The facts ``states``, the counts of G, S and U.
+
+    Raises:
+        UserError: the search has not drawn these samples.
+        PluginError: the response rule failed, or chose something other than a passing sample.
+    """
+    rule = load_plugins(plugin_files).get("response rule", keep)
+    return _write_table(output, responses, drawn, rule, Window(offset, k))
+
+
+def _write_table(
+    table: Path, responses: Path, k: int, rule: Registration, window: Window | None
+) -> dict[str, Any]:
+    if window is not None and window.end > k:
+        raise UserError(
+            f"{responses.parent.name}: samples {window.range_text} are not available: the search "
+            f"drew {k} (search.k); use samples within them, or search with a larger search.k in a "
+            "new run directory"
+        )
     counts: Counter[str] = Counter({"G": 0, "S": 0, "U": 0})
 
     def count_states() -> Iterator[ProblemState]:
-        for state in compute_states(run, split, window, plugin_files):
+        for problem_id, judged in read_judged(responses):
+            state = compute_state(problem_id, judged, k, rule, window)
             counts[state.state] += 1
             yield state
 
-    write_states(run.path / table, count_states(), lambda: {"states": dict(counts)})
+    write_states(table, count_states(), lambda: {"states": dict(counts)})
     return {"states": dict(counts)}
-
-
-def partition_window(
-    run_path: str,
-    split: str,
-    offset: int,
-    k: int,
-    plugin_files: Sequence[str] = (),
-    progress: ReportProgress = report_nothing,
-) -> dict[str, Any]:
-    """Write the states of one split from some of its samples, as a job.
-
-    Args:
-        run_path: the run directory.
-        split: the split.
-        offset: the first sample's number.
-        k: the number of samples.
-        plugin_files: files given by ``--plugin``.
-        progress: called at the end.
-
-    Returns:
-        As ``write_split_states``.
-    """
-    facts = write_split_states(run_path, split, plugin_files, Window(offset, k))
-    progress(1, 1)
-    return facts
 
 
 def _check_samples(problem_id: str, judged: Sequence[JudgedResponse], k: int) -> None:

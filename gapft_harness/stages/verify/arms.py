@@ -1,30 +1,24 @@
-"""Verification of arms: their adapters, and the decisions made with them."""
+"""Verification of arms: their adapters."""
 
 from __future__ import annotations
 
 import json
 import math
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.extras import is_installed
-from gapft_harness.core.records import SOURCE, Arm, Example
+from gapft_harness.core.records import Arm, Example
 from gapft_harness.core.weights import weights_hash
 from gapft_harness.recipe.sections import Training
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.run_directory.parquet import read_facts, read_ids
-from gapft_harness.stages.audit import open_adapter
-from gapft_harness.stages.integrity.differences import Differences, compare_ids, compare_values
+from gapft_harness.stages.integrity.differences import compare_values
 from gapft_harness.stages.train.online import check_groups
 from gapft_harness.stages.train.stored import MANIFEST_ONLY_KEYS
-from gapft_harness.stages.verify.judging import TableJudge
-from gapft_harness.stages.verify.keys import KeyChecker
 from gapft_harness.training.ledger import (
     OPTIMIZER,
     PlannedStep,
@@ -210,120 +204,3 @@ def _check_log(
         yield from compare_values(
             where.replace("_log.jsonl", ".json"), facts, losses, "the log has"
         )
-
-
-def check_decisions(
-    run: RunDirectory,
-    manifest: Manifest,
-    selected: Sequence[Arm],
-    trained: Sequence[Arm],
-    judge: TableJudge,
-    keys: KeyChecker,
-    findings: Differences,
-) -> None:
-    """Check every table of decisions on the audit: problems, verdicts, adapters.
-
-    Args:
-        run: the run.
-        manifest: its manifest.
-        selected: the arms with a training set.
-        trained: the arms with an adapter.
-        judge: judges the responses again.
-        keys: recomputes the table's keys.
-        findings: receives the results.
-    """
-    for arm in selected:
-        table = layout.decisions_path(arm)
-        if table in manifest["files"]:
-            check_table(run, manifest, table, "audit", judge, keys, findings)
-            if not (run.path / layout.adapter_path(arm)).is_dir():
-                findings.differences.append(
-                    f"{table}: exists, but {layout.adapter_path(arm)} does not"
-                )
-    files = {layout.decisions_path(arm): arm for arm in trained}
-    decided_tables = {file: (arm, 1.0) for file, arm in files.items() if file in manifest["files"]}
-    findings.collect(layout.DECISIONS, partial(check_decoding_adapters, run, decided_tables))
-    findings.missing += [
-        f"{arm.name} is not audited" for file, arm in files.items() if file not in decided_tables
-    ]
-    if decided_tables:
-        findings.checked.append(
-            f"{len(decided_tables)} arms' decisions are of the audit's problems, each once, and "
-            "were decoded with their adapters"
-        )
-
-
-def check_table(
-    run: RunDirectory,
-    manifest: Manifest,
-    table: str,
-    split: str,
-    judge: TableJudge,
-    keys: KeyChecker,
-    findings: Differences,
-    ids: Iterable[str] | None = None,
-    sampled: bool = False,
-) -> None:
-    """Compare a table of decisions with its problems, and judge it again.
-
-    Args:
-        run: the run directory.
-        manifest: its manifest.
-        table: the table.
-        split: the split of its problems.
-        judge: judges the responses again.
-        keys: recomputes the table's keys.
-        findings: receives the differences.
-        ids: the problems that it must answer; None for all problems of the split.
-        sampled: whether it contains samples, equally many of each problem.
-    """
-    problems = layout.problems_path(split)
-
-    def compare() -> Iterable[str]:
-        expected = read_ids(run.path / problems) if ids is None else ids
-        reference = problems if ids is None else "its step"
-        return compare_ids(table, read_ids(run.path / table), reference, expected)
-
-    findings.collect(table, compare)
-    findings.collect(table, partial(judge.check_table, run, manifest, table, split, sampled))
-    findings.collect(table, partial(keys.check_table, table, split))
-
-
-def check_decoding_adapters(
-    run: RunDirectory, tables: Mapping[str, tuple[Arm, float]]
-) -> Iterable[str]:
-    """Yield a sentence for each table of decisions that names another adapter than its own.
-
-    If no table records its adapter, nothing is compared.
-
-    Args:
-        run: the run directory.
-        tables: the arm and the scale of its adapter's update for each table.
-    """
-    existing_tables = [table for table in tables if (run.path / table).exists()]
-    adapters = {table: read_facts(run.path / table).get("adapter") for table in existing_tables}
-    hashes: dict[tuple[Arm, float], str] = {}
-    for table, adapter in adapters.items():
-        arm, scale = tables[table]
-        scale_text = f" at scale {scale:g}" if scale != 1 else ""
-        if arm.condition == SOURCE:
-            if adapter is not None:
-                yield f"{table}: was decoded with an adapter, but is of the source model"
-            continue
-        if adapter is None:
-            if any(adapters.values()):
-                yield f"{table}: does not record its adapter, but other tables do"
-            continue
-        if (arm, scale) not in hashes:
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                open_adapter(run, arm, scale, Path(folder) / arm.name) as own_adapter,
-            ):
-                hashes[arm, scale] = weights_hash(Path(own_adapter.path)) if own_adapter else ""
-        if adapter["arm"] != arm.name:
-            yield f"{table}: was decoded with the adapter of {adapter['arm']}"
-        elif adapter["weights_sha256"] != hashes[arm, scale]:
-            yield (
-                f"{table}: was decoded with a different adapter than {arm.name}{scale_text} "
-                f"({adapter['weights_sha256']})"
-            )

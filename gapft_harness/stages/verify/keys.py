@@ -1,4 +1,4 @@
-"""Verify the keys of the store: recompute each from the run's records.
+"""Verify the keys of searches and adapters: recompute each from the run's records.
 
 A table or adapter records the contents of its keys. Parts that can be derived from the recipe, the
 manifest, selections and adapters must equal the derived values. The other parts, such as libraries
@@ -15,23 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.identities import content_hash
-from gapft_harness.core.records import GREEDY, SOURCE, Arm, Example
+from gapft_harness.core.records import GREEDY, Arm, Example
 from gapft_harness.core.streams import SampleStreams
-from gapft_harness.core.weights import WEIGHTS, weights_hash
+from gapft_harness.core.weights import WEIGHTS
 from gapft_harness.hooks.manager import Plugins
 from gapft_harness.hooks.registration import SamplerTraits, TrainerTraits
 from gapft_harness.recipe.recipe import build_sampler_settings, select_fixed_args
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import Manifest
-from gapft_harness.run_directory.parquet import read_facts, read_ids
+from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.generation.chunks import DecodePhase
 from gapft_harness.stages.generation.generation import (
     VERSION,
     build_deployment_phase,
-    build_sample_phases,
-    build_sampled_decoding,
     build_search_phases,
     count_chunk_problems,
     describe_phase,
@@ -50,10 +48,10 @@ _COMMON_SAMPLER_PARTS = ("model", "code", "libraries", "accelerators", "environm
 _COMMON_VERIFIER_PARTS = ("code", "libraries", "python", "gapft-harness")
 _COMMON_TRAINING_PARTS = ("base", "trainer", "libraries", "accelerators", "environment", "searched")
 
-#: Parts of a sampler's description that are equal with every adapter, on every machine.
+#: Parts of a sampler's description that are equal for every split, on every machine.
 _MODEL_KEYS = (
     "backend", "architecture", "dtype", "max_length", "chat_template", "chat_template_sha256",
-    "system_instruction", "start_ids", "end_ids", "generation_config_ignored",
+    "system_instruction", "start_ids", "end_ids", "generation_config_ignored", "adapter",
 )  # fmt: skip
 
 #: Parts of a training's key that cannot be derived from anything else that a run records.
@@ -83,10 +81,10 @@ class KeyChecker:
     _first_values: dict[tuple[str, str], tuple[str, Any]] = field(default_factory=dict)
 
     def check_table(self, relative: str, split: str) -> Iterator[str]:
-        """Yield faults of a table's keys, compared with recipe, manifest and adapters.
+        """Yield faults of a table's keys, compared with recipe and manifest.
 
         Args:
-            relative: the path of a split's responses or an arm's decisions, in the run directory.
+            relative: the path of a split's responses, in the run directory.
             split: the split of its problems.
         """
         name = layout.find_table_name(relative)
@@ -111,11 +109,7 @@ class KeyChecker:
         table = GeneratedTable(self.run, self.manifest, self.plugins, relative, split, facts)
         faults += table.check_contents(generated, judged)
         sampler, verifier = generated[0]["sampler"], judged[0]["verifier"]
-        # compare a model by its files: a server has a different model name for each adapter
-        model = {"model": sampler["model"].get("files")}
-        faults += self._compare_with_first(
-            relative, split, _COMMON_SAMPLER_PARTS, {**sampler, **model}
-        )
+        faults += self._compare_with_first(relative, split, _COMMON_SAMPLER_PARTS, sampler)
         faults += self._compare_with_first(
             relative, f"verdicts on {split}", _COMMON_VERIFIER_PARTS, verifier
         )
@@ -160,14 +154,13 @@ class KeyChecker:
         if not faults:
             self.adapters += 1
 
-    def check_shared(self, trained: Sequence[Arm], tables: Iterable[str]) -> Iterator[str]:
-        """Yield faults of adapters and tables with equal keys.
+    def check_shared(self, trained: Sequence[Arm]) -> Iterator[str]:
+        """Yield faults of adapters with equal keys.
 
-        Their contents must be equal, and the manifest must name the arm that was trained.
+        Their weights must be equal, and the manifest must name the arm that was trained.
 
         Args:
             trained: arms with an adapter, in the order of the manifest.
-            tables: tables of decisions.
         """
         training, first_by_key = self.manifest["training"], dict[str, str]()
         backend = self.run.recipe.model.backend
@@ -186,37 +179,6 @@ class KeyChecker:
             weights = training[original].get("adapter_sha256")
             if facts.get("adapter_sha256") != weights:
                 yield f"adapters of {original} and {name}: have the same key but different weights"
-        table_by_key: dict[tuple[str, ...], str] = {}
-        for table in tables:
-            stored = self.manifest.get("stored", {}).get(layout.find_table_name(table))
-            original = table_by_key.setdefault(tuple(stored or [table]), table)
-            if original != table:
-                yield from self._compare_rows(table, original)
-
-    def _compare_rows(self, table: str, original: str) -> Iterator[str]:
-        """Yield the first problem on which two tables with the same keys differ.
-
-        Verdicts may differ if one of them is a timeout or an error.
-        """
-        rows = {
-            (problem_id, judged_response.response.index): judged_response
-            for problem_id, judged in read_judged(self.run.path / original)
-            for judged_response in judged
-        }
-        for problem_id, judged in read_judged(self.run.path / table):
-            for judged_response in judged:
-                other = rows.get((problem_id, judged_response.response.index), judged_response)
-                lacks_verdict = {judged_response.verdict.status, other.verdict.status} & {
-                    "timeout",
-                    "error",
-                }
-                if judged_response.response != other.response or (
-                    judged_response != other and not lacks_verdict
-                ):
-                    yield (
-                        f"{table}: has the keys of {original}, but differs on problem {problem_id}"
-                    )
-                    return
 
     def _compare_with_first(
         self, where: str, comparison: str, parts: Iterable[str], described: Mapping[str, Any]
@@ -246,7 +208,7 @@ class GeneratedTable:
     def check_contents(
         self, generated: Sequence[dict[str, Any]], judged: Sequence[dict[str, Any]]
     ) -> Iterator[str]:
-        """Yield differences between the contents of its keys and recipe, manifest and adapters.
+        """Yield differences between the contents of its keys and recipe and manifest.
 
         Args:
             generated: the contents of the responses' keys.
@@ -273,7 +235,7 @@ class GeneratedTable:
         """
         episode, phases = self.manifest["task"]["episode"], self.build_phases()
         search = self.run.recipe.search
-        streams, size = self.build_streams(), count_chunk_problems(search, phases)
+        streams, size = self.build_streams(), count_chunk_problems(search.chunk, phases)
         contents = []
         for phase in phases:
             phase_inputs = describe_phase(
@@ -290,27 +252,13 @@ class GeneratedTable:
         """Build the phases of the responses that the table must contain."""
         greedy = read_decoding(self.manifest["task"])
         search = self.run.recipe.search
-        if self._arm is None and self.split != CALIBRATION:
+        if self.split != CALIBRATION:
             return build_search_phases(greedy, search)
-        samples = int(self.facts["drawn"]["samples"])
-        if self._arm is None or not samples:
-            return [build_deployment_phase(greedy, search)]
-        problems = len([*read_ids(self.run.path / self.relative)])
-        return build_sample_phases(build_sampled_decoding(greedy, search), samples // problems)
+        return [build_deployment_phase(greedy, search)]
 
     def build_streams(self) -> SampleStreams:
         """Build the random streams from which its samples must be drawn."""
-        seed, arm = self.run.recipe.search.seed, self._arm
-        if arm is None:
-            return SampleStreams(seed, "search", self.split)
-        return SampleStreams(
-            seed, "decode", self.split, None if arm.condition == SOURCE else arm.seed
-        )
-
-    @property
-    def _arm(self) -> Arm | None:
-        place = layout.parse_path(self.relative)
-        return None if place is None else place.arm
+        return SampleStreams(self.run.recipe.search.seed, "search", self.split)
 
     @property
     def _where(self) -> str:
@@ -347,14 +295,12 @@ class GeneratedTable:
         yield from compare_values(self._where, sampler, expected, "the recipe has")
         source = self.facts.get("source") or self.manifest["source"]
         recorded = self.manifest["source"]
-        for key in _MODEL_KEYS if self._arm else (*_MODEL_KEYS, "adapter"):
+        for key in _MODEL_KEYS:
             if key in source and key in recorded and source[key] != recorded[key]:
                 yield (
                     f"{self.relative}, source: {key} is {source[key]}, manifest.json has "
                     f"{recorded[key]}"
                 )
-        if self._arm and "adapter" in source and source["adapter"] != self.facts.get("adapter"):
-            yield f"{self.relative}, source: its adapter differs from the table's"
         model = sampler["model"]
         yield from _compare_weights(self._where, model, source.get("weights_sha256"))
         if "files" not in model:
@@ -366,28 +312,8 @@ class GeneratedTable:
                 str(settings.model_args.get(key)) for key in ("pretrained", "model", "revision")
             ]
             yield from compare_values(self._where, model, {"name": name, **reported}, "the run has")
-        yield from self._check_adapter(sampler["adapter"])
-
-    def _check_adapter(self, recorded: Mapping[str, Any] | None) -> Iterator[str]:
-        """Check that the model has the arm's own adapter, or none for a split."""
-        arm, place = self._arm, layout.parse_path(self.relative)
-        if arm is None or arm.condition == SOURCE:
-            if recorded is not None:
-                yield f"{self._where}: names an adapter, but the table is of the source model"
-            return
-        if recorded is None:
-            yield f"{self._where}: names no adapter, expected that of {arm.name}"
-            return
-        if recorded.get("arm", arm.name) != arm.name:
-            yield f"{self._where}: adapter is that of {recorded['arm']}, expected {arm.name}"
-        reported = self.facts.get("adapter")
-        if reported and "weights" in recorded and reported["weights_sha256"] != recorded["weights"]:
-            yield f"{self._where}: adapter differs from the one that the sampler reported"
-        folder = self.run.path / layout.adapter_path(arm)
-        if place is not None and not place.experiment and "weights" in recorded and folder.is_dir():
-            expected = {"weights": weights_hash(folder)}  # its config is compared with the settings
-            relation = f"{layout.adapter_path(arm)} has"
-            yield from compare_values(f"{self._where}, adapter", recorded, expected, relation)
+        if sampler["adapter"] is not None:
+            yield f"{self._where}: names an adapter, but the table is of the source model"
 
     def _check_verifier(self, verifier: Mapping[str, Any]) -> Iterator[str]:
         task = self.manifest["task"]
@@ -402,7 +328,7 @@ class GeneratedTable:
         """Check that every response has its stream's seed, and that no sample is missing."""
         search, streams = self.run.recipe.search, self.build_streams()
         expected_indices = None
-        if self._arm is None and self.split != CALIBRATION:
+        if self.split != CALIBRATION:
             expected_indices = [GREEDY, *range(search.k)]
         for problem_id, judged in read_judged(self.run.path / self.relative):
             indices = [judged_response.response.index for judged_response in judged]

@@ -25,7 +25,7 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory, lis
 from gapft_harness.run_directory.history import check_history
 from gapft_harness.run_directory.manifest import Manifest, has_results, name_missing_plugins
 from gapft_harness.stages.experiment import load_all_experiments
-from gapft_harness.stages.experiment.steps import RUN_FOLDERS
+from gapft_harness.stages.experiment.view import RUN_FOLDERS
 from gapft_harness.stages.integrity.differences import Differences
 from gapft_harness.stages.integrity.disjoint import require_disjoint_splits
 from gapft_harness.stages.integrity.inputs import (
@@ -34,8 +34,7 @@ from gapft_harness.stages.integrity.inputs import (
 )
 from gapft_harness.stages.search.data import check_splits
 from gapft_harness.stages.train.stored import TRAINED_AS
-from gapft_harness.stages.verify.arms import check_adapter, check_common_facts, check_decisions
-from gapft_harness.stages.verify.experiments import check_experiments
+from gapft_harness.stages.verify.arms import check_adapter, check_common_facts
 from gapft_harness.stages.verify.files import (
     check_files,
     check_problems,
@@ -48,6 +47,7 @@ from gapft_harness.stages.verify.files import (
 from gapft_harness.stages.verify.judging import TableJudge, open_judge
 from gapft_harness.stages.verify.keys import KeyChecker
 from gapft_harness.stages.verify.selections import check_selections
+from gapft_harness.stages.verify.steps import check_steps
 
 
 def verify(
@@ -71,7 +71,7 @@ def verify(
         with name_missing_plugins(path):
             try:
                 _compare_inputs(run, manifest, plugins, findings)
-                _check_run(run, manifest, plugins, findings)
+                _check_run(run, manifest, plugins, plugin_files, findings)
             except GapftError:
                 raise
             except Exception as error:  # a damaged manifest makes it raise nearly anything
@@ -106,10 +106,14 @@ def _compare_inputs(
 
 
 def _check_run(
-    run: RunDirectory, manifest: Manifest, plugins: Plugins, findings: Differences
+    run: RunDirectory,
+    manifest: Manifest,
+    plugins: Plugins,
+    plugin_files: Sequence[str],
+    findings: Differences,
 ) -> None:
     names = [layout.SCALED, *(experiment.name for experiment in load_all_experiments(plugins))]
-    output_folders = {*names, *map(layout.find_top_folder, manifest.get("steps", {}))}
+    output_folders = {*names, *map(layout.find_top_folder, manifest["files"])}
     folders = [layout.ADAPTERS, *sorted(output_folders.difference(RUN_FOLDERS))]
     findings.collect("manifest.json, files", partial(check_files, run, manifest, folders, findings))
     last, warnings = manifest.get("history"), manifest.get("warnings", [])
@@ -139,7 +143,7 @@ def _check_run(
             for table in _iterate_state_tables(run, manifest, split):
                 findings.collect(table, partial(check_states, run, manifest, plugins, table))
         examples = check_selections(run, manifest, plugins, findings)
-        _check_adapters(run, manifest, plugins, examples, judge, keys, findings)
+        _check_adapters(run, manifest, plugins, plugin_files, examples, judge, keys, findings)
 
 
 def _iterate_state_tables(run: RunDirectory, manifest: Manifest, split: str) -> Iterator[str]:
@@ -149,7 +153,8 @@ def _iterate_state_tables(run: RunDirectory, manifest: Manifest, split: str) -> 
         yield main_table
     for name in manifest["files"]:
         place = layout.parse_path(name)
-        if place is not None and place.split == split and place.window is not None:
+        is_window = place is not None and place.split == split and place.window is not None
+        if is_window and split != "audit":  # those of the audit are outputs of steps
             yield name
 
 
@@ -190,6 +195,7 @@ def _check_adapters(
     run: RunDirectory,
     manifest: Manifest,
     plugins: Plugins,
+    plugin_files: Sequence[str],
     examples: dict[Arm, list[Example]],
     judge: TableJudge,
     keys: KeyChecker,
@@ -227,15 +233,8 @@ def _check_adapters(
                 "and drawn groups in their folders are right; facts that are not there were not "
                 "verified"
             )
-    check_decisions(run, manifest, [*examples], trained, judge, keys, findings)
-    check_experiments(run, manifest, plugins, trained, judge, keys, findings)
-    places = {file: layout.parse_path(file) for file in manifest["files"]}
-    tables = [
-        file
-        for file, is_documented in sorted(places.items())
-        if is_documented and is_documented.kind == layout.DECISIONS
-    ]
-    findings.collect("manifest.json, training", partial(keys.check_shared, trained, tables))
+    check_steps(run, manifest, plugins, plugin_files, trained, judge, findings)
+    findings.collect("manifest.json, training", partial(keys.check_shared, trained))
     _report_keys(keys, trained, findings)
 
 
@@ -243,7 +242,7 @@ def _report_keys(keys: KeyChecker, trained: Sequence[Arm], findings: Differences
     """Report which keys agree with what the run records."""
     if keys.tables or keys.adapters:
         findings.checked.append(
-            f"the keys of {keys.tables} tables and {keys.adapters} adapters follow from their "
+            f"the keys of {keys.tables} searches and {keys.adapters} adapters follow from their "
             "recorded inputs"
         )
     shared = [arm for arm in trained if TRAINED_AS in keys.manifest["training"].get(arm.name, {})]

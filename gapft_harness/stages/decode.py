@@ -1,0 +1,404 @@
+"""The step that decodes problems with an arm's adapter, or with the source model, and verifies.
+
+The audit is decoded with each arm's adapter, greedily or sampled once (``search.deployment``,
+Section 3.4). Experiments decode other problems, draw samples, or scale the adapter's update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.identities import content_hash
+from gapft_harness.core.records import SOURCE, Adapter, Arm, Decoding
+from gapft_harness.core.streams import SampleStreams
+from gapft_harness.engine.outputs import NOT_HERE, OWN_RUN_ONLY, Output
+from gapft_harness.engine.step import Input, Step
+from gapft_harness.hooks.manager import Plugins, load_plugins
+from gapft_harness.hooks.protocols import (
+    Executor,
+    Job,
+    ReportProgress,
+    SamplerSettings,
+    report_nothing,
+)
+from gapft_harness.hooks.registration import ExecutorTraits, SamplerTraits
+from gapft_harness.recipe.recipe import Recipe, build_sampler_settings
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.recording import require_same_rules, require_same_source
+from gapft_harness.run_directory.tables import read_problems
+from gapft_harness.stages.generation.generation import (
+    TableInputs,
+    build_deployment_decoding,
+    build_sample_phases,
+    build_sampled_decoding,
+    build_single_phase,
+    generate_and_judge,
+    read_decoding,
+)
+from gapft_harness.stages.generation.made_from import (
+    describe_adapter,
+    describe_judging_machine,
+    describe_sampler,
+    describe_sampling_machine,
+    describe_unloaded_sampler,
+    describe_verifier,
+    select_reported_model,
+)
+from gapft_harness.stages.generation.sealing import closing_verifier
+from gapft_harness.store.store import Store
+
+#: The verdicts that a later try may replace: a table with one of them stays in its run.
+_UNDECIDED = ("timeout", "error")
+
+#: What a table of decodes tells about its responses; other facts depend on the run.
+_FACTS = (
+    "verdicts", "finish_reasons", "drawn", "judged_by", "executions", "warnings", "stored",
+)  # fmt: skip
+
+
+#: What sampler and verifier depend on besides the recipe: parts of their descriptions, by kind.
+Machine = Mapping[str, Mapping[str, Any]]
+
+
+def describe_machine(
+    backend: str,
+    task: Mapping[str, Any],
+    plugin_files: Sequence[str] = (),
+    progress: ReportProgress = report_nothing,
+) -> dict[str, Any]:
+    """Describe the machine that decodes and judges, as a job; see ``_describe_machine``."""
+    return _describe_machine(load_plugins(plugin_files), backend, task)
+
+
+def _describe_machine(
+    plugins: Plugins, backend: str, task: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Describe what decodes depend on besides recipe, inputs and plugins.
+
+    Args:
+        plugins: the loaded plugins.
+        backend: the sampler's name.
+        task: the task's facts.
+
+    Returns:
+        The descriptions for the keys of ``sampler`` and ``verifier``.
+    """
+    verifier = plugins.create_verifier(task["verifier"], task["verifier_params"])
+    with closing_verifier(verifier):
+        judging = describe_judging_machine(verifier)
+    is_loaded = plugins.has("sampler", backend)  # a verification does without
+    sampling = describe_sampling_machine(plugins.get("sampler", backend)) if is_loaded else {}
+    return {"sampler": sampling, "verifier": judging}
+
+
+def build_decoder(
+    run: RunDirectory,
+    plugins: Plugins,
+    plugin_files: Sequence[str],
+    executor: Executor | None = None,
+) -> DecodeBuilder:
+    """Build the builder of a run's decodes.
+
+    Args:
+        run: the run; its search is finished.
+        plugins: the loaded plugins.
+        plugin_files: files given by ``--plugin``.
+        executor: runs the decodes; one that chooses the machines describes them. None if the
+            decodes are only planned or checked.
+
+    Raises:
+        UserError: verdicts that cannot be judged again would follow other rules than earlier ones.
+    """
+    manifest, backend = run.manifest(), run.recipe.model.backend
+    entry = plugins.get("executor", run.recipe.executor.name)
+    machine: Machine
+    if executor is None or entry.require_traits(ExecutorTraits).by_workers:
+        machine = _describe_machine(plugins, backend, manifest["task"])
+    else:
+        job = Job.of(
+            "describe the machine",
+            describe_machine,
+            backend=backend,
+            task=dict(manifest["task"]),
+            plugin_files=list(plugin_files),
+        )
+        (machine,) = executor.run([job], lambda *_, **__: None)
+    if executor is not None and not plugins.can_rejudge(manifest["task"]["verifier"]):
+        require_same_rules(manifest, "the decodes", machine["verifier"]["describes"])
+    has_own_process = plugins.has("sampler", backend) and (
+        plugins.get("sampler", backend).require_traits(SamplerTraits).own_process
+    )
+    operational = {
+        "plugin_files": list(plugin_files),
+        "store": str(Store.for_run(run.path).root),
+        "run": str(run.path.resolve()),
+    }
+    return DecodeBuilder(
+        run.recipe,
+        manifest["task"],
+        manifest["source"],
+        plugins,
+        machine,
+        operational,
+        has_own_process,
+    )
+
+
+@dataclass(frozen=True)
+class DecodeBuilder:
+    """Builds the steps that decode a run's problems.
+
+    Attributes:
+        recipe: the recipe.
+        task: the task's facts, as in the manifest.
+        source: the description of the model that the search used, as in the manifest.
+        plugins: the loaded plugins.
+        machine: what ``describe_machine`` returned, for the machine of the jobs.
+        operational: ``plugin_files``, ``store`` and ``run``, arguments of ``decode``.
+        own_process: whether the sampler's process must end with the step.
+    """
+
+    recipe: Recipe
+    task: Mapping[str, Any]
+    source: Mapping[str, Any]
+    plugins: Plugins
+    machine: Machine
+    operational: Mapping[str, Any] = field(default_factory=dict)
+    own_process: bool = False
+
+    def build(
+        self,
+        name: str,
+        arm: Arm,
+        split: str,
+        problems: Input,
+        adapter: Output | None,
+        *,
+        ids: Iterable[str] | None = None,
+        samples: int = 0,
+        scale: float = 1.0,
+        verb: str = "decode",
+    ) -> Step:
+        """Build a step.
+
+        Args:
+            name: the path of the table in the run.
+            arm: the arm; ``SOURCE`` for the source model.
+            split: the split of the problems.
+            problems: the split's table of problems.
+            adapter: the arm's adapter; None for the source model.
+            ids: the problems to decode; None for all problems of the split.
+            samples: number of samples of each problem instead of its deployment decode, drawn as
+                in the search. Arms of the same training seed use the same random streams.
+            scale: factor of the adapter's update; 1 for the adapter as trained.
+            verb: what it does, for progress.
+        """
+        search, greedy = self.recipe.search, read_decoding(self.task)
+        decoding = (
+            build_sampled_decoding(greedy, search)
+            if samples
+            else build_deployment_decoding(greedy, search)
+        )
+        seed = None if arm.condition == SOURCE else arm.seed
+        streams = SampleStreams(search.seed, "decode", split, seed)
+        inputs, settings = {"problems": problems}, build_sampler_settings(self.recipe)
+        if adapter is not None:
+            # what a sampler sees of it; its folder may also name the arm
+            seen = content_hash(describe_adapter(adapter.path))
+            inputs["adapter"] = replace(adapter, seen=seen)
+        sampler = self._describe_sampler(settings, arm, adapter)
+        verifier = self._verifier
+        return Step(
+            name,
+            decode,
+            settings={
+                "split": split,
+                "ids": None if ids is None else sorted(ids),
+                "samples": samples,
+                "scale": scale,
+                "decoding": {**asdict(decoding), "until": list(decoding.until)},
+                "streams": asdict(streams) if decoding.do_sample else None,
+                "chunk": search.chunk,
+                "episode": dict(self.task["episode"]),
+                "sampler": self._select_settings("sampler", sampler),
+                "verifier": self._select_settings("verifier", verifier),
+            },
+            inputs=inputs,
+            code={
+                "sampler": _hash_code(sampler["code"]),
+                "verifier": _hash_code(verifier["code"]),
+            },
+            machine=self.machine,
+            operational={
+                **self.operational,
+                "described": {"sampler": sampler, "verifier": verifier},
+                "sampler_settings": asdict(settings),
+                "verifier_params": self.task["verifier_params"],
+                "arm": [arm.condition, arm.seed],
+                "source": dict(self.source),
+            },
+            verb=verb,
+            own_process=self.own_process,
+        )
+
+    def _describe_sampler(
+        self, settings: SamplerSettings, arm: Arm, adapter: Output | None
+    ) -> dict[str, Any]:
+        if not self.plugins.has("sampler", settings.backend):
+            return {**describe_unloaded_sampler(settings), "adapter": {"arm": NOT_HERE}}
+        loaded = None if adapter is None else Adapter(arm, str(adapter.path))
+        sampler, is_known = describe_sampler(settings, self.plugins, loaded)
+        if not is_known:
+            sampler["model"] |= select_reported_model(self.source)
+        return {**sampler, **self.machine["sampler"]}
+
+    @cached_property
+    def _verifier(self) -> dict[str, Any]:
+        name, params = self.task["verifier"], self.task["verifier_params"]
+        with closing_verifier(self.plugins.create_verifier(name, params)) as verifier:
+            described = describe_verifier(self.task, self.plugins, verifier)
+        return {**described, **self.machine["verifier"]}
+
+    def _select_settings(self, kind: str, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Select the parts of a description that are in the key under ``settings``."""
+        apart = {"code", "adapter", *self.machine[kind]}
+        selected = {key: value for key, value in described.items() if key not in apart}
+        if isinstance(adapter := described.get("adapter"), Mapping) and "arm" in adapter:
+            selected["arm"] = adapter["arm"]  # the sampler may depend on the arm's name
+        return selected
+
+
+def _hash_code(code: Any) -> Any:
+    return code if isinstance(code, str) or code == NOT_HERE else content_hash(code)
+
+
+def decode(
+    output: Path,
+    problems: Path,
+    adapter: Path | None = None,
+    *,
+    split: str,
+    ids: Collection[str] | None,
+    samples: int,
+    scale: float,
+    decoding: Mapping[str, Any],
+    streams: Mapping[str, Any] | None,
+    chunk: int,
+    episode: Mapping[str, Any],
+    sampler: Mapping[str, Any],
+    verifier: Mapping[str, Any],
+    described: Mapping[str, Mapping[str, Any]],
+    sampler_settings: Mapping[str, Any],
+    verifier_params: Mapping[str, Any],
+    arm: Sequence[Any],
+    source: Mapping[str, Any],
+    plugin_files: Sequence[str],
+    store: str,
+    run: str,
+    progress: ReportProgress,
+) -> dict[str, Any]:
+    """Decode and verify problems: the function of a step; see ``DecodeBuilder.build``.
+
+    Args:
+        output: the table to write.
+        problems: the split's table of problems.
+        adapter: the adapter's folder; None for the source model.
+        split: the split.
+        ids: the problems to decode; None for all.
+        samples: number of samples of each problem instead of its deployment decode.
+        scale: factor of the adapter's update.
+        decoding: the fields of a ``Decoding``.
+        streams: the fields of the samples' ``SampleStreams``; None for greedy decodes.
+        chunk: ``search.chunk``.
+        episode: attempts and executions of an episode.
+        sampler: the sampler's part of the key; ``described`` has all parts.
+        verifier: the verifier's part of the key; ``described`` has all parts.
+        described: the descriptions of sampler and verifier for the keys of stored parts.
+        sampler_settings: the fields of the ``SamplerSettings``.
+        verifier_params: the verifier's parameters.
+        arm: condition and seed.
+        source: the description of the model that the search used.
+        plugin_files: files given by ``--plugin``.
+        store: the folder of the store.
+        run: the run directory that responses are generated for.
+        progress: called with (0, 0) before the model is loaded, then with the numbers of finished
+            and of all responses.
+
+    Returns:
+        The table's facts.
+
+    Raises:
+        UserError: the model is not the one of the search.
+    """
+    progress(0, 0)
+    plugins = load_plugins(plugin_files)
+    members = [p for p, _ in read_problems(problems) if ids is None or p.id in ids]
+    table_decoding = Decoding(**{**decoding, "until": tuple(decoding["until"])})
+    phases = (
+        build_sample_phases(table_decoding, samples)
+        if samples
+        else [build_single_phase(table_decoding)]
+    )
+    task = {
+        "verifier": verifier["name"],
+        "verifier_params": verifier_params,
+        "episode": episode,
+    }
+    with _open_adapter(adapter, Arm(*arm), scale, output) as loaded:
+        sampler_parts = dict(described["sampler"])
+        if loaded is not None and scale != 1:
+            # the key of this step has the scale; those of its parts have what the sampler loads
+            sampler_parts["adapter"] = {
+                **sampler_parts["adapter"],
+                **describe_adapter(Path(loaded.path)),
+            }
+        facts = generate_and_judge(
+            TableInputs(
+                SamplerSettings(**sampler_settings),
+                chunk,
+                task,
+                Store(Path(store)),
+                run,
+                lambda model: require_same_source(source, model, Arm(*arm).name),
+                loaded,
+                sampler_parts,
+                described["verifier"],
+            ),
+            members,
+            phases,
+            output,
+            plugins,
+            plugins.create_verifier(verifier["name"], verifier_params),
+            streams=SampleStreams(**streams) if streams else SampleStreams(0, "decode", split),
+            progress=progress,
+        )
+    kept = {key: facts[key] for key in _FACTS if key in facts}
+    is_undecided = any(facts["verdicts"].get(status) for status in _UNDECIDED)
+    return {**kept, OWN_RUN_ONLY: True} if is_undecided else kept
+
+
+@contextlib.contextmanager
+def _open_adapter(
+    folder: Path | None, arm: Arm, scale: float, output: Path
+) -> Iterator[Adapter | None]:
+    """Yield an adapter, scaled in a folder beside the output; None for the source model."""
+    if folder is None:
+        yield None
+        return
+    if scale == 1:
+        yield Adapter(arm, str(folder))
+        return
+    from gapft_harness.training.adapter import scale_adapter
+
+    copy = output.with_name(f"{arm.name}-{scale:g}")
+    scale_adapter(folder, copy, scale, {"scale": scale})
+    try:
+        yield Adapter(arm, str(copy))
+    finally:
+        shutil.rmtree(copy)

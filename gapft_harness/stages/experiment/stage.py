@@ -1,0 +1,125 @@
+"""The stage of experiments: checks before training, and the steps that they request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from gapft_harness.core.errors import UserError
+from gapft_harness.core.records import Arm
+from gapft_harness.engine.outputs import NotKnownYet
+from gapft_harness.engine.planner import Planner
+from gapft_harness.engine.run import Run
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.manifest import Manifest, record_warnings
+from gapft_harness.stages.context import Context, require_selected
+from gapft_harness.stages.experiment.loading import find_experiments
+from gapft_harness.stages.experiment.protocol import Experiment
+from gapft_harness.stages.experiment.view import View
+from gapft_harness.stages.recorded_outputs import build_runner, record_outputs
+
+
+def check_experiments(context: Context, arms: Iterable[Arm]) -> None:
+    """Stop if an experiment is impossible, and print the warnings of experiments.
+
+    Args:
+        context: the run.
+        arms: the arms with a training set; empty after the search.
+
+    Raises:
+        UserError: the search or the selection does not fit an experiment of the recipe.
+    """
+    view = View(context.run, context.plugins, arms)
+    for experiment in find_experiments(context):
+        for fault in experiment.faults(view):
+            raise UserError(f"key 'experiments.{experiment.name}': {fault}")
+        prefix = f"experiment {experiment.name}: "
+        warnings = [prefix + line for line in experiment.warnings(view)]
+        context.warn(line for line in warnings if line not in context.run.manifest()["warnings"])
+        # before the selection an experiment knows too little to withdraw an earlier warning
+        replaced = prefix if view.arms() else ""
+        context.run.update_manifest(partial(_record_warnings, prefix=replaced, warnings=warnings))
+
+
+def _record_warnings(manifest: Manifest, prefix: str, warnings: list[str]) -> None:
+    """Record warnings; earlier ones with the prefix (if not empty) stay only if still given."""
+    earlier = manifest["warnings"]
+    manifest["warnings"] = [
+        line for line in earlier if not prefix or line in warnings or not line.startswith(prefix)
+    ]
+    record_warnings(manifest, warnings)
+
+
+def build_view(context: Context) -> View:
+    """Build the view of a run's arms for experiments whose steps run."""
+    arms = context.list_trainable_arms()
+    return View(context.run, context.plugins, arms, context.plugin_files, context.executor)
+
+
+def run_experiments(context: Context) -> None:
+    """Make the outputs of all experiments of the recipe (the stage ``experiments``).
+
+    Outputs that no experiment requests any more leave the run; the store keeps them.
+
+    Raises:
+        UserError: an earlier stage has not run, or a finished file was changed.
+    """
+    require_selected(context.run)
+    view, runner = build_view(context), build_runner(context)
+    for experiment in find_experiments(context):
+        for steps in experiment.steps(view):
+            outputs = runner(steps)
+            record_outputs(context, outputs)
+            view.add(outputs)
+    audits = {layout.decisions_path(arm) for arm in context.run.find_trained_arms()}
+    others = sorted(runner.run.read_records().keys() - runner.requested - audits)
+    if others:
+        runner.run.remove(others)
+        context.run.unseal(others)
+        context.report_line(
+            f"experiments: removed files that are no longer needed: {', '.join(others)}"
+        )
+
+
+def require_finished_steps(context: Context) -> None:
+    """Check the content and the keys of all outputs of experiments, for a report.
+
+    The code of a plugin may have changed since: authors edit its part of the report. Without the
+    plugins of sampler and verifier only the contents are checked.
+
+    Raises:
+        UserError: output is missing, was changed, or was made with other settings.
+    """
+    task, run = context.run.manifest()["task"], Run(context.run.path)
+    needed = (("sampler", context.run.recipe.model.backend), ("verifier", task["verifier"]))
+    if not all(context.plugins.has(kind, name) for kind, name in needed):
+        for name in run.read_records():
+            run.path(name)
+        return
+    view = View(context.run, context.plugins, context.list_trainable_arms(), context.plugin_files)
+    planner = Planner(run, free_parts=("machine", "code"))
+    for experiment in find_experiments(context):
+        for steps in experiment.steps(view):
+            view.add(planner(steps))
+            for name, reason in planner.new.items():
+                raise UserError(
+                    f"{context.run.path / name}: does not exist, or was made with other settings "
+                    f"or from other files (experiments.{experiment.name}"
+                    f"{f': {reason}' if reason else ''}); gapft run --only experiments makes it"
+                )
+
+
+def count_finished_steps(experiment: Experiment, view: View) -> tuple[int, int]:
+    """Count the finished outputs of an experiment, and those that are known so far.
+
+    Args:
+        experiment: the experiment.
+        view: the run.
+    """
+    planner = Planner(Run(view.run.path))
+    try:
+        for steps in experiment.steps(view):
+            view.add(planner(steps))
+    except NotKnownYet:
+        pass
+    return len(planner.in_run), len(planner.in_run) + len(planner.new)

@@ -1,0 +1,221 @@
+"""A run as an experiment sees it, and the steps that experiments request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gapft_harness.core.records import SOURCE, Arm
+from gapft_harness.engine.outputs import Output, Unknown
+from gapft_harness.engine.step import Input, Step
+from gapft_harness.hooks.manager import Plugins
+from gapft_harness.hooks.protocols import Executor
+from gapft_harness.hooks.registration import SamplerTraits
+from gapft_harness.recipe.recipe import Recipe
+from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
+from gapft_harness.run_directory.manifest import Manifest
+from gapft_harness.stages.decode import DecodeBuilder, build_decoder, decode
+from gapft_harness.stages.search.states import Window, write_window_states
+
+#: Folders of a run that experiments must not write to.
+RUN_FOLDERS = (
+    "pool", "audit", "calibration", "selections", "adapters", "decisions", "tracking", "report",
+)  # fmt: skip
+
+
+class View:
+    """An experiment's view of a run: its recipe, arms, files and steps.
+
+    Args:
+        run: the run directory.
+        plugins: the loaded plugins.
+        arms: the arms to consider: those with a training set, or the trained ones.
+        plugin_files: files given by ``--plugin``.
+        executor: runs the steps; None if they are only planned or checked.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        plugins: Plugins,
+        arms: Iterable[Arm],
+        plugin_files: Sequence[str] = (),
+        executor: Executor | None = None,
+    ) -> None:
+        self.run = run
+        self.plugins = plugins
+        self._arms = tuple(arms)
+        self._plugin_files, self._executor = list(plugin_files), executor
+        self._outputs: dict[str, Output | Unknown] = {}
+
+    @property
+    def recipe(self) -> Recipe:
+        """The run's recipe."""
+        return self.run.recipe
+
+    def arms(self) -> Sequence[Arm]:
+        """Return the run's arms; empty before the selection."""
+        return self._arms
+
+    def manifest(self) -> Manifest:
+        """Return the run's manifest."""
+        return self.run.manifest()
+
+    def has(self, file: str) -> bool:
+        """Return whether the run has a finished file or folder of this name."""
+        return file in self.manifest()["files"]
+
+    def file(self, file: str) -> Path:
+        """Return the path of a finished file or folder, after checking its content.
+
+        Raises:
+            NotKnownYet: it does not exist yet.
+            UserError: it was changed.
+        """
+        return self.output(file).path
+
+    def output(self, file: str) -> Output | Unknown:
+        """Return a file or folder of the run as the input of a step.
+
+        Raises:
+            UserError: it was changed.
+        """
+        if file in self._outputs:
+            return self._outputs[file]
+        if not self.has(file):
+            return Unknown(
+                f"{self.run.path / file}: does not exist yet; run the stage that makes it first "
+                "(gapft run runs all stages)"
+            )
+        return Output(self.run.sealed(file))
+
+    def add(self, outputs: Mapping[str, Output | Unknown]) -> None:
+        """Add the outputs of steps, for the steps that follow."""
+        self._outputs |= outputs
+
+    def generates(self) -> bool:
+        """Return whether the recipe's backend generates; True if its plugin is not loaded.
+
+        A backend that replays has only the responses of each arm's own adapter.
+        """
+        backend = self.recipe.model.backend
+        if not self.plugins.has("sampler", backend):
+            return True
+        return self.plugins.get("sampler", backend).require_traits(SamplerTraits).generates
+
+    def step(
+        self,
+        file: str,
+        function: Callable[..., object],
+        inputs: Mapping[str, str | Sequence[str]] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        operational: Mapping[str, Any] | None = None,
+        *,
+        version: int = 1,
+        cheap: bool = True,
+    ) -> Step:
+        """Build the step that makes a file or folder of the run with a pure function.
+
+        Args:
+            file: ``FOLDER/NAME``, the path in the run.
+            function: a function at the top of a module. It is called in another process as
+                ``function(output, **inputs, **settings, **operational)``, with paths for ``output``
+                and ``inputs``, and writes ``output``. It may return facts: JSON values by name.
+            inputs: the finished file or files of the run that it reads, by argument.
+            settings: JSON values that its output depends on.
+            operational: JSON values that its output does not depend on, such as threads.
+            version: increase it when the output changes meaning.
+            cheap: whether it is exact and quick: ``gapft verify`` makes it again and compares.
+        """
+        given: dict[str, Input] = {
+            argument: self.output(names)
+            if isinstance(names, str)
+            else [self.output(name) for name in names]
+            for argument, names in (inputs or {}).items()
+        }
+        return Step(
+            file,
+            function,
+            settings or {},
+            given,
+            operational=operational or {},
+            version=version,
+            cheap=cheap,
+        )
+
+    def decode(
+        self,
+        file: str,
+        arm: Arm,
+        split: str = "audit",
+        *,
+        ids: Iterable[str] | None = None,
+        samples: int = 0,
+        scale: float = 1.0,
+        verb: str = "decode",
+    ) -> Step:
+        """Build the step that decodes problems with an arm's adapter and verifies the answers.
+
+        Args:
+            file: ``layout.decisions_path(arm, NAME)``.
+            arm: the arm; ``SOURCE`` for no adapter.
+            split: the split of the problems.
+            ids: the problems to decode; None for all problems of the split.
+            samples: number of samples of each problem instead of its deployment decode, drawn as in
+                the search.
+            scale: factor of the adapter's update; 1 for the adapter as trained.
+            verb: the verb in progress messages.
+        """
+        adapter: Output | None = None
+        if arm.condition != SOURCE:
+            adapter = Output(self.file(layout.adapter_path(arm)))
+        problems = self.output(layout.problems_path(split))
+        return self._decoder.build(
+            file, arm, split, problems, adapter, ids=ids, samples=samples, scale=scale, verb=verb
+        )
+
+    def states(self, window: Window) -> Step:
+        """Build the step that computes the audit's states from some samples of its search.
+
+        It makes ``layout.states_path("audit", (window.offset, window.k))``.
+
+        Args:
+            window: the samples.
+        """
+        keep = self.manifest()["task"].get("keep", "")
+        code = self.plugins.find_code_hash("response rule", keep)
+        return Step(
+            layout.states_path("audit", (window.offset, window.k)),
+            write_window_states,
+            {"offset": window.offset, "k": window.k, "keep": keep, "drawn": self.recipe.search.k},
+            {"responses": self.output(layout.responses_path("audit"))},
+            {"rule": code} if code else {},
+            operational={"plugin_files": self._plugin_files},
+            cheap=True,
+            verb="states",
+        )
+
+    @cached_property
+    def _decoder(self) -> DecodeBuilder:
+        return build_decoder(self.run, self.plugins, self._plugin_files, self._executor)
+
+
+def find_name_fault(step: Step) -> str:
+    """Describe why an experiment's step cannot make the file of its name; empty if it can."""
+    file = step.name
+    if step.function is decode:
+        place, arm = layout.parse_path(file), Arm(*step.operational["arm"])
+        if place and place.kind == layout.DECISIONS and place.experiment and place.arm == arm:
+            return ""
+        return f"{file!r}: expected layout.decisions_path({arm}, NAME)"
+    folder, _, name = file.partition("/")
+    if step.function is write_window_states:
+        return ""  # ``View.states`` names it
+    if folder in RUN_FOLDERS or not folder.isidentifier():
+        return f"{file!r}: expected a folder of the experiment, such as NAME/ARM.json"
+    if not name or "/" in name or name.startswith("."):
+        return f"{file!r}: expected FOLDER/NAME"
+    return ""
