@@ -235,8 +235,8 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "RegisterExperiment",  # the type of register in register_experiments
     "Experiment",  # the base class of experiments: what they add to a run
     "RecipeSection",  # the base class of settings (pydantic)
-    "View",  # a run as an experiment sees it: recipe, arms(), file(), decode(), states()
-    "Step",  # computes one file or folder of the run from sealed files and settings
+    "View",  # a run as an experiment sees it: recipe, arms(), file(), step(), decode(), states()
+    "Step",  # computes one file or folder of the run, with a key; View builds it
     "layout",  # the paths of a run directory: selection_path(arm), decisions_path(arm), ...
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions

@@ -80,7 +80,8 @@ def list_groups(store: Store, runs: Iterable[Path]) -> list[GroupSummary]:
         for key in keys:
             users_by_group.setdefault(key, set()).add(run.name)
     summaries = []
-    for folder in sorted(path for path in store.root.glob("*/*") if path.is_dir()):
+    folders = (path for path in store.root.glob("*/*") if path.is_dir())
+    for folder in sorted(path for path in folders if not path.name.startswith(".")):
         files = [file for file in folder.iterdir() if file.is_file()]
         heads = [_read_first_line(file) for file in files if file.suffix == ".jsonl"]
         users = {run_names[head["run"]] for head in heads if head.get("run") in run_names}

@@ -129,26 +129,6 @@ def count_missing_verdicts(
                 reuse.judged_why = explain_missing(group)
 
 
-def describe_tables(arm_counts: Sequence[ReuseCounts], run: Path) -> str:
-    """Describe how many arms' decodes are new and how many are reused, with their source.
-
-    Args:
-        arm_counts: the counts of each arm.
-        run: the run directory.
-    """
-    new_arms = [counts for counts in arm_counts if counts.new]
-    reasons_by_text = [*dict.fromkeys(word for counts in new_arms for word in counts.why)]
-    run_name = str(run.resolve())
-    others = dict.fromkeys(
-        Path(name).name for counts in arm_counts for name in counts.reused if name != run_name
-    )
-    source_text = f", the others reused from {', '.join(others)}" if others else ""
-    if not new_arms:
-        return f"reused from {', '.join(others)}" if others else "reused"
-    reasons = f": {'; '.join(reasons_by_text)}" if reasons_by_text else ""
-    return f"{len(new_arms)} of {len(arm_counts)} arms new{reasons}{source_text}"
-
-
 def count_stored_responses(chunk: Chunk) -> dict[DecodePhase, int]:
     """Count the stored responses of a chunk by phase."""
     missing = chunk.list_missing()

@@ -20,7 +20,7 @@ from gapft_harness.core.records import (
 from gapft_harness.hooks.checked import check_facts, find_answer_reader
 from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import find_owner
-from gapft_harness.run_directory.parquet import Values, read_facts, write_batches
+from gapft_harness.run_directory.parquet import Values, write_batches
 from gapft_harness.run_directory.tables import build_response_row, response_schema
 from gapft_harness.stages.generation.episodes import Episodes
 from gapft_harness.stages.generation.stored_files import ProblemResponses, Responses
@@ -405,11 +405,3 @@ def build_context_warning(unfitting_counts: Mapping[str, int]) -> str:
         f"context with the new tokens; responses not generated: {sum(unfitting_counts.values())}, "
         f"counted as not passed; first: {min(unfitting_counts)}"
     )
-
-
-def report_existing_table(path: Path, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Return the facts of an existing table, and report its responses as finished."""
-    facts = read_facts(path)
-    count = sum(facts["verdicts"].values())
-    progress(count, count)
-    return facts

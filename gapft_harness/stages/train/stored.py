@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from gapft_harness.core.errors import GapftError
 from gapft_harness.core.files import format_json, sha256, sha256_cached, write_json
 from gapft_harness.core.identities import content_hash
 from gapft_harness.core.numerics import describe_environment
@@ -312,25 +311,6 @@ def remove_stale(run: RunDirectory, stale: Mapping[Arm, str], say: Callable[[str
     for arm, reason in stale.items():
         run.unseal([layout.adapter_path(arm)])
         say(f"{reason}; an earlier command left it unsealed, so it is removed and trained again")
-
-
-def map_originals(manifest: Manifest) -> dict[Arm, Arm]:
-    """Map each arm that reuses an adapter to the arm that was trained.
-
-    Raises:
-        GapftError: the manifest does not name an arm there.
-    """
-    original_by_arm = {}
-    for name, facts in manifest["training"].items():
-        if (original_name := facts.get(TRAINED_AS)) is None:
-            continue
-        arm, original = layout.parse_arm(name), layout.parse_arm(str(original_name))
-        if arm is None or original is None:
-            raise GapftError(
-                f"manifest.json: {name} was trained as {original_name!r}, which is not an arm"
-            )
-        original_by_arm[arm] = original
-    return original_by_arm
 
 
 def find_original(manifest: Manifest, arm: Arm, stored: str | None, plugins: Plugins) -> str | None:
