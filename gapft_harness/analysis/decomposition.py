@@ -180,3 +180,16 @@ def find_unstable_states(n_g: int, n_s: int, n_u: int) -> tuple[State, ...]:
     """Find the states whose rates are based on fewer than ``STABLE_ITEMS`` audit problems."""
     sizes: tuple[tuple[State, int], ...] = (("G", n_g), ("S", n_s), ("U", n_u))
     return tuple(name for name, size in sizes if size < STABLE_ITEMS)
+
+
+def compute_gain_share(gain: Fraction, full: Fraction) -> Fraction | None:
+    """Compute a gain over the source as a share of the gain of a larger budget.
+
+    Args:
+        gain: the gain of the smaller budget.
+        full: the gain of the larger budget.
+
+    Returns:
+        The share, which may be negative or above 1; None if the larger budget has no gain.
+    """
+    return gain / full if full > 0 else None
