@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness import open_run
-from gapft_harness.analysis.decomposition import decompose, pool_counts
+from gapft_harness.analysis.decomposition import by_state
 from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.analysis.resampling import Scores, resample
 from gapft_harness.core.streams import Stream
@@ -288,7 +288,7 @@ def _render_condition(study: Study, name: str) -> list[object]:
     if name == SOURCE:
         shares += ["–"] * 4
     else:
-        parts = pool_counts([decompose(study.states, row) for row in study.passed[name]])
+        parts = by_state(study.states, study.passed[name])
         rates = (parts.kappa_s, parts.kappa_u, parts.rho_g)
         shares += [str(study.change(name))]
         shares += ["–" if rate is None else f"{100 * float(rate):.1f}" for rate in rates]

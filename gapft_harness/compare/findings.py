@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import combinations
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts
+from gapft_harness.analysis.decomposition import Decomposition, by_state
 from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.analysis.pass_at_k import k_equivalent
@@ -194,12 +193,12 @@ def compare_numbers(
     aggregate_findings = _adjust_tables(aggregate_findings)
     if samples is None:
         return CompareFindings(models, groups, aggregate_findings, pairs)
-    states = samples.states
-    by_state = {
-        name: _decompose_model(states, numbers == 1, samples)
-        for name, numbers in table.after.items()
-    }
-    return CompareFindings(models, groups, aggregate_findings, pairs, states, by_state)
+    states, terms = samples.states, {}
+    for name, numbers in table.after.items():
+        counts = by_state(states, numbers == 1)
+        k_eq = k_equivalent(samples.passing, samples.k, counts.pass_at_1)
+        terms[name] = ByState(counts, k_eq)
+    return CompareFindings(models, groups, aggregate_findings, pairs, states, terms)
 
 
 def compare_models(table: Numbers, purpose: str) -> dict[str, Paired]:
@@ -338,13 +337,6 @@ def _compute_test(
         sums = np.bincount(table.clusters, weights=sums)
     flipped = flip_signs(sums, flips=PERMUTATIONS, stream=stream.child("signs"))
     return "sign_flip", flipped.p_value
-
-
-def _decompose_model(
-    states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts
-) -> ByState:
-    counts = pool_counts([decompose(states, seed) for seed in passed])
-    return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
 
 
 def _adjust_tables(tables: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness import api
-from gapft_harness.analysis.decomposition import Decomposition, decompose
+from gapft_harness.analysis.decomposition import Decomposition, by_state
 from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.analysis.resampling import Scores, average_differences, resample_environments
 from gapft_harness.analysis.scaling import FIXED, SCALES
@@ -269,8 +269,8 @@ def _compute_checkpoint(environment: str, run: ScaledRun, arm: ScaledArm) -> Che
         arm=arm.arm,
         is_copy=arm.is_copy,
         choice=arm.choice,
-        before=decompose(run.states, arm.trained),
-        after=decompose(run.states, arm.chosen),
+        before=by_state(run.states, arm.trained),
+        after=by_state(run.states, arm.chosen),
         pass_at_1={
             name: Fraction(int(passed.sum()), len(passed)) for name, passed in decisions.items()
         },

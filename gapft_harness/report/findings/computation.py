@@ -13,9 +13,8 @@ import numpy as np
 from gapft_harness.analysis.decomposition import (
     Decomposition,
     Terms,
-    decompose,
+    by_state,
     find_unstable_states,
-    pool_counts,
 )
 from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.analysis.pass_at_k import k_equivalent
@@ -362,7 +361,7 @@ def _compute_condition(inputs: ReportInputs, name: str, estimate: Estimate) -> C
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
-            decompose(inputs.audit.states, trained.deployed.passed),
+            by_state(inputs.audit.states, trained.deployed.passed),
             trained.budget,
             trained.problems,
             count_codes(trained.deployed.statuses),
@@ -371,7 +370,8 @@ def _compute_condition(inputs: ReportInputs, name: str, estimate: Estimate) -> C
         )
         for trained in arms
     }
-    mean = pool_counts([seed.decomposition for seed in seeds.values()])
+    passed = np.array([trained.deployed.passed for trained in arms])
+    mean = by_state(inputs.audit.states, passed)
     own = find_own_settings(inputs.recipe)[name]
     return ConditionFindings(
         name=name,
