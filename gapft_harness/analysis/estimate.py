@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 #: The probability outside a 95% interval on each side.
 _TAIL = Fraction(1, 40)
+#: The normal quantile of 1 - 1/40.
+_NORMAL_QUANTILE = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,51 @@ def estimate_difference(
     return Estimate(value, interval.low, interval.high, compute_p_value(replicates))
 
 
+def estimate_share(share: Fraction | float, n: float) -> Estimate:
+    """Estimate a share of n independent items with Wilson's 95% interval.
+
+    It has a width where all items are equal, so that resampling shows no variation.
+    """
+    return Estimate(share, *_compute_wilson_ends(float(share), n))
+
+
+def estimate_paired_difference(
+    value: Fraction | float,
+    before: NDArray[np.number[Any]],
+    after: NDArray[np.number[Any]],
+    units: int | None = None,
+) -> Estimate:
+    """Estimate after minus before with Newcombe's 95% interval for paired proportions.
+
+    It is method 10 of Newcombe (1998, Statistics in Medicine 17, 2635-2650). It has a width where
+    resampling shows no variation: where no item, or every item, changed.
+
+    Args:
+        value: the difference.
+        before: shape (P,), 0 or 1.
+        after: shape (P,), 0 or 1.
+        units: the number of independent items; default: P.
+    """
+    n = len(before) if units is None else units
+    share_before, share_after = float(before.mean()), float(after.mean())
+    low_before, high_before = _compute_wilson_ends(share_before, n)
+    low_after, high_after = _compute_wilson_ends(share_after, n)
+    # The correlation of the two proportions, from shares, with the method's continuity correction.
+    covariance = float((before * after).mean()) - share_before * share_after
+    if covariance > 0:
+        covariance = max(covariance - 1 / (2 * n), 0)
+    variance = share_before * (1 - share_before) * share_after * (1 - share_after)
+    correlation = covariance / math.sqrt(variance) if variance > 0 else 0.0
+
+    def compute_distance(first: float, second: float) -> float:
+        return math.sqrt(max(first**2 - 2 * correlation * first * second + second**2, 0))
+
+    difference = share_after - share_before
+    below = compute_distance(share_after - low_after, high_before - share_before)
+    above = compute_distance(high_after - share_after, share_before - low_before)
+    return Estimate(value, difference - below, difference + above)
+
+
 def compute_p_value(replicates: NDArray[np.number[Any]]) -> float | None:
     """Compute the two-sided p value of a difference from its replicates.
 
@@ -89,6 +136,14 @@ def compute_p_value(replicates: NDArray[np.number[Any]]) -> float | None:
     ordered = np.sort(replicates)
     below, above = _find_zero_level(ordered), _find_zero_level(-ordered[::-1])
     return float(min(Fraction(1), max(least, 2 * min(below, above))))
+
+
+def _compute_wilson_ends(share: float, n: float) -> tuple[float, float]:
+    """Compute Wilson's 95% interval of a share of n items."""
+    squared = _NORMAL_QUANTILE**2 / n
+    middle = (share + squared / 2) / (1 + squared)
+    half = math.sqrt(share * (1 - share) * squared + squared**2 / 4) / (1 + squared)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _interpolate_quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:

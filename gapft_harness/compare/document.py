@@ -464,7 +464,7 @@ def _format_note(comparison: Comparison) -> str:
         drawn = f"{format_count(cluster_count)} clusters ({comparison.choice.cluster})"
     note = (
         f"Interval: {format_count(REPLICATES)} bootstrap replicates of {drawn}"
-        f"{' and training seeds together' if seeds else ''}. "
+        f"{' and training seeds together' if seeds else ''}; Newcombe's where they do not vary. "
         f"{_format_tests(comparison, comparison.findings.models.values())}"
     )
     if seeds:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.analysis.decomposition import Decomposition, by_state
-from gapft_harness.analysis.estimate import Estimate, estimate_mean
+from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_paired_difference
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.analysis.pass_at_k import k_equivalent
 from gapft_harness.analysis.resampling import draw_seed_weights, resample_means
@@ -267,6 +267,10 @@ def _contrast(
     groups = 1 if table.strata is None else int(table.strata.max()) + 1
     if units > groups:
         estimate = replace(estimate_mean(estimate.value, replicates), p=p)
+    rows = before.mean(axis=0), after.mean(axis=0)
+    if estimate.low == estimate.high and is_binary and _are_binary(*rows):
+        # Resampling shows no variation, but finite data leave some.
+        estimate = replace(estimate_paired_difference(estimate.value, *rows, units), p=p)
     return Paired(
         items=after.shape[1],
         units=units,

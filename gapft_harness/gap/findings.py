@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.estimate import Estimate, estimate_mean
+from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_share
 from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.analysis.resampling import resample_means
 from gapft_harness.core.records import State
@@ -70,22 +70,29 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
     ]
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
-    shares = _estimate_means(values, columns)
+    means = _estimate_means(values, columns)
+    shares = [_widen_share(mean, total) for mean in means[: 4 + k]]
     majority = majority_gain = None
     votes = verdicts.compute_majority()
     if votes is not None:
         voted = [votes, votes - estimates[0]]
         majority, majority_gain = _estimate_means([column.mean() for column in voted], voted)
+        majority = _widen_share(majority, total)
     return GapFindings(
         greedy=shares[0],
-        pass_at=tuple(shares[4 : 4 + k]),
-        gains=tuple(shares[4 + k :]),
+        pass_at=tuple(shares[4:]),
+        gains=tuple(means[4 + k :]),
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
         majority=majority,
         majority_gain=majority_gain,
     )
+
+
+def _widen_share(estimate: Estimate, problems: int) -> Estimate:
+    """Use Wilson's interval for none or all of the problems: resampling shows no variation."""
+    return estimate_share(estimate.value, problems) if estimate.value in (0, 1) else estimate
 
 
 def _estimate_means(
