@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import draw_item_weights, draw_seed_weights
+from gapft_harness.analysis.resampling import Scores, draw_seed_weights, sum_draws
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.streams import Stream
 
@@ -144,52 +144,42 @@ def replicate_successes(
         ValueError: shapes do not match, ids or seeds repeat, or a half has no problem.
         GapftError: the halves are so small that almost every draw is rejected.
     """
-    n_seeds, items = halves.shape
-    if not (
-        diffuse.shape == concentrated.shape == halves.shape
-        and item_ids.shape == (items,)
-        and seeds.shape == (n_seeds,)
-    ):
-        raise ValueError(
-            f"shapes do not match: halves {halves.shape}, decisions {diffuse.shape} and "
-            f"{concentrated.shape}, items {item_ids.shape}, seeds {seeds.shape}"
-        )
-    if len(np.unique(item_ids)) != items or len(np.unique(seeds)) != n_seeds:
-        raise ValueError("item ids and seeds must be distinct")
-    order = np.ix_(np.argsort(seeds), np.argsort(item_ids))
-    in_a, in_b = halves[order] == "A", halves[order] == "B"
-    once, twice = diffuse[order], concentrated[order]
-    members = np.concatenate([in_a, in_b])
-    if not members.any(axis=1).all():
+    in_a, in_b = halves == "A", halves == "B"
+    if not (in_a.any(axis=1) & in_b.any(axis=1)).all():
         raise ValueError("a half has no problem")
-    passed = np.concatenate([in_a & once, in_a & twice, in_b & twice, in_b & once])
-    columns = np.concatenate([members, passed]).T.astype(np.float64)
-    sums = _draw_sums(columns, 2 * n_seeds, replicates, stream).reshape(replicates, 6, n_seeds)
-    counts_a, counts_b = sums[:, 0], sums[:, 1]
-    seed_counts = draw_seed_weights(n_seeds, replicates, stream)
+    rows = {
+        "A": in_a,
+        "B": in_b,
+        "a_1": in_a & diffuse,
+        "a_2": in_a & concentrated,
+        "b_0": in_b & concentrated,
+        "b_1": in_b & diffuse,
+    }
+    columns = Scores(rows, seeds, item_ids).stack_columns()
+    sums = _draw_sums(columns, 2 * len(seeds), replicates, stream)
+    by_seed = dict(zip(rows, np.split(sums, len(rows), axis=1), strict=True))
+    seed_counts = draw_seed_weights(len(seeds), replicates, stream)
 
-    def compute_mean(
-        correct: NDArray[np.float64], counts: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        means: NDArray[np.float64] = (correct / counts * seed_counts).sum(axis=1) / n_seeds
+    def compute_mean(name: str, half: str) -> NDArray[np.float64]:
+        rates = by_seed[name] / by_seed[half]
+        means: NDArray[np.float64] = (rates * seed_counts).sum(axis=1) / len(seeds)
         return means
 
     return Successes(
-        a_1=compute_mean(sums[:, 2], counts_a),
-        a_2=compute_mean(sums[:, 3], counts_a),
-        b_0=compute_mean(sums[:, 4], counts_b),
-        b_1=compute_mean(sums[:, 5], counts_b),
+        a_1=compute_mean("a_1", "A"),
+        a_2=compute_mean("a_2", "A"),
+        b_0=compute_mean("b_0", "B"),
+        b_1=compute_mean("b_1", "B"),
     )
 
 
 def _draw_sums(
     columns: NDArray[np.float64], halves: int, replicates: int, stream: Stream
 ) -> NDArray[np.float64]:
-    """Draw item weights and return the column sums of the first B accepted draws.
+    """Draw column sums, and return those of the first B accepted draws.
 
     A draw is accepted if the first ``halves`` columns all have a positive sum. The draws come from
-    one sequence, so the size of the chunks does not change them. All values are integers below
-    2^53, so the sums are exact.
+    one sequence.
     """
     generator = stream.child("items").generator()
     accepted: list[NDArray[np.float64]] = []
@@ -201,11 +191,8 @@ def _draw_sums(
                 "draws contain a problem of every half of every seed; increase budget.n, or "
                 "remove the key allocation"
             )
-        size = missing
-        for weights in draw_item_weights(len(columns), size, generator):
-            sums = weights @ columns
-            rows = sums[(sums[:, :halves] > 0).all(axis=1)]
-            accepted.append(rows)
-            missing -= len(rows)
-        drawn += size
+        sums = sum_draws(columns, missing, generator)
+        drawn += missing
+        accepted.append(sums[(sums[:, :halves] > 0).all(axis=1)])
+        missing -= len(accepted[-1])
     return np.concatenate(accepted)

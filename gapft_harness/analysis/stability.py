@@ -7,7 +7,7 @@ models stay fixed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -15,12 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import (
-    Decomposition,
-    decompose,
-    find_unstable_states,
-    pool_counts,
-)
+from gapft_harness.analysis.decomposition import Decomposition, by_state, find_unstable_states
 from gapft_harness.core.records import State
 
 
@@ -113,30 +108,16 @@ def measure_agreement(states: NDArray[np.str_]) -> PartitionAgreement | None:
     )
 
 
-def decompose_partitions(
-    states: NDArray[np.str_], passed: NDArray[np.bool_]
-) -> list[list[Decomposition]]:
-    """Decompose the change of each trained model under every partition.
-
-    Args:
-        states: shape (W, P), the source states by partition.
-        passed: shape (S, P), V of each seed's decode.
-
-    Returns:
-        The decompositions by partition, then by seed.
-    """
-    return [[decompose(partition, decisions) for decisions in passed] for partition in states]
-
-
-def compute_spreads(by_partition: Sequence[Sequence[Decomposition]]) -> dict[str, Spread]:
+def compute_spreads(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> dict[str, Spread]:
     """Compute the values of all ``QUANTITIES`` under every partition, means over seeds.
 
     Args:
-        by_partition: the result of ``decompose_partitions``.
+        states: shape (W, P), the source states by partition.
+        passed: shape (P,) or (S, P), V of each seed's decode.
     """
-    pooled = [pool_counts(seeds) for seeds in by_partition]
+    parts = [by_state(partition, passed) for partition in states]
     return {
-        name: Spread(tuple(quantity(part) for part in pooled))
+        name: Spread(tuple(quantity(part) for part in parts))
         for name, quantity in QUANTITIES.items()
     }
 
@@ -191,6 +172,5 @@ def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_
         states: shape (P,), the source states by the first K samples.
         passed: shape (S, P), V of each seed's decode.
     """
-    (by_seed,) = decompose_partitions(states[None], passed)
     g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
-    return ScopeRow(k, (g, s, u), pool_counts(by_seed))
+    return ScopeRow(k, (g, s, u), by_state(states, passed))

@@ -345,13 +345,13 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
             )
         sign = -1 if higher_is_better is False else 1
         for model, pair in by_model.items():
-            if pair.interval is None:
+            if not pair.estimate.has_interval:
                 raise UserError(
                     "found one document, expected several: one document has no interval; "
                     "evaluate more documents"
                 )
-            low, high = sorted((sign * pair.interval.low, sign * pair.interval.high))
-            decision = decide(rule, sign * pair.difference, low, high)
+            low, high = sorted((sign * pair.estimate.low, sign * pair.estimate.high))
+            decision = decide(rule, sign * pair.estimate.value, low, high)
             yield GateCheck(rule, model, name, metric, pair, sign, decision)
 
 

@@ -347,7 +347,7 @@ def difference_column(title: str) -> Column[ComparisonLine]:
     """Build the column of differences, in points or in the metric's unit."""
 
     def format_change(line: ComparisonLine) -> str:
-        return choose_format(line.pair.is_binary).change(line.pair.difference)
+        return choose_format(line.pair.is_binary).change(float(line.pair.estimate.value))
 
     return Column("", _MINUS, format_change, title)
 
@@ -361,7 +361,7 @@ def change_columns(rose: str, fell: str, meaning: str) -> tuple[Column[Compariso
 
 
 def _format_interval(line: ComparisonLine) -> str:
-    return choose_format(line.pair.is_binary).interval(line.pair.interval, line.pair.units)
+    return choose_format(line.pair.is_binary).interval(line.pair.estimate, line.pair.units)
 
 
 _HOW_MANY = "how many"
@@ -414,11 +414,11 @@ DIFFERENCE: tuple[Column[ComparisonLine], ...] = (
     difference_column("difference"),
 )
 TEST: tuple[Column[ComparisonLine], ...] = (
-    Column("difference", "", lambda line: line.pair.difference),
-    Column("ci95", "", lambda line: line.pair.interval, names=CI95),
+    Column("difference", "", lambda line: line.pair.estimate.value),
+    Column("ci95", "", lambda line: line.pair.estimate, names=CI95),
     Column("", _MINUS, _format_interval, "95% interval"),
     Column("test", "", lambda line: line.pair.test),
-    Column("p", _P, lambda line: line.pair.p_value, "p", wording.format_p_value),
+    Column("p", _P, lambda line: line.pair.estimate.p, "p", wording.format_p_value),
 )
 ADJUSTED: tuple[Column[ComparisonLine], ...] = (
     Column("p_holm", _P, lambda line: line.pair.p_holm, "p (Holm)", wording.format_p_value),
@@ -464,7 +464,7 @@ def _format_note(comparison: Comparison) -> str:
         drawn = f"{format_count(cluster_count)} clusters ({comparison.choice.cluster})"
     note = (
         f"Interval: {format_count(REPLICATES)} bootstrap replicates of {drawn}"
-        f"{' and training seeds together' if seeds else ''}. "
+        f"{' and training seeds together' if seeds else ''}; Newcombe's where they do not vary. "
         f"{_format_tests(comparison, comparison.findings.models.values())}"
     )
     if seeds:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import (
-    Interval,
-    compute_interval,
-    draw_seed_weights,
-    resample_means,
-)
-from gapft_harness.analysis.decomposition import Decomposition, decompose, pool_counts
+from gapft_harness.analysis.decomposition import Decomposition, by_state
+from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_paired_difference
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
 from gapft_harness.analysis.pass_at_k import k_equivalent
+from gapft_harness.analysis.resampling import draw_seed_weights, resample_means
 from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import natural_sort_key
@@ -49,10 +45,7 @@ class Numbers:
 
     def is_binary(self, *models: str) -> bool:
         """Return whether all numbers before, and of these models or of all, are 0 or 1."""
-        after = [self.after[name] for name in models or self.after]
-        return all(
-            bool(((numbers == 0) | (numbers == 1)).all()) for numbers in (self.before, *after)
-        )
+        return _are_binary(self.before, *(self.after[name] for name in models or self.after))
 
     def select(self, members: NDArray[np.bool_]) -> Numbers:
         """Select items, without strata; clusters are renumbered.
@@ -100,10 +93,9 @@ class Paired:
         seeds: number of training seeds of the model.
         before: mean of the model before.
         after: mean of this model, over seeds and items.
-        difference: mean of the paired differences.
-        interval: 95% interval of the difference over seeds and units; None with one unit.
+        estimate: mean of the paired differences, with its interval over seeds and units (none with
+            one unit), and the p value of the test.
         test: ``mcnemar`` or ``sign_flip``.
-        p_value: two-sided p-value of the test.
         gained: number of items whose number rose, summed over seeds.
         lost: number of items whose number fell, summed over seeds.
         is_binary: whether all numbers are 0 or 1.
@@ -116,10 +108,8 @@ class Paired:
     seeds: int
     before: float
     after: float
-    difference: float
-    interval: Interval | None
+    estimate: Estimate
     test: str
-    p_value: float
     gained: int
     lost: int
     is_binary: bool
@@ -138,6 +128,8 @@ class ByState:
     counts: Decomposition
     k_eq: int
 
+
+Key = TypeVar("Key")
 
 #: Two models: the second is compared with the first; None: the model before.
 ModelPair = tuple[str | None, str]
@@ -182,13 +174,13 @@ def compare_numbers(
         aggregates: groups of tasks.
         has_common_mean: whether a mean over all items is meaningful.
     """
-    models = _adjust_p_values({"": compare_models(table, "all")})[""] if has_common_mean else {}
+    models = _adjust_tables({"": compare_models(table, "all")})[""] if has_common_mean else {}
     pairs = compare_pairs(table, models) if len(models) > 1 else {}
     groups = {}
     if table.groups is not None:
         for name in sorted(set(table.groups.tolist()), key=natural_sort_key):
             groups[name] = compare_models(table.select(table.groups == name), f"group/{name}")
-    groups = _adjust_p_values(groups)
+    groups = _adjust_tables(groups)
     aggregate_findings = {}
     for aggregate in aggregates:
         assert tasks is not None
@@ -198,47 +190,24 @@ def compare_numbers(
         if not aggregate.weighted and len({*sizes.tolist()}) > 1:
             part = replace(part, strata=strata)
         aggregate_findings[aggregate.name] = compare_models(part, f"aggregate/{aggregate.name}")
-    aggregate_findings = _adjust_p_values(aggregate_findings)
+    aggregate_findings = _adjust_tables(aggregate_findings)
     if samples is None:
         return CompareFindings(models, groups, aggregate_findings, pairs)
-    states = samples.states
-    by_state = {
-        name: _decompose_model(states, numbers == 1, samples)
-        for name, numbers in table.after.items()
-    }
-    return CompareFindings(models, groups, aggregate_findings, pairs, states, by_state)
+    states, terms = samples.states, {}
+    for name, numbers in table.after.items():
+        counts = by_state(states, numbers == 1)
+        k_eq = k_equivalent(samples.passing, samples.k, counts.pass_at_1)
+        terms[name] = ByState(counts, k_eq)
+    return CompareFindings(models, groups, aggregate_findings, pairs, states, terms)
 
 
 def compare_models(table: Numbers, purpose: str) -> dict[str, Paired]:
     """Compare every model with the one before; each result is independent of the other models."""
-    items = len(table.before)
-    clusters = np.arange(items) if table.clusters is None else table.clusters
-    units = int(clusters.max()) + 1
-    weights = table.compute_weights()
-    groups = 1 if table.strata is None else int(table.strata.max()) + 1
-    differences = {name: numbers - table.before for name, numbers in table.after.items()}
     stream = Stream(_SEED, f"compare/{purpose}")
-    pairs = {}
-    for name, difference in differences.items():
-        seeds = len(difference)
-        means = _resample_means(difference.T, clusters, table.strata, stream)
-        means = means * draw_seed_weights(seeds, REPLICATES, stream)
-        test, p_value = _compute_test(difference * weights, table, table.is_binary(name), stream)
-        pairs[name] = Paired(
-            items=items,
-            units=units,
-            seeds=seeds,
-            before=float((table.before * weights).mean()),
-            after=float((table.after[name] * weights).mean()),
-            difference=float((difference * weights).mean()),
-            interval=compute_interval(means.sum(axis=1) / seeds) if units > groups else None,
-            test=test,
-            p_value=p_value,
-            gained=int((difference > 0).sum()),
-            lost=int((difference < 0).sum()),
-            is_binary=table.is_binary(name),
-        )
-    return pairs
+    return {
+        name: _contrast(table, table.before[None], numbers, stream)
+        for name, numbers in table.after.items()
+    }
 
 
 def compare_pairs(table: Numbers, models: dict[str, Paired]) -> dict[ModelPair, Paired]:
@@ -254,49 +223,79 @@ def compare_pairs(table: Numbers, models: dict[str, Paired]) -> dict[ModelPair, 
     stream = Stream(_SEED, "compare/pairs")
     pairs: dict[ModelPair, Paired] = {(None, name): pair for name, pair in models.items()}
     for first, second in combinations(models, 2):
-        pairs[first, second] = _compare_two(table, first, second, stream)
-    adjusted = adjust_p_values([pair.p_value for pair in pairs.values()])
-    return {
-        names: replace(pair, p_holm=p_holm)
-        for (names, pair), p_holm in zip(pairs.items(), adjusted, strict=True)
-    }
-
-
-def _compare_two(table: Numbers, first: str, second: str, stream: Stream) -> Paired:
-    """Compare two models after; their training seeds are independent of each other.
-
-    With several seeds, an item is gained or lost if its mean over seeds rose or fell.
-    """
-    before, after = table.after[first], table.after[second]
-    clusters = np.arange(before.shape[1]) if table.clusters is None else table.clusters
-    means = _resample_means(np.concatenate([before, after]).T, clusters, None, stream)
-    before_means, after_means = (
-        (columns * draw_seed_weights(columns.shape[1], REPLICATES, stream.child(side))).mean(axis=1)
-        for side, columns in (
-            ("before", means[:, : len(before)]),
-            ("after", means[:, len(before) :]),
+        pairs[first, second] = _contrast(
+            table, table.after[first], table.after[second], stream, independent=True
         )
-    )
-    rows = np.concatenate([before, after])
-    is_binary = bool(((rows == 0) | (rows == 1)).all())
-    difference = after.mean(axis=0) - before.mean(axis=0)
+    return _adjust_p_values(pairs)
+
+
+def _contrast(
+    table: Numbers,
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    stream: Stream,
+    *,
+    independent: bool = False,
+) -> Paired:
+    """Compare two models on the items of a table.
+
+    Args:
+        table: clusters and strata of the items.
+        before: shape (S, P) or (1, P).
+        after: shape (S, P).
+        stream: the random stream.
+        independent: whether the training seeds of the two models are independent of each other.
+            Then an item is gained or lost if its mean over seeds rose or fell.
+    """
+    clusters = np.arange(after.shape[1]) if table.clusters is None else table.clusters
+    if independent:
+        differences = (after.mean(axis=0) - before.mean(axis=0))[None]
+        rows = np.concatenate([before, after])
+        means = _resample_means(rows.T, clusters, table.strata, stream)
+        replicates = _average_seeds(means[:, len(before) :], stream.child("after"))
+        replicates = replicates - _average_seeds(means[:, : len(before)], stream.child("before"))
+    else:
+        differences = after - before
+        means = _resample_means(differences.T, clusters, table.strata, stream)
+        replicates = _average_seeds(means, stream)
+    weights = table.compute_weights()
+    is_binary = _are_binary(before, after)
     is_single = len(before) == len(after) == 1
-    test, p_value = _compute_test(difference[None], table, is_binary and is_single, stream)
+    test, p = _compute_test(differences * weights, table, is_binary and is_single, stream)
+    estimate = Estimate(float((differences * weights).mean()), p=p)
     units = int(clusters.max()) + 1
+    groups = 1 if table.strata is None else int(table.strata.max()) + 1
+    if units > groups:
+        estimate = replace(estimate_mean(estimate.value, replicates), p=p)
+    rows = before.mean(axis=0), after.mean(axis=0)
+    if estimate.low == estimate.high and is_binary and _are_binary(*rows):
+        # Resampling shows no variation, but finite data leave some.
+        estimate = replace(estimate_paired_difference(estimate.value, *rows, units), p=p)
     return Paired(
-        items=len(difference),
+        items=after.shape[1],
         units=units,
         seeds=max(len(before), len(after)),
-        before=float(before.mean()),
-        after=float(after.mean()),
-        difference=float(difference.mean()),
-        interval=compute_interval(after_means - before_means) if units > 1 else None,
+        before=float((before * weights).mean()),
+        after=float((after * weights).mean()),
+        estimate=estimate,
         test=test,
-        p_value=p_value,
-        gained=int((difference > 0).sum()),
-        lost=int((difference < 0).sum()),
+        gained=int((differences > 0).sum()),
+        lost=int((differences < 0).sum()),
         is_binary=is_binary,
     )
+
+
+def _are_binary(*numbers: NDArray[np.float64]) -> bool:
+    return all(bool(((array == 0) | (array == 1)).all()) for array in numbers)
+
+
+def _average_seeds(means: NDArray[np.float64], stream: Stream) -> NDArray[np.float64]:
+    """Average replicates, shape (B, S), over seeds drawn with replacement."""
+    seeds = means.shape[1]
+    averages: NDArray[np.float64] = (means * draw_seed_weights(seeds, REPLICATES, stream)).sum(
+        axis=1
+    ) / seeds
+    return averages
 
 
 def _resample_means(
@@ -344,20 +343,22 @@ def _compute_test(
     return "sign_flip", flipped.p_value
 
 
-def _decompose_model(
-    states: NDArray[np.str_], passed: NDArray[np.bool_], samples: Verdicts
-) -> ByState:
-    counts = pool_counts([decompose(states, seed) for seed in passed])
-    return ByState(counts, k_equivalent(samples.passing, samples.k, Fraction(counts.pass_at_1)))
-
-
-def _adjust_p_values(table: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
-    """Adjust p-values for all tests of the table (Holm), if it has several."""
-    tests = [pair.p_value for by_model in table.values() for pair in by_model.values()]
+def _adjust_tables(tables: dict[str, dict[str, Paired]]) -> dict[str, dict[str, Paired]]:
+    """Adjust the p-values of several tables together, if they have several tests."""
+    tests = {(table, name): pair for table, pairs in tables.items() for name, pair in pairs.items()}
     if len(tests) < 2:
-        return table
-    adjusted = iter(adjust_p_values(tests))
+        return tables
+    adjusted = _adjust_p_values(tests)
     return {
-        group: {name: replace(pair, p_holm=next(adjusted)) for name, pair in by_model.items()}
-        for group, by_model in table.items()
+        table: {name: adjusted[table, name] for name in pairs} for table, pairs in tables.items()
+    }
+
+
+def _adjust_p_values(pairs: dict[Key, Paired]) -> dict[Key, Paired]:
+    """Adjust p-values for all tests (Holm)."""
+    p_values = [pair.estimate.p for pair in pairs.values() if pair.estimate.p is not None]
+    adjusted = adjust_p_values(p_values)
+    return {
+        key: replace(pair, p_holm=p_holm)
+        for (key, pair), p_holm in zip(pairs.items(), adjusted, strict=True)
     }

@@ -94,13 +94,13 @@ GATE: tuple[Column[GateCheck], ...] = (
     Column("verdict", "of the gate", lambda check: check.decision.verdict, "verdict"),
     Column("block", "", lambda check: check.rule.block),
     Column("warn", "", lambda check: check.rule.warn),
-    Column("difference", "", lambda check: check.pair.difference),
-    Column("ci95", "", lambda check: check.pair.interval),
+    Column("difference", "", lambda check: check.pair.estimate.value),
+    Column("ci95", "", lambda check: check.pair.estimate),
     Column(
         "",
         "after minus before, and its interval",
         lambda check: choose_format(check.pair.is_binary).interval(
-            check.pair.interval, check.pair.units
+            check.pair.estimate, check.pair.units
         ),
         "95% interval",
     ),

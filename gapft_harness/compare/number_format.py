@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.wording import UNSTABLE, percent, points
 
@@ -18,12 +18,12 @@ class NumberFormat:
     level: Callable[[float], str]
     change: Callable[[float], str]
 
-    def interval(self, interval: Interval | None, units: int) -> str:
+    def interval(self, estimate: Estimate, units: int) -> str:
         """Format an interval of changes; mark one from few documents or clusters."""
-        if interval is None:
+        if not estimate.has_interval:
             return "–"
         few = UNSTABLE if units < STABLE_ITEMS else ""
-        return f"[{self.change(interval.low)}, {self.change(interval.high)}]{few}"
+        return f"[{self.change(estimate.low)}, {self.change(estimate.high)}]{few}"
 
 
 def choose_format(is_share: bool) -> NumberFormat:

@@ -22,8 +22,8 @@ from gapft_harness.analysis.allocation import (
     compute_successes,
     replicate_successes,
 )
-from gapft_harness.analysis.bootstrap import Interval, compute_interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.api import (
     condition_name,
     layout,
@@ -325,11 +325,10 @@ class AllocationQuantity:
     """One of ``QUANTITIES``: its mean over seeds, with equal weights, and the value of each."""
 
     name: str
-    mean: Fraction
-    interval: Interval
+    estimate: Estimate
     seeds: Mapping[int, Fraction]  # ascending
 
-    def format_value(self, value: Fraction) -> str:
+    def format_value(self, value: Fraction | float) -> str:
         """Format a value: a rate in percent, or a difference in points."""
         return percent(value) if self.name in RATES else points(value)
 
@@ -337,12 +336,12 @@ class AllocationQuantity:
     def interval_text(self) -> str:
         """The interval, formatted in the same way."""
         write = wording.percent_interval if self.name in RATES else points_interval
-        return write(self.interval)
+        return write(self.estimate)
 
     @property
     def difference_text(self) -> str:
         """The mean difference in points, with its interval."""
-        return f"{points(self.mean)} points {self.interval_text}"
+        return f"{points(self.estimate.value)} points {self.interval_text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +434,7 @@ def _compute_quantities(
     return {
         name: AllocationQuantity(
             name,
-            mean[name],
-            compute_interval(replicate_quantities[name]),
+            estimate_mean(mean[name], replicate_quantities[name]),
             {seed: seed_data[name] for seed, seed_data in by_seed.items()},
         )
         for name in QUANTITIES
@@ -455,7 +453,9 @@ def _build_quantity_columns(seeds: Iterable[object]) -> list[api.Column[Allocati
         "quantity", "a term of Equation 10", lambda quantity: _LABELS[quantity.name]
     )
     mean_column = build_column(
-        "mean", "its mean over seeds", lambda quantity: quantity.format_value(quantity.mean)
+        "mean",
+        "its mean over seeds",
+        lambda quantity: quantity.format_value(quantity.estimate.value),
     )
     interval_column = build_column("95% interval", "", lambda quantity: quantity.interval_text)
     seed_columns = [
@@ -544,7 +544,13 @@ def build_quantity_rows(coverage: AllocationFindings) -> api.Rows:
     """Build CSV rows: the mean of each quantity with its interval, then every seed."""
     yield "quantity", "seed", "value", "ci95_low", "ci95_high"
     for name, quantity in coverage.quantities.items():
-        yield name, "mean", float(quantity.mean), quantity.interval.low, quantity.interval.high
+        yield (
+            name,
+            "mean",
+            float(quantity.estimate.value),
+            quantity.estimate.low,
+            quantity.estimate.high,
+        )
         for seed, value in quantity.seeds.items():
             yield name, seed, float(value), "", ""
 
@@ -612,7 +618,7 @@ class AllocationPart(api.Part):
     ) -> api.Opening:
         """Return the contrast as an opening; it comes first if the diffuse condition leads."""
         contrast = part_findings.contrast
-        value = points(contrast.mean)
+        value = points(contrast.estimate.value)
         stat = api.Stat("on problems trained on", value, f"points {contrast.interval_text}")
         return api.Opening(
             _describe_result(part_findings), findings.lead == part_findings.diffuse, stat
@@ -665,7 +671,10 @@ class AllocationPart(api.Part):
             "concentrated": part_findings.concentrated,
             "R": part_findings.repetitions,
             **{
-                name: {"mean": float(entry.mean), "ci95": [entry.interval.low, entry.interval.high]}
+                name: {
+                    "mean": float(entry.estimate.value),
+                    "ci95": [entry.estimate.low, entry.estimate.high],
+                }
                 for name, entry in part_findings.quantities.items()
             },
             "seeds": {
@@ -711,7 +720,7 @@ def _describe_result(coverage: AllocationFindings) -> str:
     return (
         f"Training once on twice as many problems ({condition_name(coverage.diffuse)}) instead of "
         f"twice on half of them ({condition_name(coverage.concentrated)}) changes success on these "
-        f"problems by {contrast.difference_text}; {wording.describe_resolution(contrast.interval)}."
+        f"problems by {contrast.difference_text}; {wording.describe_resolution(contrast.estimate)}."
     )
 
 
@@ -729,7 +738,7 @@ def _describe_transfer(findings: api.ReportFindings, coverage: AllocationFinding
     contrast = findings.find_contrast(coverage.diffuse, coverage.concentrated)
     return (
         "On the audit, whose problems are not in the training sets, the difference is "
-        f"{points(contrast.delta)} points {points_interval(contrast.interval)}."
+        f"{points(contrast.delta)} points {points_interval(contrast.estimate)}."
     )
 
 
@@ -743,7 +752,9 @@ def _build_figure(findings: api.ReportFindings, coverage: AllocationFindings) ->
     return api.Figure(
         "allocation",
         "Success on the problems trained on: "
-        + ", ".join(f"{_LABELS[name]} {percent(coverage.quantities[name].mean)}" for name in RATES)
+        + ", ".join(
+            f"{_LABELS[name]} {percent(coverage.quantities[name].estimate.value)}" for name in RATES
+        )
         + ". Audit difference by source state: "
         + ", ".join(
             f"{s} {points(t)}" for s, t in zip("SUG", (terms.s, terms.u, terms.g), strict=True)
@@ -781,10 +792,10 @@ def _draw_exposures(axes: Axes, coverage: AllocationFindings) -> None:
             for seed in coverage.seeds:
                 rates = [100 * float(quantity.seeds[seed]) for quantity in half_quantities]
                 axes.plot(positions, rates, color=colour, linewidth=0.8, alpha=0.35)
-        rates = [100 * float(quantity.mean) for quantity in half_quantities]
+        rates = [100 * float(quantity.estimate.value) for quantity in half_quantities]
         axes.plot(positions, rates, color=colour, marker=marker, markersize=6, linewidth=1.8)
         for position, quantity in zip(positions, half_quantities, strict=True):
-            ends = [100 * quantity.interval.low, 100 * quantity.interval.high]
+            ends = [100 * quantity.estimate.low, 100 * quantity.estimate.high]
             axes.plot([position, position], ends, color=colour, linewidth=1.1)
         end = -1 if half == "A" else 0
         axes.annotate(
@@ -801,7 +812,7 @@ def _draw_exposures(axes: Axes, coverage: AllocationFindings) -> None:
     axes.set_xlim(-0.65, 2.65)
     axes.set_xlabel("exposures" if coverage.repetitions == 1 else "times selected")
     contrast = coverage.contrast
-    _draw_titles(axes, "Solved of A and B, %", "contrast", contrast.mean, contrast.interval)
+    _draw_titles(axes, "Solved of A and B, %", "contrast", contrast.estimate)
 
 
 def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
@@ -810,21 +821,21 @@ def _draw_transfer(axes: Axes, contrast: api.Contrast) -> None:
     for y, (_, term) in enumerate(terms):
         colour = palette.RIGHT if term > 0 else palette.WRONG
         axes.barh(y, 100 * float(term), height=0.5, color=colour)
-    style.interval_row(axes, len(terms), contrast.delta, contrast.interval)
+    style.interval_row(axes, len(terms), contrast.estimate)
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     value_texts = [points(value) for value in (*(term for _, term in terms), contrast.delta)]
     for y, text in enumerate(value_texts):
         style.beside(axes, y, text, 1.04)
     style.name_rows(axes, [*(name for name, _ in terms), "sum"])
     axes.set_xlabel("points of Pass@1")
-    _draw_titles(axes, "Audit difference by state", "sum", contrast.delta, contrast.interval)
+    _draw_titles(axes, "Audit difference by state", "sum", contrast.estimate)
 
 
-def _draw_titles(axes: Axes, title: str, name: str, middle: Fraction, interval: Interval) -> None:
+def _draw_titles(axes: Axes, title: str, name: str, estimate: Estimate) -> None:
     """Write a title, and below it a difference with its interval."""
     axes.set_title(title, x=0, pad=22)
     axes.annotate(
-        f"{name} {points(middle)} {points_interval(interval)}",
+        f"{name} {points(estimate.value)} {points_interval(estimate)}",
         (0, 1),
         xytext=(0, 8),
         xycoords="axes fraction",

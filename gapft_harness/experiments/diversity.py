@@ -388,7 +388,7 @@ def _draw_gains(findings: api.ReportFindings, compared: ComparedConditions) -> D
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
     for y, name in enumerate(compared.names):
         contrast = findings.find_contrast(name, api.SOURCE)
-        style.interval_row(axes, y, contrast.delta, contrast.interval)
+        style.interval_row(axes, y, contrast.estimate)
         style.beside(axes, y, points(contrast.delta))
     style.name_rows(axes, [condition_name(name) for name in compared.names])
     axes.set_xlabel("points of Pass@1, 95% interval")
@@ -401,7 +401,7 @@ def _describe_result(findings: api.ReportFindings, part_findings: Matching) -> s
     budget = next(iter(findings.conditions[name].seeds.values())).budget
     references = [api.SOURCE, *([compared.uniform] if compared.uniform else [])]
     contrast_texts = [
-        f"{points(contrast.delta)} points {points_interval(contrast.interval)} "
+        f"{points(contrast.delta)} points {points_interval(contrast.estimate)} "
         f"from {'the ' if other == api.SOURCE else ''}{condition_name(other)}"
         for other in references
         for contrast in [findings.find_contrast(name, other)]
@@ -553,7 +553,7 @@ def build_difference_columns(other: str) -> tuple[api.Column[MatchedCondition], 
         return None if other == row.name else row.findings.find_contrast(row.name, other)
 
     def list_values(difference: api.Contrast) -> tuple[Fraction | float, ...]:
-        return difference.delta, difference.interval.low, difference.interval.high
+        return difference.delta, difference.estimate.low, difference.estimate.high
 
     names = [f"{end}_minus_{other}" for end in ("delta", "ci95_low", "ci95_high")]
     title, meaning = f"Δ {condition_name(other)}", "Pass@1 minus the source's, or this condition's"
@@ -563,7 +563,7 @@ def build_difference_columns(other: str) -> tuple[api.Column[MatchedCondition], 
         api.Column(
             "",
             "",
-            lambda difference: difference.interval,
+            lambda difference: difference.estimate,
             "95% interval",
             points_interval,
             missing="",

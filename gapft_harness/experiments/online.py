@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.analysis.flat_groups import FlatGroups, compute_solved_share, count_flat_groups
 from gapft_harness.api import condition_name, layout, percent, points, wording
 
@@ -100,8 +100,8 @@ class RuleRow:
     name: str
     pass_at_1: Fraction
     other_pass_at_1: Fraction | None = None
-    run_change: tuple[Fraction, Interval] | None = None
-    other_change: tuple[Fraction, Interval] | None = None
+    run_change: Estimate | None = None
+    other_change: Estimate | None = None
     invalid: Fraction | None = None
     opening_right: Fraction | None = None
     source_name: str = "source, greedy"
@@ -167,15 +167,12 @@ class OnlineFindings:
     search_groups: tuple[FlatGroups, ...]
 
 
-Change = tuple[Fraction, Interval] | None
+def _format_change(change: Estimate | None) -> str:
+    return "–" if change is None else f"{points(change.value)} {api.points_interval(change)}"
 
 
-def _format_change(change: Change) -> str:
-    return "–" if change is None else f"{points(change[0])} {api.points_interval(change[1])}"
-
-
-def _flatten_change(change: Change) -> tuple[Fraction, float, float] | None:
-    return None if change is None else (change[0], change[1].low, change[1].high)
+def _flatten_change(change: Estimate | None) -> tuple[Fraction | float, float, float] | None:
+    return None if change is None else (change.value, change.low, change.high)
 
 
 _format_count = wording.format_rounded
@@ -448,7 +445,7 @@ def _build_rule_rows(
             )
         if name not in ("", part_findings.reference):
             contrast = findings.find_contrast(name, part_findings.reference)
-            row = replace(row, run_change=(contrast.delta, contrast.interval))
+            row = replace(row, run_change=contrast.estimate)
             row = replace(
                 row, other_change=_find_other_change(by_names, name, part_findings.reference)
             )
@@ -458,14 +455,12 @@ def _build_rule_rows(
 
 def _find_other_change(
     by_names: Mapping[tuple[str, str], api.Contrast], name: str, reference: str
-) -> Change:
+) -> Estimate | None:
     """Return a contrast by the other rule, which may be reported in the other direction."""
     if (contrast := by_names.get((name, reference))) is not None:
-        return contrast.delta, contrast.interval
+        return contrast.estimate
     if (reverse_contrast := by_names.get((reference, name))) is not None:
-        return -reverse_contrast.delta, Interval(
-            -reverse_contrast.interval.high, -reverse_contrast.interval.low
-        )
+        return -reverse_contrast.estimate
     return None
 
 

@@ -20,7 +20,6 @@ from gapft_harness.analysis.stability import (
     PartitionAgreement,
     Spread,
     compute_spreads,
-    decompose_partitions,
     measure_agreement,
 )
 from gapft_harness.api import condition_name, layout, listed, percent, points, style, wording
@@ -316,13 +315,10 @@ class StabilityPart(api.Part):
         )
         conditions = {}
         for name in inputs.conditions:
-            decompositions = decompose_partitions(states, api.stacked(read.decisions, name))
-            ranges = [
-                compute_spreads([[window] for window in seed])["S_flow"].range
-                for seed in zip(*decompositions, strict=True)
-            ]
+            decisions = api.stacked(read.decisions, name)
+            ranges = [compute_spreads(states, seed)["S_flow"].range for seed in decisions]
             conditions[name] = ConditionSpreads(
-                compute_spreads(decompositions),
+                compute_spreads(states, decisions),
                 max(window for window in ranges if window is not None),
             )
         return StabilityFindings(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any
 
-from gapft_harness.analysis.bootstrap import Interval
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.analysis.pass_at_k import list_reported_k
 from gapft_harness.core.records import State
-from gapft_harness.gap.findings import REPLICATES, GapFindings, ShareEstimate
+from gapft_harness.gap.findings import REPLICATES, GapFindings
 from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import MeasuredSearch
 from gapft_harness.gap.prospects import Prospects
@@ -228,9 +227,8 @@ class Rate:
 
     filter: str
     k: int
-    value: Fraction | float
-    interval: Interval | None
-    gain: ShareEstimate | None = None
+    estimate: Estimate
+    gain: Estimate | None = None
     rule: str = "Pass"
 
     @property
@@ -244,25 +242,25 @@ def list_rates(findings: Mapping[str, GapFindings]) -> list[Rate]:
     rows = []
     for name, filter_findings in findings.items():
         greedy = filter_findings.greedy
-        rows.append(Rate(name, 0, greedy.value, greedy.interval, rule="greedy"))
+        rows.append(Rate(name, 0, greedy, rule="greedy"))
         shares = enumerate(zip(filter_findings.pass_at, filter_findings.gains, strict=True), 1)
-        rows += [Rate(name, k, share.value, share.interval, gain) for k, (share, gain) in shares]
+        rows += [Rate(name, k, share, gain) for k, (share, gain) in shares]
         if share := filter_findings.majority:
             gain = filter_findings.majority_gain
             k = filter_findings.verdicts.k
-            rows.append(Rate(name, k, share.value, share.interval, gain, "maj"))
+            rows.append(Rate(name, k, share, gain, "maj"))
     return rows
 
 
-def _format_interval(interval: Interval | None) -> str:
-    return "" if interval is None else percent_interval(interval)
+def _format_interval(estimate: Estimate) -> str:
+    return percent_interval(estimate) if estimate.has_interval else ""
 
 
-def _format_change(interval: Interval | None) -> str:
-    return "" if interval is None else points_interval(interval)
+def _format_change(estimate: Estimate) -> str:
+    return points_interval(estimate) if estimate.has_interval else ""
 
 
-def _gain_formatter(format_share: Callable[[ShareEstimate], str]) -> Callable[[Rate], str]:
+def _gain_formatter(format_share: Callable[[Estimate], str]) -> Callable[[Rate], str]:
     """Return a function that formats a gain; empty for k up to 1."""
     return lambda rate: "" if rate.gain is None or rate.k == 1 else format_share(rate.gain)
 
@@ -273,19 +271,19 @@ CURVE: tuple[Column[Rate], ...] = (
     Column("filter", "", lambda rate: rate.filter),
     Column("k", "", lambda rate: rate.label if rate.rule == "maj" else rate.k or "greedy"),
     Column("", "", lambda rate: rate.label, ""),
-    Column("rate", _PASSES, lambda rate: rate.value, "passes", percent),
+    Column("rate", _PASSES, lambda rate: rate.estimate.value, "passes", percent),
     Column(
-        "ci95", _PASSES, lambda rate: rate.interval, "95% interval", percent_interval,
-        names=CI95, missing="",
+        "ci95", _PASSES, lambda rate: rate.estimate, "95% interval", _format_interval,
+        names=CI95,
     ),
     Column("gain", "", lambda rate: rate.gain and rate.gain.value),
     Column(
-        "gain_ci95", "", lambda rate: rate.gain and rate.gain.interval,
+        "gain_ci95", "", lambda rate: rate.gain,
         names=("gain_low", "gain_high"),
     ),
     Column("", _GAIN, _gain_formatter(lambda share: points(share.value)), "− Pass@1 (points)"),
     Column(
-        "", _GAIN, _gain_formatter(lambda share: _format_change(share.interval)), "95% interval",
+        "", _GAIN, _gain_formatter(_format_change), "95% interval",
     ),
 )  # fmt: skip
 
@@ -298,11 +296,11 @@ def _build_state_table(findings: GapFindings) -> Table:
 
 
 _STATE = "G, S and U; the share of S is p_S"
-STATES: tuple[Column[tuple[State, int, ShareEstimate]], ...] = (
+STATES: tuple[Column[tuple[State, int, Estimate]], ...] = (
     Column("", _STATE, lambda row: f"{row[0]}: {STATE_NAMES[row[0]]}", "state"),
     Column("", _STATE, lambda row: row[1], "problems", format_count),
     Column("", _STATE, lambda row: row[2].value, "share", percent),
-    Column("", _STATE, lambda row: row[2].interval, "95% interval", percent_interval, missing=""),
+    Column("", _STATE, lambda row: row[2], "95% interval", _format_interval),
 )
 
 
@@ -322,8 +320,8 @@ _FOUND: tuple[Column[FilterRow], ...] = (
     Column("", _BY, lambda row: row[1].pass_at[-1].value, "Pass@K", percent),
     Column("", _BY, lambda row: row[1].gains[-1].value, "gap (points)", points),
     Column(
-        "", _BY, lambda row: row[1].gains[-1].interval, "95% interval",
-        points_interval, missing="",
+        "", _BY, lambda row: row[1].gains[-1], "95% interval",
+        _format_change,
     ),
     Column("", _BY, lambda row: row[1].verdicts.sizes["G"], "G", format_count),
     Column("", _BY, lambda row: row[1].verdicts.sizes["S"], "S", format_count),
@@ -339,12 +337,12 @@ SPLITS: tuple[Column[FilterRow], ...] = (
 )
 
 
-def _format_percent(share: ShareEstimate) -> str:
-    return f"{percent(share.value)} {_format_interval(share.interval)}".strip()
+def _format_percent(share: Estimate) -> str:
+    return f"{percent(share.value)} {_format_interval(share)}".strip()
 
 
-def _format_points(share: ShareEstimate) -> str:
-    return f"{points(share.value)} {_format_change(share.interval)}".strip()
+def _format_points(share: Estimate) -> str:
+    return f"{points(share.value)} {_format_change(share)}".strip()
 
 
 def build_results(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> dict[str, Any]:
@@ -383,10 +381,10 @@ def _build_filter_entry(findings: GapFindings) -> dict[str, Any]:
     }
 
 
-def _build_share_entry(share: ShareEstimate) -> dict[str, Any]:
+def _build_share_entry(share: Estimate) -> dict[str, Any]:
     return {
         "value": float(share.value),
-        "ci95": share.interval and [share.interval.low, share.interval.high],
+        "ci95": [share.low, share.high] if share.has_interval else None,
     }
 
 

@@ -13,8 +13,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import Interval, compute_interval, resample_means
+from gapft_harness.analysis.estimate import Estimate, estimate_mean, estimate_share
 from gapft_harness.analysis.pass_at_k import pass_at_k
+from gapft_harness.analysis.resampling import resample_means
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 from gapft_harness.verdicts.table import Verdicts
@@ -22,19 +23,6 @@ from gapft_harness.verdicts.table import Verdicts
 #: Number of bootstrap replicates for every interval.
 REPLICATES = 2_000
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ShareEstimate:
-    """A share of the problems, or a difference of two shares, with its 95% interval.
-
-    Attributes:
-        value: the exact value; of maj@K a float.
-        interval: 95% interval over problems; None with one problem.
-    """
-
-    value: Fraction | float
-    interval: Interval | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +40,14 @@ class GapFindings:
         majority_gain: maj@K minus Pass@1; None without ``majority``.
     """
 
-    greedy: ShareEstimate
-    pass_at: tuple[ShareEstimate, ...]
-    gains: tuple[ShareEstimate, ...]
+    greedy: Estimate
+    pass_at: tuple[Estimate, ...]
+    gains: tuple[Estimate, ...]
     verdicts: Verdicts
-    shares: dict[State, ShareEstimate]
+    shares: dict[State, Estimate]
     errors: int
-    majority: ShareEstimate | None = None
-    majority_gain: ShareEstimate | None = None
+    majority: Estimate | None = None
+    majority_gain: Estimate | None = None
 
 
 def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
@@ -82,36 +70,45 @@ def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
     ]
     columns += [*estimates, *(term - estimates[0] for term in estimates)]
     values += [*exact, *(term - exact[0] for term in exact)]
+    means = _estimate_means(values, columns)
+    shares = [_widen_share(mean, total) for mean in means[: 4 + k]]
+    majority = majority_gain = None
     votes = verdicts.compute_majority()
-    voted = [] if votes is None else [votes, votes - estimates[0]]
-    values += [float(column.mean()) for column in voted]
-    intervals = [*_compute_intervals(columns), *(_compute_intervals(voted) if voted else ())]
-    shares = [
-        ShareEstimate(value, interval) for value, interval in zip(values, intervals, strict=True)
-    ]
-    before_votes = len(shares) - len(voted)
+    if votes is not None:
+        voted = [votes, votes - estimates[0]]
+        majority, majority_gain = _estimate_means([column.mean() for column in voted], voted)
+        majority = _widen_share(majority, total)
     return GapFindings(
         greedy=shares[0],
-        pass_at=tuple(shares[4 : 4 + len(ks)]),
-        gains=tuple(shares[4 + len(ks) : before_votes]),
+        pass_at=tuple(shares[4:]),
+        gains=tuple(means[4 + k :]),
         verdicts=verdicts,
         shares={"G": shares[1], "S": shares[2], "U": shares[3]},
         errors=errors,
-        majority=shares[-2] if voted else None,
-        majority_gain=shares[-1] if voted else None,
+        majority=majority,
+        majority_gain=majority_gain,
     )
 
 
-def _compute_intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
-    """Compute each column's 95% percentile interval of the mean, from the same resamples.
+def _widen_share(estimate: Estimate, problems: int) -> Estimate:
+    """Use Wilson's interval for none or all of the problems: resampling shows no variation."""
+    return estimate_share(estimate.value, problems) if estimate.value in (0, 1) else estimate
+
+
+def _estimate_means(
+    values: Sequence[Fraction | float], columns: Sequence[NDArray[np.float64]]
+) -> list[Estimate]:
+    """Estimate the columns' means from the same resamples; without interval for one problem.
 
     Args:
+        values: the means.
         columns: each of shape (problems,).
     """
     stacked = np.stack(columns, axis=1)
-    if len(stacked) == 1:
-        return [None] * len(columns)
+    problems = len(stacked)
+    if problems == 1:
+        return [Estimate(value) for value in values]
     means = resample_means(
-        stacked, np.arange(len(stacked)), replicates=REPLICATES, stream=Stream(_SEED, "gap")
+        stacked, np.arange(problems), replicates=REPLICATES, stream=Stream(_SEED, "gap")
     )
-    return [compute_interval(column) for column in means.T]
+    return [estimate_mean(value, column) for value, column in zip(values, means.T, strict=True)]

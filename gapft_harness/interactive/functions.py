@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 
-from gapft_harness.analysis.decomposition import Decomposition, find_unstable_states, pool_counts
-from gapft_harness.analysis.decomposition import decompose as counts_of
+from gapft_harness.analysis.decomposition import Decomposition, by_state, find_unstable_states
 from gapft_harness.analysis.pass_at_k import mean_pass_at_k
 from gapft_harness.compare import document
 from gapft_harness.compare.choice import SHOWN, CompareChoice
@@ -191,7 +190,7 @@ def _pool_seeds(states: NDArray[np.str_], passed: ArrayLike, name: str) -> Decom
             f"decompose: {name}: expected at least one seed, found shape {decisions.shape}"
         )
     try:
-        return pool_counts([counts_of(states, seed) for seed in np.atleast_2d(decisions)])
+        return by_state(states, decisions)
     except ValueError as error:
         raise UserError(f"decompose: {name}: {error}") from error
 
@@ -228,8 +227,8 @@ def _decompose_run(run: Run) -> DecompositionResult:
     states = inputs.audit.states
     return DecompositionResult(
         {
-            name: pool_counts(
-                [counts_of(states, arm.deployed.passed) for arm in inputs.find_arms(name)]
+            name: by_state(
+                states, np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
             )
             for name in inputs.conditions
         }

@@ -147,15 +147,15 @@ ALONE: tuple[Column[ComparisonLine], ...] = (
     Column("after", "", lambda line: line.pair.after),
     Column("", "share by the rule", lambda line: line.pair.after, "is right", percent),
     Column(
-        "", "share by the rule", lambda line: line.pair.interval, "95% interval", percent_interval
+        "", "share by the rule", lambda line: line.pair.estimate, "95% interval", percent_interval
     ),
 )
 RULES: tuple[Column[ComparisonLine], ...] = (
     Column("", _RULE, lambda line: line.pair.before, "was right", percent),
     Column("", _RULE, lambda line: line.pair.after, "is right", percent),
-    Column("", _CHANGE, lambda line: line.pair.difference, "difference (points)", points),
-    Column("", _CHANGE, lambda line: line.pair.interval, "95% interval", points_interval),
-    Column("", _CHANGE, lambda line: line.pair.p_value, "p", wording.format_p_value),
+    Column("", _CHANGE, lambda line: line.pair.estimate.value, "difference (points)", points),
+    Column("", _CHANGE, lambda line: line.pair.estimate, "95% interval", points_interval),
+    Column("", _CHANGE, lambda line: line.pair.estimate.p, "p", wording.format_p_value),
 )
 
 

@@ -290,15 +290,15 @@ def _compare_with_source(findings: Findings, lead: ConditionFindings) -> str:
         f"{wording.name_decode(findings.source.deployment)}"
         f"{f' (mean of {seeds} seeds)' if seeds > 1 else ''}; the source model answers "
         f"{percent(findings.source.pass_at_1)}: {wording.points(gain.delta)} points "
-        f"{wording.points_interval(gain.interval)}."
+        f"{wording.points_interval(gain.estimate)}."
     )
 
 
 def _compare_with_rival(contrast: Contrast) -> str:
     return (
         f"Against {condition_name(contrast.b)} at the same training budget: "
-        f"{wording.points(contrast.delta)} points {wording.points_interval(contrast.interval)}; "
-        f"{wording.describe_resolution(contrast.interval)}."
+        f"{wording.points(contrast.delta)} points {wording.points_interval(contrast.estimate)}; "
+        f"{wording.describe_resolution(contrast.estimate)}."
     )
 
 
@@ -326,7 +326,7 @@ def _build_stats(
         Stat(
             condition_name(lead.name),
             percent(lead.mean.pass_at_1),
-            f"Pass@1 {wording.percent_interval(lead.interval)}",
+            f"Pass@1 {wording.percent_interval(lead.estimate)}",
         ),
     ]
     if rivals:
@@ -335,7 +335,7 @@ def _build_stats(
             Stat(
                 f"against {condition_name(rivals[0].name)}",
                 wording.points(contrast.delta),
-                f"points {wording.points_interval(contrast.interval)}",
+                f"points {wording.points_interval(contrast.estimate)}",
             )
         )
     worth = Stat("worth in samples", wording.format_k_eq(lead.k_eq, k), f"K_eq, of {k} drawn")

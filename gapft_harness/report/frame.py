@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.report.rendering.blocks import Rank, Table
 from gapft_harness.report.rendering.wording import UNSTABLE
 
@@ -184,8 +184,8 @@ def _to_json_value(value: Any) -> Any:
     """Convert a value to one that JSON can represent."""
     if isinstance(value, Fraction):
         return float(value)
-    if isinstance(value, Interval):
-        return [value.low, value.high]
+    if isinstance(value, Estimate):
+        return [value.low, value.high] if value.has_interval else None
     if isinstance(value, Mapping):
         return {key: _to_json_value(item) for key, item in value.items()}
     return [_to_json_value(item) for item in value] if isinstance(value, tuple | list) else value

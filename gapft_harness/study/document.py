@@ -285,9 +285,9 @@ FOREST: tuple[Column[CellContrast], ...] = (
         "", _CELL, lambda row: row[0].name + " *" * (not row[0].findings.is_matched(row[1])), "cell"
     ),
     Column("", _DIFFERENCE, lambda row: row[1].delta, "difference", _format_points),
-    Column("", "", lambda row: row[1].interval, "95% interval", _format_interval),
+    Column("", "", lambda row: row[1].estimate, "95% interval", _format_interval),
     *TERMS,
-    Column("", "", lambda row: row[1].resampled.p_value, "p", wording.format_p_value),
+    Column("", "", lambda row: row[1].estimate.p, "p", wording.format_p_value),
 )
 
 
@@ -324,13 +324,13 @@ MEANS: tuple[Column[MeanContrast], ...] = (
     Column(
         "delta",
         _DIFFERENCE,
-        lambda mean: mean.delta,
+        lambda mean: mean.estimate.value,
         "mean difference",
         _format_points,
         names=("mean_difference",),
     ),
-    Column("ci95", "", lambda mean: mean.interval, "95% interval", _format_interval, names=CI95),
-    Column("p", "", lambda mean: mean.resampled.p_value, "p", wording.format_p_value),
+    Column("ci95", "", lambda mean: mean.estimate, "95% interval", _format_interval, names=CI95),
+    Column("p", "", lambda mean: mean.estimate.p, "p", wording.format_p_value),
     Column("matched_budget", "", lambda mean: mean.matched),
 )
 
@@ -342,9 +342,9 @@ def collect_published(findings: StudyFindings) -> list[PublishedValue]:
         a, b = figure.conditions
         if (mean := findings.find_mean(a, b)) is not None:
             values = {
-                "delta": float(mean.delta),
-                "ci95_low": mean.interval.low,
-                "ci95_high": mean.interval.high,
+                "delta": float(mean.estimate.value),
+                "ci95_low": mean.estimate.low,
+                "ci95_high": mean.estimate.high,
             }
             figure = replace(figure, measured=100 * values[figure.name])
         figures.append(figure)
@@ -471,7 +471,7 @@ def _build_opening(findings: StudyFindings) -> list[Block]:
     assert source_mean is not None
     above = sum(cell.findings.find_contrast(lead, reference).delta > 0 for cell in findings.cells)
     resolved = sum(
-        cell.findings.find_contrast(lead, reference).interval.excludes_zero
+        cell.findings.find_contrast(lead, reference).estimate.excludes_zero
         for cell in findings.cells
     )
     count = len(findings.cells)
@@ -480,7 +480,7 @@ def _build_opening(findings: StudyFindings) -> list[Block]:
         f"Over {cells} with equal weights, {condition_name(lead)} minus "
         f"{condition_name(reference)} is {_format_mean(reference_mean)} points of Pass@1"
         f"{' at the same training budget' * reference_mean.matched}; "
-        f"{wording.describe_resolution(reference_mean.interval)}. Minus the source it is "
+        f"{wording.describe_resolution(reference_mean.estimate)}. Minus the source it is "
         f"{_format_mean(source_mean)} points. {condition_name(lead)} is above "
         f"{condition_name(reference)} in {above} of {count} cells; the interval excludes zero, on "
         f"either side, in {resolved}. Brackets are 95% intervals."
@@ -494,11 +494,15 @@ def _build_opening(findings: StudyFindings) -> list[Block]:
 
 
 def _format_mean(mean: MeanContrast | Contrast) -> str:
-    return f"{points(mean.delta, 2)} {points_interval(mean.interval, 2)}"
+    return f"{points(mean.estimate.value, 2)} {points_interval(mean.estimate, 2)}"
 
 
 def _build_stat(label: str, mean: MeanContrast) -> Stat:
-    return Stat(label, points(mean.delta, 2), f"points {points_interval(mean.interval, 2)}, mean")
+    return Stat(
+        label,
+        points(mean.estimate.value, 2),
+        f"points {points_interval(mean.estimate, 2)}, mean",
+    )
 
 
 def _build_amortization(findings: StudyFindings) -> list[Block]:

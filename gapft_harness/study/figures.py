@@ -38,10 +38,10 @@ def _draw_forest(findings: StudyFindings) -> Figure:
     contrasts = [
         (cell.name, cell.findings.find_contrast(lead, reference)) for cell in findings.cells
     ]
-    rows = [(name, contrast.delta, contrast.interval) for name, contrast in contrasts]
+    rows = [(name, contrast.estimate) for name, contrast in contrasts]
     mean = findings.find_mean(lead, reference)
     if mean is not None:
-        rows.append(("equal-weight mean", mean.delta, mean.interval))
+        rows.append(("equal-weight mean", mean.estimate))
     figure, axes = panel(0.27 * (len(rows) + 1.4) + 0.5)
     forest(axes, rows)
     axes.set_title(f"{condition_name(lead)} \N{MINUS SIGN} {condition_name(reference)}", x=0, pad=6)

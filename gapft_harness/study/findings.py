@@ -6,27 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gapft_harness.analysis.across_runs import (
-    Cell,
-    average_cells,
-    compute_gain_share,
-    draw_joint_replicates,
-)
-from gapft_harness.analysis.bootstrap import (
-    Difference,
-    Interval,
-    Replicates,
-    compute_interval,
-    compute_p_value,
-)
+from gapft_harness.analysis.decomposition import compute_gain_share
+from gapft_harness.analysis.estimate import Estimate
+from gapft_harness.analysis.resampling import average_contrasts, resample_cells
 from gapft_harness.core.records import SOURCE
 from gapft_harness.core.streams import Stream
 from gapft_harness.experiments.scaling.report import ScalingFindings, compute_scaling
 from gapft_harness.recipe.sections import Deployment
-from gapft_harness.report.findings.computation import Findings, compute_findings
+from gapft_harness.report.findings.computation import Findings, compute_findings, stack_scores
 from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.study.cells import CollectedCell
 from gapft_harness.study.recipe import StudyRecipe
@@ -70,20 +57,13 @@ class MeanContrast:
         a: a condition's name.
         b: another condition's name, or ``SOURCE``.
         matched: whether both have the same budget in every cell.
-        delta: the mean difference of Pass@1, from -1 to 1.
-        resampled: its 95% interval and p value.
+        estimate: the mean difference of Pass@1, from -1 to 1.
     """
 
     a: str
     b: str
     matched: bool
-    delta: Fraction
-    resampled: Difference
-
-    @property
-    def interval(self) -> Interval:
-        """The 95% interval of ``delta``."""
-        return self.resampled.interval
+    estimate: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,52 +147,22 @@ def _compute_means(
     conditions: Sequence[str], cells: Sequence[CellFindings]
 ) -> tuple[MeanContrast, ...]:
     statistics = cells[0].inputs.recipe["statistics"]  # all cells have the same protocol
-    replicates_by_cell = draw_joint_replicates(
-        [_stack_decisions(conditions, cell.inputs) for cell in cells],
+    resampled = resample_cells(
+        [stack_scores(cell.inputs, conditions) for cell in cells],
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
         nested=statistics.get("items") == "nested",
     )
     lead, *others = conditions
     pairs = [*((lead, other) for other in others), *((name, SOURCE) for name in conditions)]
-    return tuple(_compute_mean(a, b, conditions, cells, replicates_by_cell) for a, b in pairs)
-
-
-def _stack_decisions(conditions: Sequence[str], inputs: ReportInputs) -> Cell:
-    return Cell(
-        passed=np.array(
-            [[arm.deployed.passed for arm in inputs.find_arms(name)] for name in conditions]
-        ),
-        source_passed=inputs.audit.deployed.passed,
-        item_ids=inputs.audit.ids,
-        seeds=np.array(inputs.seeds, dtype=np.int64),
+    return tuple(
+        MeanContrast(a, b, _are_matched(cells, a, b), average_contrasts(resampled, a, b))
+        for a, b in pairs
     )
 
 
-def _compute_mean(
-    a: str,
-    b: str,
-    conditions: Sequence[str],
-    cells: Sequence[CellFindings],
-    replicates_by_cell: Sequence[Replicates],
-) -> MeanContrast:
-    def select_counts(item: Replicates, name: str) -> NDArray[np.int64]:
-        return item.source if name == SOURCE else item.conditions[:, conditions.index(name)]
-
-    values = average_cells(
-        [select_counts(item, a) - select_counts(item, b) for item in replicates_by_cell],
-        [item.decisions for item in replicates_by_cell],
-    )
-    contrasts = [item.findings.find_contrast(a, b) for item in cells]
-    delta = sum((contrast.delta for contrast in contrasts), Fraction(0)) / len(cells)
-    matched = all(
-        item.findings.is_matched(cell_contrast)
-        for item, cell_contrast in zip(cells, contrasts, strict=True)
-    )
-    return MeanContrast(
-        a,
-        b,
-        matched and b != SOURCE,
-        delta,
-        Difference(compute_interval(values), compute_p_value(values)),
+def _are_matched(cells: Sequence[CellFindings], a: str, b: str) -> bool:
+    """Return whether two conditions have the same budget in every cell."""
+    return b != SOURCE and all(
+        cell.findings.is_matched(cell.findings.find_contrast(a, b)) for cell in cells
     )

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.analysis import bootstrap
+from gapft_harness.analysis import resampling
 from gapft_harness.analysis.allocation import (
     Successes,
     average_successes,
     compute_successes,
     replicate_successes,
 )
-from gapft_harness.analysis.bootstrap import compute_interval
+from gapft_harness.analysis.estimate import estimate_mean
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.streams import Stream
 
@@ -167,11 +167,11 @@ def test_replicates_skip_draws_with_empty_half(number):
     count = 20
     replicates = draw_replicates(*arrays, replicates=count, number=number)
     stream = Stream(number, "test")
-    seed_weights = bootstrap.draw_seed_weights(n_seeds, count, stream)
+    seed_weights = resampling.draw_seed_weights(n_seeds, count, stream)
     generator = stream.child("items").generator()
     expected, refused = [], 0
     while len(expected) < count:
-        (weights,) = bootstrap.draw_item_weights(items, 1, generator)
+        (weights,) = resampling._draw_weights(items, 1, generator)
         by_hand = compute_replicate_by_hand(arrays, weights[0], seed_weights[len(expected)])
         if by_hand is None:
             refused += 1
@@ -188,7 +188,7 @@ def test_chunk_size_does_not_change_draws(monkeypatch):
         3, half=2, items=12
     )  # small halves: some draws are discarded in every chunk
     whole = draw_replicates(*arrays)
-    monkeypatch.setattr(bootstrap, "_CHUNK_VALUES", 12 * 7)
+    monkeypatch.setattr(resampling, "_CHUNK_VALUES", 12 * 7)
     chunked = draw_replicates(*arrays)
     for name in NAMES:
         assert (getattr(chunked, name) == getattr(whole, name)).all()
@@ -206,7 +206,7 @@ def test_spread_matches_difference_of_means():
     assert replicates.contrast.std() == pytest.approx(expected, rel=0.05)
     exact = float(compute_successes(halves[0], diffuse[0], concentrated[0]).contrast)
     assert replicates.contrast.mean() == pytest.approx(exact, abs=4 * expected / np.sqrt(4000))
-    interval = compute_interval(replicates.contrast)
+    interval = estimate_mean(0, replicates.contrast)
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * expected, rel=0.06)
 
 

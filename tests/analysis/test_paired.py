@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gapft_harness.analysis.bootstrap import resample_means
 from gapft_harness.analysis.paired import adjust_p_values, flip_signs, mcnemar
+from gapft_harness.analysis.resampling import resample_means
 from gapft_harness.core.streams import Stream
 
 STREAM = Stream(7, "test")

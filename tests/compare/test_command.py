@@ -99,7 +99,7 @@ def test_gate_fails_below_margin(tmp_path: Path) -> None:
     after = write_log(tmp_path / "after", [0] * 20 + [1] * 180)
     comparison = compare(str(before), [str(after)], CompareChoice())
     (model,) = comparison.findings.models.values()
-    high = model.interval.high
+    high = model.estimate.high
     assert -0.1 < high < -0.04
     for margin, status in ((0.0, 1), (0.01, 1), (-high - 1e-9, 1), (-high + 1e-9, 3), (0.2, 0)):
         done = run_compare(before, after, "--fail-if-worse", margin)

@@ -267,15 +267,15 @@ def test_repeated_documents_form_one_unit(tmp_path: Path) -> None:
     )
     both = judge_logs(logs, RejudgeChoice(STRICT), Flips(9))
     (twice,) = both.compute_findings().models.values()
-    assert (once.items, once.units, once.test, once.p_value) == (20, 20, "mcnemar", 0.0625)
+    assert (once.items, once.units, once.test, once.estimate.p) == (20, 20, "mcnemar", 0.0625)
     assert (twice.items, twice.units, twice.test) == (40, 20, "sign_flip")
-    assert twice.p_value == pytest.approx(0.0625, abs=0.01)
-    assert once.interval
-    assert twice.interval
-    width = once.interval.high - once.interval.low
-    assert twice.interval.high - twice.interval.low == pytest.approx(width, abs=0.06)
+    assert twice.estimate.p == pytest.approx(0.0625, abs=0.01)
+    assert once.estimate
+    assert twice.estimate
+    width = once.estimate.high - once.estimate.low
+    assert twice.estimate.high - twice.estimate.low == pytest.approx(width, abs=0.06)
     for groups in both.compute_findings().groups.values():
-        assert [(group.units, group.test, group.p_value) for group in groups.values()] == [
+        assert [(group.units, group.test, group.estimate.p) for group in groups.values()] == [
             (20, "mcnemar", 0.0625)
         ]
     done = run_rejudge(*logs, "--verifier", "option_letter", "--param", "rule=whole_response")

@@ -41,11 +41,11 @@ def compute_paired(name: str, folder: Path) -> Paired:
 @pytest.mark.parametrize("name", TABLES)
 def test_differences_and_intervals_match_other_tools(name: str, tmp_path: Path) -> None:
     paired = compute_paired(name, tmp_path)
-    assert paired.interval is not None
-    ends = paired.interval.low, paired.interval.high
+    assert paired.estimate is not None
+    ends = paired.estimate.low, paired.estimate.high
     for tool, figures in TABLES[name]["figures"].items():
         if "difference" in figures:
-            assert paired.difference == pytest.approx(figures["difference"], abs=1e-9), tool
+            assert paired.estimate.value == pytest.approx(figures["difference"], abs=1e-9), tool
         if "ci" in figures:
             width = figures["ci"][1] - figures["ci"][0]
             assert ends == pytest.approx(figures["ci"], abs=NEAR * width), tool
@@ -55,11 +55,11 @@ def test_differences_and_intervals_match_other_tools(name: str, tmp_path: Path) 
 def test_mcnemar_p_matches_other_tools(name: str, tmp_path: Path) -> None:
     paired, figures = compute_paired(name, tmp_path), TABLES[name]["figures"]
     assert paired.test == "mcnemar"
-    assert paired.p_value == pytest.approx(figures["evalstats mcnemar_p"]["p"], rel=1e-9)
+    assert paired.estimate.p == pytest.approx(figures["evalstats mcnemar_p"]["p"], rel=1e-9)
     evalsig = figures["evalsig mcnemar_test"]
     exact = evalsig["method"] == "mcnemar_exact"
     # with more than 25 changes evalsig uses the chi-squared approximation
-    assert paired.p_value == pytest.approx(evalsig["p"], rel=1e-9 if exact else 0.05)
+    assert paired.estimate.p == pytest.approx(evalsig["p"], rel=1e-9 if exact else 0.05)
     assert exact == (name == "few changes")
 
 
@@ -67,4 +67,4 @@ def test_sign_flip_p_matches_other_tools(tmp_path: Path) -> None:
     paired, figures = compute_paired("graded", tmp_path), TABLES["graded"]["figures"]
     assert paired.test == "sign_flip"
     for tool in ("evalsig paired_permutation_test", "lmms-eval paired_ttest"):
-        assert paired.p_value == pytest.approx(figures[tool]["p"], abs=0.02), tool
+        assert paired.estimate.p == pytest.approx(figures[tool]["p"], abs=0.02), tool

@@ -165,7 +165,7 @@ def test_equal_weight_interval_matches_bootstrap(lm_eval_logs: Path) -> None:
         values = (after[0] - comparison.numbers.before)[tasks == task]
         means += generator.choice(values, (len(means), len(values))).mean(axis=1) / 2
     low, high = np.quantile(means, [0.025, 0.975])
-    assert (group.interval.low, group.interval.high) == pytest.approx((low, high), abs=0.03)
+    assert (group.estimate.low, group.estimate.high) == pytest.approx((low, high), abs=0.03)
 
 
 def test_different_metrics_have_no_common_mean(tmp_path: Path) -> None:

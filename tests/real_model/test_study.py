@@ -95,7 +95,7 @@ def test_tables_give_the_reports_figures(run: Path, tables: Any) -> None:
     for (a, b), row in pairs.items():
         estimate = tables.change(a, b)
         assert estimate.value == pytest.approx(row["delta"])
-        assert [estimate.interval.low, estimate.interval.high] == pytest.approx(row["ci95"])
+        assert [estimate.estimate.low, estimate.estimate.high] == pytest.approx(row["ci95"])
         regressions = tables.estimate(
             lambda name: (tables.states == "G") & ~tables.passed[name], a, b, tables.ids
         )

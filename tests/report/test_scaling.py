@@ -61,9 +61,9 @@ def test_environments_have_equal_weight() -> None:
     mean = compute_scaling([three_seeds, one_seed], 20, 0, pooled=True).mean
     assert mean is not None
     gain = Fraction(50 - 4, 100)
-    assert mean.comparisons["source"].mean == gain / 2
-    assert mean.comparisons["fixed"].mean == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
-    assert mean.comparisons["trained"].mean == (0 - Fraction(50, 100)) / 2
+    assert mean.comparisons["source"].value == gain / 2
+    assert mean.comparisons["fixed"].value == (gain - Fraction(25 - 2, 100) - Fraction(25, 100)) / 2
+    assert mean.comparisons["trained"].value == (0 - Fraction(50, 100)) / 2
     assert mean.count_by_scale == {0.0: 1, 0.25: 0, 0.5: 0, 0.75: 0, 1.0: 3}
 
 
@@ -107,10 +107,10 @@ def test_eight_environments_with_24_checkpoints_as_in_paper() -> None:
     assert mean.count_by_scale == {0.0: 0, 0.25: 0, 0.5: 1, 0.75: 6, 1.0: 17}
     assert (mean.above_before, mean.above_after) == (4, 0)
     # of 100, 100, 200 and 400 problems: (0 + 10 + 20 + 30 + 0 + 10 + 20 + 50) / 8 points
-    assert mean.comparisons["source"].mean == Fraction(140, 800)
+    assert mean.comparisons["source"].value == Fraction(140, 800)
     assert build_content(scaling)["mean"]["against_source"]["mean"] == 0.175
     alone = scaling.environments["run3/uniform_4"]
-    assert (alone.n_checkpoints, alone.comparisons["source"].mean) == (3, Fraction(1, 2))
+    assert (alone.n_checkpoints, alone.comparisons["source"].value) == (3, Fraction(1, 2))
 
 
 def test_interval_of_mean_resamples_environments() -> None:
@@ -118,8 +118,8 @@ def test_interval_of_mean_resamples_environments() -> None:
     low, high = build_run("low", {"a-1": (0, 0.0)}), build_run("high", {"a-1": (0, 1.0)}, solved=0)
     mean = compute_scaling([low, high], 2000, 0, pooled=True).mean
     assert mean is not None
-    assert mean.comparisons["source"].mean == Fraction(1, 2)
-    interval = mean.comparisons["source"].interval
+    assert mean.comparisons["source"].value == Fraction(1, 2)
+    interval = mean.comparisons["source"]
     assert (interval.low, interval.high) == (0.0, 1.0)
 
 

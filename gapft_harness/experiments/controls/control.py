@@ -199,8 +199,8 @@ def describe_result(findings: api.ReportFindings, steps: Sequence[ControlStep]) 
     contrast = compare_with_first(findings, steps)[-1]
     return (
         f"{wording.capitalize_first(steps[-1].label)} minus {steps[0].label}, at the same n, N and "
-        f"J, is {points(contrast.delta)} points of Pass@1 {points_interval(contrast.interval)}; "
-        f"{wording.describe_resolution(contrast.interval)}."
+        f"J, is {points(contrast.delta)} points of Pass@1 {points_interval(contrast.estimate)}; "
+        f"{wording.describe_resolution(contrast.estimate)}."
     )
 
 
@@ -287,7 +287,7 @@ def _format_difference(row: StepRow) -> str:
 _PART_MEANING = "parts of the difference"
 #: Columns of a difference: its interval, and its parts on the source's states.
 PARTS: tuple[api.Column[api.Contrast], ...] = (
-    api.Column("", "", lambda contrast: contrast.interval, "95% interval", points_interval),
+    api.Column("", "", lambda contrast: contrast.estimate, "95% interval", points_interval),
     api.Column("", _PART_MEANING, lambda contrast: contrast.terms.g, "G", points),
     api.Column("", _PART_MEANING, lambda contrast: contrast.terms.s, "S", points),
     api.Column("", _PART_MEANING, lambda contrast: contrast.terms.u, "U", points),
@@ -347,9 +347,9 @@ def draw_change_by_step(
     axes.plot(positions, [deltas[x] for x in positions], color=palette.RIGHT_PALE, linewidth=1.6)
     axes.plot(0, 0, "o", color=palette.MUTED, markersize=6)
     for x, contrast in enumerate(contrasts, start=1):
-        ends = [100 * contrast.interval.low, 100 * contrast.interval.high]
+        ends = [100 * contrast.estimate.low, 100 * contrast.estimate.high]
         axes.plot([x, x], ends, color=palette.RIGHT, linewidth=1.6)
-        fill_colour = palette.RIGHT if contrast.interval.excludes_zero else palette.PAPER
+        fill_colour = palette.RIGHT if contrast.estimate.excludes_zero else palette.PAPER
         axes.plot(
             x, deltas[x], "o", markersize=6, markeredgecolor=palette.RIGHT, markeredgewidth=1.4,
             markerfacecolor=fill_colour,
@@ -380,7 +380,7 @@ def draw_parts_by_state(findings: api.ReportFindings, *, steps: Sequence[Control
     count = len(contrasts)
     figure, panels = style.panels(height * count + 0.35, count, sharex=True)
     for axes, step, contrast in zip(panels, steps[1:], contrasts, strict=True):
-        api.forest(axes, [("difference", contrast.delta, contrast.interval)])
+        api.forest(axes, [("difference", contrast.estimate)])
         _draw_parts(axes, findings, contrast)
         axes.set_title(f"{step.label} minus {steps[0].label}", x=0)
     panels[-1].set_xlabel("points of Pass@1")
@@ -531,15 +531,15 @@ def build_contrast_rows(
         seed_values: by seed, further cells of this seed's row; the row of the mean leaves them
             empty.
     """
-    interval, terms = contrast.interval, contrast.terms
+    terms = contrast.terms
     parts, width = map(float, (terms.s, terms.u, terms.g)), len(next(iter(seed_values.values())))
     yield (
         *first_cells,
         "mean",
         *[""] * width,
         float(contrast.delta),
-        interval.low,
-        interval.high,
+        contrast.estimate.low,
+        contrast.estimate.high,
         *parts,
     )
     for seed, delta in compute_seed_differences(findings, contrast).items():

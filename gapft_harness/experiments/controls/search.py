@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness import api
-from gapft_harness.analysis.across_runs import compute_gain_share
+from gapft_harness.analysis.decomposition import compute_gain_share
 from gapft_harness.api import layout, listed, percent, wording
 from gapft_harness.experiments.controls.control import (
     Control,

@@ -229,7 +229,7 @@ class SharedCorePart(TestedPart):
             contrast = findings.find_contrast(last_step.condition, deepest.condition)
             text = (
                 f" {last_step.label} minus {deepest.label} is {points(contrast.delta)} points "
-                f"{points_interval(contrast.interval)}."
+                f"{points_interval(contrast.estimate)}."
             )
         return (
             f"{text} Every condition contains each of the pool's solved problems once: the core."

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.permutation import PairedPermutation, compare_by_permutation
+from gapft_harness.analysis.paired import SignFlips, flip_signs
 from gapft_harness.api import wording
 from gapft_harness.experiments.controls.control import ControlPart, ControlStep
 
@@ -30,12 +31,15 @@ class ContrastTest:
     Attributes:
         step: the step.
         against: the step that it is compared with.
-        permutation_test: the test.
+        difference: the mean of the step minus the other over seeds and problems.
+        test: the sign-flip test: exchanging the conditions on a problem, for all seeds together,
+            flips the sign of its difference.
     """
 
     step: ControlStep
     against: ControlStep
-    permutation_test: PairedPermutation
+    difference: Fraction
+    test: SignFlips
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +73,24 @@ class TestedPart(ControlPart):
         settings = inputs.recipe["experiments"][self.name] or {}
         default = PermutationSettings().permutations
 
-        def read_passed(step: ControlStep) -> Any:
-            return np.array([arm.deployed.passed for arm in inputs.find_arms(step.condition)])
+        by_id = np.argsort(inputs.audit.ids)
 
-        return tuple(
-            ContrastTest(
-                step,
-                against,
-                compare_by_permutation(
-                    read_passed(step),
-                    read_passed(against),
-                    item_ids=inputs.audit.ids,
-                    permutations=settings.get("permutations", default),
-                    stream=api.Stream(statistics["seed"], f"report/{self.name}"),
-                ),
+        def count_passed(step: ControlStep) -> Any:
+            """Count the seeds under which each problem passes, in the order of ids."""
+            arms = inputs.find_arms(step.condition)
+            return np.array([arm.deployed.passed for arm in arms]).sum(axis=0)[by_id]
+
+        def test_pair(step: ControlStep, against: ControlStep) -> ContrastTest:
+            differences = count_passed(step) - count_passed(against)
+            decisions = len(inputs.find_arms(step.condition)) * len(by_id)
+            test = flip_signs(
+                differences,
+                flips=settings.get("permutations", default),
+                stream=api.Stream(statistics["seed"], f"report/{self.name}"),
             )
-            for step, against in pairs
-        )
+            return ContrastTest(step, against, Fraction(int(differences.sum()), decisions), test)
+
+        return tuple(test_pair(step, against) for step, against in pairs)
 
     def list_steps(self, part_findings: Any) -> tuple[ControlStep, ...]:
         """Return the steps, the reference first."""
@@ -96,11 +101,10 @@ class TestedPart(ControlPart):
         """Describe the tests."""
         tests: tuple[ContrastTest, ...] = part_findings.tests
         test_texts = [
-            f"{test.step.label} minus {test.against.label}, p "
-            f"{_format_p_value(test.permutation_test)}"
+            f"{test.step.label} minus {test.against.label}, p {_format_p_value(test.test)}"
             for test in tests
         ]
-        n_permutations = max(test.permutation_test.permutations for test in tests)
+        n_permutations = max(test.test.flips for test in tests)
         return (
             f" Permutation test, two-sided, by {wording.format_count(n_permutations)} permutations "
             "that exchange the two conditions on audit problems, in the same way for all seeds: "
@@ -114,10 +118,10 @@ class TestedPart(ControlPart):
             {
                 "condition": test.step.condition,
                 "against": test.against.condition,
-                "difference": float(test.permutation_test.difference),
-                "p": float(test.permutation_test.p_value),
-                "permutations": test.permutation_test.permutations,
-                "exact": test.permutation_test.exhaustive,
+                "difference": float(test.difference),
+                "p": test.test.p_value,
+                "permutations": test.test.flips,
+                "exact": test.test.exhaustive,
             }
             for test in part_findings.tests
         ]
@@ -132,7 +136,7 @@ class TestedPart(ControlPart):
         yield f"{self.name}_test.csv", iter([[*tests[0]], *([*test.values()] for test in tests)])
 
 
-def _format_p_value(permutation_test: PairedPermutation) -> str:
-    p_text = wording.format_p_value(float(permutation_test.p_value))
+def _format_p_value(test: SignFlips) -> str:
+    p_text = wording.format_p_value(test.p_value)
     p_text = p_text.replace("<", "< ") if p_text.startswith("<") else f"= {p_text}"
-    return p_text + " (exact)" * permutation_test.exhaustive
+    return p_text + " (exact)" * test.exhaustive

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness import api
-from gapft_harness.analysis.across_runs import Environment, draw_mean_replicates
-from gapft_harness.analysis.bootstrap import Interval, compute_interval
-from gapft_harness.analysis.decomposition import Decomposition, decompose
+from gapft_harness.analysis.decomposition import Decomposition, by_state
+from gapft_harness.analysis.estimate import Estimate, estimate_mean
+from gapft_harness.analysis.resampling import Scores, average_differences, resample_environments
 from gapft_harness.analysis.scaling import FIXED, SCALES
 from gapft_harness.api import (
     condition_name,
@@ -146,14 +146,6 @@ class CheckpointFindings:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleComparison:
-    """The difference of Pass@1 at the chosen scale from a reference, mean over environments."""
-
-    mean: Fraction
-    interval: Interval
-
-
-@dataclass(frozen=True, slots=True)
 class EnvironmentGroup:
     """Checkpoints that are counted and averaged together: one environment or several.
 
@@ -163,14 +155,15 @@ class EnvironmentGroup:
         above_before: the number of checkpoints whose ρ_G on the audit exceeds the tolerance at
             scale 1.
         above_after: the same at the chosen scale.
-        comparisons: comparisons by the names in ``COMPARED_WITH``.
+        comparisons: Pass@1 at the chosen scale minus that of each row in ``COMPARED_WITH``, mean
+            over environments.
     """
 
     environments: tuple[str, ...]
     count_by_scale: Mapping[float, int]
     above_before: int
     above_after: int
-    comparisons: Mapping[str, ScaleComparison]
+    comparisons: Mapping[str, Estimate]
 
     @property
     def n_checkpoints(self) -> int:
@@ -231,7 +224,7 @@ def compute_scaling(
         for name, (run, condition) in run_by_environment.items()
     }
     environments = {
-        name: _build_environment(name, run, _select_arms(run, condition))
+        name: _build_environment(run, _select_arms(run, condition))
         for name, (run, condition) in run_by_environment.items()
     }
     stream = api.Stream(seed, "report/scaling")
@@ -239,7 +232,7 @@ def compute_scaling(
     def compute_named_group(names: Iterable[str]) -> EnvironmentGroup:
         chosen_names = sorted(names)
         return _compute_group(
-            [environments[name] for name in chosen_names],
+            {name: environments[name] for name in chosen_names},
             [checkpoint for name in chosen_names for checkpoint in checkpoints[name]],
             replicates,
             stream,
@@ -276,8 +269,8 @@ def _compute_checkpoint(environment: str, run: ScaledRun, arm: ScaledArm) -> Che
         arm=arm.arm,
         is_copy=arm.is_copy,
         choice=arm.choice,
-        before=decompose(run.states, arm.trained),
-        after=decompose(run.states, arm.chosen),
+        before=by_state(run.states, arm.trained),
+        after=by_state(run.states, arm.chosen),
         pass_at_1={
             name: Fraction(int(passed.sum()), len(passed)) for name, passed in decisions.items()
         },
@@ -285,27 +278,28 @@ def _compute_checkpoint(environment: str, run: ScaledRun, arm: ScaledArm) -> Che
 
 
 def _compute_group(
-    environments: Sequence[Environment],
+    environments: Mapping[str, Scores],
     checkpoints: Sequence[CheckpointFindings],
     replicates: int,
     stream: api.Stream,
 ) -> EnvironmentGroup:
-    means_by_comparison = draw_mean_replicates(environments, replicates=replicates, stream=stream)
+    resampled = resample_environments(
+        environments, "chosen", COMPARED_WITH, replicates=replicates, stream=stream
+    )
     tolerance = checkpoints[0].choice.tolerance
     counts = Counter(checkpoint.choice.scale for checkpoint in checkpoints)
     return EnvironmentGroup(
-        environments=tuple(environment.name for environment in environments),
+        environments=tuple(environments),
         count_by_scale={scale: counts[scale] for scale in (0.0, *SCALES)},
         above_before=sum(
             _exceeds(checkpoint.before.rho_g, tolerance) for checkpoint in checkpoints
         ),
         above_after=sum(_exceeds(checkpoint.after.rho_g, tolerance) for checkpoint in checkpoints),
         comparisons={
-            comparison: ScaleComparison(
-                _compute_mean(environments, comparison),
-                compute_interval(means_by_comparison[comparison]),
+            other: estimate_mean(
+                average_differences([*environments.values()], "chosen", other), resampled[other]
             )
-            for comparison in COMPARED_WITH
+            for other in COMPARED_WITH
         },
     )
 
@@ -315,32 +309,17 @@ def _exceeds(rate: Fraction | None, tolerance: float) -> bool:
     return rate is not None and float(rate) > tolerance
 
 
-def _build_environment(name: str, run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Environment:
-    def subtract(other: Sequence[NDArray[np.bool_]]) -> NDArray[np.int64]:
-        chosen = np.array([checkpoint.chosen for checkpoint in checkpoints], dtype=np.int64)
-        return chosen - np.array(other, dtype=np.int64)
-
-    return Environment(
-        name=name,
-        seeds=np.array([checkpoint.arm.seed for checkpoint in checkpoints], dtype=np.int64),
-        item_ids=run.item_ids,
-        differences={
-            "source": subtract([run.source for _ in checkpoints]),
-            "fixed": subtract([checkpoint.fixed for checkpoint in checkpoints]),
-            "trained": subtract([checkpoint.trained for checkpoint in checkpoints]),
+def _build_environment(run: ScaledRun, checkpoints: Sequence[ScaledArm]) -> Scores:
+    return Scores(
+        {
+            "chosen": np.array([checkpoint.chosen for checkpoint in checkpoints]),
+            "source": np.array([run.source for _ in checkpoints]),
+            "fixed": np.array([checkpoint.fixed for checkpoint in checkpoints]),
+            "trained": np.array([checkpoint.trained for checkpoint in checkpoints]),
         },
+        seeds=np.array([checkpoint.arm.seed for checkpoint in checkpoints], dtype=np.int64),
+        items=run.item_ids,
     )
-
-
-def _compute_mean(environments: Sequence[Environment], comparison: str) -> Fraction:
-    """Return the exact mean difference, with the same weight for every environment."""
-    means = [
-        Fraction(
-            int(environment.differences[comparison].sum()), environment.differences[comparison].size
-        )
-        for environment in environments
-    ]
-    return sum(means, Fraction(0)) / len(means)
 
 
 def _count_calibration_losses(checkpoint: CheckpointFindings) -> tuple[int, int]:
@@ -496,8 +475,8 @@ def _build_entry(group: EnvironmentGroup) -> dict[str, Any]:
         "above_tolerance": {"before": group.above_before, "after": group.above_after},
         **{
             f"against_{comparison}": {
-                "mean": float(compared.mean),
-                "ci95": [compared.interval.low, compared.interval.high],
+                "mean": float(compared.value),
+                "ci95": [compared.low, compared.high],
             }
             for comparison, compared in group.comparisons.items()
         },
@@ -543,9 +522,9 @@ def _describe_result(part_findings: ScalingFindings) -> str:
     gain, fixed = (part_findings.mean.comparisons[what] for what in ("source", "fixed"))
     return (
         f"{text} The equal-environment mean of Pass@1 at the chosen scales is "
-        f"{points(gain.mean)} points above the source {points_interval(gain.interval)}, and "
-        f"differs from the fixed scale {_format_scale(FIXED)} by {points(fixed.mean)} "
-        f"{points_interval(fixed.interval)}."
+        f"{points(gain.value)} points above the source {points_interval(gain)}, and "
+        f"differs from the fixed scale {_format_scale(FIXED)} by {points(fixed.value)} "
+        f"{points_interval(fixed)}."
     )
 
 
@@ -581,7 +560,7 @@ def build_comparison_column(comparison: str, title: str) -> api.Column[Environme
 
     def format_comparison(row: EnvironmentGroupRow) -> str:
         compared = row[1].comparisons[comparison]
-        return f"{points(compared.mean)} {points_interval(compared.interval)}"
+        return f"{points(compared.value)} {points_interval(compared)}"
 
     return api.Column("", _COMPARISON_MEANING, format_comparison, f"against {title}")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.core.records import SOURCE
 from gapft_harness.report.figures import style
 from gapft_harness.report.figures.style import beside, interval_row, name_rows
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: A difference's label, its value, and its interval.
-ForestRow = tuple[str, Fraction, Interval]
+#: A difference's label, and the difference.
+ForestRow = tuple[str, Estimate]
 
 
 #: Most conditions of which every pair is drawn and is in the first table.
@@ -74,7 +73,7 @@ def forests(panels: Mapping[str, Sequence[ForestRow]]) -> Figure:
 
 
 def _build_row(findings: Findings, contrast: Contrast) -> ForestRow:
-    return format_contrast(findings, contrast), contrast.delta, contrast.interval
+    return format_contrast(findings, contrast), contrast.estimate
 
 
 def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:
@@ -82,10 +81,11 @@ def forest(axes: Axes, rows: Sequence[ForestRow]) -> None:
 
     Args:
         axes: matplotlib axes.
-        rows: from the top: a label, a difference of rates and its interval.
+        rows: from the top: a label, and a difference of rates.
     """
     axes.axvline(0, color=palette.MUTED, linewidth=0.9)
-    for y, (_, delta, interval) in enumerate(rows):
-        interval_row(axes, y, delta, interval)
-        beside(axes, y, f"{wording.points(delta)} {wording.points_interval(interval)}")
-    name_rows(axes, [label for label, *_ in rows])
+    for y, (_, estimate) in enumerate(rows):
+        interval_row(axes, y, estimate)
+        value = wording.points(estimate.value)
+        beside(axes, y, f"{value} {wording.points_interval(estimate)}")
+    name_rows(axes, [label for label, _ in rows])

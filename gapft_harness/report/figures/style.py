@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.report.rendering import palette, wording
 
 if TYPE_CHECKING:
@@ -149,16 +149,16 @@ def rows_alone(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def interval_row(axes: Axes, y: float, middle: Fraction, interval: Interval) -> None:
+def interval_row(axes: Axes, y: float, estimate: Estimate) -> None:
     """Draw a difference with its interval, in percentage points; filled if it excludes zero."""
-    ends = [100 * interval.low, 100 * interval.high]
+    ends = [100 * estimate.low, 100 * estimate.high]
     axes.plot(ends, [y, y], color=palette.RIGHT, linewidth=1.6)
     axes.plot(
-        [100 * float(middle)],
+        [100 * float(estimate.value)],
         [y],
         "o",
         markersize=6,
         markeredgecolor=palette.RIGHT,
         markeredgewidth=1.4,
-        markerfacecolor=palette.RIGHT if interval.excludes_zero else palette.PAPER,
+        markerfacecolor=palette.RIGHT if estimate.excludes_zero else palette.PAPER,
     )

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from gapft_harness.analysis.bootstrap import Difference, Interval, Replicates, draw_replicates
 from gapft_harness.analysis.decomposition import (
     Decomposition,
     Terms,
-    decompose,
+    by_state,
     find_unstable_states,
-    pool_counts,
 )
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.analysis.pass_at_k import k_equivalent
+from gapft_harness.analysis.resampling import Resampled, Scores, resample
 from gapft_harness.core.records import SOURCE, Arm, Budget, State
 from gapft_harness.core.streams import Stream
 from gapft_harness.recipe.conditions import find_own_settings
@@ -98,7 +98,7 @@ class ConditionFindings:
         name: the condition's name.
         matched: whether its budget is matched; see ``is_budget_matched``.
         k_eq: see ``k_equivalent``.
-        interval: the 95% interval of its mean Pass@1.
+        estimate: its mean Pass@1.
         mean: counts pooled over seeds, so that rates, terms and Pass@1 are means over seeds.
         seeds: findings by seed, ascending.
         own: its settings that differ from the run's (``find_own_settings``).
@@ -108,7 +108,7 @@ class ConditionFindings:
     name: str
     matched: bool
     k_eq: int
-    interval: Interval
+    estimate: Estimate
     mean: Decomposition
     seeds: Mapping[int, SeedFindings]
     own: Mapping[str, Any] = field(default_factory=dict)
@@ -161,29 +161,24 @@ class Contrast:
     Attributes:
         a: a condition's name.
         b: another condition's name, or ``SOURCE``.
-        delta: the difference of their Pass@1, from -1 to 1; the mean over seeds.
-        terms: its parts by the source's state G, S and U; they add up to ``delta``.
-        resampled: its 95% interval and p value, from the bootstrap.
+        terms: the parts of the difference by the source's state G, S and U.
+        estimate: the difference of their Pass@1, from -1 to 1; the mean over seeds.
     """
 
     a: str
     b: str
-    delta: Fraction
     terms: Terms
-    resampled: Difference
+    estimate: Estimate
 
     @property
-    def interval(self) -> Interval:
-        """The 95% interval of ``delta``."""
-        return self.resampled.interval
+    def delta(self) -> Fraction:
+        """The difference, exactly: the sum of its terms."""
+        return self.terms.total
 
     def reverse(self) -> Contrast:
         """Return the contrast ``b`` minus ``a``."""
-        ends = self.interval
-        # subtract instead of negating: -0.0 would be displayed with a sign
-        resampled = Difference(Interval(0 - ends.high, 0 - ends.low), self.resampled.p_value)
         zero = Terms(Fraction(0), Fraction(0), Fraction(0))
-        return Contrast(self.b, self.a, -self.delta, zero - self.terms, resampled)
+        return Contrast(self.b, self.a, zero - self.terms, -self.estimate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,22 +320,17 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     )
     if not names:
         return Findings(source, inputs.pool_states, {}, (), lead)
-    passed = np.array([[arm.deployed.passed for arm in inputs.find_arms(name)] for name in names])
     statistics = inputs.recipe["statistics"]
-    replicates = draw_replicates(
-        passed,
-        audit.deployed.passed,
-        item_ids=audit.ids,
-        seeds=np.array(inputs.seeds, dtype=np.int64),
+    resampled = resample(
+        stack_scores(inputs, names),
         replicates=statistics["replicates"],
         stream=Stream(statistics["seed"], "report/bootstrap"),
         nested=statistics.get("items") == "nested",
     )
     conditions = {
-        name: _compute_condition(inputs, name, replicates.pass_at_1(index))
-        for index, name in enumerate(names)
+        name: _compute_condition(inputs, name, resampled.estimate_mean(name)) for name in names
     }
-    contrasts = _compute_contrasts(conditions, replicates, ordered)
+    contrasts = _compute_contrasts(conditions, resampled, ordered)
     parts = tuple(
         PartFindings(entry.part, entry.part.compute(inputs, entry.data)) for entry in inputs.parts
     )
@@ -350,17 +340,28 @@ def compute_findings(inputs: ReportInputs, ordered: Sequence[str] = ()) -> Findi
     )
 
 
+def stack_scores(inputs: ReportInputs, conditions: Sequence[str]) -> Scores:
+    """Stack the audit decisions of conditions and of the source (the row ``SOURCE``)."""
+    audit, seeds = inputs.audit, np.array(inputs.seeds, dtype=np.int64)
+    rows = {
+        name: np.array([arm.deployed.passed for arm in inputs.find_arms(name)])
+        for name in conditions
+    }
+    source = np.broadcast_to(audit.deployed.passed, (len(seeds), len(audit.ids)))
+    return Scores({**rows, SOURCE: source}, seeds, audit.ids)
+
+
 def _order_conditions(inputs: ReportInputs) -> list[str]:
     """Order conditions, main ones first; a contrast subtracts a later condition from an earlier."""
     first = ["gapft", *(name for loaded in inputs.parts for name in loaded.part.leads(loaded.data))]
     return list(dict.fromkeys(n for n in (*first, *inputs.conditions) if n in inputs.conditions))
 
 
-def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> ConditionFindings:
+def _compute_condition(inputs: ReportInputs, name: str, estimate: Estimate) -> ConditionFindings:
     arms = inputs.find_arms(name)
     seeds = {
         trained.arm.seed: SeedFindings(
-            decompose(inputs.audit.states, trained.deployed.passed),
+            by_state(inputs.audit.states, trained.deployed.passed),
             trained.budget,
             trained.problems,
             count_codes(trained.deployed.statuses),
@@ -369,13 +370,14 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
         )
         for trained in arms
     }
-    mean = pool_counts([seed.decomposition for seed in seeds.values()])
+    passed = np.array([trained.deployed.passed for trained in arms])
+    mean = by_state(inputs.audit.states, passed)
     own = find_own_settings(inputs.recipe)[name]
     return ConditionFindings(
         name=name,
         matched=all(trained.matched for trained in arms),
         k_eq=k_equivalent(inputs.audit.verdicts.passing, inputs.k, mean.pass_at_1),
-        interval=interval,
+        estimate=estimate,
         mean=mean,
         seeds=seeds,
         own=own,
@@ -384,25 +386,15 @@ def _compute_condition(inputs: ReportInputs, name: str, interval: Interval) -> C
 
 
 def _compute_contrasts(
-    conditions: Mapping[str, ConditionFindings], replicates: Replicates, ordered: Sequence[str]
+    conditions: Mapping[str, ConditionFindings], resampled: Resampled, ordered: Sequence[str]
 ) -> tuple[Contrast, ...]:
     """Compute contrasts: lead minus each other, other pairs, then each minus the source."""
-    index = {name: number for number, name in enumerate(conditions)}
-    mean = {name: condition.mean for name, condition in conditions.items()}
+    terms = {name: condition.mean.terms for name, condition in conditions.items()}
     between = [
-        Contrast(
-            a,
-            b,
-            mean[a].pass_at_1 - mean[b].pass_at_1,
-            mean[a].terms - mean[b].terms,
-            replicates.contrast(index[a], index[b]),
-        )
+        Contrast(a, b, terms[a] - terms[b], resampled.contrast(a, b))
         for a, b in combinations(ordered, 2)
     ]
     gains = [
-        Contrast(
-            name, SOURCE, mean[name].terms.total, mean[name].terms, replicates.gain(index[name])
-        )
-        for name in ordered
+        Contrast(name, SOURCE, terms[name], resampled.contrast(name, SOURCE)) for name in ordered
     ]
     return (*between, *gains)

@@ -8,7 +8,7 @@ from datetime import date
 from fractions import Fraction
 from typing import Any
 
-from gapft_harness.analysis.bootstrap import Interval
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.core.records import State
 from gapft_harness.recipe.sections import Deployment
 
@@ -90,24 +90,28 @@ def points(change: Fraction | float, digits: int = 1) -> str:
     return f"{value:+.{digits}f}".replace("-", _MINUS) if value else f"{0:.{digits}f}"
 
 
-def points_interval(interval: Interval, digits: int = 1) -> str:
+def points_interval(estimate: Estimate, digits: int = 1) -> str:
     """Format the interval of a difference in percentage points: ``[+0.4, +4.4]``.
 
     Args:
-        interval: of a difference of rates, from -1 to 1.
+        estimate: a difference of rates, from -1 to 1.
         digits: decimals.
     """
-    return f"[{points(interval.low, digits)}, {points(interval.high, digits)}]"
+    if not estimate.has_interval:
+        return "–"
+    return f"[{points(estimate.low, digits)}, {points(estimate.high, digits)}]"
 
 
-def percent_interval(interval: Interval) -> str:
+def percent_interval(estimate: Estimate) -> str:
     """Format the interval of a rate, in percent: ``[66.9, 71.7]``."""
-    return f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    if not estimate.has_interval:
+        return "–"
+    return f"[{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
-def describe_resolution(interval: Interval) -> str:
+def describe_resolution(estimate: Estimate) -> str:
     """Describe whether an interval excludes zero, for the end of a sentence."""
-    if interval.excludes_zero:
+    if estimate.excludes_zero:
         return "the interval excludes zero"
     return "the interval includes zero, so the difference is not resolved"
 

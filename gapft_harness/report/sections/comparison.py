@@ -112,7 +112,7 @@ ACCURACY: tuple[Column[ModelRow], ...] = (
         Column(
             "ci95",
             "of the figure to its left; for models over audit problems and seeds",
-            lambda condition: condition.interval,
+            lambda condition: condition.estimate,
             "95% interval",
             wording.percent_interval,
             names=CI95,
@@ -281,7 +281,7 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
     ),
     Column("delta", _OF_PASS_AT_1, lambda row: row[1].delta, "difference", points),
     Column(
-        "ci95", _OF_PASS_AT_1, lambda row: row[1].interval, "95% interval",
+        "ci95", _OF_PASS_AT_1, lambda row: row[1].estimate, "95% interval",
         wording.points_interval, names=CI95,
     ),
     Column("terms", "", lambda row: split_by_state(row[1].terms), names=TERMS),
@@ -291,10 +291,10 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast]], ...] = (
     Column(
         "test",
         "",
-        lambda row: {"name": "bootstrap", "p": row[1].resampled.p_value},
+        lambda row: {"name": "bootstrap", "p": row[1].estimate.p},
         names=("test", "p"),
     ),
-    Column("", _OF_PASS_AT_1, lambda row: row[1].resampled.p_value, "p", wording.format_p_value),
+    Column("", _OF_PASS_AT_1, lambda row: row[1].estimate.p, "p", wording.format_p_value),
 )  # fmt: skip
 
 

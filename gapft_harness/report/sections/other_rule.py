@@ -186,9 +186,9 @@ CONTRASTS: tuple[Column[tuple[Findings, Contrast, Contrast]], ...] = (
     Column("b", "", lambda row: row[1].b),
     Column("", _MODEL, lambda row: contrast_name(row[0], row[1]), "contrast"),
     Column("run_rule", _RULES, lambda row: row[1].delta, "run's rule", points),
-    Column("", _MODEL, lambda row: row[1].interval, "95% interval", points_interval),
+    Column("", _MODEL, lambda row: row[1].estimate, "95% interval", points_interval),
     Column("other_rule", _RULES, lambda row: row[2].delta, "other rule", points),
-    Column("other_rule_ci95", _MODEL, lambda row: row[2].interval, "95% interval", points_interval),
+    Column("other_rule_ci95", _MODEL, lambda row: row[2].estimate, "95% interval", points_interval),
 )
 
 

@@ -77,8 +77,8 @@ def _measure_condition(findings: Findings, figure: PublishedValue) -> float | No
         contrast = findings.find_contrast(*figure.conditions)
         parts: dict[str, Any] = {
             "delta": contrast.delta,
-            "ci95_low": contrast.interval.low,
-            "ci95_high": contrast.interval.high,
+            "ci95_low": contrast.estimate.low,
+            "ci95_high": contrast.estimate.high,
             **split_by_state(contrast.terms),
         }
         return _to_percent(parts[name])

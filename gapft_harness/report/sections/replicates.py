@@ -53,7 +53,7 @@ REPLICATES: tuple[Column[tuple[Findings, RepeatedCondition]], ...] = (
     Column(
         "ci95",
         _DELTA,
-        lambda row: row[0].find_contrast(row[1].condition, row[1].original).interval,
+        lambda row: row[0].find_contrast(row[1].condition, row[1].original).estimate,
         "95% interval",
         points_interval,
         names=CI95,
@@ -105,7 +105,7 @@ def describe_changes(findings: Findings, replicate: RepeatedCondition) -> str:
         f"{_format_count(changes)} decisions changed ({percent(changes.share)}), "
         f"{format_count(changes.lost)} from right to wrong and {format_count(changes.gained)} from "
         f"wrong to right, and Pass@1 by {_format_points(changes.difference)} points "
-        f"{points_interval(contrast.interval)}."
+        f"{points_interval(contrast.estimate)}."
     )
 
 
