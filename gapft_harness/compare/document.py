@@ -211,7 +211,7 @@ def _build_model_table(comparison: Comparison) -> Table:
 
 def _measure_cut(runs: Sequence[tuple[Outcomes, NDArray[np.int64]]]) -> float | None:
     """Compute the share of responses cut at the token limit; None if a log has no endings."""
-    endings = [[rows.find_ending(row) for row in by_item.tolist()] for rows, by_item in runs]
+    endings = [[rows.endings[row] for row in by_item.tolist()] for rows, by_item in runs]
     if any({*run} == {"unknown"} for run in endings):
         return None
     return sum(run.count("length") for run in endings) / sum(map(len, endings))

@@ -106,8 +106,8 @@ def _judge_log(log: Log, judge: RuleJudge, gold: str | None, filter: str | None)
     passed, reasons = array("b"), list[str]()
     samples = _select_samples(log.read_samples(), filter_name)
     for batch in prefetch(iter(lambda: [*islice(samples, CHUNK_SIZE)], [])):
-        golds = [read_gold(sample, log.name_entry(sample.line)) for sample in batch]
         texts = [_read_text(sample, log) for sample in batch]
+        golds = [read_gold(sample, log.name_entry(sample.line)) for sample in batch]
         for verdict, _ in judge.judge(texts, golds):
             passed.append(verdict.passed)
             reasons.append(sys.intern(verdict.reason))
@@ -127,7 +127,11 @@ def _judge_log(log: Log, judge: RuleJudge, gold: str | None, filter: str | None)
 
 
 def _select_samples(samples: Iterator[Sample], filter: str | None) -> Iterator[Sample]:
-    return (sample for sample in samples if filter is None or filter in list_filters(sample))
+    return (
+        sample
+        for sample in samples
+        if filter is None or filter in (list_filters(sample) or [filter])
+    )
 
 
 def _read_text(sample: Sample, log: Log) -> str:

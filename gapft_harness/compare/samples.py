@@ -16,7 +16,7 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.outcomes.copies import CopyDetector
 from gapft_harness.outcomes.joining import Item
 from gapft_harness.outcomes.logs import Evaluation, Log, find_runs
-from gapft_harness.outcomes.samples import hash_document, list_metrics
+from gapft_harness.outcomes.samples import list_metrics
 from gapft_harness.outcomes.table import (
     Metric,
     Outcomes,
@@ -24,6 +24,7 @@ from gapft_harness.outcomes.table import (
     choose_verdict_metric,
     count_passing,
     find_first,
+    hash_problem,
     read_outcomes,
 )
 
@@ -160,10 +161,7 @@ def _add_log(
         UserError: see ``read_source_samples``; ``seen`` has documents of other logs of the run.
     """
     wanted = {digest for digest, _ in documents}
-    places = ((sample, log.name_entry(sample.line)) for sample in log.read_samples())
-    if not any(
-        hash_document(sample.problem, place, choice.on) in wanted for sample, place in places
-    ):
+    if not any(hash_problem(sample, log, choice.on) in wanted for sample in log.read_samples()):
         return
     outcomes, verdict = _read_log(log, metric, choice)
     repeated = {digest for digest, number in documents if number}

@@ -113,8 +113,10 @@ def _index_items(outcomes: Outcomes, *, with_task: bool) -> dict[Item, int]:
     counts = Counter(keys)
     return {
         (task, content, str(outcomes.numbers[row]) if counts[task, content] > 1 else ""): row
-        for row, (task, content) in enumerate(keys)
-        if not np.isnan(outcomes.values[row])
+        for row, ((task, content), value) in enumerate(
+            zip(keys, outcomes.values.tolist(), strict=True)
+        )
+        if value == value  # not NaN
     }
 
 

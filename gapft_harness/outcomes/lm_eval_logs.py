@@ -56,7 +56,7 @@ def unknown_log_error(place: str, record: Mapping[str, Any]) -> UserError:
 
 def _read_line(fields: Mapping[str, Any], line: int, place: str) -> Iterator[Sample]:
     texts = _find_texts(fields.get("resps"))
-    options = _find_options(fields)
+    options = _find_options(fields) if texts is None else (None, None)
     count = 1 if texts is None else len(texts)
     entries = _find_verdicts(fields, count, place)
     scores = spread_scores(

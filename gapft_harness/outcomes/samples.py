@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +94,13 @@ def name_score(metric: str, filter: str = NO_FILTER) -> str:
 
 def list_filters(sample: Sample) -> list[str]:
     """List the filters under which a sample has scores."""
-    return list(dict.fromkeys(name.rpartition(",")[2] for name in sample.scores))
+    return _list_filters(tuple(sample.scores))
+
+
+@lru_cache
+def _list_filters(names: tuple[str, ...]) -> list[str]:
+    """List the filters of some scores; the rows of a log have few different sets of them."""
+    return list(dict.fromkeys(name.rpartition(",")[2] for name in names))
 
 
 def list_metrics(sample: Sample, filter: str) -> list[str]:
@@ -156,29 +163,6 @@ def find_field(document: Mapping[str, Any], name: str, place: str) -> Any:
             f"{place}: doc has no field {name!r}, or it is null; {did_you_mean(name, document)}"
         )
     return value
-
-
-def hash_document(
-    document: Mapping[str, Any], place: str, fields: Sequence[str] = (), side: int = 0
-) -> bytes:
-    """Hash a document, independently of the order of its keys.
-
-    Args:
-        document: the document.
-        place: where it is, for messages.
-        fields: only these fields; empty: all. ``A=B`` is field A before and field B after.
-        side: 0 for a log before, 1 for a log after.
-
-    Raises:
-        UserError: a field is missing, or the log has no document.
-    """
-    content: Any = document
-    if fields:
-        pairs = [(field.split("=", 1) * 2)[:2] for field in fields]
-        content = {pair[0]: find_field(document, pair[side], place) for pair in pairs}
-    elif not document:
-        raise UserError(f"{place}: has no doc; expected the document, by which rows are joined")
-    return hash_value(content)
 
 
 def hash_value(value: Any) -> bytes:

@@ -32,7 +32,6 @@ from gapft_harness.outcomes.samples import (
     Sample,
     encode_canonical,
     find_field,
-    hash_document,
     hash_value,
     list_filters,
     list_metrics,
@@ -103,7 +102,7 @@ class Outcomes:
         groups: text of the field to compare by; empty without one.
         prompts: hash of the prompt; 0 without one. Hashes are those of this process.
         golds: hash of the gold answer; 0 without one.
-        endings: how the first response ended.
+        endings: how the only response ended; ``unknown`` for several.
         owners: for each score, its document.
         scores: the scores of single responses; NaN for a missing number.
         texts: for each score, the hash of the response; 0 without a text.
@@ -136,6 +135,23 @@ class Outcomes:
     metrics: dict[str, list[str]] = field(default_factory=dict)
     other_filters: dict[str, dict[str, tuple[int, float]]] = field(default_factory=dict)
 
+    def add_document(self, sample: Sample, content: bytes, log: int) -> None:
+        """Add the document of its first response, without that response.
+
+        Args:
+            sample: the response.
+            content: hash of the document.
+            log: index of its log.
+        """
+        self.contents.append(content)
+        self.numbers.append(sample.number)
+        self.log.append(log)
+        self.lines.append(sample.line)
+        self.drawn.append(0)
+        self.prompts.append(hash(sample.prompt) if sample.prompt else 0)
+        self.golds.append(0 if sample.gold is None else hash(str(sample.gold)))
+        self.endings.append(sample.ended)
+
     def describe_place(self, document: int) -> str:
         """Return a document's file and line, for messages."""
         return self.logs[self.log[document]].name_entry(self.lines[document])
@@ -147,10 +163,6 @@ class Outcomes:
     def count_responses(self, document: int) -> int:
         """Return the number of responses to a document."""
         return self.drawn[document].bit_count()
-
-    def find_ending(self, document: int) -> str:
-        """Return how the only response to a document ended; ``unknown`` for several."""
-        return self.endings[document] if self.count_responses(document) == 1 else "unknown"
 
     def find_only_texts(self) -> NDArray[np.int64]:
         """Return the hash of each document's only response, shape (P,); 0 if it has not one."""
@@ -222,20 +234,47 @@ def ungraded_error(log: Log) -> UserError:
     )
 
 
-def parse_score(value: Any, metric: str, place: str) -> float:
+def hash_problem(sample: Sample, log: Log, fields: Sequence[str] = (), side: int = 0) -> bytes:
+    """Hash the document of a response, independently of the order of its keys.
+
+    Args:
+        sample: the response.
+        log: its log.
+        fields: only these fields; empty: all. ``A=B`` is field A before and field B after.
+        side: 0 for a log before, 1 for a log after.
+
+    Raises:
+        UserError: a field is missing, or the log has no document.
+    """
+    content: Any = sample.problem
+    if fields:
+        place = log.name_entry(sample.line)
+        pairs = [(field.split("=", 1) * 2)[:2] for field in fields]
+        content = {pair[0]: find_field(content, pair[side], place) for pair in pairs}
+    elif not content:
+        raise UserError(
+            f"{log.name_entry(sample.line)}: has no doc; expected the document, by which rows are "
+            "joined"
+        )
+    return hash_value(content)
+
+
+def _parse_score(sample: Sample, log: Log, key: str) -> float:
     """Return a score as a number; NaN if it is missing.
 
     Raises:
         UserError: it is not a number, or too large to be summed.
     """
+    value = sample.scores.get(key)
     if value is None or value != value:
         return math.nan
     if isinstance(value, str) and value.strip().lower() in _MISSING_NUMBER_TEXTS:
         return math.nan
     if not isinstance(value, bool | int | float) or not abs(value) <= _MAX_NUMBER:
+        text = json.dumps(value, default=str)[:60]
         raise UserError(
-            f"{place}: metric {metric!r} is {json.dumps(value, default=str)[:60]}; expected a "
-            f"number, up to {_MAX_NUMBER:g}, for each document (corpus-level metrics cannot be "
+            f"{log.name_entry(sample.line)}: metric {key.rpartition(',')[0]!r} is {text}; expected "
+            f"a number, up to {_MAX_NUMBER:g}, for each document (corpus-level metrics cannot be "
             "compared by document)"
         )
     return float(value)
@@ -274,35 +313,32 @@ def read_outcomes(
         # the task of a renamed file is unknown
         metric = metrics.get(log.task) or next(iter(metrics.values()))
         start, first_score = len(outcomes.contents), len(outcomes.scores)
-        reading = _Reading(log, metric)
+        reading, key = _Reading(log, metric), metric.key
         for sample in reading.select():
-            place = log.name_entry(sample.line)
-            content = log.task, hash_document(sample.problem, place, on, side)
+            content = log.task, hash_problem(sample, log, on, side)
             document = _find_document(outcomes, documents, content, sample, number)
             if document == len(outcomes.contents):
-                outcomes.contents.append(content[1])
-                outcomes.numbers.append(sample.number)
-                outcomes.log.append(number)
-                outcomes.lines.append(sample.line)
-                outcomes.drawn.append(0)
-                outcomes.prompts.append(hash(sample.prompt) if sample.prompt else 0)
-                outcomes.golds.append(0 if sample.gold is None else hash(str(sample.gold)))
-                outcomes.endings.append(sample.ended)
+                outcomes.add_document(sample, content[1], number)
                 if cluster is not None:
-                    digest = hash_value(find_field(sample.problem, cluster, place))
+                    value = find_field(sample.problem, cluster, log.name_entry(sample.line))
+                    digest = hash_value(value)
                     outcomes.clusters.append(shared.setdefault(digest, digest))
                 if by is not None:
-                    group = find_field(sample.problem, by, place)
+                    group = find_field(sample.problem, by, log.name_entry(sample.line))
                     text = group if isinstance(group, str) else encode_canonical(group)
                     outcomes.groups.append(shared.setdefault(text, text))
+            else:
+                outcomes.endings[document] = "unknown"
             outcomes.drawn[document] |= 2 << sample.index if sample.index >= 0 else 1
-            if metric.key in sample.scores or not sample.scores:
-                value = sample.scores.get(metric.key)
+            if key in sample.scores or not sample.scores:
                 outcomes.owners.append(document)
-                outcomes.scores.append(parse_score(value, metric.metric, place))
+                outcomes.scores.append(_parse_score(sample, log, key))
                 outcomes.texts.append(0 if sample.text is None else hash(sample.text))
         outcomes.metrics.setdefault(log.task, reading.metrics)
-        outcomes.other_filters[log.task] = reading.sums
+        sums = outcomes.other_filters.setdefault(log.task, {})
+        for name, (count, total) in reading.sums.items():
+            earlier = sums.get(name, (0, 0.0))
+            sums[name] = earlier[0] + count, earlier[1] + total
         parts.append(_measure_log(outcomes, log, metric, start, first_score, common=common))
     outcomes.values = np.concatenate(parts)
     return outcomes
@@ -363,10 +399,16 @@ class _Reading:
             UserError: there are none.
         """
         filter_name, has_rows = self.metric.filter, False
+        keys: dict[str, str] = {}  # by filter, the name of the same metric
         for sample in self.log.read_samples():
             filters = list_filters(sample) or [filter_name]
             for name in filters:
-                self._add(sample, name)
+                key = keys.setdefault(name, name_score(self.metric.metric, name))
+                value = sample.scores.get(key)
+                count, total = self.sums.get(name, (0, 0.0))
+                if isinstance(value, bool | int | float) and value == value:
+                    count, total = count + 1, total + value
+                self.sums[name] = count, total
             if filter_name in filters:
                 if not has_rows:
                     self.metrics = list_metrics(sample, filter_name)
@@ -374,13 +416,6 @@ class _Reading:
                 yield sample
         if not has_rows:
             raise unknown_filter_error(self.log, filter_name, self.sums)
-
-    def _add(self, sample: Sample, filter: str) -> None:
-        count, total = self.sums.get(filter, (0, 0.0))
-        value = sample.scores.get(name_score(self.metric.metric, filter))
-        if isinstance(value, bool | int | float) and value == value:
-            count, total = count + 1, total + value
-        self.sums[filter] = count, total
 
 
 def _measure_log(
