@@ -86,6 +86,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.samplers.vllm.process import prepare_process as prepare_vllm
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
+    from gapft_harness.outcomes.samples import Sample
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
@@ -147,8 +148,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.training.lora import train as train_lora
     from gapft_harness.training.lora import train_together
     from gapft_harness.training.plan import budget
-    from gapft_harness.verdicts.log_files import Log
-    from gapft_harness.verdicts.sample_logs import LogRow
     from gapft_harness.verification.boxes import last_box
     from gapft_harness.verification.feedback import NO_PROGRAM, failure_feedback, without_paths
     from gapft_harness.verification.judging import judge_once_each
@@ -229,8 +228,7 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "Job",  # one unit of work
     # Log formats
     "RegisterLogReader",  # the type of register in register_log_readers
-    "Log",  # the input of a reader: path
-    "LogRow",  # the output of a reader: a document with its responses
+    "Sample",  # what a reader yields: one response, with its scores
     # Experiments
     "RegisterExperiment",  # the type of register in register_experiments
     "Experiment",  # the base class of experiments: what they add to a run

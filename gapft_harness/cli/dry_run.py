@@ -43,7 +43,6 @@ from gapft_harness.run_directory.directory import (
 from gapft_harness.run_directory.manifest import name_missing_plugins
 from gapft_harness.run_directory.tables import read_examples
 from gapft_harness.stages.experiment import Experiment, load_experiments
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     InputsChanged,
     compare_inputs,
@@ -61,6 +60,7 @@ from gapft_harness.stages.train.stored import compute_groups, is_stored, predict
 from gapft_harness.store.explain import explain_missing, summarize_reasons
 from gapft_harness.store.store import Store
 from gapft_harness.training.plan import budget
+from gapft_harness.verification.judging import closing_verifier
 
 #: The last line of a dry run if the run itself can start.
 NOTHING_MISSING = "nothing: this recipe can run"

@@ -83,7 +83,6 @@ COLUMN_PACKAGES = {
     "The report": ("report", "cli"),
     "gapft compare": ("compare",),
     "gapft gap": ("gap",),
-    "gapft rejudge": ("rejudge",),
     "Studies": ("study",),
     "Experiments": ("experiments",),
     "In Python": ("interactive",),

@@ -19,27 +19,32 @@ from gapft_harness.compare.findings import (
     compare_numbers,
 )
 from gapft_harness.compare.groups import find_aggregates
-from gapft_harness.compare.joining import Item, JoinedRows, join, refuse_other_tasks
-from gapft_harness.compare.mixed import choose_run_metrics, note_metrics
+from gapft_harness.compare.judging import JudgedLog, judge_evaluations
 from gapft_harness.compare.notes import list_notes
 from gapft_harness.compare.policy import Decision, GateRule, decide
-from gapft_harness.compare.reading import ComparedMetric, RunRows, choose_metrics, read_run
-from gapft_harness.compare.samples import SampleCounts, SampleReader
+from gapft_harness.compare.samples import SampleCounts, read_source_samples
 from gapft_harness.core.errors import UserError, did_you_mean, quote_unprintable
-from gapft_harness.report.rendering.blocks import Text
-from gapft_harness.verdicts.log_files import (
-    Evaluation,
-    Log,
-    ModelRuns,
-    find_models,
-    find_single_run,
+from gapft_harness.outcomes.joining import Item, Joined, join, refuse_other_tasks
+from gapft_harness.outcomes.logs import Evaluation, Log, ModelRuns, find_models, find_single_run
+from gapft_harness.outcomes.samples import list_filters, list_metrics
+from gapft_harness.outcomes.table import (
+    Metric,
+    Outcomes,
+    UnknownFilter,
+    choose_metrics,
+    choose_verdict_metric,
+    find_first,
+    read_outcomes,
 )
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts
+from gapft_harness.report.rendering.blocks import Text
 
 #: Maximum number of groups of ``--by``.
 _MAX_GROUPS = 1_000
 
 Value = TypeVar("Value")
+
+_REMEDY = "choose another metric: --metric"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,9 @@ class Comparison:
             results files; None: unknown.
         aggregates: lm_eval's groups of tasks.
         before_name: BEFORE as the user named it.
-        before: rows of BEFORE.
-        rows_before: shape (P,), indices of the compared rows in ``before``.
-        after: by model, for each seed its rows and the indices of the compared ones.
+        before: outcomes of BEFORE.
+        rows_before: shape (P,), the compared documents of ``before``.
+        after: by model, for each seed its outcomes and the compared documents.
         seeds: by model, the names of its seeds.
         items: the P compared items.
         numbers: the numbers of the items.
@@ -66,13 +71,13 @@ class Comparison:
     """
 
     choice: CompareChoice
-    metrics: dict[str, ComparedMetric]
+    metrics: dict[str, Metric]
     directions: dict[str, bool | None]
     aggregates: tuple[Aggregate, ...]
     before_name: str
-    before: RunRows
+    before: Outcomes
     rows_before: NDArray[np.int64]
-    after: dict[str, list[tuple[RunRows, NDArray[np.int64]]]]
+    after: dict[str, list[tuple[Outcomes, NDArray[np.int64]]]]
     seeds: dict[str, list[str]]
     items: tuple[Item, ...]
     numbers: Numbers
@@ -82,7 +87,7 @@ class Comparison:
     checks: tuple[GateCheck, ...] = ()
 
     @property
-    def metric(self) -> ComparedMetric | None:
+    def metric(self) -> Metric | None:
         """The metric and the filter if they are the same for all tasks; else None."""
         return _find_common(self.metrics.values())
 
@@ -133,7 +138,7 @@ class GateCheck:
     rule: GateRule
     model: str
     task: str
-    metric: ComparedMetric | None
+    metric: Metric | None
     pair: Paired
     sign: int
     decision: Decision
@@ -190,28 +195,35 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
     options: Any = {"latest": choice.latest, "plugin_files": choice.plugin_files}
     source = find_single_run(before, choice.tasks, "BEFORE", **options)
     after_models = find_models(after, choice.tasks, seeds=choice.seeds, **options)
+    if choice.verifier is not None:
+        source, after_models, choice = _judge_again(source, after_models, choice)
     for model in after_models:
         for run in model.runs:
             refuse_other_tasks(source, run)
     all_runs = [source, *(run for model in after_models for run in model.runs)]
-    metrics = choose_metrics(source, choice)
+    metrics = (
+        choose_metrics(source, choice.metric, choice.filter)
+        if after
+        else {
+            log.task: choose_verdict_metric(log, choice.metric, choice.filter, None, _REMEDY)
+            for log in source.logs
+        }
+    )
     if any("" in run.tasks for run in all_runs):  # a renamed file does not name its task
         metrics = dict.fromkeys(metrics, next(iter(metrics.values())))
-    before_rows = read_run(source, metrics, choice)
-    runs: list[tuple[ModelRuns, RunRows]] = []
+    reading: Any = {"on": choice.on, "common": choice.common}
+    before_rows = read_outcomes(source, metrics, cluster=choice.cluster, by=choice.by, **reading)
+    runs: list[tuple[ModelRuns, Outcomes]] = []
     metric_notes: list[Text] = []
     for model in after_models:
         for run in model.runs:
-            run_metrics = choose_run_metrics(run, metrics, source, choice)
-            run_choice = choice
-            if run.logs[0].kind != source.logs[0].kind:  # other tools have other fields
-                run_choice = replace(choice, cluster=None, by=None)
-            new_notes = note_metrics(model.name, run, metrics, run_metrics)
+            run_metrics = _choose_run_metrics(run, metrics, source, choice)
+            new_notes = _note_metrics(model.name, run, metrics, run_metrics)
             metric_notes += [note for note in new_notes if note not in metric_notes]
-            runs.append((model, read_run(run, run_metrics, run_choice, side=1)))
+            runs.append((model, read_outcomes(run, run_metrics, side=1, **reading)))
     metrics = _put_on_scale(before_rows, [rows for _, rows in runs], metrics)
     joined = join(before_rows, [rows for _, rows in runs], common=choice.common)
-    by_model: dict[str, list[tuple[RunRows, NDArray[np.int64]]]] = {
+    by_model: dict[str, list[tuple[Outcomes, NDArray[np.int64]]]] = {
         m.name: [] for m in after_models
     }
     for (model, rows), by_item in zip(runs, joined.after, strict=True):
@@ -253,7 +265,7 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
                 "one of 0 or 1 that is better when higher; metrics of the log: "
                 f"{', '.join(map(quote_unprintable, metric_names))}"
             )
-        source_counts = SampleReader(choice, joined.items, metric, source).read()
+        source_counts = read_source_samples(choice, joined.items, metric, source)
         samples = Verdicts(numbers.before == 1, source_counts.passing, source_counts.k)
     aggregates, excluded_notes = (
         find_aggregates(all_runs, metrics) if len(metrics) > 1 else ([], [])
@@ -282,6 +294,34 @@ def _compare_logs(before: str, after: Sequence[str], choice: CompareChoice) -> C
             *map(Text, excluded_notes),
         ),
     )
+
+
+def _judge_again(
+    source: Evaluation, models: Sequence[ModelRuns], choice: CompareChoice
+) -> tuple[Evaluation, list[ModelRuns], CompareChoice]:
+    """Judge the responses of all logs; without a model after, only those of a copy of BEFORE.
+
+    Raises:
+        UserError: see ``judging.judge_evaluations``.
+    """
+    assert choice.verifier is not None
+    runs = [run for model in models for run in model.runs]
+    judged = iter(
+        judge_evaluations(
+            [source, *runs],
+            choice.verifier,
+            gold=choice.gold,
+            filter=choice.filter,
+            plugin_files=choice.plugin_files,
+        )
+    )
+    judged_source = next(judged)
+    if not models:
+        return source, [ModelRuns(str(choice.verifier), (judged_source,))], choice
+    judged_models = [
+        ModelRuns(model.name, tuple(next(judged) for _ in model.runs)) for model in models
+    ]
+    return judged_source, judged_models, replace(choice, metric=None)
 
 
 def _list_tasks(comparison: Comparison, name: str) -> tuple[str, ...]:
@@ -356,8 +396,8 @@ def _check_rule(comparison: Comparison, rule: GateRule) -> Iterator[GateCheck]:
 
 
 def _put_on_scale(
-    before: RunRows, after: Sequence[RunRows], metrics: Mapping[str, ComparedMetric]
-) -> dict[str, ComparedMetric]:
+    before: Outcomes, after: Sequence[Outcomes], metrics: Mapping[str, Metric]
+) -> dict[str, Metric]:
     """Return the metrics with the scale that the rows of all runs have.
 
     Raises:
@@ -375,6 +415,48 @@ def _put_on_scale(
                 )
         scaled[task] = replace(metric, negative_log=scale.negative_log)
     return scaled
+
+
+def _choose_run_metrics(
+    run: Evaluation, metrics: Mapping[str, Metric], source: Evaluation, choice: CompareChoice
+) -> dict[str, Metric]:
+    """Choose a run's metric for each task: BEFORE's, or the log's first if its kind lacks that.
+
+    Raises:
+        UserError: a log is empty, or its first row has no metric.
+    """
+    chosen = {}
+    for log in run.logs:
+        metric = metrics.get(log.task) or next(iter(metrics.values()))
+        if log.kind != source.logs[0].kind or isinstance(log, JudgedLog):
+            metric = _choose_nearest(log, metric, choice)
+        chosen[log.task] = metric
+    return chosen
+
+
+def _choose_nearest(log: Log, metric: Metric, choice: CompareChoice) -> Metric:
+    try:
+        first = find_first(log, choice.filter)
+    except UnknownFilter:
+        first = find_first(log, None)
+    filters = list_filters(first)
+    filter_name = choice.filter if choice.filter in filters else next(iter(filters), "none")
+    has_metric = metric.metric in list_metrics(first, filter_name)
+    (nearest,) = choose_metrics(
+        Evaluation((log,)), metric.metric if has_metric else None, filter_name
+    ).values()
+    return nearest
+
+
+def _note_metrics(
+    model: str, run: Evaluation, metrics: Mapping[str, Metric], run_metrics: Mapping[str, Metric]
+) -> Iterator[Text]:
+    """Yield a note if the metrics of a run after are not those before."""
+    before, after = (
+        ", ".join(sorted({*map(str, items.values())})) for items in (metrics, run_metrics)
+    )
+    if before != after:
+        yield Text(f"{model}: {after} of its {run.logs[0].kind} logs is compared with {before}")
 
 
 def _note_copies(samples: SampleCounts | None) -> Iterator[Text]:
@@ -397,12 +479,12 @@ def _find_common(values: Iterable[Value]) -> Value | None:
     return distinct.pop() if len(distinct) == 1 else None
 
 
-def _select_values(rows: RunRows, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.frombuffer(rows.values, dtype=np.float64)[by_item]
+def _select_values(rows: Outcomes, by_item: NDArray[np.int64]) -> NDArray[np.float64]:
+    return rows.values[by_item]
 
 
 def _number_clusters(
-    rows: RunRows, joined: JoinedRows, choice: CompareChoice
+    rows: Outcomes, joined: Joined, choice: CompareChoice
 ) -> NDArray[np.int64] | None:
     """Number clusters in the order of their hashes, independently of the order of rows."""
     if not rows.clusters:
@@ -418,7 +500,7 @@ def _number_clusters(
 
 
 def _select_groups(
-    rows: RunRows, joined: JoinedRows, choice: CompareChoice
+    rows: Outcomes, joined: Joined, choice: CompareChoice
 ) -> NDArray[np.str_] | None:
     """Return groups by the chosen field, else by task if there are several; None without both."""
     order = joined.before.tolist()
@@ -437,7 +519,7 @@ def _select_groups(
 
 
 def _find_directions(
-    runs: Sequence[Evaluation], metrics: Mapping[str, ComparedMetric], choice: CompareChoice
+    runs: Sequence[Evaluation], metrics: Mapping[str, Metric], choice: CompareChoice
 ) -> dict[str, bool | None]:
     """Find for each task whether higher is better for its metric.
 

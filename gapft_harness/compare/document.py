@@ -21,13 +21,13 @@ from gapft_harness.compare.items import (
     build_explored,
     choose_positions,
     find_changed_items,
+    format_gold,
     item_rows,
     name_documents,
 )
 from gapft_harness.compare.number_format import choose_format
-from gapft_harness.compare.reading import ComparedMetric
-from gapft_harness.compare.reading import RunRows as Logs
 from gapft_harness.core.files import require_absent
+from gapft_harness.outcomes.table import Metric, Outcomes
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.frame import CI95, Column, Frame, Rows
 from gapft_harness.report.rendering import page, wording
@@ -209,7 +209,7 @@ def _build_model_table(comparison: Comparison) -> Table:
     return Frame(columns, rows).table(note)
 
 
-def _measure_cut(runs: Sequence[tuple[Logs, NDArray[np.int64]]]) -> float | None:
+def _measure_cut(runs: Sequence[tuple[Outcomes, NDArray[np.int64]]]) -> float | None:
     """Compute the share of responses cut at the token limit; None if a log has no endings."""
     endings = [[rows.endings[row] for row in by_item.tolist()] for rows, by_item in runs]
     if any({*run} == {"unknown"} for run in endings):
@@ -299,7 +299,7 @@ def _build_table_by_group(
     )
 
 
-def _format_metrics(figures: Mapping[str, ComparedMetric]) -> str:
+def _format_metrics(figures: Mapping[str, Metric]) -> str:
     """Format the metric of each task or group."""
     by_metric: dict[str, list[str]] = {}
     for name, figure in figures.items():
@@ -330,7 +330,7 @@ class ComparisonLine:
     pair: Paired
     group: str = ""
     model: str = ""
-    figure: ComparedMetric | None = None
+    figure: Metric | None = None
     by_state: ByState | None = None
     k: int = 0
     first: str | None = None
@@ -572,7 +572,7 @@ def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, s
             comparison.numbers.after[item.model][item.seed - 1],
         )
         numbers += f", {wording.format_number(old)} to {wording.format_number(new[item.position])}"
-    document, name_in_explorer = f"doc_id {item.before.doc_id}", names.get(item.position)
+    document, name_in_explorer = f"doc_id {item.before.number}", names.get(item.position)
     change_text = f"{rose if item.is_gained else fell}{numbers}"
     return Case(
         heading=f"{change_text}: {document} ({which})"
@@ -580,8 +580,8 @@ def _build_case(comparison: Comparison, item: ChangedItem, names: Mapping[int, s
         else f"{change_text} ({which})",
         name="" if name_in_explorer is None else document,
         link="" if name_in_explorer is None else page.problem_link(name_in_explorer),
-        prompt=_shorten(item.before.prompt),
-        gold=item.before.gold,
+        prompt=_shorten(item.before.question),
+        gold=format_gold(item.before.gold),
         before=_shorten(item.before.response),
         after=_shorten(item.after.response),
         gained=item.is_gained if comparison.is_judged() else None,
@@ -675,7 +675,7 @@ def _build_group_entries(
     }
 
 
-def _list_paths(rows: Logs) -> list[str]:
+def _list_paths(rows: Outcomes) -> list[str]:
     return [str(log.path) for log in rows.logs]
 
 

@@ -18,7 +18,7 @@ from gapft_harness.analysis.resampling import draw_seed_weights, resample_means
 from gapft_harness.compare.choice import PERMUTATIONS, REPLICATES
 from gapft_harness.core.streams import Stream
 from gapft_harness.core.text import natural_sort_key
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts
 
 #: Every random draw derives from this seed and its purpose, so a comparison is reproducible.
 _SEED = 0

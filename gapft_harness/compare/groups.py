@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gapft_harness.compare.findings import Aggregate
-from gapft_harness.compare.reading import ComparedMetric
-from gapft_harness.verdicts.log_files import Evaluation
+from gapft_harness.outcomes.logs import Evaluation
+from gapft_harness.outcomes.table import Metric
 
 #: Tolerance between a group's number and the recomputed mean.
 _ROUNDING = 1e-9
 
 
 def find_aggregates(
-    runs: Sequence[Evaluation], figures: Mapping[str, ComparedMetric]
+    runs: Sequence[Evaluation], figures: Mapping[str, Metric]
 ) -> tuple[list[Aggregate], list[str]]:
     """Find the groups whose mean can be compared, and a note on each that cannot.
 

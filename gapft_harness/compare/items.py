@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from gapft_harness.compare.comparison import Comparison
-from gapft_harness.compare.reading import RunRows
+from gapft_harness.outcomes.logs import Log
+from gapft_harness.outcomes.samples import Sample
+from gapft_harness.outcomes.table import Outcomes
 from gapft_harness.report.explorer.content import (
     EQUAL,
     HIGHER,
@@ -22,7 +24,6 @@ from gapft_harness.report.explorer.content import (
     classify_outcome,
 )
 from gapft_harness.report.rendering.wording import format_number
-from gapft_harness.verdicts.sample_logs import LogRow, open_row_access
 
 #: Maximum number of documents in explorer.html.
 MAX_EXPLORED = 20_000
@@ -37,16 +38,16 @@ class ChangedItem:
         seed: number of the run, from 1.
         position: the item's index in the comparison's arrays.
         is_gained: whether its number rose.
-        before: the row of the log before.
-        after: the row after.
+        before: the first response of the log before.
+        after: the first response after.
     """
 
     model: str
     seed: int
     position: int
     is_gained: bool
-    before: LogRow
-    after: LogRow
+    before: Sample
+    after: Sample
 
 
 def find_changed_items(comparison: Comparison, limit: int | None = None) -> Iterator[ChangedItem]:
@@ -56,43 +57,58 @@ def find_changed_items(comparison: Comparison, limit: int | None = None) -> Iter
         comparison: the comparison.
         limit: maximum number of gained, and of lost, items of each model.
     """
-    with _open_logs() as record:
-        for model, runs in comparison.after.items():
-            remaining = {True: limit, False: limit}
-            values = comparison.numbers.after[model]
-            for seed, (rows, by_item) in enumerate(runs, start=1):
-                differs = np.flatnonzero(values[seed - 1] != comparison.numbers.before)
-                for position in differs[np.argsort(comparison.rows_before[differs])].tolist():
-                    is_gained = bool(
-                        values[seed - 1, position] > comparison.numbers.before[position]
-                    )
-                    if remaining[is_gained] == 0:
+    changes = [*_list_changes(comparison, limit)]
+    wanted = []
+    for model, seed, position, _ in changes:
+        outcomes, documents = comparison.after[model][seed - 1]
+        wanted.append((comparison.before, int(comparison.rows_before[position])))
+        wanted.append((outcomes, int(documents[position])))
+    with _open_documents(wanted) as read_document:
+        for change, before, after in zip(changes, wanted[::2], wanted[1::2], strict=True):
+            yield ChangedItem(*change, read_document(*before), read_document(*after))
+
+
+def _list_changes(
+    comparison: Comparison, limit: int | None
+) -> Iterator[tuple[str, int, int, bool]]:
+    """Yield model, seed, position and direction of changed items; see ``find_changed_items``."""
+    before = comparison.numbers.before
+    for model, values in comparison.numbers.after.items():
+        remaining = {True: limit, False: limit}
+        for seed, seed_values in enumerate(values, start=1):
+            differs = np.flatnonzero(seed_values != before)
+            for position in differs[np.argsort(comparison.rows_before[differs])].tolist():
+                is_gained = bool(seed_values[position] > before[position])
+                if (count := remaining[is_gained]) is not None:
+                    if not count:
                         continue
-                    if (count := remaining[is_gained]) is not None:
-                        remaining[is_gained] = count - 1
-                    yield ChangedItem(
-                        *(model, seed, position, is_gained),
-                        record(comparison.before, int(comparison.rows_before[position])),
-                        record(rows, int(by_item[position])),
-                    )
+                    remaining[is_gained] = count - 1
+                yield model, seed, position, is_gained
 
 
 def read_entries(comparison: Comparison, positions: Sequence[int]) -> Iterator[ProblemTexts]:
     """Yield the texts of items, given their indices in the comparison's arrays."""
-    with _open_logs() as record:
-        for position in positions:
-            before = record(comparison.before, int(comparison.rows_before[position]))
-            after = (
-                record(rows, int(by_item[position]))
-                for runs in comparison.after.values()
-                for rows, by_item in runs
-            )
+    runs = [
+        (comparison.before, comparison.rows_before),
+        *(run for model_runs in comparison.after.values() for run in model_runs),
+    ]
+    wanted = [
+        [(run, int(documents[position])) for run, documents in runs] for position in positions
+    ]
+    with _open_documents([document for row in wanted for document in row]) as read_document:
+        for row in wanted:
+            before, *after = [read_document(*document) for document in row]
             yield ProblemTexts(
-                prompt=before.prompt,
-                gold=before.gold,
-                responses=[before.response, *(row.response for row in after)],
-                document=before.fields["doc"],
+                prompt=before.question,
+                gold=format_gold(before.gold),
+                responses=[before.response, *(sample.response for sample in after)],
+                document=dict(before.problem),
             )
+
+
+def format_gold(gold: Any) -> str:
+    """Format a gold answer as text."""
+    return "" if gold is None else str(gold)
 
 
 def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[object, ...]]:
@@ -107,12 +123,13 @@ def item_rows(comparison: Comparison, rose: str, fell: str) -> Iterator[tuple[ob
         yield (
             *(item.model, item.seed, comparison.seeds[item.model][item.seed - 1]),
             *(rose if item.is_gained else fell, task),
-            *(item.before.doc_id, digest.hex()),
+            *(item.before.number, digest.hex()),
             None if groups is None else groups[item.position],
             None if states is None else states[item.position],
             comparison.numbers.before[item.position],
             comparison.numbers.after[item.model][item.seed - 1, item.position],
-            *(item.before.prompt, item.before.gold, item.before.response, item.after.response),
+            *(item.before.question, format_gold(item.before.gold)),
+            *(item.before.response, item.after.response),
         )
 
 
@@ -184,7 +201,7 @@ def name_documents(comparison: Comparison, positions: list[int]) -> list[str]:
     """Return distinct names of documents: ``doc_id``, with task or hash if needed."""
     rows = comparison.rows_before[positions].tolist()
     tasks_and_ids = [
-        (comparison.items[p][0], comparison.before.doc_ids[row])
+        (comparison.items[p][0], str(comparison.before.numbers[row]))
         for p, row in zip(positions, rows, strict=True)
     ]
     has_tasks = len({task for task, _ in tasks_and_ids}) > 1
@@ -195,15 +212,22 @@ def name_documents(comparison: Comparison, positions: list[int]) -> list[str]:
 
 
 @contextmanager
-def _open_logs() -> Iterator[Callable[[RunRows, int], LogRow]]:
-    """Provide a function that reads rows by their numbers, and opens each log once."""
+def _open_documents(
+    documents: Sequence[tuple[Outcomes, int]],
+) -> Iterator[Callable[[Outcomes, int], Sample]]:
+    """Provide a function that reads the first response to a document, of these documents."""
+    lines: dict[Path, tuple[Log, set[int]]] = {}
+    for outcomes, document in documents:
+        log = outcomes.logs[outcomes.log[document]]
+        lines.setdefault(log.path, (log, set()))[1].add(outcomes.lines[document])
     with ExitStack() as stack:
-        readers: dict[Path, Callable[[int, int], LogRow]] = {}
+        readers = {
+            path: stack.enter_context(log.open_lines(wanted))
+            for path, (log, wanted) in lines.items()
+        }
 
-        def read_row(rows: RunRows, row: int) -> LogRow:
-            log = rows.logs[rows.log[row]]
-            if log.path not in readers:
-                readers[log.path] = stack.enter_context(open_row_access(log))
-            return readers[log.path](rows.lines[row], rows.offsets[row])
+        def read_document(outcomes: Outcomes, document: int) -> Sample:
+            path = outcomes.logs[outcomes.log[document]].path
+            return readers[path](outcomes.lines[document])[0]
 
-        yield read_row
+        yield read_document

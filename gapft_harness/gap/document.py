@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
@@ -15,6 +16,9 @@ from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
 from gapft_harness.gap.measuring import MeasuredSearch
 from gapft_harness.gap.prospects import Prospects
 from gapft_harness.gap.searched import SearchedRun
+from gapft_harness.outcomes.logs import Log, open_log
+from gapft_harness.outcomes.samples import VERDICT, Sample, list_filters, name_score
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
 from gapft_harness.report.frame import CI95, Column, Frame
@@ -31,12 +35,9 @@ from gapft_harness.report.rendering.wording import (
     points,
     points_interval,
 )
-from gapft_harness.verdicts.log_files import open_log
-from gapft_harness.verdicts.sample_logs import LogRow, SampleLog
-from gapft_harness.verdicts.table import Verdicts
 
-#: Two rows of the same document and filter: greedy log, samples log.
-_Pair = tuple[LogRow, LogRow]
+#: The responses to a problem under one filter: the greedy one, and the samples.
+_Pair = tuple[list[Sample], list[Sample]]
 
 
 #: The pages and the results.
@@ -417,7 +418,10 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
     The states under the other filters are fields to filter by.
     """
     (chosen, first), *others = findings.items()
-    words = [[_list_words(row) for row in pair] for pair in _read_pairs(search, chosen)]
+    words = [
+        [[_name_verdict(sample, chosen) for sample in side] for side in pair]
+        for pair in _read_pairs(search, chosen)
+    ]
     return ExplorerContent(
         title=f"The gap of {search.task}",
         remark=f"Split {search.split}, {search.k} samples of each problem; {search.judge}.",
@@ -440,19 +444,32 @@ def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) 
 
 def _read_pairs(search: MeasuredSearch, chosen: str) -> Iterator[_Pair]:
     """Read the rows under the chosen filter, in the order of the problems."""
-    logs = (SampleLog(open_log(search.logs[kind]), chosen) for kind in (GREEDY_LOG, SAMPLES_LOG))
-    return zip(*logs, strict=True)
+    groups = [
+        groupby(
+            _select_samples(open_log(search.logs[kind]), chosen), key=lambda sample: sample.line
+        )
+        for kind in (GREEDY_LOG, SAMPLES_LOG)
+    ]
+    for (_, greedy), (_, samples) in zip(*groups, strict=True):
+        yield [*greedy], [*samples]
 
 
-def _list_words(row: LogRow) -> list[str]:
-    return [format_verdict(status) for status in row.statuses or ()]
+def _select_samples(log: Log, chosen: str) -> Iterator[Sample]:
+    return (sample for sample in log.read_samples() if chosen in list_filters(sample))
+
+
+def _name_verdict(sample: Sample, chosen: str) -> str:
+    status = sample.reason.partition(":")[0]
+    if status not in ("error", "timeout"):
+        status = "pass" if sample.scores[name_score(VERDICT, chosen)] else "fail"
+    return format_verdict(status)
 
 
 def _build_entry(pair: _Pair) -> ProblemTexts:
-    greedy, samples = pair
+    (greedy,), samples = pair
     return ProblemTexts(
-        prompt=greedy.prompt,
-        gold=greedy.gold,
-        responses=[*greedy.texts, *samples.texts],
-        document=greedy.document,
+        prompt=greedy.question,
+        gold=str(greedy.gold),
+        responses=[str(greedy.text), *(str(sample.text) for sample in samples)],
+        document=dict(greedy.problem),
     )

@@ -18,7 +18,7 @@ from gapft_harness.analysis.pass_at_k import pass_at_k
 from gapft_harness.analysis.resampling import resample_means
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts
 
 #: Number of bootstrap replicates for every interval.
 REPLICATES = 2_000

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS, RunDirectory
-from gapft_harness.verdicts.table import Verdicts
 
 
 @dataclass(frozen=True, slots=True)

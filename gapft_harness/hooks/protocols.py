@@ -572,7 +572,7 @@ class RegisterExperiment(Protocol):
 
 
 class RegisterLogReader(Protocol):
-    """Registers a reader of logged responses: ``rows(log)`` yields one ``api.LogRow`` per document.
+    """Registers a reader of logged responses: ``read(path)`` yields an ``api.Sample`` for each.
 
     ``recognises(path)`` returns whether it can read a file or folder; readers of plugins are asked
     before the bundled ones. ``task(path)`` returns the task's name if the file contains it.
@@ -581,7 +581,7 @@ class RegisterLogReader(Protocol):
     def __call__(
         self,
         name: str,
-        rows: Callable[[Any], Iterable[Any]],
+        read: Callable[[Path], Iterable[Any]],
         *,
         recognises: Callable[[Path], bool] | None = None,
         task: Callable[[Path], str] | None = None,

@@ -67,4 +67,4 @@ def register_experiments(register: RegisterExperiment) -> None:
 
 @hookspec
 def register_log_readers(register: RegisterLogReader) -> None:
-    """``register(name, rows, recognises=, task=)``: ``rows(log)`` yields one row per document."""
+    """``register(name, read, recognises=, task=)``: ``read(path)`` yields ``api.Sample``s."""

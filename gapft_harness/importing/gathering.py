@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import CONTEXT_EXCEEDED, GREEDY, Problem, Verdict
 from gapft_harness.hooks.protocols import Generated, Generation, Request
-from gapft_harness.importing.formats import find_format
 from gapft_harness.importing.problems import ProblemIndex, ResponsePlaces
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, ImportFormat
+from gapft_harness.importing.responses import is_numbered, read_responses
+from gapft_harness.importing.rows import ImportChoice, ImportedResponse
+from gapft_harness.outcomes.logs import Log, open_log
 from gapft_harness.stages.generation.stored_files import (
     Record,
     build_response_records,
@@ -84,25 +85,23 @@ class Gathering:
         paths = self.choice.paths
         self.hashes = self.choice.compute_hashes()
         _require_distinct(paths, self.hashes)
-        formats = [find_format(Path(path), self.plugin_files) for path in paths]
+        logs = [open_log(Path(path), self.plugin_files) for path in paths]
         all_paths, seen = ", ".join(paths), ResponsePlaces(paths)
-        if self.choice.filter is not None and not any(
-            file_format.has_filters for file_format in formats
-        ):
+        numbered = {is_numbered(log) for log in logs[bool(self.choice.greedy) :]}
+        if self.choice.filter is not None and numbered == {True}:
             raise UserError(f"{all_paths}: remove --filter; it applies only to logs of lm_eval")
-        numbered = {file_format.is_numbered for file_format in formats[bool(self.choice.greedy) :]}
         if len(numbered) > 1:
             raise UserError(
                 f"{all_paths}: cannot import plain JSON lines together with another format; give "
                 "files of one format"
             )
-        for number, (path, file_format) in enumerate(zip(paths, formats, strict=True)):
-            self.formats[path] = file_format.name
-            rows = self._place_responses(path, number, file_format, seen)
+        for number, (path, log) in enumerate(zip(paths, logs, strict=True)):
+            self.formats[path] = log.kind
+            rows = self._place_responses(path, number, log, seen)
             while batch := list(islice(rows, _BATCH_SIZE)):
                 keep(self._build_records(batch, tokenizer))
                 progress(self.response_count)
-            if path != self.choice.greedy and not file_format.is_numbered:
+            if path != self.choice.greedy and not is_numbered(log):
                 self.samples += seen.count_samples(self.problems, self.samples, path)
         if True in numbered:
             self.samples = seen.count_samples(self.problems, 0, all_paths)
@@ -122,13 +121,13 @@ class Gathering:
                 raise UserError(f"{path}: was changed while it was read; import it again")
 
     def _place_responses(
-        self, path: str, number: int, file_format: ImportFormat, seen: ResponsePlaces
+        self, path: str, number: int, log: Log, seen: ResponsePlaces
     ) -> Iterator[_PlacedResponse]:
         """Yield the needed responses of one file, with their problems and indices."""
         greedy = path == self.choice.greedy
         known_problems = ProblemIndex(self.problems, self.split, self.choice.on)
-        earlier_samples = 0 if file_format.is_numbered else self.samples
-        for row in file_format.read(Path(path), self.choice, greedy):
+        earlier_samples = 0 if is_numbered(log) else self.samples
+        for row in read_responses(log, self.choice, greedy):
             if self.choice.on and row.key[0] != "doc":
                 raise UserError(
                     f"{row.place}: identifies its problem by {row.key[0]}, but --on joins by "

@@ -24,7 +24,6 @@ from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.recording import require_same_model, require_same_rules
 from gapft_harness.run_directory.tables import write_problems
 from gapft_harness.stages.generation.sealing import (
-    closing_verifier,
     read_description,
     write_responses,
 )
@@ -33,6 +32,7 @@ from gapft_harness.stages.integrity.inputs import require_same_inputs
 from gapft_harness.stages.search.data import load_problems
 from gapft_harness.stages.search.stage import read_finished_facts
 from gapft_harness.stages.search.states import write_split_states
+from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer

@@ -10,7 +10,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Problem
 from gapft_harness.importing.rows import ImportedResponse
-from gapft_harness.verdicts.sample_logs import find_field, hash_value
+from gapft_harness.outcomes.samples import find_field, hash_value
 
 
 class ProblemIndex:

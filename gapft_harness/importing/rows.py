@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import sha256
 from gapft_harness.core.records import Verdict
-from gapft_harness.core.text import describe_read_error, replace_text_surrogates
+from gapft_harness.core.text import describe_read_error
 from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
 
 #: The key of a row's problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
@@ -102,56 +102,6 @@ class ImportedResponse:
     rule: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Reads a file; the last argument is whether it contains only greedy responses.
-ReadResponses = Callable[[Path, ImportChoice, bool], Iterator[ImportedResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class ImportFormat:
-    """A format of files.
-
-    Attributes:
-        name: its name in the manifest and in messages.
-        read: reads a file.
-        is_numbered: whether rows have the number of the sample, over all files; else the samples of
-            a second file follow those of the first.
-        has_filters: whether rows belong to filters, of which one is used.
-    """
-
-    name: str
-    read: ReadResponses
-    is_numbered: bool = False
-    has_filters: bool = False
-
-
-def parse_verdict(value: Any, name: str, place: str) -> Verdict:
-    """Parse a verdict from a number or a boolean.
-
-    Raises:
-        UserError: the value is not 0 or 1.
-    """
-    if not isinstance(value, bool | int | float) or value not in (0, 1):
-        raise UserError(
-            f"{place}: {name} is {json.dumps(value, default=str)[:60]}; expected a verdict, 0 or 1 "
-            "(false or true). Name another field or metric (--metric), or have the task's verifier "
-            "judge (--judge)"
-        )
-    return create_verdict(bool(value))
-
-
 def create_verdict(passed: bool) -> Verdict:
     """Create a verdict that is marked as imported."""
     return Verdict("pass" if passed else "fail", IMPORTED_PREFIX)
-
-
-def read_text_field(record: Mapping[str, Any], field: str, place: str) -> str:
-    """Read a text field of a row.
-
-    Raises:
-        UserError: the field is missing or not a text.
-    """
-    value = record.get(field)
-    if not isinstance(value, str):
-        found = json.dumps(value, default=str)[:60] if field in record else "nothing"
-        raise UserError(f"{place}: key {field!r}: found {found}; expected a string")
-    return replace_text_surrogates(value)

@@ -20,9 +20,8 @@ from gapft_harness.stages.experiment import (
     list_report_parts,
     require_finished_steps,
 )
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.selection.stage import list_arms
-from gapft_harness.verification.judging import judge_once_each, verify_unique
+from gapft_harness.verification.judging import closing_verifier, judge_once_each, verify_unique
 
 if TYPE_CHECKING:
     import numpy as np

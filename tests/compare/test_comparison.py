@@ -299,8 +299,8 @@ def test_reports_default_metric_and_filter(tmp_path: Path) -> None:
 
 def test_warns_about_changed_prompts_and_golds(tmp_path: Path) -> None:
     before = write_log(tmp_path / "a", [0, 1, 1])
-    rows = [row(i, 1, prompt_hash="few-shot") for i in range(3)]
-    rows[2]["target_hash"] = "another"
+    rows = [row(i, 1, arguments={"gen_args_0": {"arg_0": f"few-shot {i}"}}) for i in range(3)]
+    rows[2]["target"] = "another"
     notes = compare_logs(before, write_log(tmp_path / "b", rows=rows)).notes
     warnings = [note.text for note in notes if note.role == "warning"]
     assert [note for note in warnings if "prompt" in note and "3 of 3" in note]

@@ -12,7 +12,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.log_files import find_runs
+from gapft_harness.outcomes.logs import find_runs
 from tests.compare.logs import row, write_log
 
 

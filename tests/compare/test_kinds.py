@@ -11,7 +11,7 @@ from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.core.errors import UserError
 from tests.compare.logs import row, write_log
-from tests.verdicts.made import copy_details
+from tests.outcomes.made import copy_details
 
 
 def build_rows(numbers: list[int]) -> list[dict[str, Any]]:

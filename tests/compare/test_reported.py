@@ -12,16 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import build_results as results_of
 from gapft_harness.compare.gate import find_verdict
 from gapft_harness.compare.policy import build_margin_rule
 from gapft_harness.core.errors import UserError
-from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-from gapft_harness.rejudge.document import build_document, build_results
-from gapft_harness.rejudge.flips import Flips
-from gapft_harness.rejudge.logs import LogsJudged, judge_logs
 from tests.compare.logs import row, write_log
 
 #: Placeholders of lm_eval's tasks for documents that a metric does not apply to.
@@ -217,12 +213,13 @@ def test_reads_logs_without_filter_and_metrics(tmp_path: Path) -> None:
     refuse(bare, other)
 
 
-# Rejudging
+# Judging again
 
 
-def rejudge(*logs: Path, **choice: Any) -> LogsJudged:
+def judge(log: Path, *after: Path, **choice: Any) -> Comparison:
     rule = Rule("option_letter", {"rule": "whole_response"})
-    return judge_logs([str(log) for log in logs], RejudgeChoice(rule, **choice), Flips(5))
+    logs = [f"after={path}" for path in after]
+    return compare(str(log), logs, CompareChoice(verifier=rule, **choice))
 
 
 def build_letter_row(number: int, value: Any, text: str, **changes: Any) -> dict[str, Any]:
@@ -236,27 +233,23 @@ def build_ungraded_row(number: int, text: str) -> dict[str, Any]:
     return fields
 
 
-def test_ungraded_log_is_only_rejudged(tmp_path: Path) -> None:
-    rows = [build_ungraded_row(n, text) for n, text in enumerate("BACB")]
+def test_ungraded_logs_need_a_verifier(tmp_path: Path) -> None:
     facts = {"higher_is_better": {"toy": {"bypass": False}}}
-    log = write_log(tmp_path / "b", rows=rows, results={"bypass,none": 999}, facts=facts)
+    log, other = (
+        write_log(
+            tmp_path / name,
+            rows=[build_ungraded_row(n, text) for n, text in enumerate(texts)],
+            results={"bypass,none": 999},
+            facts=facts,
+        )
+        for name, texts in (("b", "BACB"), ("a", "BBCB"))
+    )
     refuse(log, log)
     refuse(log, log, metric="bypass")
-    judged = rejudge(log)
-    assert not judged.is_graded
-    results = build_results(judged)
-    assert (results["after"], results["before"], results["right_now"]) == (0.5, None, None)
-    assert results["verdicts"] == {"fail": 2, "pass": 2}
-    build_document(judged)
-    with_earlier_rule = rejudge(log, was=Rule("option_letter", {"rule": "first_explicit"}))
-    assert build_results(with_earlier_rule)["before"] == 0.5
-    with pytest.raises(UserError):
-        rejudge(log, metric="bypass")
-    graded = write_log(
-        tmp_path / "a", rows=[build_letter_row(n, 1, "B") for n in range(4)], task="other"
-    )
-    with pytest.raises(UserError):
-        rejudge(log, graded)
+    assert read_means(judge(log, other)) == (0.5, 0.75)
+    for choice in ({}, {"metric": "bypass"}):
+        with pytest.raises(UserError):
+            judge(log, **choice)
 
 
 def test_reads_unnested_responses(tmp_path: Path) -> None:
@@ -266,24 +259,17 @@ def test_reads_unnested_responses(tmp_path: Path) -> None:
         for n, (v, text) in enumerate([(1, "B"), (0, "C"), (0, "B")])
     ]
     log = write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 1 / 3})
-    judged = rejudge(log)
-    assert (build_results(judged)["before"], build_results(judged)["after"]) == (
-        pytest.approx(1 / 3), pytest.approx(2 / 3))  # fmt: skip
-    assert [flip.was_answer for flip in judged.flips.kept] == ["B"]
+    (paired,) = judge(log).findings.models.values()
+    assert (paired.before, paired.after) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
 
 
-def test_rejudge_checks_reported_number(tmp_path: Path) -> None:
+def test_judging_checks_reported_number(tmp_path: Path) -> None:
     rows = [build_letter_row(n, n % 2, "B") for n in range(4)]
-    assert (
-        rejudge(write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 0.5})).responses
-        == 4
-    )
+    log = write_log(tmp_path / "b", rows=rows, results={"exact_match,none": 0.5})
+    assert len(judge(log).items) == 4
     wrong = write_log(tmp_path / "c", rows=rows, results={"exact_match,none": 0.75})
     with pytest.raises(UserError):
-        rejudge(wrong)
-    marked = [build_letter_row(n, -1.0 if n else 1.0, "B") for n in range(4)]
-    with pytest.raises(UserError):
-        rejudge(write_log(tmp_path / "d", rows=marked, results={"exact_match,none": 1.0}))
+        judge(wrong)
 
 
 def test_results_file_covers_several_filters(tmp_path: Path) -> None:

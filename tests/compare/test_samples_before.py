@@ -10,7 +10,7 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts
 from tests.compare.logs import row, write_log
 
 

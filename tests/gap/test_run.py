@@ -18,8 +18,8 @@ from gapft_harness.gap.document import build_run_document
 from gapft_harness.gap.findings import GapFindings, compute_findings
 from gapft_harness.gap.prospects import Plan, Prospects, assess
 from gapft_harness.gap.searched import SearchedRun
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.report.rendering.document import Document
-from gapft_harness.verdicts.table import Verdicts
 from tests.kit.command import succeed
 from tests.kit.letters import prepare_letters_run
 

@@ -83,10 +83,10 @@ def test_imports_inspect_logs(task: LettersTask, model: Path) -> None:
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
-    assert run.manifest()["imported"]["pool"]["verdict_field"] == "score exact"
+    assert run.manifest()["imported"]["pool"]["verdict_field"] == "exact under filter none"
     with pytest.raises(UserError, match=r"the greedy response of problem .* again"):
         import_and_run(task, model, "other", [greedy], greedy=samples)
-    with pytest.raises(UserError, match="unknown score 'f1'; known: exact"):
+    with pytest.raises(UserError, match="no metric 'f1'; "):
         import_and_run(task, model, "other", [samples], greedy=greedy, metric="f1")
     content = Path(samples).read_bytes()
     Path(samples).write_bytes(content[: len(content) // 2])
@@ -95,5 +95,5 @@ def test_imports_inspect_logs(task: LettersTask, model: Path) -> None:
     edited = log.read_eval_log(greedy)
     edited.samples[0].scores["exact"].value = "P"
     log.write_eval_log(edited, greedy)
-    with pytest.raises(UserError, match='score exact is "P"; expected a verdict'):
+    with pytest.raises(UserError, match=r"exact is 0\.5; expected a verdict"):
         import_and_run(task, model, "other", [], greedy=greedy)

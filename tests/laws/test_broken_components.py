@@ -207,7 +207,7 @@ COMPONENTS = {
         return_each("[('../x.csv', [])]"),
     ),
     "log reader": Component(
-        "def made(log):\n    BODY\n",
+        "def made(path):\n    BODY\n",
         "",
         ("1 / 0", "raise SystemExit(0)", "yield {'doc': 1}", "yield 3"),
         '"mine", made, recognises=lambda path: path.suffix == ".mine"',

@@ -16,12 +16,12 @@ from gapft_harness.core.records import (
     Arm,
     Budget,
 )
+from gapft_harness.outcomes.verdicts import Verdicts, encode_answers
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.reading.columns import DEPLOYED, PASS, codes, read_columns
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import require_consistent
 from gapft_harness.run_directory.parquet import read_facts
-from gapft_harness.verdicts.table import Verdicts, encode_answers
 
 
 def find_deployment(recipe: Mapping[str, Any]) -> Deployment | None:

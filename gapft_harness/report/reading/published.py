@@ -14,13 +14,13 @@ from typing import Any
 
 from gapft_harness.analysis.pass_at_k import format_k
 from gapft_harness.core.records import SOURCE
+from gapft_harness.outcomes.verdicts import Verdicts
 from gapft_harness.recipe.recipe import MINUS
 from gapft_harness.report.reading.audits import read_verdicts
 from gapft_harness.report.rendering.blocks import Text
 from gapft_harness.report.rendering.wording import points
 from gapft_harness.run_directory import layout
 from gapft_harness.run_directory.directory import SPLITS
-from gapft_harness.verdicts.table import Verdicts
 
 #: Counts of problems by state.
 _COUNTS = ("solved", "recovered", "missed", "verified")

@@ -61,7 +61,6 @@ from gapft_harness.stages.generation.reuse import (
     count_stored_responses,
 )
 from gapft_harness.stages.generation.sealing import (
-    closing_verifier,
     read_description,
     write_responses,
 )
@@ -78,6 +77,7 @@ from gapft_harness.stages.generation.stored_files import (
 from gapft_harness.stages.generation.verdicts import ChunkJudge, judge_chunks, place_verdicts
 from gapft_harness.store.recorded import record_groups
 from gapft_harness.store.store import Store
+from gapft_harness.verification.judging import closing_verifier
 
 #: Increase it when stored responses could be misread, or an unchanged key would stand for different
 #: responses.

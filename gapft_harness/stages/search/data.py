@@ -12,7 +12,6 @@ from gapft_harness.hooks.manager import Plugins, load_plugins
 from gapft_harness.hooks.protocols import ReportProgress, Verifier, report_nothing
 from gapft_harness.recipe.recipe import Recipe
 from gapft_harness.run_directory.directory import RunDirectory, Split
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.stages.integrity.inputs import (
     find_named_files,
     hash_components,
@@ -26,6 +25,7 @@ from gapft_harness.stages.search.splits import (
     read_splits,
 )
 from gapft_harness.stages.search.trainable import check_trainable
+from gapft_harness.verification.judging import closing_verifier
 
 if TYPE_CHECKING:
     from gapft_harness.lm_eval_bridge.loaded_task import LoadedTask

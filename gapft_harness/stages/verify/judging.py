@@ -24,10 +24,10 @@ from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
 from gapft_harness.run_directory.manifest import IMPORTED_PREFIX, ImportFacts, Manifest
 from gapft_harness.run_directory.parquet import read_facts
 from gapft_harness.run_directory.tables import JudgedResponse, read_judged, read_problems
-from gapft_harness.stages.generation.sealing import closing_verifier, count_tokens
+from gapft_harness.stages.generation.sealing import count_tokens
 from gapft_harness.stages.integrity.differences import Differences, compare_values
 from gapft_harness.stages.integrity.inputs import read_model_state
-from gapft_harness.verification.judging import judge_and_answer
+from gapft_harness.verification.judging import closing_verifier, judge_and_answer
 
 #: Responses judged again at a time, and the maximum number of named differences of a table.
 _RESPONSE_BATCH, _MAX_NAMED = 1024, 20

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gapft_harness.core.errors import UserError, quote_unprintable
-from gapft_harness.verdicts.log_files import Log
+from gapft_harness.outcomes.logs import Log
 
 #: Tolerance between a mean and the reported number, for floating-point rounding.
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from gapft_harness.compare.choice import Rule
 from gapft_harness.core.errors import PluginError, UserError
 from gapft_harness.core.records import Gold, Response, Verdict
 from gapft_harness.hooks.checked import find_answer_reader
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.hooks.protocols import Progress, Verifier
+from gapft_harness.hooks.protocols import Verifier
 from gapft_harness.hooks.registration import VerifierTraits
-from gapft_harness.rejudge.choice import Rule
-from gapft_harness.stages.generation.sealing import closing_verifier
 from gapft_harness.verification.judging import (
     VerdictAndAnswer,
     check_golds,
+    closing_verifier,
     judge_and_answer,
     judge_once_each,
 )
@@ -41,15 +41,10 @@ class RuleJudge:
     Attributes:
         rule: the verifier's name and parameters.
         verifier: the verifier in this process.
-        uses_processes: whether many pairs are judged in other processes.
-        progress: called with the number of responses judged so far.
     """
 
     def __init__(self, rule: Rule, verifier: Verifier, pool: WorkerPool | None) -> None:
         self.rule, self.verifier, self._pool = rule, verifier, pool
-        self.uses_processes = pool is not None
-        self.progress: Progress = lambda *_: None
-        self._judged = 0
         self._answers = find_answer_reader(verifier)
 
     def check_golds(self, golds: Iterable[tuple[Gold, str]], remedy: str) -> None:
@@ -77,14 +72,8 @@ class RuleJudge:
             PluginError: the verifier is broken.
         """
         if self._pool is None or len(texts) < _MIN_POOLED:
-            verdicts = judge_and_answer(
-                self.verifier, self._answers, _build_responses(texts), golds
-            )
-        else:
-            verdicts = judge_once_each(self._judge_in_processes, texts, golds)
-        self._judged += len(texts)
-        self.progress(f"verdicts of {self.rule.name}", self._judged, 0)
-        return verdicts
+            return judge_and_answer(self.verifier, self._answers, _build_responses(texts), golds)
+        return judge_once_each(self._judge_in_processes, texts, golds)
 
     def _judge_in_processes(
         self, texts: Sequence[str], golds: Sequence[Gold]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import combinations
 
 
@@ -22,7 +22,7 @@ class CopyDetector:
         self._drawn: Counter[int] = Counter()
         self._agreeing: Counter[tuple[int, int]] = Counter()
 
-    def add(self, samples: Sequence[str | bytes]) -> None:
+    def add(self, samples: Sequence[Hashable]) -> None:
         """Add one problem's samples, or hashes of them, in the order of their numbers."""
         self._drawn[len(samples)] += 1
         if len(set(samples)) == len(samples):

@@ -1,4 +1,4 @@
-"""One log says the same to ``gapft compare``, ``gapft rejudge`` and ``gapft import``."""
+"""One log says the same to each use that needs to know what passed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from gapft_harness.compare.choice import CompareChoice as Compared
+from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.formats import read_log
+from gapft_harness.importing.responses import read_responses
 from gapft_harness.importing.rows import ImportChoice as Imported
-from gapft_harness.rejudge.choice import RejudgeChoice as Judged
-from gapft_harness.rejudge.choice import Rule
-from gapft_harness.rejudge.flips import Flips
-from gapft_harness.rejudge.logs import judge_logs
+from gapft_harness.outcomes.logs import open_log
 from tests.compare.logs import row, write_log
 
 #: Metric and filter, as the options of each command.
@@ -39,22 +37,24 @@ def by_compare(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> l
     return [passing[number] for number in sorted(passing)]
 
 
-def by_rejudge(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
+def by_verifier(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
+    """As the verdicts before those of a verifier."""
     rule = Rule("option_letter", {"rule": "whole_response"})
-    found = judge_logs([str(log)], Judged(rule, **options), Flips(0))
-    k = found.responses // len(found.before)
-    return [round(share * k) for share in found.before]
+    found = compare(str(log), [], Compared(verifier=rule, **options))
+    shares = dict(zip(found.rows_before.tolist(), found.numbers.before.tolist(), strict=True))
+    k = found.before.count_responses(0)
+    return [round(shares[number] * k) for number in sorted(shares)]
 
 
 def by_import(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
     passing: Counter[int] = Counter()
-    for one in read_log(log, Imported([str(log)], **options), False):
+    for one in read_responses(open_log(log), Imported([str(log)], **options), False):
         assert one.verdict is not None
         passing[one.line] += one.verdict.passed
     return [passing[line] for line in sorted(passing)]
 
 
-COMMANDS = (by_compare, by_rejudge, by_import)
+COMMANDS = (by_compare, by_verifier, by_import)
 
 
 def letters(number: int, value: Any, *, k: int = 1, **changes: Any) -> dict[str, Any]:
@@ -130,10 +130,9 @@ def test_a_pass_at_1_between_says_how_many_and_not_which(tmp_path: Path) -> None
     """States need no more; verdicts on each response do."""
     rows = [several(0, 1 / 3), several(1, 2 / 3)]
     log = write_log(tmp_path / "log", rows=rows)
-    assert by_compare(log, rows, {}) == [1, 2]
-    for command in (by_rejudge, by_import):
-        with pytest.raises(UserError, match="pass@1"):
-            command(log, rows, {})
+    assert by_compare(log, rows, {}) == by_verifier(log, rows, {}) == [1, 2]
+    with pytest.raises(UserError, match="pass@1"):
+        by_import(log, rows, {})
 
 
 def test_a_metric_that_is_better_when_lower_says_nothing(tmp_path: Path) -> None:

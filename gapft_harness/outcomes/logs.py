@@ -1,4 +1,8 @@
-"""Find logs from command-line arguments: files, folders, globs; models, training seeds, tasks."""
+"""Find logs from command-line arguments: files, folders, globs; models, training seeds, tasks.
+
+One evaluation may have several logs of a task if these are shards: parts of one data set, evaluated
+with the same settings. Whether they share documents shows when they are read.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,16 @@ import errno
 import glob
 import math
 import os
+import pickle
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, zip_longest
 from pathlib import Path
+from reprlib import repr as shorten
 from typing import Any
 
 from gapft_harness.core.errors import UserError, did_you_mean
@@ -19,6 +27,9 @@ from gapft_harness.core.json_values import parse_object
 from gapft_harness.core.text import describe_read_error, natural_sort_key, read_text
 from gapft_harness.hooks.manager import load_plugins
 from gapft_harness.hooks.registration import LogReaderTraits, Registration
+from gapft_harness.outcomes.formats import LM_EVAL
+from gapft_harness.outcomes.lm_eval_logs import read_lm_eval_log
+from gapft_harness.outcomes.samples import VERDICT, Sample
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
 #: ``samples_TASK_DATE.jsonl``, lm_eval's name for logs; optionally packed with gzip.
@@ -27,12 +38,12 @@ _LOG_NAME = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl(\.gz)?")
 _DETAILS_NAME = re.compile(rf"details_(?P<task>.+)_(?P<date>{_DATE})\.parquet")
 #: Suffixes of other logs to look for in a folder.
 _SUFFIXES = (".eval", ".parquet", ".jsonl", ".jsonl.gz", ".json")
-#: The name of lm_eval's reader.
-LM_EVAL = "lm-eval"
 #: Error codes of folders that vanish during the walk, such as those of processes in /proc.
 _VANISHED_CODES = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH, errno.EINVAL)
 #: Keys to read from lm_eval's results file.
-_RESULTS_KEYS = ("versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples")
+_RESULTS_KEYS = (
+    "versions", "higher_is_better", "results", "groups", "group_subtasks", "n-samples", "config",
+)  # fmt: skip
 #: Names of a log's entries in messages, by the kind of log; default: line.
 _ENTRY_NAMES = {"inspect": "Inspect's sample", "lighteval": "row"}
 
@@ -43,11 +54,12 @@ class Log:
 
     Attributes:
         path: the file.
-        task: from its name, or as its reader finds it; "" if unknown.
+        task: the name under which it is compared; "" if unknown.
         facts: content of lm_eval's results file of the same date, if there is one beside the log:
-            ``versions``, ``results``, ``higher_is_better``, and the groups.
-        results: path of that file.
+            ``versions``, ``results``, ``higher_is_better``, ``config``, and the groups.
         reader: its reader; None: lm_eval's.
+        results: path of lm_eval's results file.
+        own_task: the task's name in the log, from the file's name or as its reader finds it.
     """
 
     path: Path
@@ -55,6 +67,7 @@ class Log:
     facts: dict[str, Any]
     reader: Registration | None = None
     results: Path | None = None
+    own_task: str = ""
 
     @property
     def kind(self) -> str:
@@ -64,7 +77,59 @@ class Log:
     @property
     def version(self) -> object:
         """Version of the task; None if unknown."""
-        return self.facts.get("versions", {}).get(self.task)
+        return self.facts.get("versions", {}).get(self.own_task)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the evaluation in lm_eval's results file; empty if unknown."""
+        config = self.facts.get("config", {})
+        arguments = config.get("model_args") or {}
+        if isinstance(arguments, str):
+            arguments = dict(part.partition("=")[::2] for part in arguments.split(","))
+        names = {"lm_eval": self.facts.get("lm_eval_version"), "model": config.get("model")}
+        return {**names, **arguments} if config else {}
+
+    def read_samples(self) -> Iterator[Sample]:
+        """Yield all samples, as the log's reader returns them.
+
+        Raises:
+            UserError: the log cannot be read.
+            PluginError: its reader failed, or yielded another type.
+        """
+        if self.reader is None:
+            yield from read_lm_eval_log(self.path)
+            return
+        with self.reader.wrap_errors():
+            for sample in self.reader.value(self.path):
+                if not isinstance(sample, Sample):
+                    raise self.reader.contract_error(
+                        f"yielded {shorten(sample)}; expected api.Sample"
+                    )
+                yield sample
+
+    @contextmanager
+    def open_lines(self, lines: Iterable[int]) -> Iterator[Callable[[int], list[Sample]]]:
+        """Read the samples of some lines once more, and keep them in a temporary file.
+
+        Yields:
+            A function that returns the samples of one of these lines.
+        """
+        missing, places = {*lines}, dict[int, int]()
+        with tempfile.TemporaryFile() as file:
+            for line, samples in groupby(self.read_samples(), key=lambda sample: sample.line):
+                if line in missing:
+                    missing.remove(line)
+                    places[line] = file.tell()
+                    pickle.dump([*samples], file)
+                if not missing:
+                    break
+
+            def read_line(line: int) -> list[Sample]:
+                file.seek(places[line])
+                samples: list[Sample] = pickle.load(file)
+                return samples
+
+            yield read_line
 
     def name_entry(self, number: int) -> str:
         """Name an entry of the log for a message: file and line, or Inspect's sample."""
@@ -72,17 +137,19 @@ class Log:
 
     def higher_is_better(self, metric: str) -> bool | None:
         """Return whether a metric is better when higher, by lm_eval's results; None if unknown."""
-        directions = self.facts.get("higher_is_better", {}).get(self.task)
+        if metric == VERDICT:
+            return True
+        directions = self.facts.get("higher_is_better", {}).get(self.own_task)
         is_higher_better = directions.get(metric) if isinstance(directions, dict) else None
         if is_higher_better is None:  # the task's own configuration, also in the results file
-            entries = self.facts.get("configs", {}).get(self.task, ())
+            entries = self.facts.get("configs", {}).get(self.own_task, ())
             matching = [entry for entry in entries if entry.get("metric") == metric]
             is_higher_better = matching[0].get("higher_is_better") if matching else None
         return is_higher_better if isinstance(is_higher_better, bool) else None
 
     def find_reported(self, metric: str, filter: str) -> float | None:
         """Return a metric's value in lm_eval's results file; None if it has none."""
-        numbers = self.facts.get("results", {}).get(self.task)
+        numbers = self.facts.get("results", {}).get(self.own_task)
         value = numbers.get(f"{metric},{filter}") if isinstance(numbers, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
@@ -91,14 +158,14 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One evaluation of one model: one log per task."""
+    """One evaluation of one model: one log per task, or several that are shards of it."""
 
     logs: tuple[Log, ...]
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks, in order."""
-        return tuple(log.task for log in self.logs)
+        return tuple(dict.fromkeys(log.task for log in self.logs))
 
     def __str__(self) -> str:
         first = str(self.logs[0].path)
@@ -229,7 +296,7 @@ def open_log(path: Path, plugin_files: Sequence[str] = ()) -> Log:
             task = find_task(path)
     results = _find_results(path)
     facts = {} if results is None else _read_facts(results, results.stat().st_mtime_ns)
-    return Log(path, task, facts, reader, results)
+    return Log(path, task, facts, reader, results, task)
 
 
 def _find_reader(path: Path, plugin_files: Sequence[str]) -> Registration | None:
@@ -314,32 +381,48 @@ def _walk_logs(folder: Path) -> Iterator[Path]:
 def _build_evaluation(
     paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
 ) -> Evaluation:
-    by_task: dict[str, Log] = {}
+    by_task: dict[str, list[Log]] = {}
     logs = [open_log(path, plugin_files) for path in sorted(paths, key=_extract_date)]
     names = sorted({log.task for log in logs})
+    compared_names: dict[str, str] = {}
     for task in tasks:
-        if task not in names:
+        own_name = next((name for name in reversed(task.split("=")) if name in names), None)
+        if own_name is None:
             known_tasks = [name for name in names if name]
             raise UserError(
                 f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known_tasks)}"
             )
+        compared_names[own_name] = task.partition("=")[0]
     for log in logs:
-        path, task = log.path, log.task
-        if tasks and task not in tasks:
+        if tasks and log.task not in compared_names:
             continue
-        if task in by_task and not (
-            latest and _extract_date(by_task[task].path) < _extract_date(path)
-        ):
-            description = f"of task {task}" if task else "without a task in their names"
-            if latest:
-                description += " with the same date"
-            raise UserError(
-                f"{by_task[task].path} and {path}: two logs {description} in one run; name one "
-                "file, or use the newest with --latest, or name both: training seeds of one model "
-                "with --seeds, additional samples with one --source-samples each"
-            )
-        by_task[task] = log
-    return Evaluation(tuple(sorted(by_task.values(), key=lambda log: natural_sort_key(log.task))))
+        log = replace(log, task=compared_names.get(log.task, log.task))
+        earlier = by_task.setdefault(log.task, [])
+        if earlier and latest and _extract_date(earlier[-1].path) < _extract_date(log.path):
+            earlier.clear()
+        if earlier and (latest or not _are_shards(earlier[-1], log)):
+            raise repeated_task_error(earlier[-1], log, latest=latest)
+        earlier.append(log)
+    ordered = sorted(by_task, key=natural_sort_key)
+    return Evaluation(tuple(log for task in ordered for log in by_task[task]))
+
+
+def _are_shards(log: Log, other: Log) -> bool:
+    """Return whether two logs of a task may be parts of one evaluation: their settings agree."""
+    keys = ("config", "versions", "lm_eval_version")
+    return "config" in log.facts and all(log.facts.get(key) == other.facts.get(key) for key in keys)
+
+
+def repeated_task_error(log: Log, other: Log, *, latest: bool = False) -> UserError:
+    """Build the error for two logs of one task that are not shards."""
+    description = f"of task {log.task}" if log.task else "without a task in their names"
+    if latest:
+        description += " with the same date"
+    return UserError(
+        f"{log.path} and {other.path}: two logs {description} in one run, which are not parts of "
+        "one evaluation; name one file, or use the newest with --latest, or name both: training "
+        "seeds of one model with --seeds, additional samples with one --source-samples each"
+    )
 
 
 def _extract_date(path: Path) -> str:
@@ -365,7 +448,10 @@ def _find_results(path: Path) -> Path | None:
 def _read_facts(path: Path, _: int) -> dict[str, Any]:
     """Read one results file, which all logs of an evaluation share."""
     content = parse_object(read_text(path), str(path))
-    facts = {key: value for key in _RESULTS_KEYS if isinstance(value := content.get(key), dict)}
+    facts: dict[str, Any] = {
+        key: value for key in _RESULTS_KEYS if isinstance(value := content.get(key), dict)
+    }
+    facts["lm_eval_version"] = content.get("lm_eval_version")
     configs = content.get("configs")
     if isinstance(configs, dict):
         facts["configs"] = {task: _read_metric_list(config) for task, config in configs.items()}

@@ -12,9 +12,15 @@ import pytest
 from gapft_harness.compare.choice import CompareChoice
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.verdicts.log_files import find_single_run, open_log
-from gapft_harness.verdicts.sample_logs import Criterion, read_rows
-from tests.verdicts.made import WRITTEN, copy_details
+from gapft_harness.outcomes.logs import Evaluation, Log, find_single_run, open_log
+from gapft_harness.outcomes.samples import list_metrics
+from gapft_harness.outcomes.table import (
+    choose_metric,
+    choose_verdict_metric,
+    count_passing,
+    read_outcomes,
+)
+from tests.outcomes.made import WRITTEN, copy_details
 
 
 def test_compares_lighteval_folders(tmp_path: Path) -> None:
@@ -28,19 +34,28 @@ def test_compares_lighteval_folders(tmp_path: Path) -> None:
     assert (paired.before, paired.after, paired.gained, paired.lost) == (0.5, 0.5, 2, 2)
 
 
+def count_first(log: Log, metric: str | None = None) -> list[float]:
+    """Return the scores of the first document's responses."""
+    verdict = choose_verdict_metric(log, metric, None, None, "name another")
+    outcomes = read_outcomes(Evaluation((log,)), {log.task: verdict})
+    return count_passing(outcomes, [0], verdict, "name another")[0]
+
+
 def test_lighteval_mean_gives_number_of_passes(tmp_path: Path) -> None:
     """The mean does not tell which passed; the likeliest option is the response."""
     samples = copy_details(tmp_path / "samples", "lighteval_samples")
-    row = next(iter(read_rows(open_log(next(samples.iterdir())))))
-    assert (row.texts, row.count, row.gold) == (["6", "9", "6", "9"], 4, "6")
-    assert row.metrics == ["pass@k:k=1&n=4", "avg@n:n=4", "pass@1"]
-    criterion = Criterion.of(row, None, "name another")
-    assert criterion.count_passing(row) == (2, 4)
-    with pytest.raises(UserError, match="pass@1"):
-        criterion.find_passed(row)
+    log = open_log(next(samples.iterdir()))
+    first = [*log.read_samples()][:4]
+    assert [(sample.text, sample.gold, sample.index) for sample in first] == [
+        ("6", "6", 0), ("9", "6", 1), ("6", "6", 2), ("9", "6", 3),
+    ]  # fmt: skip
+    assert list_metrics(first[0], "none") == ["pass@k:k=1&n=4", "avg@n:n=4", "pass@1"]
+    assert count_first(log) == [0.5] * 4
     options = copy_details(tmp_path / "options", "lighteval_options")
-    row = next(iter(read_rows(open_log(next(options.iterdir())))))
-    assert (row.response, row.metrics, row.require_number("acc")) == ("option 1: 6", ["acc"], 1)
+    sample = next(open_log(next(options.iterdir())).read_samples())
+    assert (sample.response, sample.text, dict(sample.scores)) == (
+        "option 1: 6", None, {"acc,none": 1},
+    )  # fmt: skip
 
 
 def test_lighteval_samples_give_states(tmp_path: Path) -> None:
@@ -53,22 +68,23 @@ def test_lighteval_samples_give_states(tmp_path: Path) -> None:
     assert comparison.samples.passing.tolist() == [2] * 4
 
 
-def test_groups_records_by_result_and_epochs() -> None:
+def test_epochs_of_records_share_a_score() -> None:
     """The converter gives every epoch the sample's mean score, so no epoch has its own verdict."""
     log = open_log(WRITTEN / "every_eval_ever_epochs.jsonl")
-    rows = list(read_rows(log))
+    samples = [sample for sample in log.read_samples() if "score,match:accuracy" in sample.scores]
     assert (log.task, log.kind) == ("sums", "every-eval-ever")
-    assert [(row.doc_id, row.filter) for row in rows[:2]] == [
-        ("q1", "includes:accuracy"), ("q1", "match:accuracy"),
+    assert choose_metric(log, None, None).filter == "includes:accuracy"
+    assert [(sample.number, sample.text, sample.index) for sample in samples if sample.number == "q1"] == [
+        ("q1", "ANSWER: 2", 0), ("q1", "ANSWER: 99", 1),
     ]  # fmt: skip
-    assert len(rows) == 6
-    assert rows[1].texts == ["ANSWER: 2", "ANSWER: 99"]
-    assert (rows[1].require_number("score"), rows[1].prompt, rows[1].gold) == (0.5, "1+1?", "2")
+    assert (samples[0].scores["score,match:accuracy"], samples[0].prompt) == (0.5, "1+1?")
+    assert samples[0].gold == "2"
     with pytest.raises(UserError, match="score"):
-        Criterion.of(rows[1], None, "").count_passing(rows[1])
+        count_first(log)
     lm_eval_log = open_log(WRITTEN / "every_eval_ever_of_lm_eval.jsonl")
     assert lm_eval_log.task == "sums_text"
-    assert [row.require_number("score") for row in read_rows(lm_eval_log)] == [0, 1, 1, 0, 0, 1]
+    scores = [next(iter(sample.scores.values())) for sample in lm_eval_log.read_samples()]
+    assert scores == [0, 1, 1, 0, 0, 1]
 
 
 def test_compares_every_eval_ever_records() -> None:
@@ -92,25 +108,23 @@ def test_rejects_records_with_conflicting_scores(tmp_path: Path) -> None:
     changed = json.loads(lines[-1])
     changed["evaluation"]["score"] = 0.25
     (tmp_path / "log.jsonl").write_text("\n".join([*lines[:-1], json.dumps(changed)]))
-    with pytest.raises(UserError, match=r"line 6: .*q3"):
-        list(read_rows(open_log(tmp_path / "log.jsonl")))
+    with pytest.raises(UserError, match=r"line 12: .*q3"):
+        list(open_log(tmp_path / "log.jsonl").read_samples())
 
 
-def test_groups_json_lines_samples_into_rows(tmp_path: Path) -> None:
+def test_json_lines_score_samples_apart_from_greedy(tmp_path: Path) -> None:
     lines = [
         {"id": name, "text": f"{name}{index}", "passed": index == 1, "index": index}
         for index in ("greedy", 1, 0)
         for name in "ab"
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rows = [
-        (row.filter, row.texts, row.require_number("pass@1"))
-        for row in read_rows(open_log(tmp_path / "log.jsonl"))
-    ]
-    assert rows == [
-        ("none", ["agreedy"], 0), ("none", ["bgreedy"], 0),
-        ("samples", ["a0", "a1"], 0.5), ("samples", ["b0", "b1"], 0.5),
-    ]  # fmt: skip
+    log = open_log(tmp_path / "log.jsonl")
+    for filter_name, rate in (("none", 0), ("samples", 0.5)):
+        metric = choose_metric(log, None, filter_name)
+        outcomes = read_outcomes(Evaluation((log,)), {"": metric})
+        assert outcomes.values.tolist() == [rate, rate]
+        assert [outcomes.count_responses(n) for n in (0, 1)] == [1 + (rate > 0)] * 2
 
 
 def test_rejects_details_without_rows(tmp_path: Path) -> None:

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.compare.choice import CompareChoice
+from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.compare.comparison import compare
 from gapft_harness.compare.document import write_comparison as write_comparison
 from gapft_harness.core.errors import UserError
 from gapft_harness.hooks.manager import load_plugins
-from gapft_harness.rejudge.choice import RejudgeChoice, Rule
-from gapft_harness.rejudge.flips import Flips
-from gapft_harness.rejudge.logs import judge_logs
-from gapft_harness.verdicts.log_files import open_log
+from gapft_harness.outcomes.logs import open_log
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,12 +50,12 @@ def test_compares_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
     assert "boxed{2} after" in (tmp_path / "out" / "items.csv").read_text()
 
 
-def test_rejudges_plugin_logs(answers_plugin: str, tmp_path: Path) -> None:
+def test_judges_plugin_logs_again(answers_plugin: str, tmp_path: Path) -> None:
     """The log's verdicts are compared with the verifier's."""
     before = write_table(tmp_path / "before.csv", ["yes", "no"])
-    choice = RejudgeChoice(Rule("boxed_math"), plugin_files=[answers_plugin])
-    judged = judge_logs([before], choice, flips := Flips(10))
-    assert (judged.responses, flips.right, flips.wrong) == (2, 1, 0)
+    choice = CompareChoice(verifier=Rule("boxed_math"), plugin_files=[answers_plugin])
+    (paired,) = compare(before, [], choice).findings.models.values()
+    assert (paired.items, paired.gained, paired.lost) == (2, 1, 0)
 
 
 def test_names_plugins_that_claim_same_file(answers_plugin: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gapft_harness.core.records import classify_state
-from gapft_harness.verdicts.table import Verdicts
+from gapft_harness.outcomes.verdicts import Verdicts
 
 K = 4
 problems = st.lists(
