@@ -177,7 +177,7 @@ class Display:
 
     def print_message(self, line: str) -> None:
         """Print a sentence of a stage, such as a warning."""
-        from gapft_harness.report.rendering.visible import make_visible
+        from gapft_harness.presentation.visible import make_visible
 
         style = "yellow" if line.startswith("warning:") else "dim"
         self._console.print(f"  {make_visible(line)}", style=style, markup=False)
