@@ -59,7 +59,8 @@ class Table:
     """Rows under columns.
 
     Attributes:
-        name: the key in results.json, and the stem of the CSV file.
+        name: the key in results.json, and the stem of the CSV file; empty: the rows are part of
+            a different table and not written again.
         columns: in order; the first one with a title names the rows.
         rows: the rows.
         note: static text below the table.

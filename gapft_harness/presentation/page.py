@@ -53,8 +53,9 @@ class Page:
 
     @property
     def tables(self) -> list[Table]:
-        """All tables, in order."""
-        return [*(t for section in self.sections for t in section.tables), *self.files]
+        """The tables with a name, in order; one without a name is shown, but not written."""
+        shown = [table for section in self.sections for table in section.tables]
+        return [table for table in (*shown, *self.files) if table.name]
 
     @property
     def figures(self) -> list[Figure]:

@@ -55,8 +55,12 @@ def _draw_table(table: Table) -> Drawn:
     for column in columns:
         is_text = column.format == "text"
         title = Text(_join_lines(column.title or ""))
-        justify = "left" if is_text else "right"
-        drawn.add_column(title, justify=justify, overflow="fold", no_wrap=not is_text)
+        drawn.add_column(
+            title,
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
+        )
     for row in table.rows:
         drawn.add_row(*(Text(_join_lines(column.format_cell(row))) for column in columns))
     return drawn
