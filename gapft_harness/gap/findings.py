@@ -13,8 +13,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.bootstrap import Interval, compute_interval, resample_means
+from gapft_harness.analysis.bootstrap import resample_means
+from gapft_harness.analysis.estimate import Estimate, estimate_mean
 from gapft_harness.analysis.pass_at_k import pass_at_k
+from gapft_harness.analysis.shares import estimate_share
 from gapft_harness.core.records import State
 from gapft_harness.core.streams import Stream
 from gapft_harness.verdicts.table import Verdicts
@@ -25,16 +27,20 @@ _SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class ShareEstimate:
-    """A share of the problems, or a difference of two shares, with its 95% interval.
+class Endings:
+    """Counts of responses that say nothing about the model's ability.
 
     Attributes:
-        value: the exact value; of maj@K a float.
-        interval: 95% interval over problems; None with one problem.
+        responses: the number of all responses.
+        cut: those that ended at the length limit.
+        unanswered: those without a readable answer; None where no answers are read.
+        errors: those that neither passed nor failed; they count as not passed.
     """
 
-    value: Fraction | float
-    interval: Interval | None
+    responses: int
+    cut: int = 0
+    unanswered: int | None = None
+    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,71 +53,75 @@ class GapFindings:
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
-        errors: number of responses that neither passed nor failed; they count as not passed.
+        endings: how responses ended.
         majority: maj@K; None if answers cannot be compared.
         majority_gain: maj@K minus Pass@1; None without ``majority``.
     """
 
-    greedy: ShareEstimate
-    pass_at: tuple[ShareEstimate, ...]
-    gains: tuple[ShareEstimate, ...]
+    greedy: Estimate
+    pass_at: tuple[Estimate, ...]
+    gains: tuple[Estimate, ...]
     verdicts: Verdicts
-    shares: dict[State, ShareEstimate]
-    errors: int
-    majority: ShareEstimate | None = None
-    majority_gain: ShareEstimate | None = None
+    shares: dict[State, Estimate]
+    endings: Endings
+    majority: Estimate | None = None
+    majority_gain: Estimate | None = None
 
 
-def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
+def compute_findings(verdicts: Verdicts, endings: Endings | None = None) -> GapFindings:
     """Compute all findings from verdicts.
 
     Args:
         verdicts: verdicts of one filter or one split.
-        errors: number of responses that neither passed nor failed.
+        endings: how responses ended; None: all of them can be used.
     """
     states, k = verdicts.states, verdicts.k
     ks = range(1, k + 1)
-    estimates = [pass_at_k(verdicts.passing, k, term) for term in ks]
+    problems = len(states)
+    rates = [pass_at_k(verdicts.passing, k, term) for term in ks]
     exact = [verdicts.compute_pass_at(term) for term in ks]
-    total = len(states)
-    masks = [verdicts.deployed, *(states == state for state in "GSU")]
-    columns = [mask.astype(float) for mask in masks]
-    values: list[Fraction | float] = [
-        verdicts.pass_at_1,
-        *(Fraction(round(column.sum()), total) for column in columns[1:]),
-    ]
-    columns += [*estimates, *(term - estimates[0] for term in estimates)]
-    values += [*exact, *(term - exact[0] for term in exact)]
+    columns = [*rates, *(term - rates[0] for term in rates)]
+    estimates = _estimate_means([*exact, *(term - exact[0] for term in exact)], columns)
+    majority = majority_gain = None
     votes = verdicts.compute_majority()
-    voted = [] if votes is None else [votes, votes - estimates[0]]
-    values += [float(column.mean()) for column in voted]
-    intervals = [*_compute_intervals(columns), *(_compute_intervals(voted) if voted else ())]
-    shares = [
-        ShareEstimate(value, interval) for value, interval in zip(values, intervals, strict=True)
-    ]
-    before_votes = len(shares) - len(voted)
+    if votes is not None:
+        voted = [votes, votes - rates[0]]
+        majority, majority_gain = _estimate_means([column.mean() for column in voted], voted)
     return GapFindings(
-        greedy=shares[0],
-        pass_at=tuple(shares[4 : 4 + len(ks)]),
-        gains=tuple(shares[4 + len(ks) : before_votes]),
+        greedy=estimate_share(verdicts.pass_at_1, problems),
+        pass_at=tuple(estimates[:k]),
+        gains=tuple(estimates[k:]),
         verdicts=verdicts,
-        shares={"G": shares[1], "S": shares[2], "U": shares[3]},
-        errors=errors,
-        majority=shares[-2] if voted else None,
-        majority_gain=shares[-1] if voted else None,
+        shares={
+            state: estimate_share(Fraction(count, problems), problems)
+            for state, count in verdicts.sizes.items()
+        },
+        endings=endings or Endings(problems * (k + 1)),
+        majority=majority,
+        majority_gain=majority_gain,
     )
 
 
-def _compute_intervals(columns: Sequence[NDArray[np.float64]]) -> list[Interval | None]:
-    """Compute each column's 95% percentile interval of the mean, from the same resamples.
+def _estimate_means(
+    values: Sequence[Fraction | float], columns: Sequence[NDArray[np.float64]]
+) -> list[Estimate]:
+    """Estimate the columns' means from the same resamples.
+
+    A column without variation, which resampling cannot show, and one of 0 and 1 have Wilson
+    intervals.
 
     Args:
-        columns: each of shape (problems,).
+        values: the means.
+        columns: each of shape (problems,), within 0..1, or within -1..1 for a difference.
     """
     stacked = np.stack(columns, axis=1)
-    if len(stacked) == 1:
-        return [None] * len(columns)
+    problems = len(stacked)
     means = resample_means(
-        stacked, np.arange(len(stacked)), replicates=REPLICATES, stream=Stream(_SEED, "gap")
+        stacked, np.arange(problems), replicates=REPLICATES, stream=Stream(_SEED, "gap")
     )
-    return [compute_interval(column) for column in means.T]
+    return [
+        estimate_share(value, problems)
+        if np.isin(column, (0, 1)).all() or ((column == column[0]).all() and value >= 0)
+        else estimate_mean(value, replicates)
+        for value, column, replicates in zip(values, columns, means.T, strict=True)
+    ]
