@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.analysis.power import find_detectable_effect
 from gapft_harness.analysis.shares import estimate_share
 from gapft_harness.gap.findings import GapFindings
@@ -121,7 +122,7 @@ def _compare_gain(
     largest = f"Training can add at most {format_value(gain, 'share')} (p_S)"
     if effect is None or problems < STABLE_ITEMS or gain.low <= effect <= gain.high:
         shown = "no effect at all" if effect is None else f"{100 * effect:.1f} points or more"
-        deciding = _find_deciding_problems(plan, float(gain.value), seeds)
+        deciding = _find_deciding_problems(plan, gain, problems, seeds)
         more = f"About {deciding:,} problems would decide." if deciding else "Add audit items."
         return (
             "too little data",
@@ -138,12 +139,19 @@ def _compare_gain(
     return "worth training", f"{largest}; {corrected}, {paper}."
 
 
-def _find_deciding_problems(plan: Plan, share: float, seeds: int) -> int | None:
-    """Find how many audit problems with the same share of S separate it from what they show."""
-    problems = STABLE_ITEMS
+def _find_deciding_problems(plan: Plan, found: Estimate, problems: int, seeds: int) -> int | None:
+    """Find how many audit problems with the same share of S separate it from what they show.
+
+    Args:
+        plan: the planned training; without its own number of items, all problems are audit items.
+        found: the share of S.
+        problems: the number of problems that were searched.
+        seeds: number of training seeds.
+    """
+    problems = max(problems, STABLE_ITEMS)
     while problems < MAX_PROBLEMS:
         effect = _find_effect(plan, seeds, plan.items or problems)
-        gain = estimate_share(share, problems)
+        gain = estimate_share(found.value, problems)
         if effect is not None and not gain.low <= effect <= gain.high:
             digits = len(str(problems)) - 2
             return -(-problems // 10**digits) * 10**digits
