@@ -87,6 +87,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.samplers.vllm.sampler import VllmSampler
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
+    from gapft_harness.presentation import palette
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
@@ -103,7 +104,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.report.reading.columns import PASS, codes, count_codes
     from gapft_harness.report.reading.columns import read_columns as read_columns
     from gapft_harness.report.reading.inputs import ReportInputs
-    from gapft_harness.report.rendering import palette, wording
+    from gapft_harness.report.rendering import wording
     from gapft_harness.report.rendering.blocks import (
         Block,
         Figure,

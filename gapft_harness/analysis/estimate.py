@@ -72,12 +72,12 @@ def estimate_difference(
     return Estimate(value, interval.low, interval.high, compute_p_value(replicates))
 
 
-def estimate_share(share: Fraction | float, n: float) -> Estimate:
+def estimate_share(share: Fraction | float, n: int) -> Estimate:
     """Estimate a share of n independent items with Wilson's 95% interval.
 
     It has a width where all items are equal, so that resampling shows no variation.
     """
-    return Estimate(share, *_compute_wilson_ends(float(share), n))
+    return Estimate(share, *_compute_wilson_ends(float(share), n), n=n)
 
 
 def estimate_paired_difference(
@@ -138,12 +138,15 @@ def compute_p_value(replicates: NDArray[np.number[Any]]) -> float | None:
     return float(min(Fraction(1), max(least, 2 * min(below, above))))
 
 
-def _compute_wilson_ends(share: float, n: float) -> tuple[float, float]:
+def _compute_wilson_ends(share: float, n: int) -> tuple[float, float]:
     """Compute Wilson's 95% interval of a share of n items."""
     squared = _NORMAL_QUANTILE**2 / n
     middle = (share + squared / 2) / (1 + squared)
     half = math.sqrt(share * (1 - share) * squared + squared**2 / 4) / (1 + squared)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # Rounding must not move the end of a share of none or all.
+    low = 0.0 if share == 0 else max(0.0, middle - half)
+    high = 1.0 if share == 1 else min(1.0, middle + half)
+    return low, high
 
 
 def _interpolate_quantile(ordered: NDArray[np.number[Any]], level: Fraction) -> Fraction:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from gapft_harness.cli.options import Form
+from gapft_harness.presentation.page import Page
 from gapft_harness.report.rendering.document import Document
 from gapft_harness.report.rendering.wording import format_duration
 
@@ -61,6 +62,25 @@ def print_document(document: Document, *lines: str, form: Form = "terminal") -> 
             typer.echo(
                 document.to_markdown() if form == "markdown" else document.to_json(), nl=False
             )
+        for line in lines:
+            typer.echo(line, err=form != "terminal")
+
+
+def print_page(page: Page, *lines: str, form: Form = "terminal") -> None:
+    """Print a page and further lines to standard output; ignore a closed pipe.
+
+    Args:
+        page: the page.
+        lines: printed after it, on standard error for a form other than the terminal's.
+        form: how the page is written.
+    """
+    import typer
+
+    with contextlib.suppress(BrokenPipeError, SystemExit):  # rich exits with 1
+        if form == "terminal":
+            page.print(Console(highlight=False))
+        else:
+            typer.echo(page.to_markdown() if form == "markdown" else page.to_json(), nl=False)
         for line in lines:
             typer.echo(line, err=form != "terminal")
 
@@ -177,7 +197,7 @@ class Display:
 
     def print_message(self, line: str) -> None:
         """Print a sentence of a stage, such as a warning."""
-        from gapft_harness.report.rendering.visible import make_visible
+        from gapft_harness.presentation.visible import make_visible
 
         style = "yellow" if line.startswith("warning:") else "dim"
         self._console.print(f"  {make_visible(line)}", style=style, markup=False)

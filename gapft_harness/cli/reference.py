@@ -82,7 +82,6 @@ is a rule of selection. Words in capitals stand for values of the run.
 COLUMN_PACKAGES = {
     "The report": ("report", "cli"),
     "gapft compare": ("compare",),
-    "gapft gap": ("gap",),
     "Studies": ("study",),
     "Experiments": ("experiments",),
     "In Python": ("interactive",),

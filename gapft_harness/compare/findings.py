@@ -267,10 +267,10 @@ def _contrast(
     groups = 1 if table.strata is None else int(table.strata.max()) + 1
     if units > groups:
         estimate = replace(estimate_mean(estimate.value, replicates), p=p)
-    rows = before.mean(axis=0), after.mean(axis=0)
-    if estimate.low == estimate.high and is_binary and _are_binary(*rows):
+    item_means = before.mean(axis=0), after.mean(axis=0)
+    if estimate.low == estimate.high and is_binary and _are_binary(*item_means):
         # Resampling shows no variation, but finite data leave some.
-        estimate = replace(estimate_paired_difference(estimate.value, *rows, units), p=p)
+        estimate = replace(estimate_paired_difference(estimate.value, *item_means, units), p=p)
     return Paired(
         items=after.shape[1],
         units=units,

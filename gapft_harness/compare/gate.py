@@ -11,9 +11,9 @@ from gapft_harness.compare.number_format import choose_format
 from gapft_harness.compare.policy import GateVerdict, find_worst
 from gapft_harness.core.files import replace_file
 from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.rendering.blocks import Block, Text
-from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.report.rendering.wording import format_count
 
 

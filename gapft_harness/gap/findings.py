@@ -26,6 +26,23 @@ _SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
+class Endings:
+    """Counts of responses that say nothing about the model's ability.
+
+    Attributes:
+        responses: the number of all responses.
+        cut: those that ended at the length limit.
+        unanswered: those without a readable answer; None where no answers are read.
+        errors: those that neither passed nor failed; they count as not passed.
+    """
+
+    responses: int
+    cut: int = 0
+    unanswered: int | None = None
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GapFindings:
     """The findings under one filter, or for one split.
 
@@ -35,7 +52,7 @@ class GapFindings:
         gains: Pass@k minus Pass@1 for the same k; the last is the gap.
         verdicts: the verdicts.
         shares: shares of G, S and U; that of S is p_S, the largest gain from correcting S.
-        errors: number of responses that neither passed nor failed; they count as not passed.
+        endings: how responses ended.
         majority: maj@K; None if answers cannot be compared.
         majority_gain: maj@K minus Pass@1; None without ``majority``.
     """
@@ -45,70 +62,65 @@ class GapFindings:
     gains: tuple[Estimate, ...]
     verdicts: Verdicts
     shares: dict[State, Estimate]
-    errors: int
+    endings: Endings
     majority: Estimate | None = None
     majority_gain: Estimate | None = None
 
 
-def compute_findings(verdicts: Verdicts, errors: int = 0) -> GapFindings:
+def compute_findings(verdicts: Verdicts, endings: Endings | None = None) -> GapFindings:
     """Compute all findings from verdicts.
 
     Args:
         verdicts: verdicts of one filter or one split.
-        errors: number of responses that neither passed nor failed.
+        endings: how responses ended; None: all of them can be used.
     """
     states, k = verdicts.states, verdicts.k
     ks = range(1, k + 1)
-    estimates = [pass_at_k(verdicts.passing, k, term) for term in ks]
+    problems = len(states)
+    rates = [pass_at_k(verdicts.passing, k, term) for term in ks]
     exact = [verdicts.compute_pass_at(term) for term in ks]
-    total = len(states)
-    masks = [verdicts.deployed, *(states == state for state in "GSU")]
-    columns = [mask.astype(float) for mask in masks]
-    values: list[Fraction | float] = [
-        verdicts.pass_at_1,
-        *(Fraction(round(column.sum()), total) for column in columns[1:]),
-    ]
-    columns += [*estimates, *(term - estimates[0] for term in estimates)]
-    values += [*exact, *(term - exact[0] for term in exact)]
-    means = _estimate_means(values, columns)
-    shares = [_widen_share(mean, total) for mean in means[: 4 + k]]
+    columns = [*rates, *(term - rates[0] for term in rates)]
+    estimates = _estimate_means([*exact, *(term - exact[0] for term in exact)], columns)
     majority = majority_gain = None
     votes = verdicts.compute_majority()
     if votes is not None:
-        voted = [votes, votes - estimates[0]]
+        voted = [votes, votes - rates[0]]
         majority, majority_gain = _estimate_means([column.mean() for column in voted], voted)
-        majority = _widen_share(majority, total)
     return GapFindings(
-        greedy=shares[0],
-        pass_at=tuple(shares[4:]),
-        gains=tuple(means[4 + k :]),
+        greedy=estimate_share(verdicts.pass_at_1, problems),
+        pass_at=tuple(estimates[:k]),
+        gains=tuple(estimates[k:]),
         verdicts=verdicts,
-        shares={"G": shares[1], "S": shares[2], "U": shares[3]},
-        errors=errors,
+        shares={
+            state: estimate_share(Fraction(count, problems), problems)
+            for state, count in verdicts.sizes.items()
+        },
+        endings=endings or Endings(problems * (k + 1)),
         majority=majority,
         majority_gain=majority_gain,
     )
 
 
-def _widen_share(estimate: Estimate, problems: int) -> Estimate:
-    """Use Wilson's interval for none or all of the problems: resampling shows no variation."""
-    return estimate_share(estimate.value, problems) if estimate.value in (0, 1) else estimate
-
-
 def _estimate_means(
     values: Sequence[Fraction | float], columns: Sequence[NDArray[np.float64]]
 ) -> list[Estimate]:
-    """Estimate the columns' means from the same resamples; without interval for one problem.
+    """Estimate the columns' means from the same resamples.
+
+    A column without variation, which resampling cannot show, and one of 0 and 1 have Wilson
+    intervals.
 
     Args:
         values: the means.
-        columns: each of shape (problems,).
+        columns: each of shape (problems,), within 0..1, or within -1..1 for a difference.
     """
     stacked = np.stack(columns, axis=1)
     problems = len(stacked)
-    if problems == 1:
-        return [Estimate(value) for value in values]
     means = resample_means(
         stacked, np.arange(problems), replicates=REPLICATES, stream=Stream(_SEED, "gap")
     )
-    return [estimate_mean(value, column) for value, column in zip(values, means.T, strict=True)]
+    return [
+        estimate_share(value, problems)
+        if np.isin(column, (0, 1)).all() or ((column == column[0]).all() and value >= 0)
+        else estimate_mean(value, replicates)
+        for value, column, replicates in zip(values, columns, means.T, strict=True)
+    ]

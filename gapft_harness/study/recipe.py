@@ -14,13 +14,13 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.files import PARTIAL, replace_file
 from gapft_harness.core.records import SOURCE
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.recipe.bundled import find_file, list_bundled_recipes
 from gapft_harness.recipe.messages import build_recipe_error
 from gapft_harness.recipe.reading import read_recipe
 from gapft_harness.recipe.recipe import check_figures
 from gapft_harness.recipe.sections import RecipeSection
 from gapft_harness.report.reading.published import parse_published
-from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.run_directory.lock import RUN_LOCK, SOFT_LOCK
 from gapft_harness.run_directory.recipe_changes import list_differences
 

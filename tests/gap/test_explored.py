@@ -43,7 +43,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def read_items(folder: Path, filter: str) -> dict[str, dict[str, str]]:
     """Read the rows of items.csv of one filter, by problem."""
-    with (folder / "gsm8k" / "gap" / "items.csv").open(newline="") as file:
+    with (folder / "gsm8k" / "gap" / "tables" / "items.csv").open(newline="") as file:
         return {row["problem_id"]: row for row in csv.DictReader(file) if row["filter"] == filter}
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gapft_harness.gap.document import list_run_notes
 from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
 from tests.importing.made import build_lines, import_and_run, write_lines
@@ -41,4 +40,4 @@ def test_reports_imported_verdicts_everywhere(task: LettersTask, model: Path) ->
     assert results["imported"]["pool"]["verdicts"] == "file"
     assert str(task.folder) not in json.dumps(results["imported"])
     assert results["imported"]["audit"]["files"][0].keys() == {"sha256", "format", "holds"}
-    assert has_lines(" ".join(note.text for note in list_run_notes(read_run(run.path), {})))
+    assert has_lines(" ".join(read_run(run.path).warnings))

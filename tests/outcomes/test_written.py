@@ -74,9 +74,8 @@ def test_epochs_of_records_share_a_score() -> None:
     samples = [sample for sample in log.read_samples() if "score,match:accuracy" in sample.scores]
     assert (log.task, log.kind) == ("sums", "every-eval-ever")
     assert choose_metric(log, None, None).filter == "includes:accuracy"
-    assert [(sample.number, sample.text, sample.index) for sample in samples if sample.number == "q1"] == [
-        ("q1", "ANSWER: 2", 0), ("q1", "ANSWER: 99", 1),
-    ]  # fmt: skip
+    first = [(sample.text, sample.index) for sample in samples if sample.number == "q1"]
+    assert first == [("ANSWER: 2", 0), ("ANSWER: 99", 1)]
     assert (samples[0].scores["score,match:accuracy"], samples[0].prompt) == (0.5, "1+1?")
     assert samples[0].gold == "2"
     with pytest.raises(UserError, match="score"):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from gapft_harness.core.streams import derive_key
+from gapft_harness.presentation.visible import MAX_CHARS
 from gapft_harness.report import write_report
 from gapft_harness.report.findings import cases
 from gapft_harness.report.findings.computation import compute_findings
@@ -23,7 +24,6 @@ from gapft_harness.report.rendering.differences import (
     Piece,
     find_differences,
 )
-from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c ", "\n", " ", "[-d-]", "{+", "--]"]), max_size=30)

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.report.reading.columns import MAX_GOLD_CHARS, format_gold
 from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.markdown import escape_markdown
-from gapft_harness.report.rendering.visible import make_visible
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gapft_harness.core.errors import UserError
+from gapft_harness.presentation.visible import MAX_CHARS
 from gapft_harness.report import document, figures, write_report
 from gapft_harness.report.findings import computation as findings
 from gapft_harness.report.rendering.blocks import Figure
-from gapft_harness.report.rendering.visible import MAX_CHARS
 from tests.report import planted
 
 HOSTILE = (

@@ -15,9 +15,9 @@ from typing import Any
 from gapft_harness.core.errors import GapftError
 from gapft_harness.core.records import Verdict
 from gapft_harness.core.text import natural_sort_key, replace_text_surrogates
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.report.explorer.content import ExplorerContent, Judging, ProblemTexts
 from gapft_harness.report.rendering import page
-from gapft_harness.report.rendering.visible import make_visible
 from gapft_harness.verification.reasons import OTHER, classify_reason
 
 #: Problems in a chunk; a chunk is unpacked to show one of them.

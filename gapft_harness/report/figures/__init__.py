@@ -11,10 +11,11 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from gapft_harness.presentation import palette
 from gapft_harness.report.figures.contrasts import draw_contrasts
 from gapft_harness.report.figures.style import STYLE, condition_rows, legend_below, panel, panels
 from gapft_harness.report.findings.computation import Findings
-from gapft_harness.report.rendering import palette, wording
+from gapft_harness.report.rendering import wording
 from gapft_harness.report.rendering.blocks import Drawing
 
 if TYPE_CHECKING:

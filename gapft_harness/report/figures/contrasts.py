@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.core.records import SOURCE
+from gapft_harness.presentation import palette
 from gapft_harness.report.figures import style
 from gapft_harness.report.figures.style import beside, interval_row, name_rows
 from gapft_harness.report.findings.computation import Contrast, Findings
-from gapft_harness.report.rendering import palette, wording
+from gapft_harness.report.rendering import wording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

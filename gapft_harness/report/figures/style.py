@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from gapft_harness.analysis.estimate import Estimate
-from gapft_harness.report.rendering import palette, wording
+from gapft_harness.presentation import palette
+from gapft_harness.report.rendering import wording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

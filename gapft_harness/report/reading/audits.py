@@ -59,7 +59,7 @@ class Audit:
         golds: P gold answers as JSON.
         deployed: the source's deployment decodes.
         samples: shape (P, K), status codes of the samples by sample number.
-        answers: shape (P, K), codes of the samples' answers (``verdicts.table.encode_answers``);
+        answers: shape (P, K), codes of the samples' answers (``outcomes.verdicts.encode_answers``);
             None if unknown.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from gapft_harness.presentation.visible import make_visible, shorten
 from gapft_harness.report.rendering.blocks import (
     Block,
     Bullets,
@@ -20,7 +21,6 @@ from gapft_harness.report.rendering.blocks import (
     Text,
 )
 from gapft_harness.report.rendering.differences import Piece, find_differences
-from gapft_harness.report.rendering.visible import make_visible, shorten
 
 _SPECIAL = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](?=[\s#>]|$)")
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.report.rendering import palette
+from gapft_harness.presentation import palette
+from gapft_harness.presentation.visible import MAX_CHARS, make_visible, shorten
 from gapft_harness.report.rendering.blocks import Drawing, Section, make_anchor
 from gapft_harness.report.rendering.differences import find_differences
-from gapft_harness.report.rendering.visible import MAX_CHARS, make_visible, shorten
 
 if TYPE_CHECKING:
     from jinja2 import Environment

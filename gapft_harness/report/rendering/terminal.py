@@ -11,6 +11,7 @@ from rich.table import Table as Drawn
 from rich.text import Text as Shown
 
 from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.presentation.visible import make_visible, shorten
 from gapft_harness.report.rendering.blocks import (
     Block,
     Bullets,
@@ -21,7 +22,6 @@ from gapft_harness.report.rendering.blocks import (
     Table,
     Text,
 )
-from gapft_harness.report.rendering.visible import make_visible, shorten
 
 #: Characters that the terminal shows of a text.
 _MAX_CHARS = 110

@@ -8,12 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 from gapft_harness.core.records import GREEDY
+from gapft_harness.presentation.visible import make_visible, shorten
 from gapft_harness.recipe.sections import Deployment
 from gapft_harness.report.frame import Column, Frame
 from gapft_harness.report.reading.failures import KINDS_SHOWN, FailedResponse, Failures
 from gapft_harness.report.rendering import page
 from gapft_harness.report.rendering.blocks import Block, Code, Text
-from gapft_harness.report.rendering.visible import make_visible, shorten
 from gapft_harness.report.rendering.wording import format_count, name_decode, percent
 
 #: Characters of a response that are shown.

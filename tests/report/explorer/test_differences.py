@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.report.rendering.differences import estimate_steps, find_differences
-from gapft_harness.report.rendering.visible import make_visible
 
 SCRIPT = (
     files("gapft_harness.report.rendering")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.text import replace_text_surrogates
+from gapft_harness.presentation.visible import make_visible
 from gapft_harness.report.explorer import packing as explorer
 from gapft_harness.report.explorer.content import ExplorerModel
-from gapft_harness.report.rendering.visible import make_visible
 from tests.report.explorer.driving import press_keys, read_rows, wait_for_search, wait_until
 from tests.report.explorer.made import HOSTILE, build_content, map_texts, write_page
 

@@ -1,0 +1,408 @@
+"""The page of ``gapft gap``: whether to train, the curve of Pass@k, and the states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from gapft_harness.analysis.decomposition import STABLE_ITEMS
+from gapft_harness.analysis.pass_at_k import list_reported_k
+from gapft_harness.gap.findings import GapFindings
+from gapft_harness.gap.logs import GREEDY_LOG, SAMPLES_LOG
+from gapft_harness.gap.measuring import MeasuredSearch
+from gapft_harness.gap.prospects import Advice
+from gapft_harness.gap.searched import SearchedRun
+from gapft_harness.outcomes.logs import Log, open_log
+from gapft_harness.outcomes.samples import VERDICT, Sample, list_filters, name_score
+from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
+from gapft_harness.presentation.figures import lines
+from gapft_harness.presentation.page import Page
+from gapft_harness.report.explorer import packing as explorer
+from gapft_harness.report.explorer.content import ExplorerContent, ProblemTexts, format_verdict
+from gapft_harness.report.reading.audits import find_deployment
+from gapft_harness.report.rendering.wording import STATE_NAMES, describe_deployment
+
+#: The responses to a problem under one filter: the greedy one, and the samples.
+_Pair = tuple[list[Sample], list[Sample]]
+
+_CURVE_NOTE = (
+    "Unbiased Pass@k over problems, with 95% intervals: Wilson where a problem counts 0 or 1, else "
+    "the bootstrap. maj@K: the most frequent answer of K samples, without a verifier."
+)
+_STATES_NOTE = "p_S, the share of S, is the largest gain from correcting recovered problems."
+_DETECTABLE_NOTE = (
+    "The smallest difference that a two-sided paired test at level 5% finds with probability 80%. "
+    "Assumed: --discordance and --shared."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What was searched, from a task or a run.
+
+    Attributes:
+        task: the task's name.
+        view: what distinguishes the findings: ``filter`` or ``split``.
+        findings: by filter or split; the first is shown in full.
+        split: the split of the first findings.
+        judge: the verifier or metric, in words.
+        facts: further values of the row ``search`` in results.json.
+        settings: the settings of the search and the model.
+        warnings: what makes the numbers doubtful.
+        notes: remarks on how they were made.
+    """
+
+    task: str
+    view: str
+    findings: Mapping[str, GapFindings]
+    split: str
+    judge: str
+    facts: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    warnings: Sequence[str]
+    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> GapFindings:
+        return next(iter(self.findings.values()))
+
+
+def build_task_page(
+    search: MeasuredSearch, findings: Mapping[str, GapFindings], advice: Advice
+) -> Page:
+    """Build the page of a searched task, with a page of every problem.
+
+    Args:
+        search: the judged search.
+        findings: by filter, the chosen one first.
+        advice: whether to train.
+    """
+    config = search.facts["config"]
+    notes = list(_note_deployment(config))
+    if (repeats := search.facts["repeats"]) > 1:
+        used = f"{search.k} samples were drawn (--k)"
+        notes.append(f"The task's own repeats ({repeats}) are not used: {used}.")
+    if search.voting:
+        filters = ", ".join(search.voting)
+        notes.append(f"Filters that need several responses are left out: {filters}.")
+    notes += _note_findings("filter", findings)
+    warnings = list(search.warnings)
+    if search.changed:
+        warnings.append(
+            f"{search.changed:,} verdicts of filter {next(iter(findings))} differed when judged "
+            "again; those of the search are used"
+        )
+    subject = _Subject(
+        search.task,
+        "filter",
+        findings,
+        search.split,
+        search.judge,
+        {
+            "version": search.facts["version"],
+            "metric": search.metric,
+            "filter": next(iter(findings)),
+        },
+        {**config["search"], **config, "source": search.facts["source"]},
+        warnings,
+        notes,
+    )
+    columns = ("filter", "problem_id", "doc_id", "state", "greedy", "passing", "samples")
+    items = Table(
+        "items",
+        [Column(name) for name in columns],
+        [dict(zip(columns, row, strict=True)) for row in _list_item_rows(search, findings)],
+        csv_only=True,
+    )
+    content = build_explored(search, findings)
+    return _build_page(subject, advice, [items], explorer.render_explorer(content))
+
+
+def build_run_page(run: SearchedRun, findings: Mapping[str, GapFindings], advice: Advice) -> Page:
+    """Build the page of a run's search.
+
+    Args:
+        run: the run.
+        findings: by split.
+        advice: whether to train.
+    """
+    split = "audit" if "audit" in findings else "pool"
+    ordered = {name: findings[name] for name in sorted(findings, key=lambda name: name != split)}
+    subject = _Subject(
+        run.task,
+        "split",
+        ordered,
+        split,
+        f"verifier {run.verifier}",
+        {},
+        run.recipe["search"],
+        run.warnings,
+        [*_note_deployment(run.recipe), *_note_findings("split", findings)],
+    )
+    return _build_page(subject, advice)
+
+
+def _note_deployment(recipe: Mapping[str, Any]) -> Iterator[str]:
+    if deployment := find_deployment(recipe):
+        yield f"{describe_deployment(deployment)} It is named greedy here."
+
+
+def _note_findings(view: str, findings: Mapping[str, GapFindings]) -> Iterator[str]:
+    for name, item in findings.items():
+        if item.endings.errors:
+            yield (
+                f"{view} {name}: {item.endings.errors:,} of {item.endings.responses:,} responses "
+                "could not be judged and count as not passed; the logs have the reasons"
+            )
+        if fault := item.verdicts.voting_fault:
+            yield f"{view} {name}: maj@K is not shown, since {fault}"
+
+
+def _build_page(
+    subject: _Subject, advice: Advice, files: Sequence[Table] = (), explorer_page: str = ""
+) -> Page:
+    first = subject.first
+    k, problems = first.verdicts.k, len(first.verdicts.passing)
+    few = [
+        f"{name}: {len(item.verdicts.passing)} problems, fewer than {STABLE_ITEMS}; "
+        "shares are unstable"
+        for name, item in subject.findings.items()
+        if len(item.verdicts.passing) < STABLE_ITEMS
+    ]
+    opening = Section(
+        "",
+        [
+            f"{advice.answer.capitalize()}. {advice.reason}",
+            f"{subject.split}: {problems:,} problems, one greedy decode and {k} samples of each; "
+            f"{subject.judge}.",
+        ],
+        [_build_curve(subject), _build_states(subject)],
+        [_draw_curve(first)],
+        [*subject.warnings, *few],
+    )
+    sections = [opening]
+    if len(subject.findings) > 1:
+        sections.append(Section(f"By {subject.view}", tables=[_build_views(subject)]))
+    tables = [
+        table for table in (_build_detectable(advice), *_build_details(subject)) if table.rows
+    ]
+    sections.append(Section("How this was measured", subject.notes, tables))
+    answer = {"answer": advice.answer, "reason": advice.reason}
+    facts = {
+        "task": subject.task,
+        "split": subject.split,
+        "problems": problems,
+        "k": k,
+        "judge": subject.judge,
+        **subject.facts,
+    }
+    hidden = [
+        _build_hidden("advice", answer),
+        _build_hidden("search", facts),
+        Table("notes", [Column("note")], [{"note": note} for note in subject.notes]),
+    ]
+    name = f"The gap of {subject.task}"
+    return Page("gap", name, sections, [*hidden, *files], explorer_page)
+
+
+def _build_hidden(name: str, row: Row) -> Table:
+    return Table(name, [Column(key) for key in row], [row])
+
+
+def _draw_curve(findings: GapFindings) -> Figure:
+    curve = dict(enumerate(findings.pass_at, 1))
+    k = findings.verdicts.k
+    largest = format_value(findings.pass_at[-1], "share")
+    return Figure(
+        "pass_at_k",
+        lines({"Pass@k": curve}, "k, samples of each problem", {"greedy": findings.greedy}),
+        f"Pass@k from k = 1 to {k}: {largest} at the end; "
+        f"greedy {format_value(findings.greedy, 'share')}",
+        "Problems solved by at least one of k samples, with the 95% interval.",
+    )
+
+
+def _build_curve(subject: _Subject) -> Table:
+    shown = [
+        row
+        for row in _list_rates({"": subject.first})
+        if row["k"] in (0, *list_reported_k(subject.first.verdicts.k))
+    ]
+    columns = [
+        Column("label", ""),
+        Column("rate", "passes", "share"),
+        Column("gain", "− Pass@1 (points)", "points"),
+    ]
+    return Table("", columns, shown, _CURVE_NOTE)
+
+
+def _list_rates(findings: Mapping[str, GapFindings]) -> Iterator[Row]:
+    """Yield the greedy decode (k = 0), Pass@k for every k, and maj@K, of each filter or split."""
+    for view, item in findings.items():
+        yield {"view": view, "label": "greedy", "k": 0, "rate": item.greedy}
+        for k, (rate, gain) in enumerate(zip(item.pass_at, item.gains, strict=True), 1):
+            row = {"view": view, "label": f"Pass@{k}", "k": k, "rate": rate}
+            yield row if k == 1 else {**row, "gain": gain}
+        if item.majority:
+            k = item.verdicts.k
+            row = {"view": view, "label": f"maj@{k}", "k": k, "rate": item.majority}
+            yield {**row, "gain": item.majority_gain}
+
+
+def _build_states(subject: _Subject) -> Table:
+    columns = [
+        Column("state", "state"),
+        Column("problems", "problems", "count"),
+        Column("share", "share", "share"),
+    ]
+    rows = [
+        {
+            "state": f"{state}: {STATE_NAMES[state]}",
+            "problems": subject.first.verdicts.sizes[state],
+            "share": share,
+        }
+        for state, share in subject.first.shares.items()
+    ]
+    return Table("", columns, rows, _STATES_NOTE)
+
+
+def _build_views(subject: _Subject) -> Table:
+    k = subject.first.verdicts.k
+    columns = [
+        Column("view", subject.view),
+        Column("greedy", "greedy", "share"),
+        Column("pass_at_k", f"Pass@{k}", "share"),
+        Column("gap", "gap (points)", "points"),
+    ]
+    rows = [
+        {"view": name, "greedy": i.greedy, "pass_at_k": i.pass_at[-1], "gap": i.gains[-1]}
+        for name, i in subject.findings.items()
+    ]
+    note = f"Gap: Pass@{k} − Pass@1."
+    return Table(f"{subject.view}s", columns, rows, note)
+
+
+def _build_detectable(advice: Advice) -> Table:
+    columns = [
+        Column("seeds", "training seeds", "count"),
+        Column("items", "audit items", "count"),
+        Column("effect", "detectable (points)", "points"),
+    ]
+    rows = [
+        {"seeds": seeds, "items": advice.items, "effect": effect}
+        for seeds, effect in advice.detectable.items()
+    ]
+    return Table("detectable", columns, rows, _DETECTABLE_NOTE, "What training seeds can show")
+
+
+def _build_details(subject: _Subject) -> Iterator[Table]:
+    """Build the tables with all rows, of which the opening shows some, and the settings."""
+    rates = list(_list_rates(subject.findings))
+    yield Table("curve", [Column(key) for key in ("view", "label", "k", "rate", "gain")], rates)
+    states = [
+        {"view": name, "state": state, "problems": item.verdicts.sizes[state], "share": share}
+        for name, item in subject.findings.items()
+        for state, share in item.shares.items()
+    ]
+    yield Table("states", [Column(key) for key in ("view", "state", "problems", "share")], states)
+    endings = [
+        {
+            "view": name,
+            "responses": item.endings.responses,
+            "cut": item.endings.cut,
+            "unanswered": item.endings.unanswered,
+            "errors": item.endings.errors,
+        }
+        for name, item in subject.findings.items()
+    ]
+    titles = {"view": subject.view, "responses": "responses", "cut": "cut at the limit"}
+    titles |= {"unanswered": "without an answer", "errors": "not judged"}
+    columns = [
+        Column(key, title, "text" if key == "view" else "count") for key, title in titles.items()
+    ]
+    yield Table("endings", columns, endings)
+    settings = [{"setting": name, "value": value} for name, value in subject.settings.items()]
+    columns = [Column("setting", "setting"), Column("value", "value")]
+    yield Table("settings", columns, settings, folded="Settings of the search")
+
+
+def _list_item_rows(
+    search: MeasuredSearch, findings: Mapping[str, GapFindings]
+) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each filter and problem."""
+    for name, filter_findings in findings.items():
+        verdicts = search.verdicts[name]
+        columns = (
+            filter_findings.verdicts.states.tolist(),
+            verdicts.deployed.tolist(),
+            verdicts.passing.tolist(),
+        )
+        for (problem, row), state, greedy, passing in zip(
+            search.rows_by_id.items(), *columns, strict=True
+        ):
+            yield name, problem, row, state, int(greedy), passing, search.k
+
+
+def build_explored(search: MeasuredSearch, findings: Mapping[str, GapFindings]) -> ExplorerContent:
+    """Build the page's content from both logs, with the chosen filter's verdicts.
+
+    The states under the other filters are fields to filter by.
+    """
+    (chosen, first), *others = findings.items()
+    words = [
+        [[_name_verdict(sample, chosen) for sample in side] for side in pair]
+        for pair in _read_pairs(search, chosen)
+    ]
+    return ExplorerContent(
+        title=f"The gap of {search.task}",
+        remark=f"Split {search.split}, {search.k} samples of each problem; {search.judge}.",
+        noun="problem",
+        before="greedy",
+        ids=list(search.rows_by_id),
+        verdicts=[greedy for (greedy,), _ in words],
+        models=[],
+        states="".join(first.verdicts.states.tolist()),
+        k=search.k,
+        passing=search.verdicts[chosen].passing.tolist(),
+        samples=[samples for _, samples in words],
+        fields={
+            f"state by {name}": filter_findings.verdicts.states.tolist()
+            for name, filter_findings in others
+        },
+        entries=lambda: map(_build_entry, _read_pairs(search, chosen)),
+    )
+
+
+def _read_pairs(search: MeasuredSearch, chosen: str) -> Iterator[_Pair]:
+    """Read the rows under the chosen filter, in the order of the problems."""
+    groups = [
+        groupby(
+            _select_samples(open_log(search.logs[kind]), chosen), key=lambda sample: sample.line
+        )
+        for kind in (GREEDY_LOG, SAMPLES_LOG)
+    ]
+    for (_, greedy), (_, samples) in zip(*groups, strict=True):
+        yield [*greedy], [*samples]
+
+
+def _select_samples(log: Log, chosen: str) -> Iterator[Sample]:
+    return (sample for sample in log.read_samples() if chosen in list_filters(sample))
+
+
+def _name_verdict(sample: Sample, chosen: str) -> str:
+    status = sample.reason.partition(":")[0]
+    if status not in ("error", "timeout"):
+        status = "pass" if sample.scores[name_score(VERDICT, chosen)] else "fail"
+    return format_verdict(status)
+
+
+def _build_entry(pair: _Pair) -> ProblemTexts:
+    (greedy,), samples = pair
+    return ProblemTexts(
+        prompt=greedy.question,
+        gold=str(greedy.gold),
+        responses=[str(greedy.text), *(str(sample.text) for sample in samples)],
+        document=dict(greedy.problem),
+    )

@@ -1,0 +1,131 @@
+"""The two figures of all pages: estimates in rows, and curves with bands."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gapft_harness.analysis.estimate import Estimate
+from gapft_harness.presentation import palette
+from gapft_harness.presentation.content import Format, format_value
+from gapft_harness.presentation.visible import make_visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+_WIDTH = 5.6  # inches
+_STYLE: Any = {
+    "font.size": 9.5,
+    "axes.edgecolor": palette.RULE,
+    "axes.labelcolor": palette.MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": palette.INK,
+    "xtick.color": palette.MUTED,
+    "ytick.color": palette.MUTED,
+    "xtick.labelcolor": palette.INK,
+    "ytick.labelcolor": palette.INK,
+    "figure.facecolor": palette.PAPER,
+    "axes.facecolor": palette.PAPER,
+    "text.parse_math": False,  # users' names may contain $
+    "svg.hashsalt": "gapft",  # ids in the SVG would be random otherwise
+    "svg.fonttype": "path",
+}
+
+
+def forest(rows: Sequence[tuple[str, Estimate]], label: str, format: Format = "points") -> str:
+    """Draw estimates with their intervals in rows, with the numbers beside them, as SVG.
+
+    A filled marker means that the interval excludes zero.
+
+    Args:
+        rows: from the top: a name and its estimate.
+        label: of the horizontal axis.
+        format: of the numbers.
+    """
+
+    def draw(axes: Axes) -> None:
+        axes.axvline(0, color=palette.MUTED, linewidth=0.9)
+        for y, (_, estimate) in enumerate(rows):
+            if estimate.has_interval:
+                ends = [100 * estimate.low, 100 * estimate.high]
+                axes.plot(ends, [y, y], color=palette.RIGHT, linewidth=1.6)
+            axes.plot(
+                [100 * float(estimate.value)],
+                [y],
+                "o",
+                markeredgecolor=palette.RIGHT,
+                markerfacecolor=palette.RIGHT if estimate.excludes_zero else palette.PAPER,
+            )
+            place, text = (1.02, y), format_value(estimate, format)
+            axes.annotate(text, place, xycoords=("axes fraction", "data"), va="center")
+        axes.set_yticks(range(len(rows)), [make_visible(name) for name, _ in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x", color=palette.RULE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.set_xlabel(label)
+
+    return _draw_svg(draw, 0.27 * len(rows) + 0.8)
+
+
+def lines(
+    curves: Mapping[str, Mapping[int, Estimate]],
+    label: str,
+    levels: Mapping[str, Estimate] | None = None,
+) -> str:
+    """Draw shares by a whole number as curves with bands of their intervals, as SVG.
+
+    Args:
+        curves: by name, the points of each curve by x.
+        label: of the horizontal axis.
+        levels: by name, shares that do not depend on x, as dashed lines.
+    """
+
+    def draw(axes: Axes) -> None:
+        looks = palette.assign_series(list(curves))
+        for name, curve in curves.items():
+            colour, marker = looks[name]
+            xs = list(curve)
+            values = [100 * float(point.value) for point in curve.values()]
+            ends = [(100 * point.low, 100 * point.high) for point in curve.values()]
+            axes.plot(xs, values, color=colour, marker=marker, markersize=4, linewidth=1.6)
+            band_low, band_high = zip(*ends, strict=True)
+            axes.fill_between(xs, band_low, band_high, color=colour, alpha=0.15, linewidth=0)
+            _name_line(axes, f"{make_visible(name)} {values[-1]:.1f}", values[-1], colour)
+        for name, level in (levels or {}).items():
+            height = 100 * float(level.value)
+            axes.axhline(height, color=palette.MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+            _name_line(axes, f"{make_visible(name)} {height:.1f}", height, palette.MUTED)
+        ticks = sorted({x for curve in curves.values() for x in curve if x & (x - 1) == 0})
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.grid(axis="y", color=palette.RULE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(label)
+        axes.set_ylabel("%", rotation=0, loc="top")
+
+    return _draw_svg(draw, 2.9)
+
+
+def _name_line(axes: Axes, text: str, height: float, colour: str) -> None:
+    place = (1.02, height)
+    axes.annotate(text, place, xycoords=("axes fraction", "data"), color=colour, va="center")
+
+
+def _draw_svg(draw: Any, height: float) -> str:
+    """Draw on axes of a new figure in the common style, and return its SVG."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    with rc_context(_STYLE):
+        canvas: Canvas = Canvas(figsize=(_WIDTH, height), layout="constrained")
+        draw(canvas.subplots())
+        text = io.StringIO()
+        canvas.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
