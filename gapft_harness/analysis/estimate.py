@@ -105,11 +105,12 @@ def estimate_paired_difference(
     covariance = float((before * after).mean()) - share_before * share_after
     if covariance > 0:
         covariance = max(covariance - 1 / (2 * n), 0)
-    variance = share_before * (1 - share_before) * share_after * (1 - share_after)
+    # In an order of operations that gives the mirrored interval when before and after are swapped.
+    variance = (share_before * (1 - share_before)) * (share_after * (1 - share_after))
     correlation = covariance / math.sqrt(variance) if variance > 0 else 0.0
 
     def compute_distance(first: float, second: float) -> float:
-        return math.sqrt(max(first**2 - 2 * correlation * first * second + second**2, 0))
+        return math.sqrt(max(first**2 + second**2 - 2 * correlation * (first * second), 0))
 
     difference = share_after - share_before
     below = compute_distance(share_after - low_after, high_before - share_before)

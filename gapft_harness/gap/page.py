@@ -153,11 +153,15 @@ def _note_findings(view: str, findings: Mapping[str, GapFindings]) -> Iterator[s
     for name, item in findings.items():
         if item.endings.errors:
             yield (
-                f"{view} {name}: {item.endings.errors:,} of {item.endings.responses:,} responses "
-                "could not be judged and count as not passed; the logs have the reasons"
+                f"{item.endings.errors:,} of {item.endings.responses:,} responses could not be "
+                f"judged ({view} {name}); they count as not passed, and the logs have the reasons."
             )
+    faults: dict[str, list[str]] = {}
+    for name, item in findings.items():
         if fault := item.verdicts.voting_fault:
-            yield f"{view} {name}: maj@K is not shown, since {fault}"
+            faults.setdefault(fault, []).append(name)
+    for fault, names in faults.items():
+        yield f"maj@K is not shown ({view} {', '.join(names)}): {fault}."
 
 
 def _build_page(
@@ -175,8 +179,8 @@ def _build_page(
         "",
         [
             f"{advice.answer.capitalize()}. {advice.reason}",
-            f"{subject.split}: {problems:,} problems, one greedy decode and {k} samples of each; "
-            f"{subject.judge}.",
+            f"{problems:,} problems of the {subject.split}, one greedy decode and {k} samples of "
+            f"each; {subject.judge}.",
         ],
         [_build_curve(subject), _build_states(subject)],
         [_draw_curve(first)],
@@ -217,10 +221,11 @@ def _draw_curve(findings: GapFindings) -> Figure:
     largest = format_value(findings.pass_at[-1], "share")
     return Figure(
         "pass_at_k",
-        lines({"Pass@k": curve}, "k, samples of each problem", {"greedy": findings.greedy}),
+        lines({"Pass@k": curve}, "samples of each problem, k", {"greedy": findings.greedy}),
         f"Pass@k from k = 1 to {k}: {largest} at the end; "
         f"greedy {format_value(findings.greedy, 'share')}",
-        "Problems solved by at least one of k samples, with the 95% interval.",
+        "Share of problems that at least one of k samples solves, with its 95% interval. Dashed: "
+        "the greedy decode.",
     )
 
 

@@ -97,13 +97,15 @@ def describe_fault(splits: Mapping[str, GapFindings]) -> str:
             "have no readable answer": endings.unanswered or 0,
         }
         faults = [
-            f"{100 * count / endings.responses:.0f}% of its responses {what}"
+            f"{100 * count / endings.responses:.0f}% {what}"
             for what, count in unfit.items()
             if count >= MAX_UNFIT * endings.responses
         ]
         if faults:
-            verdict = "These figures describe the settings, not the model."
-            return f"{split}: {' and '.join(faults)}. {verdict}"
+            return (
+                f"Of the {endings.responses:,} responses to the {split}, {' and '.join(faults)}. "
+                "The numbers below describe the settings, not the model."
+            )
     return ""
 
 
@@ -118,24 +120,27 @@ def _compare_gain(
 ) -> tuple[Literal["too little data", "too small a gain", "worth training"], str]:
     gain = judged.shares["S"]
     problems = len(judged.verdicts.passing)
-    largest = f"Training can add at most {format_value(gain, 'share')} (p_S)"
+    largest = (
+        "Correcting every recovered problem would add "
+        f"{format_value(gain, 'points').replace('+', '')} points (p_S)."
+    )
+    plural = "" if seeds == 1 else "s"
+    least = "no difference" if effect is None else f"a difference of {100 * effect:.1f} points"
+    shown = f"{seeds} training seed{plural} on {items:,} audit problems can show {least}"
     if effect is None or problems < STABLE_ITEMS or gain.low <= effect <= gain.high:
-        shown = "no effect at all" if effect is None else f"{100 * effect:.1f} points or more"
         deciding = _find_deciding_problems(plan, gain, problems, seeds)
-        more = f"About {deciding:,} problems would decide." if deciding else "Add audit items."
-        return (
-            "too little data",
-            f"{largest}; {seeds} × {items:,} decisions (seeds × audit items) show {shown}. {more}",
-        )
-    needed = effect / float(gain.value) if gain.value else float("inf")
-    shown = f"{seeds} × {items:,} decisions (seeds × audit items) show {100 * effect:.1f} or more"
+        more = f"About {deciding:,} problems would decide." if deciding else "Add audit problems."
+        return "too little data", f"{largest} {shown}. {more}"
     if gain.high < effect:
-        return "too small a gain", f"{largest}; {shown}."
-    corrected = f"{shown}: {100 * needed:.0f}% of the recovered problems must be corrected"
-    paper = "the paper's models corrected 40 to 67%"
-    if needed > CORRECTED[1]:
-        return "too small a gain", f"{largest}; {corrected}, {paper}."
-    return "worth training", f"{largest}; {corrected}, {paper}."
+        return "too small a gain", f"{largest} {shown}."
+    needed = effect / float(gain.value)
+    answer: Literal["too small a gain", "worth training"] = (
+        "too small a gain" if needed > CORRECTED[1] else "worth training"
+    )
+    return answer, (
+        f"{largest} {shown}, so {100 * needed:.0f}% of these problems must be corrected; training "
+        "corrected 40 to 67% in the paper."
+    )
 
 
 def _find_deciding_problems(plan: Plan, found: Estimate, problems: int, seeds: int) -> int | None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _WIDTH = 5.6  # inches
+#: The smallest distance between the names of two lines, as a share of the vertical axis.
+_LABEL_GAP = 0.075
 _STYLE: Any = {
     "font.size": 9.5,
     "axes.edgecolor": palette.RULE,
@@ -87,6 +89,7 @@ def lines(
 
     def draw(axes: Axes) -> None:
         looks = palette.assign_series(list(curves))
+        labels: list[tuple[float, str, str]] = []
         for name, curve in curves.items():
             colour, marker = looks[name]
             xs = list(curve)
@@ -95,11 +98,11 @@ def lines(
             axes.plot(xs, values, color=colour, marker=marker, markersize=4, linewidth=1.6)
             band_low, band_high = zip(*ends, strict=True)
             axes.fill_between(xs, band_low, band_high, color=colour, alpha=0.15, linewidth=0)
-            _name_line(axes, f"{make_visible(name)} {values[-1]:.1f}", values[-1], colour)
+            labels.append((values[-1], f"{make_visible(name)} {values[-1]:.1f}", colour))
         for name, level in (levels or {}).items():
             height = 100 * float(level.value)
             axes.axhline(height, color=palette.MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
-            _name_line(axes, f"{make_visible(name)} {height:.1f}", height, palette.MUTED)
+            labels.append((height, f"{make_visible(name)} {height:.1f}", palette.MUTED))
         ticks = sorted({x for curve in curves.values() for x in curve if x & (x - 1) == 0})
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
@@ -109,13 +112,24 @@ def lines(
         axes.set_ylim(bottom=0)
         axes.set_xlabel(label)
         axes.set_ylabel("%", rotation=0, loc="top")
+        _name_lines(axes, labels)
 
     return _draw_svg(draw, 2.9)
 
 
-def _name_line(axes: Axes, text: str, height: float, colour: str) -> None:
-    place = (1.02, height)
-    axes.annotate(text, place, xycoords=("axes fraction", "data"), color=colour, va="center")
+def _name_lines(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Name lines at their right ends; names of lines that are close are moved apart.
+
+    Args:
+        axes: the axes, with their final limits.
+        labels: height, text and colour of each line.
+    """
+    gap = _LABEL_GAP * axes.get_ylim()[1]
+    place = -gap
+    for height, text, colour in sorted(labels):
+        place = max(height, place + gap)
+        at = (1.02, place)
+        axes.annotate(text, at, xycoords=("axes fraction", "data"), color=colour, va="center")
 
 
 def _draw_svg(draw: Any, height: float) -> str:

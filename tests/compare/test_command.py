@@ -85,13 +85,13 @@ def test_compares_real_lm_eval_logs(logs: Path, tmp_path: Path) -> None:
 def test_multiple_choice_logs_are_equal(logs: Path) -> None:
     """Both runs agree in each document, because scoring options involves no sampling."""
     done = run_compare(
-        logs / "before", logs / "after", "--task", "two_options", "--fail-if-worse", 0
+        logs / "before", logs / "after", "--task", "two_options", "--fail-if-worse", 0.2
     )
     assert done.exit_code == 0, done.output
     words = " ".join(done.output.split())
     assert "two_options: 12 documents, acc;" in words
     assert "using metric acc, the first in the log; others: acc_norm (--metric)" in words
-    assert "0.0 [0.0, 0.0]† 1.000 0 0" in words
+    assert "0.0 [−18.7, +18.7]† 1.000 0 0" in words
 
 
 def test_gate_fails_below_margin(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_narrow_terminal_keeps_numbers(tmp_path: Path) -> None:
     comparison = compare(str(before), [f"{'long' * 20}={after}"], CompareChoice())
     console = Console(width=30, record=True)
     print_sections(build_sections(comparison), console)
-    assert "[+100.0, +100.0]" in console.export_text()
+    assert "[+89.9, +100.0]" in console.export_text()
     assert console.width == 30
 
 

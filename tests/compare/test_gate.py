@@ -101,7 +101,8 @@ def test_marks_few_clusters(tmp_path: Path) -> None:
     by = run_compare(*logs, "--by", "subject", "--cluster", "subject").output
     assert "–: no interval for one cluster" in by
     fewer = [write_log(tmp_path / name, [int(name == "d")] * 116) for name in "cd"]
-    assert mark in run_compare(*fewer, "--cluster", "passage").output
+    output = run_compare(*fewer, "--cluster", "passage").output
+    assert mark in " ".join(output.split())
 
 
 def test_unexpected_failures_exit_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,7 @@ def test_closed_pipe_keeps_exit_status(tmp_path: Path, value: int, status: int) 
     os.close(read_end)
     done = subprocess.run(
         [sys.executable, "-m", "gapft_harness.cli.main", "compare", before, after,
-         "--fail-if-worse", "0.01"],
+         "--fail-if-worse", "0.2"],
         stdout=write_end, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     os.close(write_end)

@@ -203,7 +203,7 @@ def check_majority(results: dict[str, Any], name: str, rows: list[list[dict[str,
     majority = read_rates(results)[name].get(f"maj@{K}")
     if name not in ("strict-match", "flexible-extract", "get-answer"):
         assert majority is None, "the filter returns the complete response"
-        reason = f"filter {name}: maj@K is not shown, since no answer was extracted"
+        reason = f"maj@K is not shown (filter {name}): no answer was extracted"
         assert any(row["note"].startswith(reason) for row in results["notes"])
         return
     outcomes = []
