@@ -14,8 +14,6 @@ from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Response
 from gapft_harness.core.streams import SampleStreams
 from gapft_harness.gap.searched import read_run
-from gapft_harness.importing.job import import_split
-from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.run_directory.evidence import read_evidence
 from gapft_harness.run_directory.tables import read_judged, read_states
 from gapft_harness.stages.verify.run import verify
@@ -91,11 +89,9 @@ def test_gap_counts_the_sampled_decode(task: LettersTask) -> None:
     assert run.splits["audit"].sizes == {"G": 0, "S": 21, "U": 0}
 
 
-def test_import_refuses_sampled_deployment(task: LettersTask, tmp_path: Path) -> None:
-    run = task.run("r", search={"k": 4, "deployment": SAMPLED}).path
-    choice = ImportChoice([str(tmp_path / "none.jsonl")]).to_arguments()
-    with pytest.raises(UserError, match=r"search\.deployment"):
-        import_split(str(run), "audit", choice, task.plugins)
+def test_logs_have_no_sampled_deployment(task: LettersTask) -> None:
+    with pytest.raises(UserError, match="deployment and responses"):
+        task.run("r", search={"deployment": SAMPLED, "responses": {"pool": ["r.jsonl"]}})
 
 
 @pytest.fixture(scope="module")

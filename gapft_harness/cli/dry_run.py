@@ -294,6 +294,9 @@ def _describe_searches(
         if split not in problems or not task:
             yield f"search {split}: not known, because its problems cannot be read"
             continue
+        if logs := recipe.search.list_logs(split):
+            yield f"search {split}: takes the responses of {', '.join(logs)}"
+            continue
         forecast = foresee_search(recipe, split, problems[split], task, plugins, store)
         if forecast is None:
             yield (

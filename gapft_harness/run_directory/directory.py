@@ -167,7 +167,7 @@ class RunDirectory:
             raise UserError(
                 f"run directory {self.path}: settings changed: "
                 f"{'; '.join(self.changes.all_changes)}. Its work is not in the store {store.root} "
-                f"({missing_keys[0] or 'imported responses'}) and would be lost; use another "
+                f"({missing_keys[0] or 'no key is recorded'}) and would be lost; use another "
                 "--run-dir"
             )
 

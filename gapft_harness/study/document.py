@@ -710,7 +710,7 @@ def _format_verifier(inputs: ReportInputs) -> str:
     text = f"{inputs.task['verifier']} {params}"
     if inputs.splits_with_imported_verdicts:
         splits = " and ".join(inputs.splits_with_imported_verdicts)
-        text += f" (except {splits}: verdicts of imported files)"
+        text += f" (except {splits}: verdicts of logs)"
     return text
 
 

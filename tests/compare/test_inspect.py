@@ -20,9 +20,9 @@ from gapft_harness.compare.choice import CompareChoice, Rule
 from gapft_harness.compare.comparison import Comparison, compare
 from gapft_harness.compare.document import build_results
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.responses import read_responses
-from gapft_harness.importing.rows import ImportChoice
 from gapft_harness.outcomes.logs import open_log
+from gapft_harness.recipe.sections import LogResponses
+from gapft_harness.stages.search.log_responses import read_responses
 
 #: Number of sums; an answer is right where its digit is 1.
 SUMS = 6
@@ -167,9 +167,9 @@ def test_reads_epochs_as_samples(tmp_path: Path) -> None:
     choice = CompareChoice(verifier=Rule("boxed_math"), metric="match")
     (judged,) = compare(samples, [], choice).findings.models.values()
     assert (judged.before, judged.after) == (pytest.approx(sum(passing) / SUMS / len(EPOCHS)), 0)
-    imported = [*read_responses(log, ImportChoice([str(path)], metric="match"), False)]
-    assert [row.index for row in imported[:4]] == [0, 1, 2, 0]
-    assert [row.verdict.passed for row in imported if row.verdict] == [
+    rows = [*read_responses(log, LogResponses(metric="match"), False)]
+    assert [row.index for row in rows[:4]] == [0, 1, 2, 0]
+    assert [row.passed for row in rows] == [
         right[n] == "1" for n in range(SUMS) for right in EPOCHS
     ]
 
@@ -305,9 +305,9 @@ def test_reads_score_entries_as_metrics(metric: str | None, tmp_path: Path) -> N
     assert short.before == 1.0
     log = open_log(next(Path(before).iterdir()))
     with pytest.raises(UserError, match=r"parts\.correct, parts\.short"):
-        [*read_responses(log, ImportChoice([]), False)]
-    rows = read_responses(log, ImportChoice([], metric="correct"), False)
-    assert [bool(row.verdict and row.verdict.passed) for row in rows] == [d == "1" for d in BEFORE]
+        [*read_responses(log, LogResponses(), False)]
+    rows = read_responses(log, LogResponses(metric="correct"), False)
+    assert [row.passed for row in rows] == [d == "1" for d in BEFORE]
 
 
 def test_finds_json_logs(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_requires_audit_size_without_audit() -> None:
     alone = build_run(pool=draw_split(2000, 0.1))
     assert get_advice(alone).answer == "no advice"
     assert "--items" in build_page(alone).to_markdown()
-    assert get_advice(alone, items=300).answer != get_advice(alone, items=30_000).answer
+    assert get_advice(alone, items=100).answer != get_advice(alone, items=30_000).answer
 
 
 def test_result_keys_are_documented(run: Path, tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_reports_unused_repeats_and_votes(folder: Path) -> None:
     assert "maj@8" in str(voted.exception)
 
 
-def test_imported_repeats_give_same_states(folder: Path) -> None:
+def test_repeats_of_logs_give_same_states(folder: Path) -> None:
     """The log's number is that of the first response; the task's metric judges the others."""
     stock, numbers_of = STOCK["gsm8k"], {"test": range(DOCUMENTS), "train": range(100, 120)}
     splits = {split: map(stock.document, numbers) for split, numbers in numbers_of.items()}
@@ -171,19 +171,23 @@ def test_imported_repeats_give_same_states(folder: Path) -> None:
     evaluate_texts(folder, "gsm8k", 0, out=greedy)
     rows = evaluate_texts(folder, "gsm8k", 1, "repeated", samples)
     assert {len(responses) for row in rows for responses in row["resps"]} == {K}
-    with pytest.raises(UserError, match="--judge"):
+    with pytest.raises(UserError, match="say how many of them passed"):
         compare(str(greedy), [str(greedy)], CompareChoice(source_samples=[str(samples)]))
     for name in FILTERS["gsm8k"]:
-        run = folder / f"imported-{name}"
+        run = folder / f"logs-{name}"
+        responses = {
+            "audit": [str(next(samples.rglob("samples_*.jsonl")))],
+            "greedy": {"audit": str(next(greedy.rglob("samples_*.jsonl")))},
+            "judge": True,
+            "filter": name,
+        }
         done = CliRunner().invoke(
             app,
             [
-                "import", str(run), str(next(samples.rglob("samples_*.jsonl"))),
-                "--greedy", str(next(greedy.rglob("samples_*.jsonl"))), "--judge",
-                "--split", "audit", "--filter", name, "--task", "gsm8k",
-                "--include-path", str(folder / "tasks"),
-                "--model-args", f"pretrained={POLICY}", "--set", f"search.k={K}",
-                "--set", f"verifier.params.metric=exact_match,{name}",
+                "gap", "gsm8k", "--out", str(run), "--k", str(K), "--filter", name,
+                "--include-path", str(folder / "tasks"), "--model-args", f"pretrained={POLICY}",
+                "--plugin", str(folder / "canned.py"), "--set", "executor.name=here",
+                "--set", f"search.responses={json.dumps(responses)}",
             ],
         )  # fmt: skip
         assert done.exit_code == 0, (done.output, done.exception)

@@ -821,9 +821,9 @@ OTHER_MISTAKES = {
     "gap: samples": call("gap gapft_demo --model-args pretrained=EMPTY --k 0", "k"),
     "gap: split": call("gap gapft_demo --model-args pretrained=EMPTY --split nope", "nope"),
     "gap: settings": call("gap gapft_demo --model-args pretrained=m --gen-kwargs x=1", "x"),
-    "import: no files": call("import r", "gapft import"),
-    "import: missing file": call(
-        "import r no.json --task gapft_demo --model-args pretrained=bundled:demo", "no.json"
+    "logs: missing file": call(
+        "run --run-dir r --task gapft_demo --model-args pretrained=bundled:demo "
+        "--set 'search.responses={pool: [no.json]}' --only search", "no.json"
     ),
     "export: no run": call("export nope --to trl --out O", "nope"),
     "export: nothing": call("export nope --out O", "--to"),
@@ -954,11 +954,6 @@ PATHS = {
     "export --out": ["export", "R", "--to", "trl", "--out", "?"],
     "compare": ["compare", "?", "?"],
     "compare --out": ["compare", "L", "L", "--out", "?"],
-    "import": ["import", "?", "f.json"],
-    "import --recipe": ["import", "R", "f.json", "--recipe", "?"],
-    "import, a file": [
-        *("import", "R", "?", "--task", "gapft_demo", "--model-args", "pretrained=bundled:demo")
-    ],
     "compare --verifier": ["compare", "?", "--verifier", "option_letter"],
     "list --plugin": ["list", "plugins", "--plugin", "?"],
 }

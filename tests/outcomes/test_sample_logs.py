@@ -13,9 +13,9 @@ from gapft_harness.compare.choice import CompareChoice as Compared
 from gapft_harness.compare.choice import Rule
 from gapft_harness.compare.comparison import compare
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.responses import read_responses
-from gapft_harness.importing.rows import ImportChoice as Imported
 from gapft_harness.outcomes.logs import open_log
+from gapft_harness.recipe.sections import LogResponses
+from gapft_harness.stages.search.log_responses import read_responses
 from tests.compare.logs import row, write_log
 
 #: Metric and filter, as the options of each command.
@@ -46,15 +46,15 @@ def by_verifier(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> 
     return [round(shares[number] * k) for number in sorted(shares)]
 
 
-def by_import(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
+def by_search(log: Path, rows: Sequence[dict[str, Any]], options: Options) -> list[int]:
     passing: Counter[int] = Counter()
-    for one in read_responses(open_log(log), Imported([str(log)], **options), False):
-        assert one.verdict is not None
-        passing[one.line] += one.verdict.passed
+    for response in read_responses(open_log(log), LogResponses(**options), False):
+        assert response.passed is not None
+        passing[response.line] += response.passed
     return [passing[line] for line in sorted(passing)]
 
 
-COMMANDS = (by_compare, by_verifier, by_import)
+COMMANDS = (by_compare, by_verifier, by_search)
 
 
 def letters(number: int, value: Any, *, k: int = 1, **changes: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_a_pass_at_1_between_says_how_many_and_not_which(tmp_path: Path) -> None
     log = write_log(tmp_path / "log", rows=rows)
     assert by_compare(log, rows, {}) == by_verifier(log, rows, {}) == [1, 2]
     with pytest.raises(UserError, match="pass@1"):
-        by_import(log, rows, {})
+        by_search(log, rows, {})
 
 
 def test_a_metric_that_is_better_when_lower_says_nothing(tmp_path: Path) -> None:

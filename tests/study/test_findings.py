@@ -230,7 +230,7 @@ def test_rejects_different_episode_settings(three_cells):
         compute_checked(build_study("ab"), [three_cells["a"], other])
 
 
-def test_provenance_marks_imported_verdicts(three_cells):
+def test_provenance_marks_verdicts_of_logs(three_cells):
     facts = {"verdicts": "file", "responses": 1}
     inputs = replace(three_cells["a"].inputs, imported={"pool": facts})
     cells = {**three_cells, "a": replace(three_cells["a"], inputs=inputs)}
@@ -240,7 +240,7 @@ def test_provenance_marks_imported_verdicts(three_cells):
     )
     remarks = [row[4].partition("} ")[2] for row in table.rows]
     assert "pool" in remarks[0]
-    assert "imported" in remarks[0]
+    assert "verdicts of logs" in remarks[0]
     assert remarks[1:] == ["", ""]
 
 

@@ -47,7 +47,7 @@ def _build_data(inputs: ReportInputs) -> list[Block]:
     verifier = f"{task.get('verifier')} ({judge})" if judge else task.get("verifier")
     if inputs.splits_with_imported_verdicts:
         splits = " and ".join(inputs.splits_with_imported_verdicts)
-        verifier = f"{verifier} (except {splits}: verdicts of imported files)"
+        verifier = f"{verifier} (except {splits}: verdicts of logs)"
     blocks: list[Block] = [
         Text(
             f"Task {task['name']}, version {task.get('version')}, verified by "

@@ -427,6 +427,8 @@ def generate_and_judge(
     adapter: Adapter | None = None,
     on_generated: Callable[[Responses], object] = lambda responses: None,
     share: tuple[int, int] | None = None,
+    settings: SamplerSettings | None = None,
+    has_verifier: bool = True,
 ) -> dict[str, Any]:
     """Generate and judge the responses that the store lacks, and write the table.
 
@@ -446,6 +448,8 @@ def generate_and_judge(
         on_generated: called with the responses before they are judged.
         share: (worker number from 0, number of workers): process only this worker's chunks, and
             write no table; None: process all chunks.
+        settings: the sampler's settings; None: those of the recipe.
+        has_verifier: whether the verdicts are the verifier's, not the sampler's.
 
     Returns:
         The facts of ``sealing.write_responses``; ``reused``, the number of responses from each
@@ -454,10 +458,10 @@ def generate_and_judge(
     Raises:
         UserError: the model or the verifier's rules differ from those of the run's other tables.
     """
-    settings = build_sampler_settings(run.recipe)
+    settings = settings or build_sampler_settings(run.recipe)
     lazy_sampler = _LazySampler(plugins, settings, adapter)
     with closing_verifier(verifier), contextlib.closing(lazy_sampler):
-        if not plugins.can_rejudge(task["verifier"]):
+        if has_verifier and not plugins.can_rejudge(task["verifier"]):
             require_same_rules(run.manifest(), name, read_description(verifier))
         episodes = build_episodes(verifier, task["episode"]["attempts"], task["verifier"])
         store = Store.for_run(run.path)
@@ -540,6 +544,7 @@ def generate_and_judge(
             },
             episodes=episodes,
             executions=executions,
+            has_verifier=has_verifier,
             progress=progress,
         )
         # not in the table, which does not depend on the run that responses were generated for

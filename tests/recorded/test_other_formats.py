@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.job import seal_states
 from gapft_harness.run_directory.tables import read_judged
-from tests.importing.made import Line, get_states, import_and_run, write_lines
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.recorded.made import Line, get_states, search_logs, write_lines
 
 #: Greedy, sample 0, sample 1, sample 2: G, S by the second sample, U.
 VERDICTS = [[1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
@@ -77,8 +76,7 @@ def test_imports_greedy_and_sample_logs(task: LettersTask, model: Path, repeats:
     greedy = write_lines(task.folder / "greedy.jsonl", build_greedy_log(task))
     logs = [build_samples_log(task)] if repeats else build_log_per_sample(task)
     files = [write_lines(task.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
-    run = import_and_run(task, model, "run", files, greedy=greedy, k=3)
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "run", files, greedy=greedy, k=3)
     assert get_states(run) == STATES
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
@@ -100,11 +98,10 @@ def test_rejects_log_without_verdicts_per_response(task: LettersTask, model: Pat
     with pytest.raises(
         UserError, match=r"line 1: 3 responses, and pass@1 of 0\.333 does not say which"
     ):
-        import_and_run(task, model, "run", [file], greedy=greedy, k=3)
+        search_logs(task, model, "run", [file], greedy=greedy, k=3)
     rows[0]["pass@1"] = rows[1]["pass@1"] = 1.0
     write_lines(task.folder / "samples.jsonl", rows)
-    run = import_and_run(task, model, "all", [file], greedy=greedy, k=3)
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "all", [file], greedy=greedy, k=3)
     assert get_states(run) == STATES, "all of the first two problems' samples, and none of the last"
     counts = {
         problem_id.partition("-")[0]: sum(entry.verdict.passed for entry in judged[1:])
@@ -141,7 +138,7 @@ def test_rejects_unusable_logs(task: LettersTask, model: Path) -> None:
         ),
     ):
         with pytest.raises(UserError) as refused:
-            import_and_run(task, model, "run", files, k=3, **choice)  # type: ignore[arg-type]
+            search_logs(task, model, "run", files, k=3, **choice)  # type: ignore[arg-type]
         assert message in str(refused.value)
 
 
@@ -151,16 +148,17 @@ def test_requires_same_filter_and_metric(task: LettersTask, model: Path) -> None
     swapped = write_lines(task.folder / "g.jsonl", [rows[i ^ 1] for i in range(len(rows))])
     files = [write_lines(task.folder / f"{i}.jsonl", log) for i, log in enumerate(logs)]
     with pytest.raises(UserError) as refused:
-        import_and_run(task, model, "run", files, greedy=swapped, k=3)
+        search_logs(task, model, "run", files, greedy=swapped, k=3)
     assert str(refused.value).startswith(
         f"{files[0]}, line 1: its verdict comes from filter 'none', but that of {swapped}, line 1 "
         "from 'flexible'"
     )
-    run = import_and_run(task, model, "run", files, greedy=swapped, k=3, filter="none")
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "run", files, greedy=swapped, k=3, filter="none")
     assert get_states(run) == STATES
     rows_with_acc = [{**row, "acc": 1.0, "metrics": ["acc", "exact_match"]} for row in rows]
     greedy = write_lines(task.folder / "g.jsonl", rows_with_acc)
-    with pytest.raises(UserError, match=r"from metric 'exact_match', .* from 'acc'.*--metric NAME"):
-        import_and_run(task, model, "metrics", files, greedy=greedy, k=3)
-    import_and_run(task, model, "metrics", files, greedy=greedy, k=3, metric="exact_match")
+    with pytest.raises(
+        UserError, match=r"from metric 'exact_match', .* from 'acc'.*responses\.metric"
+    ):
+        search_logs(task, model, "metrics", files, greedy=greedy, k=3)
+    search_logs(task, model, "metrics", files, greedy=greedy, k=3, metric="exact_match")

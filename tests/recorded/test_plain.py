@@ -1,4 +1,4 @@
-"""Import of plain JSON lines; errors name the file and line."""
+"""Searches with plain JSON lines; errors name the file and line."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ from hypothesis import strategies as st
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.weights import weights_hash
-from gapft_harness.importing.job import require_not_searched, seal_states
-from gapft_harness.importing.rows import ImportChoice
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.run_directory.manifest import IMPORTED_PREFIX
 from gapft_harness.run_directory.tables import read_judged
 from gapft_harness.stages.pipeline import run_stages
 from gapft_harness.stages.verify.run import verify
-from tests.importing.made import (
+from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.kit.runs import make_base_run
+from tests.kit.tampering import read_rows
+from tests.recorded.made import (
     VERDICTS,
     Line,
     build_lines,
     gather_responses,
     get_states,
-    import_and_run,
+    search_logs,
     write_lines,
 )
-from tests.kit.recording_run import LettersTask, write_letters_task
-from tests.kit.runs import make_base_run
-from tests.kit.tampering import read_rows
 
 
 @pytest.fixture
@@ -61,20 +58,19 @@ def test_states_follow_from_verdicts_in_any_order(
     )
     lines = build_lines(table)
     random.Random(data.draw(st.integers())).shuffle(lines)
-    run = import_and_run(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], k=k)
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], k=k)
     assert get_states(run) == {
         f"pool{row}": classify_by_definition(problem_verdicts)
         for row, problem_verdicts in enumerate(table)
     }
 
 
-def test_records_imported_responses(task: LettersTask, model: Path) -> None:
+def test_records_responses_of_logs(task: LettersTask, model: Path) -> None:
     """Texts, ids and verdicts come from the file; verify judges again and counts differences."""
     lines = build_lines(VERDICTS)
     lines[0]["finish_reason"] = "length"
     file = write_lines(task.folder / "r.jsonl", lines)
-    run = import_and_run(task, model, "run", [file])
+    run = search_logs(task, model, "run", [file])
     assert run.manifest()["finish_reasons"]["pool"] == {"length": 1, "unknown": 8}
     for problem_id, judged in read_judged(run.path / "pool/responses.parquet"):
         row = int(problem_id.removeprefix("pool").partition("-")[0])
@@ -88,12 +84,11 @@ def test_records_imported_responses(task: LettersTask, model: Path) -> None:
     assert (facts["verdicts"], facts["verdict_field"], facts["responses"]) == ("file", "passed", 9)
     assert facts["files"][0]["holds"] == "both"
     assert "pool" not in run.manifest()["judged_by"]
-    assert sum("verdicts imported from" in warning for warning in run.manifest()["warnings"]) == 1
-    assert run.manifest()["stages"].keys() == {"import"}, "no time of a search is told"
+    assert sum("verdicts are those of" in warning for warning in run.manifest()["warnings"]) == 1
     report = verify(run.path, task.plugins)
     assert report.differences == []
     # the task's verifier looks for the gold letter: a, e or i; "pool" has none of them
-    (line,) = [line for line in report.checked if "imported" in line]
+    (line,) = [line for line in report.checked if "responses are those of" in line]
     assert f"{file} (sha256 {facts['files'][0]['sha256'][:12]})" in line
     assert "judged again, 3 of them differ, the first: pool/responses.parquet: problem" in line
 
@@ -102,10 +97,7 @@ def test_judge_option_uses_task_verifier(task: LettersTask, model: Path) -> None
     lines = [{**line, "text": "an a"} for line in build_lines(VERDICTS)]
     for line in lines[1:]:
         del line["passed"]
-    run = import_and_run(
-        task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], judge=True
-    )
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "run", [write_lines(task.folder / "r.jsonl", lines)], judge=True)
     assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "gold: a, e, i"
     assert run.manifest()["imported"]["pool"]["verdicts"] == "judged"
     assert "pool" in run.manifest()["judged_by"]
@@ -115,7 +107,7 @@ def test_judge_option_uses_task_verifier(task: LettersTask, model: Path) -> None
 
 
 @pytest.mark.thorough
-def test_imported_search_gives_the_same_states_and_selections(base_root: Path) -> None:
+def test_search_with_logs_gives_the_same_states_and_selections(base_root: Path) -> None:
     """The letters run's own responses; only ids that are not those of their text differ."""
     letters, imported = (
         make_base_run(base_root, base) / "selected/run" for base in ("letters", "imported")
@@ -172,12 +164,10 @@ def change_keys(**keys: Any) -> Change:
         (lambda lines: [{"a": 1}], "line 1: unknown kind of log (its keys: a)"),
     ],
 )
-def test_reports_file_and_line_of_damage(
-    tokenizer: Retokenizer, tmp_path: Path, change: Change, message: str
-) -> None:
+def test_reports_file_and_line_of_damage(tmp_path: Path, change: Change, message: str) -> None:
     file = write_lines(tmp_path / "r.jsonl", change(build_lines(VERDICTS)))
     with pytest.raises(UserError) as refused:
-        gather_responses(tokenizer, ImportChoice([file]))
+        gather_responses(file)
     assert str(refused.value).startswith(file)
     assert message.replace("{file}", file) in str(refused.value)
 
@@ -185,18 +175,19 @@ def test_reports_file_and_line_of_damage(
 def test_k_is_at_most_samples_per_problem(task: LettersTask, model: Path) -> None:
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
     with pytest.raises(UserError, match=r"2 samples of each problem, but search\.k is 3"):
-        import_and_run(task, model, "more", [file], k=3)
+        search_logs(task, model, "more", [file], k=3)
     assert not list((task.folder / "more").rglob("pool/*")), "a mistake leaves nothing"
-    run = import_and_run(task, model, "fewer", [file], k=1)
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "fewer", [file], k=1)
     assert get_states(run) == {"pool0": "G", "pool1": "U", "pool2": "U"}, "the first sample alone"
-    assert "the first 1 of 2 samples" in " ".join(run.manifest()["warnings"])
+    assert "the first 1 of 2 samples of each problem are used" in " ".join(
+        run.manifest()["warnings"]
+    )
 
 
 def test_ignores_unknown_problems_on_request(task: LettersTask, model: Path) -> None:
     lines = [*build_lines(VERDICTS), {"id": "another", "index": 0, "text": "x", "passed": 1}]
     file = write_lines(task.folder / "r.jsonl", lines)
-    run = import_and_run(task, model, "run", [file], ignore_unknown=True)
+    run = search_logs(task, model, "run", [file], ignore_unknown=True)
     assert run.manifest()["imported"]["pool"]["left_out"] == 1
     assert "1 responses left out" in " ".join(run.manifest()["warnings"])
 
@@ -207,27 +198,25 @@ def test_joins_problems_by_document_or_field(task: LettersTask, model: Path) -> 
     for row, line in enumerate(lines):
         del line["prompt"]
         line["doc"] = records[row // 3]
-    run = import_and_run(task, model, "whole", [write_lines(task.folder / "r.jsonl", lines)])
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "whole", [write_lines(task.folder / "r.jsonl", lines)])
     expected = get_states(run)
     assert sorted(expected.values()) == ["G", "S", "U"]
     for line in lines:
         line["doc"] = {"asked": line["doc"]["question"], "answer": "another spelling"}
     file = write_lines(task.folder / "r.jsonl", lines)
     with pytest.raises(
-        UserError, match=r"line 1: .* doc \(compared: id, question, answer; --on FIELD"
+        UserError, match=r"line 1: .* doc \(compared: id, question, answer; search.responses.on"
     ):
-        import_and_run(task, model, "other", [file])
-    run = import_and_run(task, model, "field", [file], on=[("asked", "question")])
-    seal_states(run.path, "pool", task.plugins)
+        search_logs(task, model, "other", [file])
+    run = search_logs(task, model, "field", [file], on=["asked=question"])
     assert get_states(run) == expected
 
 
-def test_combines_imported_pool_with_searched_audit(task: LettersTask, model: Path) -> None:
+def test_combines_pool_of_logs_with_generated_audit(task: LettersTask, model: Path) -> None:
     """The sampler's description of the model is the run's source, in any order of splits."""
     (task.folder / "weights").write_text(weights_hash(model))
     file = write_lines(task.folder / "r.jsonl", build_lines(VERDICTS))
-    run = import_and_run(task, model, "run", [file])
+    run = search_logs(task, model, "run", [file])
     run_stages(task.context(run), ["search", "states", "select"], lambda stage: None)
     assert run.manifest()["source"]["weights_sha256"] == weights_hash(model)
     log = [json.loads(line) for line in (task.folder / "log").open()]
@@ -236,20 +225,16 @@ def test_combines_imported_pool_with_searched_audit(task: LettersTask, model: Pa
     }, "nothing was generated for the pool"
     report = verify(run.path, task.plugins)
     assert report.differences == []
-    with pytest.raises(UserError, match="the audit was searched already"):
-        require_not_searched(str(run.path), "audit", ImportChoice([file]))
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"filter": "none"}, "remove --filter"),
-        ({"on": [("a", "b")]}, "line 1: identifies its problem by prompt, but --on joins by"),
+        ({"filter": "none"}, r"remove search\.responses\.filter"),
+        ({"on": ("a=b",)}, "line 1: identifies its problem by prompt, but .* joins by"),
     ],
 )
-def test_rejects_unused_options(
-    tokenizer: Retokenizer, tmp_path: Path, choice: dict[str, Any], message: str
-) -> None:
+def test_rejects_unused_options(tmp_path: Path, choice: dict[str, Any], message: str) -> None:
     file = write_lines(tmp_path / "r.jsonl", build_lines(VERDICTS))
     with pytest.raises(UserError, match=message):
-        gather_responses(tokenizer, ImportChoice([file], **choice))
+        gather_responses(file, **choice)

@@ -1,4 +1,4 @@
-"""Reports of imported verdicts."""
+"""Reports of verdicts of logs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from gapft_harness.gap.searched import read_run
 from gapft_harness.stages.pipeline import run_stages
-from tests.importing.made import build_lines, import_and_run, write_lines
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.recorded.made import build_lines, search_logs, write_lines
 
 SPLITS = ("pool", "audit")
 
@@ -20,19 +20,18 @@ def task(tmp_path: Path) -> LettersTask:
     return write_letters_task(tmp_path, pool=3, audit=3)
 
 
-def test_reports_imported_verdicts_everywhere(task: LettersTask, model: Path) -> None:
+def test_reports_verdicts_of_logs_everywhere(task: LettersTask, model: Path) -> None:
     verdicts = [[1, 0, 1], *[[0, 0, 0]] * 2]  # nothing to train on, so the report is complete
     pool = write_lines(task.folder / "pool.jsonl", build_lines(verdicts))
-    run = import_and_run(task, model, "run", [pool])
     audit = write_lines(task.folder / "audit.jsonl", build_lines(verdicts, "audit"))
-    stages = ("states", "select", "report")
-    import_and_run(task, model, "run", [audit], *stages, split="audit")
-    lines = [f"{split}: verdicts imported from {task.folder / split}" for split in SPLITS]
+    run = search_logs(task, model, "run", [pool], splits=SPLITS, audit=[audit])
+    lines = [f"{split}: verdicts are those of {task.folder / split}" for split in SPLITS]
 
     def has_lines(text: str) -> bool:
         return all(line in text for line in lines)
 
-    run_stages(task.context(run, SPLITS), ["report"], lambda stage: None)
+    stages = ["states", "select", "report"]
+    run_stages(task.context(run, SPLITS), stages, lambda stage: None)
     page = (run.path / "report/report.md").read_text()
     assert has_lines(page.replace("\\", ""))
     assert "verified by contains (except pool and audit" in page

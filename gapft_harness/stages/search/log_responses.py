@@ -1,16 +1,16 @@
-"""Read the responses of a log, with its verdicts, for an import."""
+"""Read the responses of a log, with its verdicts, for a search."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.core.records import GREEDY, Verdict
+from gapft_harness.core.records import GREEDY
 from gapft_harness.core.text import replace_text_surrogates
-from gapft_harness.importing.rows import ImportChoice, ImportedResponse, Key, create_verdict
 from gapft_harness.outcomes.logs import Log
 from gapft_harness.outcomes.samples import (
     DEPLOYED,
@@ -22,11 +22,43 @@ from gapft_harness.outcomes.samples import (
     name_score,
 )
 from gapft_harness.outcomes.table import Metric, choose_verdict_metric, find_first
+from gapft_harness.recipe.sections import LogResponses
+
+#: The key of a row's problem: ``id``, ``prompt`` or ``doc``, and the id, prompt or document.
+Key = tuple[str, Any]
 
 _REMEDY = (
-    "name another metric (--metric), one log for each sample, or have the task's verifier judge "
-    "(--judge)"
+    "name another metric (search.responses.metric), one log for each sample, or have the task's "
+    "verifier judge (search.responses.judge)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedResponse:
+    """One response of a log.
+
+    Attributes:
+        line: its line in the log, from 1.
+        place: file and line, for messages.
+        key: identifies its problem.
+        index: ``GREEDY``, or a sample's number; in a format without numbers, the number within the
+            log.
+        text: the response.
+        passed: the log's verdict; None where it has none, or the verifier judges.
+        verdict_source: the source of the verdict in the log.
+        finish_reason: ``stop``, ``length``, ``unknown`` or ``context``.
+        rule: values by kind that must be equal in all rows; else the same text could pass and fail.
+    """
+
+    line: int
+    place: str
+    key: Key
+    index: int
+    text: str
+    passed: bool | None
+    verdict_source: str
+    finish_reason: str = "unknown"
+    rule: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_numbered(log: Log) -> bool:
@@ -34,12 +66,12 @@ def is_numbered(log: Log) -> bool:
     return log.kind == "jsonl"
 
 
-def read_responses(log: Log, choice: ImportChoice, greedy: bool) -> Iterator[ImportedResponse]:
+def read_responses(log: Log, choice: LogResponses, greedy: bool) -> Iterator[LoggedResponse]:
     """Yield the responses of a log, under one filter.
 
     Args:
         log: the log.
-        choice: the user's options.
+        choice: how to read the log.
         greedy: whether it contains only greedy responses.
 
     Raises:
@@ -66,12 +98,13 @@ def read_responses(log: Log, choice: ImportChoice, greedy: bool) -> Iterator[Imp
 
 
 def _choose_metric(
-    log: Log, choice: ImportChoice, first: Sample, filter_name: str | None
+    log: Log, choice: LogResponses, first: Sample, filter_name: str | None
 ) -> Metric:
     metrics = list_metrics(first, filter_name or "none")
     if log.kind == "inspect" and choice.metric is None and len(metrics) > 1:
         raise UserError(
-            f"{log.path}: found several scores: {', '.join(metrics)}; choose one: --metric NAME"
+            f"{log.path}: found several scores: {', '.join(metrics)}; choose one: "
+            "search.responses.metric"
         )
     return choose_verdict_metric(log, choice.metric, choice.filter, None, _REMEDY)
 
@@ -83,17 +116,17 @@ def _build_response(
     count: int,
     place: str,
     metric: Metric | None,
-    choice: ImportChoice,
+    choice: LogResponses,
     greedy: bool,
-) -> ImportedResponse:
+) -> LoggedResponse:
     if sample.text is None:
         raise UserError(
             f"{place}: {sample.reason or 'has no text of a response; expected a generation task'}"
         )
-    verdict, source, rule = None, "", dict[str, str]()
+    passed, source, rule = None, "", dict[str, str]()
     if metric is not None:
         filters = list_filters(sample) if is_numbered(log) else [metric.filter]
-        verdict = _read_verdict(sample, name_score(metric.metric, filters[0]), place, count)
+        passed = _read_verdict(sample, name_score(metric.metric, filters[0]), place, count)
         source = f"{metric.metric} under filter {metric.filter}"
         rule = {"filter": metric.filter, "metric": metric.metric}
         if metric.metric == VERDICT:
@@ -103,20 +136,20 @@ def _build_response(
         elif count > 1:
             rule.pop("metric")
     index = sample.index if is_numbered(log) or sample.index > DEPLOYED else number
-    return ImportedResponse(
+    return LoggedResponse(
         sample.line,
         place,
         _find_key(log, sample, choice),
         GREEDY if greedy and not is_numbered(log) else index,
         replace_text_surrogates(sample.text),
-        verdict,
+        passed,
         source,
         sample.ended,
         rule,
     )
 
 
-def _find_key(log: Log, sample: Sample, choice: ImportChoice) -> Key:
+def _find_key(log: Log, sample: Sample, choice: LogResponses) -> Key:
     if log.kind == "inspect" and not choice.on:
         return "prompt", sample.prompt
     if is_numbered(log) and len(sample.problem) == 1:
@@ -126,7 +159,7 @@ def _find_key(log: Log, sample: Sample, choice: ImportChoice) -> Key:
     return "doc", dict(sample.problem)
 
 
-def _read_verdict(sample: Sample, key: str, place: str, count: int) -> Verdict | None:
+def _read_verdict(sample: Sample, key: str, place: str, count: int) -> bool | None:
     """Read whether a response passed; None if the log does not tell.
 
     Raises:
@@ -147,4 +180,4 @@ def _read_verdict(sample: Sample, key: str, place: str, count: int) -> Verdict |
             f"{place}: {metric} is {json.dumps(value, default=str)[:60]}; expected a verdict, 0 or "
             f"1 (false or true); {_REMEDY}"
         )
-    return create_verdict(bool(value))
+    return bool(value)

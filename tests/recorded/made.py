@@ -1,24 +1,20 @@
-"""Write files of responses with known verdicts, and import them into runs."""
+"""Write logs of responses with known verdicts, and search with them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from gapft_harness.core.records import Problem
-from gapft_harness.importing.gathering import Gathering
-from gapft_harness.importing.job import import_split
-from gapft_harness.importing.rows import ImportChoice
-from gapft_harness.lm_eval_bridge.samplers.retokenizer import Retokenizer
 from gapft_harness.recipe.reading import check_recipe
-from gapft_harness.run_directory.directory import RunDirectory
-from gapft_harness.run_directory.tables import read_states
-from gapft_harness.stages.generation.stored_files import DraftResponses
-from gapft_harness.stages.pipeline import run_stages
+from gapft_harness.recipe.sections import LogResponses
+from gapft_harness.run_directory.directory import RunDirectory, Split
+from gapft_harness.run_directory.tables import read_judged
+from gapft_harness.stages.pipeline import apply_changes, run_stages
+from gapft_harness.stages.search.recorded import Gathering
 from tests.kit.recording_run import LettersTask
 
 #: Greedy, sample 0, sample 1: G, S by the second sample, U.
@@ -49,44 +45,47 @@ def write_lines(path: Path, lines: Sequence[Line | str]) -> str:
     return str(path)
 
 
-def import_and_run(
+def search_logs(
     task: LettersTask,
     model: Path,
     name: str,
     files: Sequence[str],
     *stages: str,
     k: int = 2,
-    split: str = "pool",
+    splits: Sequence[Split] = ("pool",),
+    greedy: str | None = None,
     keys: dict[str, Any] | None = None,
     **choice: Any,
 ) -> RunDirectory:
-    """Import files into a run of the letters task in this process, then run stages."""
+    """Search splits of the letters task with logs, in this process; then run stages.
+
+    The files and the greedy log are those of the pool.
+    """
     args = {"pretrained": str(model), "log": str(task.folder / "log")}
+    choice |= {"pool": list(files), "greedy": {"pool": greedy} if greedy else {}}
     content = {
         "name": name, "data": {"task": "letters"}, "model": {"backend": "recording", "args": args},
-        "search": {"k": k}, "seeds": [13], **(keys or {}),
+        "search": {"k": k, "responses": choice}, "seeds": [13], **(keys or {}),
     }  # fmt: skip
     run = RunDirectory.create_or_open(task.folder / name, check_recipe(content, "test"))
-    arguments = ImportChoice(files, **choice).to_arguments()
-    context = task.context(run, (split,))
-    importing = replace(context, import_search=partial(import_split, choice=arguments))
-    run_stages(importing, ["search"], lambda stage: None)
-    run_stages(context, stages, lambda stage: None)
+    context = task.context(run, splits)
+    apply_changes(context, (), ["search", *stages])
+    run_stages(context, ["search", *stages], lambda stage: None)
     return run
 
 
 def get_states(run: RunDirectory, split: str = "pool") -> dict[str, str]:
-    """Read each problem's state by the name in its record."""
-    table = run.path / split / "states.parquet"
-    return {states.problem_id.rpartition("-")[0]: states.state for states in read_states(table)}
+    """Classify each problem by its verdicts; return the states by the name in its record."""
+    states = {}
+    for problem_id, judged in read_judged(run.path / split / "responses.parquet"):
+        solved, *recovered = [response.verdict.passed for response in judged]
+        name = problem_id.rpartition("-")[0]
+        states[name] = "G" if solved else "S" if any(recovered) else "U"
+    return states
 
 
-def gather_responses(
-    tokenizer: Retokenizer,
-    choice: ImportChoice,
-    progress: Callable[[int], None] = lambda done: None,
-) -> None:
-    """Gather files for the problems of ``VERDICTS`` with K = 2."""
+def gather_responses(*files: str, **choice: Any) -> None:
+    """Gather logs for the problems of ``VERDICTS`` with K = 2."""
     prompts = dict.fromkeys(line["prompt"] for line in build_lines(VERDICTS))
     problems = [Problem(f"pool{row}-x", prompt, "a") for row, prompt in enumerate(prompts)]
-    Gathering(choice, problems, "pool", 2).gather(DraftResponses().add, tokenizer, progress)
+    Gathering(LogResponses(pool=files, **choice), problems, "pool", 2).write(StringIO())

@@ -1,4 +1,4 @@
-"""Find the problems of a split by keys in files, and record which responses were read."""
+"""Find the problems of a split by keys in logs, and record which responses were read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import GREEDY, Problem
-from gapft_harness.importing.rows import ImportedResponse
 from gapft_harness.outcomes.samples import find_field, hash_value
+from gapft_harness.stages.search.log_responses import LoggedResponse
 
 
 class ProblemIndex:
@@ -32,7 +32,7 @@ class ProblemIndex:
         # a log's documents also have fields that the task does not keep in its problems
         self._fields = dict.fromkeys(name for problem in problems for name in problem.document)
 
-    def find(self, row: ImportedResponse) -> Problem | None:
+    def find(self, row: LoggedResponse) -> Problem | None:
         """Find the problem that a row answers; None if the split does not have it.
 
         Raises:
@@ -50,7 +50,7 @@ class ProblemIndex:
             )
         return matches[0] if matches else None
 
-    def unknown_problem_error(self, row: ImportedResponse) -> UserError:
+    def unknown_problem_error(self, row: LoggedResponse) -> UserError:
         """Build the error for a row whose problem is not in the split."""
         kind, value = row.key
         details = ""
@@ -58,12 +58,13 @@ class ProblemIndex:
             details = f" {value!r:.80}; the first id of the split is {self._problems[0].id!r}"
         elif kind == "doc" and not self._on:
             details = (
-                f" (compared: {', '.join(self._fields)}; --on FIELD compares only some fields)"
+                f" (compared: {', '.join(self._fields)}; search.responses.on compares only some "
+                "fields)"
             )
         return UserError(
             f"{row.place}: the task's {self._split} has no problem with this {kind}{details}. "
-            "Check --split and the limits of the task, or leave such responses out "
-            "(--ignore-unknown)"
+            "Check the split and the limits of the task, or leave such responses out "
+            "(search.responses.ignore_unknown)"
         )
 
     def _build_index(self, kind: str) -> dict[str | bytes, list[Problem]]:
@@ -73,7 +74,7 @@ class ProblemIndex:
             if kind == "doc":
                 # lm_eval's logs write values without a JSON type in the same way
                 document = json.loads(json.dumps(dict(problem.document), default=str))
-                place = f"--on ROW_FIELD=TASK_FIELD: problem {problem.id} of the task"
+                place = f"search.responses.on: problem {problem.id} of the task"
                 key = self._hash_document(document, 1, place)
             index.setdefault(key, []).append(problem)
         return index
@@ -99,7 +100,7 @@ class ResponsePlaces:
         self._paths = paths
         self._places: dict[str, array[int]] = {}
 
-    def add(self, problem: Problem, index: int, file: int, row: ImportedResponse) -> None:
+    def add(self, problem: Problem, index: int, file: int, row: LoggedResponse) -> None:
         """Add one response.
 
         Raises:
@@ -161,7 +162,7 @@ class ResponsePlaces:
         if len(missing_ids) == len(problems):
             raise UserError(
                 f"{files}: found no greedy response. States need them: G is solved by one greedy "
-                "decode, S and U are not. Give a file of greedy responses: --greedy FILE"
+                "decode, S and U are not. Give a log of greedy responses: search.responses.greedy"
             )
         if missing_ids:
             raise _missing_responses_error(files, "no greedy response", missing_ids, problems)
@@ -176,6 +177,5 @@ def _missing_responses_error(
 ) -> UserError:
     return UserError(
         f"{files}: {missing_part} for {len(missing_ids)} of {len(problems)} problems, first: "
-        f"{missing_ids[0]}; expected all problems of the split; use --task for a task with other "
-        "problems"
+        f"{missing_ids[0]}; expected all problems of the split"
     )

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from gapft_harness.core.errors import UserError
-from gapft_harness.importing.job import seal_states
 from gapft_harness.run_directory.tables import read_judged
-from tests.importing.made import Line, build_lines, get_states, import_and_run, write_lines
 from tests.kit.recording_run import LettersTask, write_letters_task
+from tests.recorded.made import Line, build_lines, get_states, search_logs, write_lines
 
 VERDICTS = [[1, 0, 1], [0, 0, 1], [0, 0, 0]]
 STATES = {"pool0": "G", "pool1": "S", "pool2": "U"}
@@ -28,7 +27,7 @@ def test_missing_inspect_package_names_install_command(
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     log = write_lines(task.folder / "log.eval", ["PK"])
     with pytest.raises(UserError, match=r"log.eval: .* pip install 'gapft-harness\[inspect\]'"):
-        import_and_run(task, model, "run", [], greedy=log)
+        search_logs(task, model, "run", [], greedy=log)
 
 
 def write_log(path: Path, lines: list[Line]) -> str:
@@ -69,7 +68,7 @@ def test_imports_inspect_logs(task: LettersTask, model: Path) -> None:
     """Damaged or repeated logs and unknown scores are rejected."""
     log = pytest.importorskip("inspect_ai.log")
     lines = build_lines(VERDICTS)
-    first = import_and_run(task, model, "first", [write_lines(task.folder / "r.jsonl", lines)])
+    first = search_logs(task, model, "first", [write_lines(task.folder / "r.jsonl", lines)])
     greedy, samples = (
         write_log(
             task.folder / f"{name}.eval",
@@ -77,23 +76,22 @@ def test_imports_inspect_logs(task: LettersTask, model: Path) -> None:
         )
         for name in ("greedy", "samples")
     )
-    run = import_and_run(task, model, "run", [samples], greedy=greedy)
-    seal_states(run.path, "pool", task.plugins)
+    run = search_logs(task, model, "run", [samples], greedy=greedy)
     assert get_states(run) == STATES
     assert [*read_judged(run.path / "pool/responses.parquet")] == [
         *read_judged(first.path / "pool/responses.parquet")
     ]
     assert run.manifest()["imported"]["pool"]["verdict_field"] == "exact under filter none"
     with pytest.raises(UserError, match=r"the greedy response of problem .* again"):
-        import_and_run(task, model, "other", [greedy], greedy=samples)
+        search_logs(task, model, "other", [greedy], greedy=samples)
     with pytest.raises(UserError, match="no metric 'f1'; "):
-        import_and_run(task, model, "other", [samples], greedy=greedy, metric="f1")
+        search_logs(task, model, "other", [samples], greedy=greedy, metric="f1")
     content = Path(samples).read_bytes()
     Path(samples).write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="Inspect cannot read the file as a complete log"):
-        import_and_run(task, model, "other", [samples], greedy=greedy)
+        search_logs(task, model, "other", [samples], greedy=greedy)
     edited = log.read_eval_log(greedy)
     edited.samples[0].scores["exact"].value = "P"
     log.write_eval_log(edited, greedy)
     with pytest.raises(UserError, match=r"exact is 0\.5; expected a verdict"):
-        import_and_run(task, model, "other", [], greedy=greedy)
+        search_logs(task, model, "other", [], greedy=greedy)
