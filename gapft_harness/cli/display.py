@@ -19,7 +19,6 @@ from gapft_harness.report.rendering.wording import format_duration
 #: First word of a job's label -> (unit that it counts, activity before the first count).
 _JOB_WORDS = {
     "read": ("tasks", "reading"),
-    "import": ("responses", "reading the files"),
     "search": ("responses", "loading data and model"),
     "train": ("steps", "loading the model"),
     "scale": ("adapters", "choosing"),
@@ -30,7 +29,7 @@ _JOB_WORDS = {
 }
 
 #: Jobs that judge their own responses: after the responses, they count verdicts from 0.
-_JOBS_WITH_VERDICTS = ("import", "search", "audit", "sample", "decode")
+_JOBS_WITH_VERDICTS = ("search", "audit", "sample", "decode")
 
 #: Seconds between two lines on the same job if standard error is not a terminal.
 _LINE_INTERVAL_S = 60.0

@@ -94,3 +94,11 @@ def test_rejects_pipes_and_missing_files(tmp_path: Path) -> None:
         gather_responses(str(tmp_path / "pipe"))
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read: No such file"):
         gather_responses(str(tmp_path / "none.jsonl"))
+
+
+def test_backend_recorded_keeps_no_verdicts(task: LettersTask, model: Path) -> None:
+    lines = [{**line, "passed": bool(line["passed"])} for line in build_lines(VERDICTS)]
+    file = write_lines(task.folder / "r.jsonl", lines)
+    args = {"pretrained": str(model), "responses": file}
+    with pytest.raises(UserError, match=r"search\.responses"):
+        task.run("r", search={"k": 2}, model={"backend": "recorded", "args": args})

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gapft_harness.core.errors import UserError
 from gapft_harness.core.records import BLOCK, GREEDY, Adapter, Decoding, Problem
 from gapft_harness.core.streams import SampleStreams, derive_key
 from gapft_harness.hooks.manager import Plugins
@@ -175,6 +176,7 @@ class ChunkGenerator:
         episodes: the settings of episodes; None for single responses.
         verifier: reads the answers of the first chunk.
         run: the run directory that responses are generated for, recorded in stored files.
+        keeps_verdicts: whether verdicts of the sampler are kept; else they are an error.
     """
 
     sampler: Sampler
@@ -182,6 +184,7 @@ class ChunkGenerator:
     episodes: Episodes | None = None
     verifier: Verifier | None = None
     run: str = ""
+    keeps_verdicts: bool = False
 
     def generate_missing(self, chunk: Chunk, progress: _GenerationProgress, is_first: bool) -> None:
         """Generate and store the missing phases of a chunk; its claim must be held.
@@ -259,6 +262,12 @@ class ChunkGenerator:
                 check_conversations(requests, answers, draft)
             elif is_first:
                 self._check_first_responses(members, answers, decoding, progress)
+            has_verdicts = any(g.passed is not None for a in answers for g in a.generations)
+            if has_verdicts and not self.keeps_verdicts:
+                raise UserError(
+                    "the sampler returned verdicts (passed), which only a search with "
+                    "search.responses keeps; name the file there, or remove its verdicts"
+                )
             new_records = build_response_records(requests, answers)
             draft.add(new_records)
             records += new_records
@@ -502,6 +511,7 @@ def generate_and_judge(
                 episodes,
                 verifier,
                 str(run.path.resolve()),
+                keeps_verdicts=not has_verifier,
             ),
             progress,
             episodes.attempts,
