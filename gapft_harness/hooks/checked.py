@@ -149,8 +149,9 @@ def _find_generation_fault(generation: Any) -> str:
         if not isinstance(value, str) or value not in choices:
             name = "finish_reason" if choices is FINISH_REASONS else "tokens_from"
             return f"the {name} {short(value)}; expected one of {', '.join(choices)}"
-    if not (generation.passed is None or isinstance(generation.passed, bool)):
-        return f"passed as {short(generation.passed)}; expected True, False or None"
+    passed: Any = generation.passed
+    if not (passed is None or isinstance(passed, bool)):
+        return f"passed as {short(passed)}; expected True, False or None"
     return find_ids_fault(generation.token_ids)
 
 
