@@ -262,6 +262,7 @@ def test_torn_stored_file_is_refused_then_made_again(
         content = path.read_bytes()
         path.chmod(0o644)
         path.write_bytes(content[:-7])
+        shutil.rmtree(run.path, ignore_errors=True)  # which may have its own copy
         done = run.start()
         assert done.returncode == 2, (path, done.stderr)
         assert path.name in done.stderr.replace("\n", ""), done.stderr
