@@ -194,7 +194,8 @@ def check_stop_strings_cut_as_in_lm_eval(bench: Bench) -> None:
     letters = [c for g in free.values() for c in g.text[1:] if c.isascii() and c.isprintable()]
     common = max(sorted(set(letters)), key=letters.count)
     pair = next(g.text[2:4] for g in free.values() if g.text[2:4].isalnum())
-    for stops in ((common,), (pair, "no such text", common), ("no such text",)):
+    others = ("no such text", "nor this", "or that", "nor any of these")  # many servers take four
+    for stops in ((common,), (*others, pair, common), others):
         cut = draw(sampler, replace(SAMPLED, until=stops))
         for key, generation in cut.items():
             expected = free[key].text
