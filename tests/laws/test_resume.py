@@ -269,6 +269,7 @@ def test_torn_stored_file_is_refused_then_made_again(
         assert "Traceback" not in done.stderr
         path.write_bytes(content)
     kinds["generate", ""].unlink()
+    shutil.rmtree(run.path)
     run.finish()
     assert read_outcome(run.path) == read_outcome(whole.path)
     asked = [line for line in run.read_record() if "asked" in line]
