@@ -42,7 +42,7 @@ UNPROVABLE = {
     r"fact of all arms: adapters/ARM/training\.json (end_token|base_model|base_revision|"
     r"versions \w+)": "likewise; libraries are compared between arms only",
     r"fact: \S+\.parquet task (dropped|warnings).*": "notices, which decide nothing",
-    r"fact: decisions/\S+\.parquet warnings N": "sentences",
+    r"fact: decisions/\S+\.parquet warnings( N)?": "sentences",
     rf"fact: (manifest\.json|\S+\.parquet) source {MACHINE}": "a description of the machine and "
     "the model's place, beside the model's hash",
     rf"fact: manifest\.json {DESCRIPTIONS}.*": "of the machine, measured times, sentences",
