@@ -14,6 +14,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.kit.runs import BaseRun
 
+# Failed checks of helpers show their values too.
+pytest.register_assert_rewrite("tests.kit")
+
 # No test or command uses Hugging Face's hub: without a network each would wait a minute. The
 # libraries read the variable once, when they are imported.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

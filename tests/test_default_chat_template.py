@@ -52,7 +52,7 @@ def test_applies_template_by_default(folder: Path) -> None:
     assert all("<user>" in prompt for prompt in read_prompts(folder / "silent", folder))
     again = succeed("run", "recipe.yaml", *ASKED, "--only", "states", "--run-dir", "silent",
                     cwd=folder)  # fmt: skip
-    assert "model.chat_template" not in again.stderr, "a run keeps its first setting"
+    assert "model.chat_template" not in again.stderr, "said once, of a new run"
 
 
 def test_false_disables_template(folder: Path) -> None:

@@ -63,7 +63,7 @@ def resolve_recipe(choice: Options) -> Recipe:
 def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple[Recipe, str]:
     """Decide whether prompts are rendered by a chat template if the recipe does not set it.
 
-    An existing run keeps its setting; otherwise the model's tokenizer decides.
+    The model's tokenizer decides, whatever an earlier recipe of the run had set.
 
     Args:
         recipe: the recipe.
@@ -71,21 +71,16 @@ def resolve_chat_template(recipe: Recipe, path: Path, plugins: Plugins) -> tuple
         plugins: the loaded plugins.
 
     Returns:
-        The recipe with ``model.chat_template`` set, and a message if a template is applied by
-        default, else "".
+        The recipe with ``model.chat_template`` set, and a message if a new run applies a template
+        by default, else "".
 
     Raises:
         UserError: the tokenizer cannot be loaded.
     """
     if recipe.model.chat_template is not None or not plugins.has("sampler", recipe.model.backend):
         return recipe, ""
-    if (path / layout.RECIPE).exists():
-        uses_template, is_new = RunDirectory.open(path).recipe.model.chat_template, False
-    else:
-        uses_template, is_new = (
-            plugins.is_chat_template_default(build_sampler_settings(recipe)),
-            True,
-        )
+    uses_template = plugins.is_chat_template_default(build_sampler_settings(recipe))
+    is_new = not (path / layout.RECIPE).exists()
     model = recipe.model.model_copy(update={"chat_template": uses_template})
     line = (
         f"model.chat_template: true, because {recipe.model.args['pretrained']} has a chat template "

@@ -140,6 +140,7 @@ COMPONENTS = {
             "[1] * n",
             "[entry.problem_id for entry in pool.recovered[:n]]",
             "[Evidence([], 'S', None, (), 0, 0)] * n",
+            "[__import__('dataclasses').replace(e, problem_id='x') for e in pool.recovered[:n]]",
         ),
     ),
     "trainer": Component(

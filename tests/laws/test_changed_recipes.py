@@ -140,6 +140,13 @@ CHANGES = [
     ),
     edit_file("tasks/letters.yaml", "{{question}} ", "{{question}}  ", EVERYTHING),
     edit_file("tasks/letters.yaml", '"{{answer}}"', '"{{answer}}"  # the gold', NOTHING),
+    edit_file("tasks/letters.yaml", '"{{answer}}"', "\"{{answer or 'a'}}\"", NOTHING),
+    edit_file(
+        "tasks/letters.yaml",
+        '"{{answer}}"',
+        "\"{{answer if '4' in question else 'a'}}\"",
+        JUDGEMENTS | train(*ARMS),
+    ),
     edit_file("tasks/letters.yaml", "max_gen_toks: 12", "max_gen_toks: 11", EVERYTHING),
     edit_file("tasks/letters.yaml", "", "# a comment\n", NOTHING),
     edit_file("recipe.yaml", "", "# a comment\n", NOTHING),
