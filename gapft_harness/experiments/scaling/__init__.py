@@ -9,7 +9,6 @@ from gapft_harness import api
 from gapft_harness.analysis.scaling import SCALES
 from gapft_harness.api import layout
 from gapft_harness.experiments.scaling.job import (
-    FOLDER,
     ScalingSettings,
     build_calibration_path,
     find_settings,
@@ -52,11 +51,12 @@ class ScalingExperiment(api.Experiment):
             for scale_value in SCALES
         }
         yield {
-            layout.arm_path(FOLDER, arm): self._build_choice_step(view, arm) for arm in view.arms()
+            layout.arm_path(layout.SCALED, arm): self._build_choice_step(view, arm)
+            for arm in view.arms()
         }
         scale_by_arm = {}
         for arm in view.arms():
-            view.file(layout.arm_path(FOLDER, arm))
+            view.file(layout.arm_path(layout.SCALED, arm))
             scale_by_arm[arm] = read_choice(view.run.path, arm)["scale"]
         yield {
             layout.scaled_decisions_path(arm, scale_value): view.decode(
@@ -87,16 +87,12 @@ class ScalingExperiment(api.Experiment):
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses to the calibration split and to the audit."""
-        settings, scales = (
-            find_settings(recipe),
-            ", ".join(f"{scale_value:g}" for scale_value in SCALES),
-        )
+        settings = find_settings(recipe)
         assert settings is not None, "a recipe that asks for it"
         adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
-        count, n_audit = (
-            n_calibration * (1 + adapters * len(SCALES)),
-            2 * counts["audit"] * adapters,
-        )
+        count = n_calibration * (1 + adapters * len(SCALES))
+        n_audit = 2 * counts["audit"] * adapters
+        scales = ", ".join(f"{scale_value:g}" for scale_value in SCALES)
         work = (
             f"{adapters} adapters x scales {scales}, 1 greedy decode of each calibration problem; "
             f"the largest scale with bounds up to {settings.tolerance:g}"
@@ -105,7 +101,7 @@ class ScalingExperiment(api.Experiment):
             f"scale:  {count:,} = {n_calibration:,} x (1 + {adapters} adapters x {len(SCALES)} "
             f"scales), and up to {n_audit:,} of the audit"
         )
-        return api.Cost({work: FOLDER}, [line], count + n_audit, adapters=1)
+        return api.Cost({work: layout.SCALED}, [line], count + n_audit, adapters=1)
 
 
 @api.hookimpl
