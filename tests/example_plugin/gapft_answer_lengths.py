@@ -104,7 +104,7 @@ class LengthsPart(api.Part):
             api.Column("condition", "condition"),
             api.Column("seed", "seed"),
             api.Column("answers", "answers"),
-            api.Column("median", "median tokens", "count"),
+            api.Column("median", "median tokens"),
             api.Column("long", "long", "share"),
         ]
         note = (
