@@ -202,42 +202,42 @@ class Sealed:
 
 
 def test_stability_matches_sealed_verdicts(folder: Path) -> None:
-    stability, sealed = read_results(folder)["stability"], Sealed(folder)
+    results, sealed = read_results(folder), Sealed(folder)
     sets = [{p: sealed.state(p, K * i, K * i + K) for p in sealed.gold} for i in range(SETS)]
     failed = [p for p in sealed.gold if sets[0][p] != "G"]
-    assert stability["source_failures"] == len(failed)
-    changing = [
-        p for p in failed if len({condition_stability[p] for condition_stability in sets}) == 2
-    ]
-    assert stability["unstable_share"] == len(changing) / len(failed)
+    (agreement,) = results["stability_agreement"]
+    assert agreement["source_failures"] == len(failed)
+    changing = [p for p in failed if len({states[p] for states in sets}) == 2]
+    assert agreement["unstable_share"] == len(changing) / len(failed)
     pairs = [*combinations(sets, 2)]
     agreeing = sum(a[p] == b[p] for a, b in pairs for p in failed)
-    assert stability["agreement"] == agreeing / (len(pairs) * len(failed))
+    assert agreement["agreement"] == agreeing / (len(pairs) * len(failed))
     overlaps = [
         Fraction(sum(a[p] == b[p] == "S" for p in failed), sum("S" in (a[p], b[p]) for p in failed))
         for a, b in pairs
     ]
-    assert stability["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    assert agreement["S_jaccard"] == float(sum(overlaps) / len(pairs))
+    for row, states in zip(results["stability_sets"], sets, strict=True):
+        assert [row[state] for state in "GSU"] == [[*states.values()].count(s) for s in "GSU"]
     recovered = [[p for p in failed if by[p] == "S"] for by in sets]
+    rows = {(row["condition"], row["quantity"]): row for row in results["stability"]}
     unlike = 0
     for condition in CONDITIONS:
-        condition_stability = stability["conditions"][condition]
+        flow = rows[condition, "S_flow"]
         by_seed = [[sealed.right(condition, s, (seed,)) for s in recovered] for seed in SEEDS]
         ranges = [max(values) - min(values) for values in by_seed]
-        assert condition_stability["largest_flow_range_of_a_seed"] == float(max(ranges))
+        assert flow["seed_range"] == float(max(ranges))
         unlike += min(ranges) < max(ranges)
         flows = [sealed.right(condition, s) for s in recovered]
-        assert condition_stability["S_flow"]["sets"] == [*map(float, flows)]
-        assert condition_stability["S_flow"]["range"] == float(max(flows) - min(flows)) > 0
-        assert condition_stability["S_flow"]["mean"] == float(sum(flows) / SETS)
+        assert [flow[f"set_{i}"] for i in range(1, SETS + 1)] == [*map(float, flows)]
+        assert flow["range"] == float(max(flows) - min(flows)) > 0
+        assert flow["mean"] == float(sum(flows) / SETS)
         for name in ("total_gain", "G_regression", "combined_correction"):
-            assert condition_stability[name]["range"] == 0
-        of_contrasts = next(
-            c
-            for c in read_results(folder)["contrasts"]
-            if (c["a"], c["b"]) == (condition, "source")
+            assert rows[condition, name]["range"] == 0
+        gain = sealed.right(condition, [*sealed.gold]) - Fraction(
+            len(sealed.gold) - len(failed), len(sealed.gold)
         )
-        assert condition_stability["total_gain"]["mean"] == of_contrasts["delta"]
+        assert rows[condition, "total_gain"]["mean"] == float(gain)
     assert unlike, "the largest range is no other seed's"
 
 

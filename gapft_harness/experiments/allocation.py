@@ -230,7 +230,7 @@ class AllocationPart(api.Part):
 
     name = "allocation"
     title = "Coverage against repetition"
-    after = "Contrasts"
+    after = "Where the change comes from"
 
     def read(
         self, run_path: Path, manifest: Mapping[str, Any], arms: Sequence[api.Arm]
