@@ -48,9 +48,7 @@ def test_arms_decide_all_trained_problems(run: Path) -> None:
 def test_report_contrast_matches_decisions(run: Path) -> None:
     """Equation 10: the gain of problems once instead of never, less that of twice over once."""
     results = read_json(run / "report/results.json")
-    values = {
-        row["quantity"]: row for row in (*results["allocation"], *results["allocation_rates"])
-    }
+    values = {row["quantity"]: row for row in results["allocation"]}
     contrasts = []
     for seed in SEEDS:
         once, twice = (set(read_selected(run, condition, seed)) for condition in CONDITIONS)

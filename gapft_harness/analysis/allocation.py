@@ -6,7 +6,8 @@ A fixed budget is spent on two halves A and B once each (``diffuse``), or on A t
     contrast = 1/2 [a_B(1) - a_B(0)] - 1/2 [a_A(2) - a_A(1)]
              = 1/2 coverage gain     - 1/2 repetition loss
 
-For halves of equal size, the contrast is the mean over both halves of diffuse minus concentrated.
+For halves of equal size, the contrast is the mean over both halves of diffuse minus concentrated. A
+positive contrast favors coverage.
 The functions take scores with the rows ``A`` and ``B`` (whether a seed trained on the problem as a
 part of this half) and ``diffuse`` and ``concentrated`` (whether the model solves it; ignored
 outside the halves). No half may be empty.
@@ -35,8 +36,6 @@ RATES = {
     "a_B_0": ("B", "concentrated"),
     "a_B_1": ("B", "diffuse"),
 }
-#: The differences of the rates; a positive contrast favors coverage.
-DIFFERENCES = ("contrast", "coverage_gain", "repetition_loss")
 
 #: Draws per requested replicate after which the halves count as too small to resample.
 _MAX_DRAW_FACTOR = 1000
@@ -112,7 +111,7 @@ def _add_differences(rates: Mapping[str, Value]) -> dict[str, Value]:
     gain = rates["a_B_1"] - rates["a_B_0"]
     loss = rates["a_A_2"] - rates["a_A_1"]
     contrast = (gain - loss) / 2
-    return {**rates, "contrast": contrast, "coverage_gain": gain, "repetition_loss": loss}
+    return {**rates, "coverage_gain": gain, "repetition_loss": loss, "contrast": contrast}
 
 
 def _draw_sums(

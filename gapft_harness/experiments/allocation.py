@@ -12,22 +12,19 @@ import numpy as np
 from pydantic import Field
 
 from gapft_harness import api
-from gapft_harness.analysis.allocation import RATES, compute_by_seed, estimate_allocation
+from gapft_harness.analysis.allocation import compute_by_seed, estimate_allocation
 from gapft_harness.analysis.resampling import Scores
 from gapft_harness.api import layout
 
-_DIFFERENCES_NOTE = (
-    "Success of the models on the problems that they were trained on; it does not show how well "
-    "they transfer. Coverage gain: a_B(1) − a_B(0). Repetition loss: a_A(2) − a_A(1). Contrast: "
-    "half of the gain minus half of the loss (Equation 10); the halves have the same size, so it "
-    "is diffuse minus concentrated over both. Intervals resample training seeds and problems, both "
-    "jointly for the two conditions; a draw without problems of one half is repeated."
-)
-_RATES_NOTE = (
-    "a_C_r is a_C(r), the share of half C that is solved after r exposures. The diffuse condition "
+_NOTE = (
+    "a_C_r is a_C(r), the share of half C that is solved after r exposures: the diffuse condition "
     "was trained on A and B once each, the concentrated one on A twice; each seed has its own "
-    "halves. An exposure is a selection, which training repeats R times. Rates of fewer than 30 "
-    "problems are unstable."
+    "halves. An exposure is a selection, which training repeats R times. Coverage gain: a_B(1) − "
+    "a_B(0). Repetition loss: a_A(2) − a_A(1). Contrast: half of the gain minus half of the loss "
+    "(Equation 10); the halves have the same size, so it is diffuse minus concentrated over both. "
+    "The models were trained on these problems, so this does not show how well they transfer. "
+    "Intervals resample training seeds and problems, both jointly for the two conditions; a draw "
+    "without problems of one half is repeated. Rates of fewer than 30 problems are unstable."
 )
 
 #: Halves by how often the diffuse and the concentrated condition select an example.
@@ -271,13 +268,14 @@ class AllocationPart(api.Part):
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[api.Row]
     ) -> Iterator[api.Table]:
-        """Return the differences, the rates, and in a file all compared problems."""
-        rates = [row for row in part_findings if row["quantity"] in RATES]
-        differences = [row for row in part_findings if row["quantity"] not in RATES]
-        columns = _build_columns(inputs.seeds, "points")
-        yield api.Table(self.name, columns, differences, _DIFFERENCES_NOTE)
-        columns = _build_columns(inputs.seeds, "share")
-        yield api.Table(f"{self.name}_rates", columns, rates, _RATES_NOTE)
+        """Return rates and differences, and in a file all compared problems."""
+        columns = [
+            api.Column("quantity", "quantity"),
+            api.Column("mean", "mean", "share"),
+            *(api.Column(f"seed_{seed}", f"seed {seed}", "share") for seed in inputs.seeds),
+            api.Column("problems", "problems of a half", "count"),
+        ]
+        yield api.Table(self.name, columns, part_findings, _NOTE)
         problems = inputs.find_part_data(self.name).problems
         yield api.Table(
             f"{self.name}_problems",
@@ -309,15 +307,6 @@ def _read_seed(run_path: Path, settings: AllocationSettings, seed: int) -> Itera
         yield ExposedProblem(
             seed, problem, half, 1, selected, api.STATUSES[once], api.STATUSES[twice]
         )
-
-
-def _build_columns(seeds: Iterable[int], format: api.Format) -> list[api.Column]:
-    return [
-        api.Column("quantity", "quantity"),
-        api.Column("mean", "mean", format),
-        *(api.Column(f"seed_{seed}", f"seed {seed}", format) for seed in seeds),
-        api.Column("problems", "problems of a half", "count"),
-    ]
 
 
 @api.hookimpl

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gapft_harness import api
-from gapft_harness.analysis.scaling import SCALES
+from gapft_harness.analysis.scaling import SCALES, compute_simultaneous_bounds
 from gapft_harness.api import layout
 from gapft_harness.experiments.scaling.job import (
     ScalingSettings,
     build_calibration_path,
-    find_settings,
     list_audited_scales,
     scale,
-    warn_too_few_solved,
 )
 from gapft_harness.report.reading.adapters import read_choice
 
@@ -36,10 +34,18 @@ class ScalingExperiment(api.Experiment):
 
     def warnings(self, view: api.View) -> Iterator[str]:
         """Warn of too few solved calibration problems for any scale above 0."""
-        settings = find_settings(view.recipe)
-        if settings is not None and view.has(layout.responses_path(api.CALIBRATION)):
-            verdicts = view.manifest()["verdict_counts"][api.CALIBRATION]
-            yield from filter(None, [warn_too_few_solved(verdicts.get("pass", 0), settings)])
+        if not view.has(layout.responses_path(api.CALIBRATION)):
+            return
+        settings = self.settings(view.recipe)
+        solved = view.manifest()["verdict_counts"][api.CALIBRATION].get("pass", 0)
+        bound = min(compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level))
+        if bound > settings.tolerance:
+            yield (
+                f"the source solves {solved} calibration problems, too few for any scale above 0: "
+                f"even without a loss the upper bound is {bound:.1%}, above the tolerance of "
+                f"{settings.tolerance:.1%}, so every adapter falls back to the source. Calibrate "
+                "on more problems"
+            )
 
     def steps(self, view: api.View) -> Iterator[Mapping[str, api.Step]]:
         """Decode at every scale, choose the scale, write the adapter, decode the audit."""
@@ -67,8 +73,7 @@ class ScalingExperiment(api.Experiment):
         }
 
     def _build_choice_step(self, view: api.View, arm: api.Arm) -> api.Step:
-        settings = find_settings(view.recipe)
-        assert settings is not None, "a recipe that asks for it"
+        settings = self.settings(view.recipe)
         return api.Step(
             scale,
             {
@@ -87,8 +92,7 @@ class ScalingExperiment(api.Experiment):
 
     def cost(self, recipe: api.Recipe, counts: Mapping[str, int]) -> api.Cost:
         """Count the responses to the calibration split and to the audit."""
-        settings = find_settings(recipe)
-        assert settings is not None, "a recipe that asks for it"
+        settings = self.settings(recipe)
         adapters, n_calibration = counts["adapters"], counts[api.CALIBRATION]
         count = n_calibration * (1 + adapters * len(SCALES))
         n_audit = 2 * counts["audit"] * adapters

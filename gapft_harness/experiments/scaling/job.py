@@ -130,21 +130,3 @@ def choose_arm_scale(
             for scale_value, count, bound in zip(SCALES, regressed, bounds, strict=True)
         ],
     }
-
-
-def warn_too_few_solved(solved: int, settings: ScalingSettings) -> str:
-    """Return a warning if no adapter can get a scale above 0; else an empty text.
-
-    Args:
-        solved: how many calibration problems the source solves.
-        settings: the settings of adapter scaling.
-    """
-    (bound, *_) = compute_simultaneous_bounds([0] * len(SCALES), solved, settings.level)
-    if bound <= settings.tolerance:
-        return ""
-    return (
-        f"the source solves {solved} calibration problems, too few for any scale above 0: even "
-        f"without a loss the upper bound is {bound:.1%}, above the tolerance of "
-        f"{settings.tolerance:.1%}, so every adapter falls back to the source. Calibrate on more "
-        "problems"
-    )
