@@ -161,7 +161,7 @@ class AllocationExperiment(api.Experiment):
         halves = {s: read_halves(settings, s, view.file) for s in {arm.seed for arm in arms}}
         yield {
             build_exposed_path(arm): view.decode(
-                arm, "pool", ids=[*halves[arm.seed]], verb="decode trained problems,"
+                arm, "pool", ids=halves[arm.seed], verb="decode trained problems,"
             )
             for arm in arms
         }
