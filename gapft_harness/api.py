@@ -88,7 +88,7 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
     from gapft_harness.presentation import palette
-    from gapft_harness.presentation.content import Column, Format, Row, Table
+    from gapft_harness.presentation.content import Column, Row, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
@@ -319,7 +319,6 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "Stat",  # a highlighted number
     "Section",  # a heading and the blocks under it
     "Row",  # a row of a table: values by the keys of columns
-    "Format",  # the name of a column's format
     "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
     "Figure",  # the name of a figure, with an alternative text and a caption
     "Figures",  # the result of Part.figures: names with functions that draw
