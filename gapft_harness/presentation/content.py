@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from gapft_harness.analysis.estimate import Estimate
 
-#: How a value is shown: as it is, as a count, in percent, as a difference in percentage points, or
+#: How a value is shown: as it is, as a (rounded) count, in percent, as a difference in percentage points, or
 #: as a p value.
 Format = Literal["text", "count", "share", "points", "p"]
 Row = Mapping[str, Any]
@@ -138,7 +138,7 @@ def format_value(value: Any, format: Format) -> str:
         return f"{text} {_format_interval(value, format)}" if value.has_interval else text
     match format:
         case "count":
-            return f"{value:,}"
+            return f"{round(value):,}"
         case "share":
             return f"{_format_hundredfold(value)}%"
         case "points":
