@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from gapft_harness.recipe.bundled import list_bundled_recipes
 from gapft_harness.recipe.called_plugins import check_names
 from gapft_harness.recipe.reading import check_recipe, load_recipe
 from gapft_harness.run_directory import layout
+from gapft_harness.run_directory.directory import RunDirectory
 from gapft_harness.run_directory.tables import read_examples
+from gapft_harness.stages.experiment import View
 from gapft_harness.stages.experiment.loading import load_experiments
 from tests.kit.part_tables import read_tables
 from tests.kit.scaled_letters import SELECTED, ChangingLetters, write_task
@@ -200,6 +203,26 @@ def test_shared_core_is_kept_in_every_condition(finished_run: ChangingLetters) -
     assert [e for e in gold if e.state == "G"] == core
     assert {e.problem_id for e in none} == {e.problem_id for e in core}
     assert len(none) == len(all_) == len(gold) > len(core) > 0
+
+
+def test_reports_unmatched_training_sets(finished_run: ChangingLetters, tmp_path: Path) -> None:
+    """Put other sealed sets in place of some: half of GapFT's slots, and none of the core."""
+    run = tmp_path / "run"
+    shutil.copytree(finished_run.folder / "r", run)
+    arms = [Arm(name, 13) for name in ("gapft", "gold", *CORE)]
+    view = View(RunDirectory.open(run), load_plugins(), arms)
+    assert [*SharedCore().faults(view), *GoldLabels().faults(view)] == []
+    for name, other in (("core_0", "half"), ("core_gold", "all"), ("gold", "half")):
+        files = [run / layout.selection_path(Arm(n, 13)) for n in (other, name)]
+        shutil.copy(*files)
+    faults = [*SharedCore().faults(view), *GoldLabels().faults(view)]
+    for words in (
+        ("core_0-seed13", "solved problems are missing"),
+        ("core_0-seed13 and core_2-seed13", "token_tolerance"),
+        ("core_2-seed13 and core_gold-seed13", "supervised_tokens"),
+        ("gapft-seed13 and gold-seed13", "target strings"),
+    ):
+        assert any(all(word in fault for word in words) for fault in faults), (words, faults)
 
 
 def test_dry_run_prints_paper_update_counts() -> None:
