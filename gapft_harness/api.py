@@ -88,13 +88,14 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
     from gapft_harness.presentation import palette
+    from gapft_harness.presentation.content import Column, Format, Row, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.figures import style
     from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
-    from gapft_harness.report.frame import Column, Frame, Rows
+    from gapft_harness.report.frame import Frame, Rows
     from gapft_harness.report.part import Figures, Opening, Part, Summary
     from gapft_harness.report.reading.adapters import SCALED, read_decided, stacked
     from gapft_harness.report.reading.adapters import find_tables as decided_tables
@@ -109,7 +110,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         Figure,
         Section,
         Stat,
-        Table,
         Text,
     )
     from gapft_harness.report.rendering.wording import (
@@ -238,8 +238,8 @@ __all__ = [  # noqa: RUF022 - grouped by use, with descriptions
     "read_examples",  # reads the training set of an arm
     "read_judged",  # reads responses.parquet or a table of decisions
     "Part",  # the base class of an experiment's part of the report
-    "Section",  # a heading and the blocks under it
-    "Table",  # columns and rows of text
+    "Table",  # rows under columns, for the page, results.json and a CSV file
+    "Column",  # one quantity of a table: key, title, format
 ]
 
 #: The names that a plugin, a test or a notebook may rely on.
@@ -315,7 +315,9 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "Block",  # the content of a section: one of the following types
     "Text",  # a paragraph
     "Stat",  # a highlighted number
-    "Column",  # a column of a table: key, meaning, value, title, format
+    "Section",  # a heading and the blocks under it
+    "Row",  # a row of a table: values by the keys of columns
+    "Format",  # the name of a column's format
     "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
     "Figure",  # the name of a figure, with an alternative text and a caption
     "Figures",  # the result of Part.figures: names with functions that draw

@@ -10,7 +10,6 @@ from typing import Any
 
 from gapft_harness import api
 from gapft_harness.api import layout
-from gapft_harness.presentation.content import Column, Row, Table
 
 _NOTE = (
     "Problems: distinct problems; exposures: of each. New: problems that GapFT's set does not "
@@ -238,30 +237,30 @@ class DiversityPart(api.Part):
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: Matching
-    ) -> Iterator[Table]:
+    ) -> Iterator[api.Table]:
         """Return the conditions, and the differences in tokens."""
         compared = part_findings.compared
         references = [api.SOURCE, compared.names[0], *filter(None, [compared.uniform])]
         columns = [
-            Column("condition", "condition"),
-            Column("problems", "problems", "count"),
-            Column("exposures_each", "exposures", "count"),
-            Column("problems_not_gapfts", "new", "count"),
-            Column("strata_most_apart", "strata"),
-            Column("L_supervised_least"),
-            Column("L_supervised_most"),
-            Column("pass_at_1", "Pass@1", "share"),
-            *(Column(f"minus_{other}", f"minus {other}", "points") for other in references),
+            api.Column("condition", "condition"),
+            api.Column("problems", "problems", "count"),
+            api.Column("exposures_each", "exposures", "count"),
+            api.Column("problems_not_gapfts", "new", "count"),
+            api.Column("strata_most_apart", "strata"),
+            api.Column("L_supervised_least"),
+            api.Column("L_supervised_most"),
+            api.Column("pass_at_1", "Pass@1", "share"),
+            *(api.Column(f"minus_{other}", f"minus {other}", "points") for other in references),
         ]
         rows = [
             _describe_condition(name, findings, part_findings, references)
             for name in compared.names
         ]
-        yield Table(self.name, columns, rows, _NOTE)
+        yield api.Table(self.name, columns, rows, _NOTE)
         columns = [
-            Column("tokens", "tokens"),
-            Column("difference", "difference", "share"),
-            Column("tolerance", "allowed", "share"),
+            api.Column("tokens", "tokens"),
+            api.Column("difference", "difference", "share"),
+            api.Column("tolerance", "allowed", "share"),
         ]
         budget = inputs.recipe["budget"]
         rows = [
@@ -275,12 +274,12 @@ class DiversityPart(api.Part):
                 ("processed", "tokens", "position_tolerance"),
             )
         ]
-        yield Table(f"{self.name}_tokens", columns, rows, _TOKENS_NOTE)
+        yield api.Table(f"{self.name}_tokens", columns, rows, _TOKENS_NOTE)
 
 
 def _describe_condition(
     name: str, findings: api.ReportFindings, matching: Matching, references: Sequence[str]
-) -> Row:
+) -> api.Row:
     """Build the row of a condition: its training sets, its Pass@1 minus that of the references."""
     condition = findings.conditions[name]
     first = next(iter(condition.seeds.values()))

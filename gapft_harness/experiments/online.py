@@ -13,7 +13,6 @@ from pydantic import Field
 from gapft_harness import api
 from gapft_harness.analysis.flat_groups import FlatGroups, compute_solved_share, count_flat_groups
 from gapft_harness.api import layout
-from gapft_harness.presentation.content import Column, Row, Table
 
 _NOTE = (
     "Difference: Pass@1 minus that of the reference, the first row, in percentage points; the "
@@ -22,14 +21,14 @@ _NOTE = (
     "responses that the reward's verifier could not judge."
 )
 _COLUMNS = (
-    Column("condition", "condition"),
-    Column("pass_at_1", "Pass@1", "share"),
-    Column("difference", "difference", "points"),
-    Column("updates", "updates", "count"),
-    Column("empty_draws", "empty", "count"),
-    Column("unjudged", "no reward", "count"),
-    Column("completion_tokens", "completion tokens", "count"),
-    Column("processed_tokens", "processed tokens", "count"),
+    api.Column("condition", "condition"),
+    api.Column("pass_at_1", "Pass@1", "share"),
+    api.Column("difference", "difference", "points"),
+    api.Column("updates", "updates", "count"),
+    api.Column("empty_draws", "empty", "count"),
+    api.Column("unjudged", "no reward", "count"),
+    api.Column("completion_tokens", "completion tokens", "count"),
+    api.Column("processed_tokens", "processed tokens", "count"),
 )
 _DRAWN_NOTE = (
     "Drawn groups, over all seeds. Flat: all rewards of a group are equal, so its advantage is 0, "
@@ -38,24 +37,24 @@ _DRAWN_NOTE = (
     "policy during training, at sampling temperature; the states are the source's."
 )
 _DRAWN_COLUMNS = (
-    Column("condition", "condition"),
-    Column("groups", "groups", "count"),
-    Column("flat", "flat", "count"),
-    *(Column(f"flat_{state}", f"flat {state}", "count") for state in "GSU"),
-    Column("masked", "masked", "count"),
-    Column("flat_solved_share", "G of the flat", "share"),
-    Column("rule_solved_share", "G of G and U", "share"),
+    api.Column("condition", "condition"),
+    api.Column("groups", "groups", "count"),
+    api.Column("flat", "flat", "count"),
+    *(api.Column(f"flat_{state}", f"flat {state}", "count") for state in "GSU"),
+    api.Column("masked", "masked", "count"),
+    api.Column("flat_solved_share", "G of the flat", "share"),
+    api.Column("rule_solved_share", "G of G and U", "share"),
 )
 _SEARCH_NOTE = (
     "The K samples of each pool problem as one group, by the audit's rule. Groups of U are flat by "
     "definition."
 )
 _SEARCH_COLUMNS = (
-    Column("state", "state"),
-    Column("groups", "problems", "count"),
-    Column("solved", "all pass", "count"),
-    Column("failed", "none pass", "count"),
-    Column("flat", "flat", "share"),
+    api.Column("state", "state"),
+    api.Column("groups", "problems", "count"),
+    api.Column("solved", "all pass", "count"),
+    api.Column("failed", "none pass", "count"),
+    api.Column("flat", "flat", "share"),
 )
 
 
@@ -158,11 +157,11 @@ class OnlinePart(api.Part):
 
     def tables(
         self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: OnlineRead
-    ) -> Iterator[Table]:
+    ) -> Iterator[api.Table]:
         """Return costs by condition, drawn groups by condition, and the search's by state."""
         groups, reference = part_findings.groups_by_condition, part_findings.reference
         names = [name for name in inputs.conditions if name in groups and name != reference]
-        costs: list[Row] = []
+        costs: list[api.Row] = []
         for name in (reference, *names):
             budgets = [trained.budget for trained in inputs.find_arms(name)]
             row = {
@@ -179,9 +178,9 @@ class OnlinePart(api.Part):
             else:
                 row["processed_tokens"] = Fraction(sum(b.tokens for b in budgets), len(budgets))
             costs.append(row)
-        yield Table(self.name, _COLUMNS, costs, _NOTE)
+        yield api.Table(self.name, _COLUMNS, costs, _NOTE)
         drawn = [_count_drawn(name, groups[name]) for name in (reference, *names) if name in groups]
-        yield Table(f"{self.name}_drawn", _DRAWN_COLUMNS, drawn, _DRAWN_NOTE)
+        yield api.Table(f"{self.name}_drawn", _DRAWN_COLUMNS, drawn, _DRAWN_NOTE)
         search = [
             {
                 "state": group.state,
@@ -192,7 +191,7 @@ class OnlinePart(api.Part):
             }
             for group in part_findings.search_groups
         ]
-        yield Table(f"{self.name}_search", _SEARCH_COLUMNS, search, _SEARCH_NOTE)
+        yield api.Table(f"{self.name}_search", _SEARCH_COLUMNS, search, _SEARCH_NOTE)
 
 
 def _sum_facts(arms: Sequence[Sequence[api.Group]]) -> dict[str, int]:
@@ -201,7 +200,7 @@ def _sum_facts(arms: Sequence[Sequence[api.Group]]) -> dict[str, int]:
     return {key: sum(arm_facts[key] for arm_facts in facts) for key in facts[0]}
 
 
-def _count_drawn(name: str, arms: Sequence[Sequence[api.Group]]) -> Row:
+def _count_drawn(name: str, arms: Sequence[Sequence[api.Group]]) -> api.Row:
     """Count the drawn groups of a condition, flat ones by the source's state."""
     facts = _sum_facts(arms)
     by_state = {

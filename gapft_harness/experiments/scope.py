@@ -16,7 +16,6 @@ from gapft_harness import api
 from gapft_harness.analysis.decomposition import by_state, find_unstable_states
 from gapft_harness.analysis.redistribution import compute_null_rates
 from gapft_harness.api import layout
-from gapft_harness.presentation.content import Column, Row, Table
 
 _NOTE = (
     "K: the first K samples of the search; the trained models are the same at every K. p_S: share "
@@ -27,18 +26,18 @@ _NOTE = (
     "much."
 )
 _COLUMNS = (
-    Column("condition", "condition"),
-    Column("adapters", "adapters"),
-    Column("K", "K", "count"),
-    *(Column(state, state, "count") for state in "GSU"),
-    Column("p_S", "p_S", "share"),
-    Column("kappa_S", "κ_S", "share"),
-    Column("kappa_U", "κ_U", "share"),
-    Column("rho_G", "ρ_G", "share"),
-    Column("net_gain", "net gain", "points"),
-    Column("null_S", "null S", "share"),
-    Column("null_U", "null U", "share"),
-    Column("unstable", "unstable"),
+    api.Column("condition", "condition"),
+    api.Column("adapters", "adapters"),
+    api.Column("K", "K", "count"),
+    *(api.Column(state, state, "count") for state in "GSU"),
+    api.Column("p_S", "p_S", "share"),
+    api.Column("kappa_S", "κ_S", "share"),
+    api.Column("kappa_U", "κ_U", "share"),
+    api.Column("rho_G", "ρ_G", "share"),
+    api.Column("net_gain", "net gain", "points"),
+    api.Column("null_S", "null S", "share"),
+    api.Column("null_U", "null U", "share"),
+    api.Column("unstable", "unstable"),
 )
 
 
@@ -131,10 +130,10 @@ class ScopePart(api.Part):
         answers, reason = api.answers_or_why(run_path, manifest["task"], tables)
         return ScopeRead(api.read_decided(run_path, arms, adapters), answers, reason)
 
-    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[Row]:
+    def compute(self, inputs: api.ReportInputs, read: ScopeRead) -> list[api.Row]:
         """Decompose the change of each condition at each K."""
         settings, audit = _read_settings(inputs.recipe), inputs.audit.verdicts
-        rows: list[Row] = []
+        rows: list[api.Row] = []
         for name in inputs.conditions:
             passed = api.stacked(read.decisions, name)
             for window in settings.list_windows():
@@ -164,13 +163,13 @@ class ScopePart(api.Part):
         return rows
 
     def tables(
-        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[Row]
-    ) -> Iterator[Table]:
+        self, inputs: api.ReportInputs, findings: api.ReportFindings, part_findings: list[api.Row]
+    ) -> Iterator[api.Table]:
         """Return the matrix, and the reason if there are no null rates."""
-        yield Table(self.name, _COLUMNS, part_findings, _NOTE)
+        yield api.Table(self.name, _COLUMNS, part_findings, _NOTE)
         if reason := inputs.find_part_data(self.name).reason:
-            columns = [Column("reason", "no null rates")]
-            yield Table(f"{self.name}_no_null_rates", columns, [{"reason": reason}])
+            columns = [api.Column("reason", "no null rates")]
+            yield api.Table(f"{self.name}_no_null_rates", columns, [{"reason": reason}])
 
 
 @api.hookimpl

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from gapft_harness.analysis.estimate import Estimate
 
-#: How a value is shown: as it is, as a (rounded) count, in percent, as a difference in percentage points, or
+#: How a value is shown: as it is, as a count, in percent, as a difference in percentage points, or
 #: as a p value.
 Format = Literal["text", "count", "share", "points", "p"]
 Row = Mapping[str, Any]
