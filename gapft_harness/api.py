@@ -88,12 +88,11 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
     from gapft_harness.lm_eval_bridge.stock import StockTask
     from gapft_harness.outcomes.samples import Sample
     from gapft_harness.presentation import palette
-    from gapft_harness.presentation.content import Column, Row, Table
+    from gapft_harness.presentation.content import Column, Format, Row, Table
     from gapft_harness.recipe.conditions import Condition, conditions_of
     from gapft_harness.recipe.recipe import Recipe
     from gapft_harness.recipe.sections import RecipeSection, Training
     from gapft_harness.report.figures import style
-    from gapft_harness.report.figures.contrasts import forest
     from gapft_harness.report.findings.computation import Contrast
     from gapft_harness.report.findings.computation import Findings as ReportFindings
     from gapft_harness.report.frame import Frame, Rows
@@ -120,7 +119,6 @@ if TYPE_CHECKING:  # names that load on first use: __getattr__ reads these impor
         points,
         points_interval,
     )
-    from gapft_harness.report.sections.other_rule import agreements, under_both
     from gapft_harness.run_directory import layout
     from gapft_harness.run_directory.directory import CALIBRATION, RunDirectory
     from gapft_harness.run_directory.tables import (
@@ -319,6 +317,7 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "Stat",  # a highlighted number
     "Section",  # a heading and the blocks under it
     "Row",  # a row of a table: values by the keys of columns
+    "Format",  # the name of a column's format
     "Frame",  # rows with such columns: table(), csv(), and entries() for results.json
     "Figure",  # the name of a figure, with an alternative text and a caption
     "Figures",  # the result of Part.figures: names with functions that draw
@@ -349,10 +348,7 @@ __all__ += [  # noqa: RUF022 - grouped by use, with descriptions
     "Group",  # the responses that an online trainer drew for one prompt: rewards, tokens, masked
     "read_groups",  # reads the groups in an adapter's folder
     "group_facts",  # counts groups, flat groups and tokens
-    "under_both",  # the report's contrasts by the run's rule and by the other rule
-    "agreements",  # counts responses by both rules, and those without an answer, by condition
     "style",  # the module of shared styles: WIDTH, spread, legend_below, condition_rows, ...
-    "forest",  # draws differences with their intervals on axes
     # For states by other samples, and for scaled adapters
     "Window",  # a range of samples
     "OfAdapters",  # a RecipeSection with the key adapters: trained or scaled

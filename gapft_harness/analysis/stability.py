@@ -15,8 +15,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from gapft_harness.analysis.decomposition import Decomposition, by_state, find_unstable_states
-from gapft_harness.core.records import State
+from gapft_harness.analysis.decomposition import Decomposition, by_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,52 +124,3 @@ def compute_spreads(states: NDArray[np.str_], passed: NDArray[np.bool_]) -> dict
 def _compute_jaccard(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Fraction:
     either = int((a | b).sum())
     return Fraction(int((a & b).sum()), either) if either else Fraction(1)
-
-
-# The decomposition of a fixed trained model at several search budgets.
-#
-# It has the columns of the paper's table "Logic Scope Matrix and Answer-Redistribution Control".
-# In the paper, each K has its own models, trained at that K. Here the budgets are nested: they are
-# the first K samples of one search, and the trained model does not depend on K.
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeRow:
-    """One model at one search budget.
-
-    Attributes:
-        k: K.
-        sizes: audit problems in G, S and U.
-        mean: counts summed over seeds, so that its rates and terms are means over seeds.
-    """
-
-    k: int
-    sizes: tuple[int, int, int]
-    mean: Decomposition
-
-    @property
-    def p_s(self) -> Fraction:
-        """The share of audit problems in S; the gain from correcting S cannot exceed it."""
-        return Fraction(self.sizes[1], sum(self.sizes))
-
-    @property
-    def net_gain(self) -> Fraction:
-        """Pass@1 minus the source's Pass@1; for a fixed model it is the same at every K."""
-        return self.mean.terms.total
-
-    @property
-    def unstable(self) -> tuple[State, ...]:
-        """States whose rates are based on few problems; reports mark them."""
-        return find_unstable_states(*self.sizes)
-
-
-def compute_scope_row(k: int, states: NDArray[np.str_], passed: NDArray[np.bool_]) -> ScopeRow:
-    """Compute the row of one search budget.
-
-    Args:
-        k: K.
-        states: shape (P,), the source states by the first K samples.
-        passed: shape (S, P), V of each seed's decode.
-    """
-    g, s, u = (int((states == name).sum()) for name in ("G", "S", "U"))
-    return ScopeRow(k, (g, s, u), by_state(states, passed))

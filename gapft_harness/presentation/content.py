@@ -138,7 +138,7 @@ def format_value(value: Any, format: Format) -> str:
         return f"{text} {_format_interval(value, format)}" if value.has_interval else text
     match format:
         case "count":
-            return f"{value:,}"
+            return f"{round(value):,}"
         case "share":
             return f"{_format_hundredfold(value)}%"
         case "points":

@@ -49,6 +49,18 @@ def test_drawn_sign_flips_approximate_exact_p_value() -> None:
         flip_signs(values, flips=0, stream=STREAM)
 
 
+def test_drawn_p_value_is_positive_and_uniform_under_null() -> None:
+    assert flip_signs(np.full(200, 3), flips=99, stream=STREAM).p_value == 1 / 100
+    random = np.random.default_rng(5)
+    drawn = [
+        flip_signs(
+            random.integers(-2, 3, size=60), flips=199, stream=STREAM.child(str(number))
+        ).p_value
+        for number in range(400)
+    ]
+    assert 0.02 < np.mean(np.array(drawn) <= 0.05) < 0.09
+
+
 @given(st.lists(st.floats(0, 1), max_size=12))
 def test_holm_matches_step_down_procedure(p_values: list[float]) -> None:
     adjusted = adjust_p_values(p_values)
