@@ -53,7 +53,7 @@ def compare(
 
     Returns:
         The comparison: a notebook shows it as tables, ``list_results`` returns the rows of each
-        table by its name, and ``write`` writes the files of ``--out``.
+        table by its name, and ``write`` writes the files of ``--out`` and replaces earlier ones.
 
     Raises:
         UserError: a log is missing or damaged, or logs cannot be compared.
@@ -72,7 +72,7 @@ def compare(
         latest=latest,
         shown=show,
     )
-    return build_page(compare_logs(str(before), places_after, choice))
+    return build_page(compare_logs(str(before), places_after, choice), written=True)
 
 
 def _list_places(places: Place | Sequence[Place]) -> list[str]:

@@ -182,7 +182,8 @@ def _describe_changes(cell: Cell, recipe: Recipe | None) -> str:
         return ""
     run = RunDirectory.open(cell.place)
     extended = extend_recipe(run.recipe, recipe, run.find_trained_arms())
-    changes = list_differences(*(r.model_dump(mode="json") for r in (run.recipe, extended)))
+    stored, requested = run.recipe.model_dump(mode="json"), extended.model_dump(mode="json")
+    changes = list_differences(stored, requested)
     return f"its recipe was changed: {'; '.join(changes)}" if changes else ""
 
 

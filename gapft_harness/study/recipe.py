@@ -216,10 +216,10 @@ class StudyRecipe(RecipeSection):
                 "use another --run-dir"
             )
         if self._to_yaml() != other._to_yaml() != stored.read_text("utf-8"):
-            contents = (recipe.model_dump(mode="json") for recipe in (other, self))
+            changes = list_differences(other.model_dump(mode="json"), self.model_dump(mode="json"))
             raise UserError(
                 f"{stored}: was written by hand, and a different study would overwrite it: "
-                f"{'; '.join(list_differences(*contents))}. Use that file as the study, or another "
+                f"{'; '.join(changes)}. Use that file as the study, or another "
                 "--run-dir"
             )
 
