@@ -155,25 +155,53 @@ def test_unusable_run_is_an_incomplete_cell(folder: Path, change: Any, fault: st
     assert "means" not in read_results(folder)
 
 
+MODEL = {"args": {"pretrained": "planted"}}
+OWN_N = {"gapft": {}, "replay": {}, "all_verified": {}, "uniform": {"n": 7}}
+OWN_SETTINGS = {
+    "search": {"k": 4, "chunk": 9, "max_gen_toks": 7},
+    "training": {"gradient_checkpointing": True},
+    "verifier": {"params": {"rule": "x"}},
+}
+TWO_TOKENS = {"model": {**MODEL, "start_tokens": 2}}
+
+
 @pytest.mark.parametrize(
-    ("section", "value", "difference"),
+    ("first", "second", "difference"),
     [
-        ("search", {"k": 4, "temperature": 1.0}, r"search.temperature 0.7 → 1.0"),
-        ("training", {"learning_rate": 1e-4}, r"training.learning_rate 5e-05 → 0.0001"),
-        ("budget", {"replay": 3}, r"budget.replay 0 → 3"),
-        ("statistics", {"replicates": 100}, r"statistics.replicates 200 → 100"),
+        ({}, {"search": {"k": 4, "temperature": 1.0}}, "search.temperature 0.7 → 1.0"),
+        ({}, {"training": {"learning_rate": 1e-4}}, "training.learning_rate 5e-05 → 0.0001"),
+        ({}, {"budget": {"replay": 3}}, "budget.replay 0 → 3"),
+        ({}, {"statistics": {"replicates": 100}}, "statistics.replicates 200 → 100"),
+        ({}, {"conditions": OWN_N}, "conditions.uniform.n not set → 7"),
+        (TWO_TOKENS, {"model": {**MODEL, "start_tokens": 1}}, "model.start_tokens 2 → 1"),
         (
-            "conditions",
-            {"gapft": {}, "replay": {}, "all_verified": {}, "uniform": {"n": 7}},
-            r"conditions.uniform.n not set → 7",
+            TWO_TOKENS,
+            {**TWO_TOKENS, "training": {"start_tokens": 1}},
+            "training.start_tokens 2 → 1",
         ),
+        (TWO_TOKENS, {}, ""),  # like Llama, and Qwen, whose tokenizer has none
+        ({}, OWN_SETTINGS, ""),
     ],
 )
-def test_rejects_different_protocols_before_writing(
-    folder: Path, section: str, value: Any, difference: str
+def test_cells_have_one_protocol_except_own_settings(
+    first: Any, second: Any, difference: str
 ) -> None:
-    replace_run(folder, "b", 1, **{section: value})
-    with pytest.raises(UserError, match=rf"'A' → 'B / b': {difference}"):
+    recipes = {"A": first, "B": second}
+    conditions = ["gapft", "uniform", "replay", "all_verified"]
+    protocols = {
+        name: select_recipe_protocol(resolve_planted_recipe(name, **changes), conditions)
+        for name, changes in recipes.items()
+    }
+    if not difference:
+        require_equal(protocols)
+        return
+    with pytest.raises(UserError, match=f"  'A' → 'B': {difference}\n"):
+        require_equal(protocols)
+
+
+def test_rejects_different_protocols_before_writing(folder: Path) -> None:
+    replace_run(folder, "b", 1, training={"learning_rate": 1e-4})
+    with pytest.raises(UserError, match=r"'A' → 'B / b': training.learning_rate 5e-05 → 0.0001"):
         run_planted_study(folder)
     assert not (folder / "study").exists()
 
@@ -190,31 +218,6 @@ def test_rejects_later_run_with_different_protocol(folder: Path) -> None:
             read_study("study.yaml"), folder / "study", resolve_planted_recipe, run_cell, print
         )
     assert not (folder / "study/report").exists()
-
-
-def test_declared_start_tokens_must_agree(folder: Path) -> None:
-    def write_pair(*counts: int | None, own: int | None = None) -> None:
-        for number, count in enumerate(counts):
-            model = {"args": {"pretrained": f"model {number}"}, "start_tokens": count}
-            training = {"start_tokens": own} if number and own else {}
-            replace_run(folder, "ab"[number], number, model=model, training=training)
-
-    write_pair(1, 2)
-    with pytest.raises(UserError, match=r"model.start_tokens 1 → 2"):
-        run_planted_study(folder)
-    write_pair(2, 2, own=1)
-    with pytest.raises(UserError, match=r"training.start_tokens 2 → 1"):
-        run_planted_study(folder)
-    write_pair(2, None)  # like Llama, and Qwen, whose tokenizer has none
-    run_planted_study(folder)
-
-
-def test_cells_may_differ_in_own_settings(folder: Path) -> None:
-    search = {"k": 4, "chunk": 9, "max_gen_toks": 7}
-    verifier = {"params": {"rule": "x"}}
-    training = {"gradient_checkpointing": True}
-    replace_run(folder, "b", 1, search=search, verifier=verifier, training=training)
-    run_planted_study(folder)
 
 
 @pytest.mark.parametrize(("key", "value"), [("fingerprint", "f" * 12), ("version", 2)])
