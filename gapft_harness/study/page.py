@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.core.records import SOURCE
 from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
 from gapft_harness.presentation.figures import forest
@@ -89,23 +90,25 @@ def join_tables(tables: Mapping[str, Sequence[Table]]) -> list[Table]:
     Args:
         tables: the tables of each cell's report.
     """
-    groups: dict[str, dict[str, Table]] = {}
+    groups: dict[str, list[tuple[str, Table]]] = {}
     for cell, cell_tables in tables.items():
         for table in cell_tables:
             if not table.csv_only:
                 titles = [column.title for column in table.titled]
-                groups.setdefault(table.name or f"{table.folded} {titles}", {})[cell] = table
+                groups.setdefault(table.name or f"{table.folded} {titles}", []).append(
+                    (cell, table)
+                )
     return [_join_rows(group) for group in groups.values()]
 
 
-def _join_rows(tables: Mapping[str, Table]) -> Table:
-    """Join the rows of one table; a table without titles stays in files only."""
-    first = next(iter(tables.values()))
-    columns = {column.key: column for table in tables.values() for column in table.columns}
+def _join_rows(tables: Sequence[tuple[str, Table]]) -> Table:
+    """Join the rows of one table of all cells; a table without titles stays in files only."""
+    first = tables[0][1]
+    columns = {column.key: column for _, table in tables for column in table.columns}
     return replace(
         first,
         columns=[Column("cell", "cell" if first.titled else None), *columns.values()],
-        rows=[{"cell": cell, **row} for cell, table in tables.items() for row in table.rows],
+        rows=[{"cell": cell, **row} for cell, table in tables for row in table.rows],
     )
 
 
@@ -114,31 +117,35 @@ def _build_opening(findings: StudyFindings) -> Section:
     study = findings.study
     pair = study.lead, study.reference
     contrast = _format_contrast(*pair)
-    estimates = {
-        name: cell_findings.find_contrast(*pair).estimate
+    estimates = [
+        (name, cell_findings.find_contrast(*pair).estimate)
         for name, cell_findings in findings.findings.items()
-    }
+    ]
     answer = "There is no mean over cells, because some cells are incomplete."
     if findings.means:
-        above = sum(estimate.value > 0 for estimate in estimates.values())
-        mean = estimates["equal-weight mean"] = findings.means[pair]
+        above = sum(estimate.value > 0 for _, estimate in estimates)
+        mean = findings.means[pair]
         answer = (
             f"{contrast}, mean over {len(findings.cells)} cells with equal weights: "
             f"{format_value(mean, 'points')} points of Pass@1; above zero in {above} cells."
         )
-    numbers = (f"{name} {format_value(item, 'points')}" for name, item in estimates.items())
-    figure = Figure(
-        "forest",
-        forest([*estimates.items()], f"{contrast}, points of Pass@1"),
-        f"{contrast}: {'; '.join(numbers)}",
-        "Each cell with its 95% interval. Filled marker: the interval excludes zero.",
-    )
+        estimates.append(("equal-weight mean", mean))
     return Section(
         "",
         [answer, *filter(None, [study.description]), *study.notes],
         [_build_means(findings)] if findings.means else [],
-        [figure] if estimates else [],
+        [_draw_forest(contrast, estimates)] if estimates else [],
         [f"{cell.name} is incomplete: {cell.fault}" for cell in findings.cells if cell.fault],
+    )
+
+
+def _draw_forest(contrast: str, estimates: Sequence[tuple[str, Estimate]]) -> Figure:
+    numbers = (f"{name} {format_value(estimate, 'points')}" for name, estimate in estimates)
+    return Figure(
+        "forest",
+        forest(estimates, f"{contrast}, points of Pass@1"),
+        f"{contrast}: {'; '.join(numbers)}",
+        "Each cell with its 95% interval. Filled marker: the interval excludes zero.",
     )
 
 
