@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from gapft_harness.presentation.page import Page
 from gapft_harness.report import replace_folder
 from gapft_harness.report.document import build_page as build_report_page
 from gapft_harness.report.names import condition_name
-from gapft_harness.report.reading.inputs import ReportInputs
 from gapft_harness.report.reading.published import parse_published
 from gapft_harness.study.findings import StudyFindings
 from gapft_harness.study.protocol import OWN_KEYS, SECTIONS
@@ -192,17 +190,15 @@ def _build_cells(findings: StudyFindings, pages: Mapping[str, Page]) -> Section:
         Column("state", "state"),
         Column("model", "model"),
         Column("task", "task"),
-        Column("verifier", "verifier"),
-        Column("audit_problems", "audit problems", "count"),
         Column("run", "run"),
     ]
     rows = [
         {
-            **dict.fromkeys(column.key for column in columns),
             "cell": cell.name,
             "state": cell.fault or "complete",
+            "model": cell.inputs and cell.inputs.recipe["model"]["args"]["pretrained"],
+            "task": cell.inputs and cell.inputs.task["name"],
             "run": str(findings.study.find_place(cell.name, Path())),
-            **({} if cell.inputs is None else _describe_inputs(cell.inputs)),
         }
         for cell in findings.cells
     ]
@@ -214,19 +210,6 @@ def _build_cells(findings: StudyFindings, pages: Mapping[str, Page]) -> Section:
     ]
     table = Table("cells", columns, rows, _CELLS_NOTE)
     return Section("Cells", [_PROTOCOL_TEXT, _COMMANDS_TEXT], [table], warnings=warnings)
-
-
-def _describe_inputs(inputs: ReportInputs) -> Row:
-    params = json.dumps(inputs.task.get("verifier_params", {}), ensure_ascii=False)
-    verifier = f"{inputs.task['verifier']} {params}"
-    if inputs.splits_with_imported_verdicts:
-        verifier += f" (verdicts of logs: {', '.join(inputs.splits_with_imported_verdicts)})"
-    return {
-        "model": inputs.recipe["model"]["args"]["pretrained"],
-        "task": inputs.task["name"],
-        "verifier": verifier,
-        "audit_problems": len(inputs.audit.ids),
-    }
 
 
 def _list_files(findings: StudyFindings) -> Table:
