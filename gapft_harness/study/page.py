@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gapft_harness.analysis.estimate import Estimate
 from gapft_harness.core.records import SOURCE
-from gapft_harness.presentation.content import Column, Figure, Row, Section, Table, format_value
+from gapft_harness.presentation.content import Column, Figure, Section, Table, format_value
 from gapft_harness.presentation.figures import forest
 from gapft_harness.presentation.page import Page
 from gapft_harness.report import replace_folder
