@@ -218,37 +218,32 @@ def run_scaled_study(folder: Path, **cells: RunDirectory) -> dict[str, Any]:
 def test_study_pools_scaled_cells(task: ScaledLetters, run: RunDirectory, tmp_path: Path) -> None:
     other = task.scale("other", data={"pool_limit": 20})
     study = tmp_path / "study"
-    pooled = run_scaled_study(study, A=run, B=other)["scaling"]
+    pooled = run_scaled_study(study, A=run, B=other)
+    mean, *environments = pooled["scaling_environments"]
     # gapft and uniform have the same budget, so they are one environment
-    assert list(pooled["environments"]) == ["A/gapft", "B/gapft"]
-    assert pooled["mean"]["environments"] == ["A/gapft", "B/gapft"]
-    assert pooled["mean"]["checkpoints"] == 4
+    assert [row["environment"] for row in environments] == ["A/gapft", "B/gapft"]
+    assert (mean["environment"], mean["checkpoints"]) == ("mean", 4)
     means = []
-    for name, cell in (("A", run), ("B", other)):
-        results = json.loads((cell.path / "report/results.json").read_text("utf-8"))["scaling"]
-        own = results["environments"][f"{cell.recipe.name}/gapft"]
-        in_study = pooled["environments"][f"{name}/gapft"]
-        assert in_study["environments"] == [f"{name}/gapft"]
-        assert in_study.keys() == own.keys()
-        for key in own.keys() - {"environments"}:
-            if isinstance(own[key], dict) and "mean" in own[key]:  # names decide the random streams
-                assert in_study[key]["mean"] == own[key]["mean"], key
-            else:
+    for in_study, cell in zip(environments, (run, other), strict=True):
+        results = json.loads((cell.path / "report/results.json").read_text("utf-8"))
+        own = results["scaling_environments"][0]
+        assert own["environment"] == f"{cell.recipe.name}/gapft"
+        for key in own.keys() - {"environment"}:
+            if not key.endswith(("_low", "_high")):  # names decide the random streams
                 assert in_study[key] == own[key], key
-        means.append(own["against_source"]["mean"])
-    assert pooled["mean"]["against_source"]["mean"] == pytest.approx(sum(means) / 2)
-    tables = {path.name for path in (study / "report/tables").iterdir()}
-    assert {"scaling.csv", "scaling_bounds.csv"} <= tables
-    assert "mean of 2" in (study / "report/report.md").read_text("utf-8")
+        means.append(own["against_source"])
+    assert mean["against_source"] == pytest.approx(sum(means) / 2)
+    assert {row["environment"] for row in pooled["scaling"]} == {"A/gapft", "B/gapft"}
     assert verify_study(study, task.plugins).differences == []
-    again = run_scaled_study(tmp_path / "again", B=other, A=run)["scaling"]
-    assert again == pooled
+    again = run_scaled_study(tmp_path / "again", B=other, A=run)
+    for table in ("scaling_environments", "scaling", "scaling_bounds"):
+        assert again[table] == pooled[table]
 
 
 def test_study_pools_every_budget_of_a_cell(task: ScaledLetters, tmp_path: Path) -> None:
     run = task.scale("budgets", conditions={"gapft": {}, "uniform": {"n": 3}})
-    pooled = run_scaled_study(tmp_path / "study", A=run)["scaling"]
-    assert pooled["mean"]["environments"] == ["A/gapft", "A/uniform"]
+    pooled = run_scaled_study(tmp_path / "study", A=run)["scaling_environments"]
+    assert [row["environment"] for row in pooled] == ["mean", "A/gapft", "A/uniform"]
 
 
 def test_study_rejects_different_scaling_rules(

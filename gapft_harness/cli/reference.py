@@ -335,7 +335,7 @@ def _build_study_row(study: StudyRecipe, place: str) -> tuple[str, str]:
     """Return the keys of a study's results.json and the printed values for one place."""
     figures = [figure for figure in parse_published(study.paper) if figure.table == place]
     keys = dict.fromkeys(figure.results_key.replace("contrasts", "means") for figure in figures)
-    keys = keys or {"scaling": None}  # Appendix C: no printed value is compared
+    keys = keys or {"scaling_environments": None}  # Appendix C: no printed value is compared
     return f"{', '.join(f'`{key}`' for key in keys)} of the study", _format_printed(figures)
 
 

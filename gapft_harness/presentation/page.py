@@ -8,9 +8,10 @@ import hashlib
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
 
 #: The file name of the page with every problem.
 EXPLORER = "explorer.html"
+#: Characters of a line of a page that is printed as a value.
+_REPR_WIDTH = 100
 #: The version of the keys of results.json.
 SCHEMA = 2
 
 _MARKDOWN = re.compile(r"[\\`*|~]|<(?!\d)|(?<!\w)_|_(?!\w)|(?<=\])[(:\[]|^[#>+-](?=[\s#>]|$)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Page:
-    """A command's result for people and programs.
+    """A command's result for people and programs; notebooks show its sections.
 
     Attributes:
         name: the stem of the pages' file names.
@@ -50,6 +53,17 @@ class Page:
     sections: Sequence[Section]
     files: Sequence[Table] = ()
     explorer: str = ""
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        self.print(Console(file=text, width=_REPR_WIDTH, highlight=False, color_system=None))
+        return text.getvalue().strip("\n")
+
+    def _repr_markdown_(self) -> str:
+        parts = (_render_markdown(replace(section, figures=())) for section in self.sections)
+        return "\n\n".join(chain.from_iterable(parts))
 
     @property
     def tables(self) -> list[Table]:

@@ -163,7 +163,7 @@ def _run_study(
 
     if dry_run:
         with force_offline():
-            typer.echo(describe_study(study, folder, resolve_cell, plugin_files, resolve_task))
+            typer.echo(describe_study(study, folder, resolve_cell, resolve_task))
         return
     with announce_resumable():
         page = run_study(

@@ -139,11 +139,11 @@ def _load_recipe_task(recipe: Recipe, include_paths: Sequence[str]) -> LoadedTas
 
 def resolve_task_settings(
     recipe: Recipe, plugins: Plugins, include_paths: Sequence[str]
-) -> dict[str, dict[str, Any]] | None:
+) -> dict[str, Any] | None:
     """Resolve the settings that a recipe leaves to its task; return None for an unreadable task.
 
     Returns:
-        By section: the response rule (``evidence``) and the episode's settings (``episode``).
+        The response rule (``keep``) and the episode's settings (``episode``).
     """
     try:
         task = _load_recipe_task(recipe, include_paths)
@@ -151,7 +151,7 @@ def resolve_task_settings(
     except GapftError:
         return None
     with closing_verifier(verifier):
-        return {"evidence": {"keep": facts["keep"]}, "episode": dict(facts["episode"])}
+        return {"keep": facts["keep"], "episode": dict(facts["episode"])}
 
 
 def _load_verifier(
