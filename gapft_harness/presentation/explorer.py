@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -132,59 +134,51 @@ def render_explorer(explored: Explored) -> str:
 def _pack(explored: Explored) -> tuple[str, list[str]]:
     """Pack the index and the chunks; cut long texts where the page would be too large."""
     for max_length in TEXT_LENGTHS:
-        is_last = max_length == TEXT_LENGTHS[-1]
-        chunks: list[str] = []
+        limit = math.inf if max_length == TEXT_LENGTHS[-1] else MAX_PACKED_CHARS
         rows: list[dict[str, Any]] = []
         prompts: list[str] = []
-        for texts in _read_chunks(explored, rows, prompts):
+        chunks: list[str] = []
+        problems = explored.read()
+        while batch := list(islice(problems, CHUNK_SIZE)):
+            rows += map(_build_row, batch)
+            prompts += [problem.prompt for problem in batch]
+            texts = [_build_texts(problem) for problem in batch]
             chunks.append(_compress(_make_visible(texts, max_length)))
-            if sum(map(len, chunks)) > MAX_PACKED_CHARS and not is_last:
+            if sum(map(len, chunks)) > limit:
                 break
         else:
             break
-    for row, head in zip(rows, _list_heads(prompts), strict=True):
-        row["head"] = head
+    heads = _list_heads(prompts)
     index = {
         "models": [model._asdict() for model in explored.models],
-        "problems": rows,
+        "problems": [{**row, "head": head} for row, head in zip(rows, heads, strict=True)],
         "chunk": CHUNK_SIZE,
         "cut": max_length,
     }
     return _compress(_make_visible(index)), chunks
 
 
-def _read_chunks(
-    explored: Explored, rows: list[dict[str, Any]], prompts: list[str]
-) -> Iterator[list[dict[str, Any]]]:
-    """Yield the texts of the problems in chunks; append their rows of the list, and prompts."""
-    texts: list[dict[str, Any]] = []
-    for problem in explored.read():
-        ranks = [_rank_verdict(response.verdict) for response in problem.responses]
-        rows.append(
-            {
-                "id": problem.id,
-                "facts": dict(problem.facts),
-                "verdicts": [_format_verdict(response.verdict) for response in problem.responses],
-                "changes": [(rank > ranks[0]) - (rank < ranks[0]) for rank in ranks],
-            }
-        )
-        prompts.append(problem.prompt)
-        texts.append(
-            {
-                "prompt": problem.prompt,
-                "gold": problem.gold,
-                "responses": [response._asdict() for response in problem.responses],
-                "samples": [
-                    {**sample._asdict(), "verdict": _format_verdict(sample.verdict)}
-                    for sample in problem.samples
-                ],
-            }
-        )
-        if len(texts) == CHUNK_SIZE:
-            yield texts
-            texts = []
-    if texts:
-        yield texts
+def _build_row(problem: ExploredProblem) -> dict[str, Any]:
+    """Build a row of the list: the models' verdicts, and 1 for a gain, -1 for a loss."""
+    ranks = [_rank_verdict(response.verdict) for response in problem.responses]
+    return {
+        "id": problem.id,
+        "facts": dict(problem.facts),
+        "verdicts": [_format_verdict(response.verdict) for response in problem.responses],
+        "changes": [(rank > ranks[0]) - (rank < ranks[0]) for rank in ranks],
+    }
+
+
+def _build_texts(problem: ExploredProblem) -> dict[str, Any]:
+    return {
+        "prompt": problem.prompt,
+        "gold": problem.gold,
+        "responses": [response._asdict() for response in problem.responses],
+        "samples": [
+            {**sample._asdict(), "verdict": _format_verdict(sample.verdict)}
+            for sample in problem.samples
+        ],
+    }
 
 
 def _rank_verdict(verdict: str | float) -> float:
