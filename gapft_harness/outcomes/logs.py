@@ -268,23 +268,22 @@ def find_runs(
     Raises:
         UserError: the argument names no log, or a run has two logs of one task.
     """
-    path = Path(argument)
     if not argument:
         raise UserError("'': expected a file, a folder or a glob")
     if os.path.exists(argument):  # False also for impossible file names
-        return [_build_evaluation(_find_logs(path, plugin_files), tasks, latest, plugin_files)]
-    if not glob.has_magic(argument):
+        groups = [_find_logs(Path(argument), plugin_files)]
+    elif glob.has_magic(argument):
+        matches = _match_pattern(argument)
+        groups = [_find_logs(match, plugin_files) for match in matches if match.is_dir()]
+        files = [match for match in matches if match.is_file()]
+        for _, folder_files in groupby(files, key=lambda file: file.parent):
+            logs = [open_log(file, plugin_files) for file in folder_files]
+            groups += [[log] for log in logs] if len({log.task for log in logs}) == 1 else [logs]
+    else:
         raise UserError(f"{argument}: no such file or folder")
-    matches = _match_pattern(argument)
-    files = [match for match in matches if match.is_file()]
-    groups = [_find_logs(match, plugin_files) for match in matches if match.is_dir()]
-    for _, folder_files in groupby(files, key=lambda file: file.parent):
-        logs = list(folder_files)
-        one_task = len({open_log(log, plugin_files).task for log in logs}) == 1
-        groups += [[log] for log in logs] if one_task else [logs]
     if not groups:
         raise UserError(f"{argument}: matches no file or folder")
-    return [_build_evaluation(logs, tasks, latest, plugin_files) for logs in groups]
+    return [_build_evaluation(logs, tasks, latest) for logs in groups]
 
 
 def open_log(path: Path, plugin_files: Sequence[str] = ()) -> Log:
@@ -336,25 +335,20 @@ def _match_pattern(pattern: str) -> list[Path]:
     return [Path(match) for match in sorted(matches, key=natural_sort_key)]
 
 
-def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Path]:
-    if path.is_file():
-        return [path]
-    candidates = sorted(_walk_logs(path))
-    if logs := [
-        log
-        for log in candidates
-        if log.name.startswith("samples_") and log.name.endswith((".jsonl", ".jsonl.gz"))
-    ]:
-        return logs
-    if _find_reader(path, plugin_files) is not None:
-        return [path]
-    if logs := [log for log in candidates if _find_reader(log, plugin_files) is not None]:
-        return logs
-    raise UserError(
-        f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
-        f"FOLDER), and no log of another kind among {len(candidates)} files "
-        f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, Every Eval Ever, or plain JSON lines)"
-    )
+def _find_logs(path: Path, plugin_files: Sequence[str]) -> list[Log]:
+    """Find the log that a file or folder is, or those in a folder."""
+    candidates = [] if path.is_file() else sorted(_walk_logs(path))
+    paths = [file for file in candidates if re.fullmatch(r"samples_.*\.jsonl(\.gz)?", file.name)]
+    if path.is_file() or (not paths and _find_reader(path, plugin_files)):
+        paths = [path]
+    paths = paths or [file for file in candidates if _find_reader(file, plugin_files)]
+    if not paths:
+        raise UserError(
+            f"{path}: contains no samples_*.jsonl (written by lm_eval --log_samples --output_path "
+            f"FOLDER), and no log of another kind among {len(candidates)} files "
+            f"*{', *'.join(_SUFFIXES)} (Inspect, lighteval, Every Eval Ever, or plain JSON lines)"
+        )
+    return [open_log(file, plugin_files) for file in paths]
 
 
 def _walk_logs(folder: Path) -> Iterator[Path]:
@@ -374,11 +368,13 @@ def _walk_logs(folder: Path) -> Iterator[Path]:
                 yield Path(subfolder, name)
 
 
-def _build_evaluation(
-    paths: list[Path], tasks: Sequence[str], latest: bool, plugin_files: Sequence[str]
-) -> Evaluation:
+def _build_evaluation(logs: list[Log], tasks: Sequence[str], latest: bool) -> Evaluation:
+    """Build an evaluation of its logs, in the order of their dates.
+
+    Raises:
+        UserError: a task has no log, or several that are not shards.
+    """
     by_task: dict[str, list[Log]] = {}
-    logs = [open_log(path, plugin_files) for path in sorted(paths, key=_extract_date)]
     names = sorted({log.task for log in logs})
     compared_names: dict[str, str] = {}
     for task in tasks:
@@ -386,10 +382,10 @@ def _build_evaluation(
         if own_name is None:
             known_tasks = [name for name in names if name]
             raise UserError(
-                f"{paths[0]}: no log of task {task!r}; {did_you_mean(task, known_tasks)}"
+                f"{logs[0].path}: no log of task {task!r}; {did_you_mean(task, known_tasks)}"
             )
         compared_names[own_name] = task.partition("=")[0]
-    for log in logs:
+    for log in sorted(logs, key=lambda log: _extract_date(log.path)):
         if tasks and log.task not in compared_names:
             continue
         log = replace(log, task=compared_names.get(log.task, log.task))

@@ -70,7 +70,7 @@ const outcomeFilter = addFilter("outcome", [...(models.length > 1 ? Object.keys(
 function addFilter(name, values) {
   const options = values.map((value) => element("option", { value }, value));
   const select = element("select", {}, element("option", {}, "any"), options);
-  select.addEventListener("change", () => showList());
+  select.addEventListener("change", showMatches);
   byId("filters").append(element("label", {}, name, select));
   return select;
 }
@@ -117,8 +117,7 @@ async function search() {
     byId("count").textContent = `Searched ${Math.round((100 * (at + 1)) / chunks.length)}%`;
   }
   hits = matching;
-  showList();
-  showProblem();
+  showMatches();
 }
 
 function listTexts(id, { prompt, gold, responses, samples }) {
@@ -130,6 +129,11 @@ function listTexts(id, { prompt, gold, responses, samples }) {
 
 let listed = [];
 let rowCount = 0;
+
+function showMatches() {
+  showList();
+  showProblem(); // its neighbours in the list may be others
+}
 
 function showList() {
   listed = listMatches();
@@ -146,7 +150,6 @@ function addRows(count) {
   byId("list").querySelector("tbody").append(...listed.slice(rowCount, count).map(buildRow));
   rowCount = Math.max(rowCount, Math.min(count, listed.length));
   byId("more").hidden = rowCount === listed.length;
-  markRow();
 }
 
 function buildRow(place) {
@@ -200,6 +203,8 @@ async function showProblem() {
   const [id, place] = [readId(), readPlace()];
   detail.hidden = !id;
   document.body.classList.toggle("open", Boolean(id));
+  const at = listed.indexOf(place);
+  if (at >= rowCount) addRows(at + ROWS);
   markRow();
   if (!id) return;
   const texts = place === undefined ? null : await readTexts(place);
@@ -224,7 +229,6 @@ function move(step) {
   const at = listed.indexOf(readPlace());
   const place = step === null ? undefined : listed[at < 0 ? 0 : at + step];
   if (step !== null && place === undefined) return;
-  if (place !== undefined && listed.indexOf(place) >= rowCount) addRows(rowCount + ROWS);
   location.hash = place === undefined ? "" : encodeURIComponent(problems[place].id);
 }
 
